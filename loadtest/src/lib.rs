@@ -1,0 +1,1 @@
+//! Many callers through the tunnel, beside direct access to the same API server.

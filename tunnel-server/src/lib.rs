@@ -1,0 +1,1 @@
+//! The cloud side: a door for callers, a door for agents, and the hall between.

@@ -1,1 +1,47 @@
 //! What makes a process a good daemon: configuration, telemetry, readiness, probes, structured shutdown.
+//!
+//! A daemon's `main` reads flags, then the file, installs telemetry, and hands one future to [`runtime::run`]:
+//!
+//! ```no_run
+//! # #[derive(clap::Parser)] struct Flags { #[command(flatten)] shared: daemon::args::SharedFlags }
+//! use daemon::{Failure, Outcome, Plan, Product, telemetry};
+//!
+//! const PRODUCT: Product =
+//!     Product { name: "tunnel-server", metrics_prefix: "tombolo_server", version: env!("CARGO_PKG_VERSION") };
+//!
+//! fn main() -> std::process::ExitCode {
+//!     daemon::conclude(start())
+//! }
+//!
+//! fn start() -> Result<Outcome, Failure> {
+//!     let flags: Flags = daemon::args::parse("TOMBOLO_SERVER");
+//!     telemetry::install_logs(&flags.shared.logs())?;
+//!     let metrics = telemetry::Metrics::install(&PRODUCT)?;
+//!     let plan = Plan { layout: daemon::Layout::Shared { workers: 2 }, grace: daemon::args::DRAIN_GRACE };
+//!     Ok(daemon::run(plan, |scope| async move {
+//!         // let bound = App::bind(config, metrics).await?; bound.run(scope).await
+//!         scope.draining().await;
+//!         Ok(())
+//!     }))
+//! }
+//! ```
+
+pub mod args;
+pub mod config;
+pub mod listen;
+pub mod outcome;
+pub mod probes;
+pub mod readiness;
+pub mod runtime;
+pub mod scope;
+pub mod state_dir;
+pub mod telemetry;
+
+pub use listen::BindError;
+pub use outcome::{Failure, Outcome, conclude};
+pub use probes::{BoundProbes, Probes};
+pub use readiness::{NotReady, Readiness};
+pub use runtime::{Layout, Plan, run};
+pub use scope::{GraceExceeded, Home, Scope};
+pub use state_dir::StateDir;
+pub use telemetry::{LogFormat, LogOptions, Metrics, Product, chain};

@@ -1,0 +1,70 @@
+//! The flags that every daemon has, and the environment variable that stands in for each flag.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::{Command, Parser};
+
+use crate::telemetry::{LogFormat, LogOptions};
+
+/// How long a drain may take unless configured.
+pub const DRAIN_GRACE: Duration = Duration::from_secs(30);
+
+/// The flags that every daemon has. `None`: neither flag nor environment said anything, so the file is asked, then
+/// the default.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct SharedFlags {
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Directory for keys and other state; created with mode 0700
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+
+    /// Address for /livez, /readyz and /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub probes_listen: Option<SocketAddr>,
+
+    /// Form of the log [default: text on a terminal, else json]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+
+    /// What to log: a level, or a filter such as info,transport=debug [default: info]
+    #[arg(long, value_name = "FILTER", env = "TOMBOLO_LOG")]
+    pub log_level: Option<String>,
+
+    /// How long running requests may go on after the first SIGTERM or SIGINT
+    #[arg(long, value_name = "SECONDS")]
+    pub drain_grace: Option<u64>,
+}
+
+impl SharedFlags {
+    /// What they say about the log.
+    pub fn logs(&self) -> LogOptions {
+        LogOptions { format: self.log_format, filter: self.log_level.clone() }
+    }
+}
+
+/// Parses the command line of this process; a wrong one ends it with code 2 and usage on stderr.
+///
+/// Every flag without a variable of its own gets `PREFIX_NAME_OF_FLAG`: with the prefix `TOMBOLO_SERVER`,
+/// `--state-dir` is also `TOMBOLO_SERVER_STATE_DIR`. A flag wins over its variable.
+pub fn parse<F: Parser>(prefix: &str) -> F {
+    let mut command = with_environment(F::command(), prefix);
+    let matches = command.clone().get_matches();
+    F::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Gives every flag of `command` that takes a value its variable; see [`parse`].
+pub fn with_environment(command: Command, prefix: &str) -> Command {
+    command.mut_args(|arg| {
+        let Some(long) = arg.get_long().filter(|_| arg.get_action().takes_values()) else {
+            return arg;
+        };
+        if arg.get_env().is_some() {
+            return arg;
+        }
+        let variable = format!("{prefix}_{}", long.to_uppercase().replace('-', "_"));
+        arg.env(variable)
+    })
+}

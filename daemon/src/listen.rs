@@ -1,0 +1,92 @@
+//! Sockets that cannot be had, in words that say what to do.
+
+use std::{io, net::SocketAddr};
+
+use tokio::net::TcpListener;
+
+/// Why an address could not be listened on. `key` is the configuration key that names the address.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another socket has it.
+    #[error("{key}: {address} is already in use, stop the process that has it or set {key} to another port")]
+    InUse {
+        /// The configuration key.
+        key: &'static str,
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Ports below 1024 need a capability.
+    #[error("{key}: {address} needs CAP_NET_BIND_SERVICE, grant it or set {key} to a port of 1024 or above")]
+    Forbidden {
+        /// The configuration key.
+        key: &'static str,
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No interface of this machine has the address.
+    #[error("{key}: no interface here has the address {address}, set {key} to one that `ip addr` shows")]
+    NotHere {
+        /// The configuration key.
+        key: &'static str,
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("{key}: cannot listen on {address}")]
+    Refused {
+        /// The configuration key.
+        key: &'static str,
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    /// What `source` means for the one who wrote `key`; for UDP sockets too.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
+    pub fn new(key: &'static str, address: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::InUse { key, address, source },
+            io::ErrorKind::PermissionDenied => Self::Forbidden { key, address, source },
+            io::ErrorKind::AddrNotAvailable => Self::NotHere { key, address, source },
+            _ => Self::Refused { key, address, source },
+        }
+    }
+}
+
+/// A TCP listener on `address`, which stands at `key` in the configuration.
+///
+/// # Errors
+///
+/// [`BindError`], in words for the person who wrote the address.
+pub async fn tcp(key: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.map_err(|source| BindError::new(key, address, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named_with_its_key_and_a_way_out() {
+        let taken = tcp("listen", "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = taken.local_addr().unwrap();
+
+        let error = tcp("probesListen", address).await.unwrap_err();
+
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "probesListen: {address} is already in use, stop the process that has it or set probesListen to another port"
+            )
+        );
+    }
+}

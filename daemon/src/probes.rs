@@ -1,0 +1,163 @@
+//! The listener for those who watch this process: `/livez`, `/readyz`, `/metrics`.
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+use crate::{BindError, Metrics, Readiness, Scope, listen};
+
+/// The configuration key of the address, with its flag for those who do not use the file.
+const KEY: &str = "probesListen (--probes-listen)";
+
+/// Connections that are served at the same time; more wait in the listen queue.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long a request's head may take to arrive, the first one's and those of a kept connection.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+
+/// How long a connection may live, so that 64 slow readers cannot shut probes out for ever.
+const CONNECTION_MAX: Duration = Duration::from_secs(60);
+
+/// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// The way to [`BoundProbes`].
+#[derive(Debug)]
+pub struct Probes;
+
+/// Probes with an address, not answering yet.
+#[derive(Debug)]
+pub struct BoundProbes {
+    listener: TcpListener,
+    address: SocketAddr,
+    facts: Arc<Facts>,
+}
+
+/// What the answers are made of.
+#[derive(Debug)]
+struct Facts {
+    readiness: Readiness,
+    metrics: Metrics,
+}
+
+impl Probes {
+    /// Takes the address.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`], which names the key and the address.
+    pub async fn bind(
+        address: SocketAddr,
+        readiness: Readiness,
+        metrics: Metrics,
+    ) -> Result<BoundProbes, BindError> {
+        let listener = listen::tcp(KEY, address).await?;
+        let address = listener.local_addr().map_err(|source| BindError::new(KEY, address, source))?;
+        Ok(BoundProbes { listener, address, facts: Arc::new(Facts { readiness, metrics }) })
+    }
+}
+
+impl BoundProbes {
+    /// Where it listens; with the port that the system chose if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until the scope has no work left: through the drain too, when `/readyz` says 503. Returns at once;
+    /// listener, connections and the metrics' upkeep are attendants of `scope`.
+    pub fn run(self, scope: &Scope) {
+        self.facts.metrics.attend(scope);
+        scope.attend(self.accept(scope.clone()));
+    }
+
+    async fn accept(self, scope: Scope) {
+        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        while let Ok(slot) = slots.clone().acquire_owned().await {
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    scope.attend(serve(stream, self.facts.clone(), scope.clone(), slot));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection for probes");
+                    sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+}
+
+impl Facts {
+    fn answer(&self, method: &Method, path: &str, query: &str, draining: bool) -> Response<Full<Bytes>> {
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET or HEAD\n");
+            refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return refused;
+        }
+        match path {
+            "/livez" => plain(StatusCode::OK, "ok\n"),
+            "/readyz" => self.readyz(query.split('&').any(|word| word == "verbose"), draining),
+            "/metrics" => {
+                let mut metrics = plain(StatusCode::OK, self.metrics.render());
+                let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+                metrics.headers_mut().insert(header::CONTENT_TYPE, text);
+                metrics
+            }
+            _ => plain(StatusCode::NOT_FOUND, "try /livez, /readyz or /metrics\n"),
+        }
+    }
+
+    fn readyz(&self, verbose: bool, draining: bool) -> Response<Full<Bytes>> {
+        let ready = self.readiness.is_ready() && !draining;
+        let mut report = String::new();
+        // As Kubernetes does it: the list is there when it was asked for or when something is missing.
+        if verbose || !ready {
+            report = self.readiness.report();
+            if draining {
+                report.push_str("[-]draining not ready\n");
+            }
+        }
+        match ready {
+            true if verbose => plain(StatusCode::OK, report + "readyz check passed\n"),
+            true => plain(StatusCode::OK, "ok\n"),
+            false => plain(StatusCode::SERVICE_UNAVAILABLE, report + "readyz check failed\n"),
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, facts: Arc<Facts>, scope: Scope, _slot: OwnedSemaphorePermit) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let answer = facts.answer(request.method(), path, query, scope.is_draining());
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    match timeout(CONNECTION_MAX, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "a probe's connection failed"),
+        Err(_) => debug!("a probe's connection became too old"),
+    }
+}
+
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+#[cfg(test)]
+mod tests;

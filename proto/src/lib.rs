@@ -1,1 +1,19 @@
 //! What the bytes between server and agent mean, and what each side may do next.
+//!
+//! This crate does no I/O: time, randomness and bytes come in as arguments, frames and events go out as values.
+
+pub mod backoff;
+pub mod cluster;
+pub mod codes;
+pub mod frame;
+pub mod greeting;
+pub mod headers;
+pub mod session;
+pub mod spiffe;
+pub mod upgrade;
+pub mod wire;
+
+pub use backoff::Backoff;
+pub use cluster::{ClusterId, NotAClusterId};
+pub use codes::{AbortCode, CloseCode};
+pub use session::Session;

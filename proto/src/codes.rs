@@ -1,0 +1,111 @@
+//! The numbers with which a stream is aborted and a tunnel is closed, and what they mean.
+
+use std::fmt;
+
+/// Makes an enum of codes: its variants, their wire numbers, and a sentence for each.
+macro_rules! codes {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal, $sentence:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+            /// A number that this version does not know; its sender is newer.
+            Unknown(u32),
+        }
+
+        impl $name {
+            /// The number on the wire.
+            #[must_use]
+            pub fn number(self) -> u32 {
+                match self {
+                    $(Self::$variant => $number,)*
+                    Self::Unknown(number) => number,
+                }
+            }
+
+            /// What a number from the wire means.
+            #[must_use]
+            pub fn from_number(number: u32) -> Self {
+                match number {
+                    $($number => Self::$variant,)*
+                    other => Self::Unknown(other),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant => f.write_str($sentence),)*
+                    Self::Unknown(number) => write!(f, "code {number:#x}, which this version does not know"),
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Why a whole stream was aborted, by either side.
+    AbortCode {
+        /// Dropped before it was shut down: the caller hung up, or the task that held it ended.
+        Abandoned = 0x01, "abandoned";
+        /// The first frame is missing, late, too large, not understood, or bears no identity.
+        BadOpen = 0x10, "the stream's first frame was not understood";
+        /// The agent's own guard does not let this identity be asserted.
+        GuardRefused = 0x11, "the agent's own guard refused the identity";
+        /// The agent is stopping and takes no new streams.
+        Draining = 0x12, "the agent is stopping";
+        /// The request itself cannot be passed on: its head breaks a rule that both walls check.
+        BadRequest = 0x13, "the agent refused the request's head";
+        /// No connection to the cluster's API server could be made.
+        ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
+        /// The API server accepted the connection and did not answer in time.
+        ApiServerSilent = 0x21, "the cluster's API server did not answer in time";
+        /// The API server's certificate is not the one that the agent expects.
+        ApiServerUntrusted = 0x22, "the cluster's API server could not be verified";
+        /// The API server's connection broke before the answer's end.
+        ApiServerLost = 0x23, "the cluster's API server broke off";
+        /// The API server's answer breaks HTTP: an upgrade to another protocol, say.
+        ApiServerNonsense = 0x24, "the cluster's API server answered nonsense";
+        /// The agent has no credential that its API server could accept.
+        NoCredential = 0x25, "the agent has no credential for its API server";
+    }
+}
+
+codes! {
+    /// Why a tunnel was closed.
+    CloseCode {
+        /// Both sides had no open stream any more.
+        Drained = 0x00, "drained";
+        /// This process is stopping and its grace period has passed.
+        Stopping = 0x01, "stopping";
+        /// The greeting did not arrive in time, or was refused.
+        NotGreeted = 0x02, "not greeted";
+        /// A frame broke the protocol.
+        Violation = 0x03, "protocol violation";
+        /// Nothing was heard for too long.
+        Lost = 0x04, "nothing was heard for too long";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_code_means_the_same_after_a_way_over_the_wire(number: u32) {
+            prop_assert_eq!(AbortCode::from_number(number).number(), number);
+            prop_assert_eq!(CloseCode::from_number(number).number(), number);
+        }
+    }
+
+    #[test]
+    fn an_unknown_code_is_kept_and_shown() {
+        assert_eq!(
+            AbortCode::from_number(0xbeef).to_string(),
+            "code 0xbeef, which this version does not know"
+        );
+    }
+}

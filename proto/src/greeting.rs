@@ -1,0 +1,197 @@
+//! The greeting: what an agent says first, and how the server judges it.
+
+use std::time::Duration;
+
+use crate::spiffe::AgentId;
+use crate::wire::{Endpoints, Hello, Refused, Welcome, refused::Reason};
+
+/// The protocol versions that this build speaks, newest last.
+pub const VERSIONS: [u32; 1] = [1];
+
+/// A greeting, from the carrier's handshake to the `Welcome`, takes no longer than this. Six round trips of the slowest
+/// link that we serve, a satellite's 2 s, would fit.
+pub const GREETING_MAX: Duration = Duration::from_secs(12);
+
+/// Most endpoints that one agent may advertise.
+pub const ENDPOINTS_MAX: usize = 64;
+
+/// Longest endpoint, in bytes: a DNS name of 253, a colon and a port, rounded up.
+const ENDPOINT_BYTES_MAX: usize = 260;
+
+/// Longest software name that is kept, in bytes; the rest is cut off.
+const SOFTWARE_BYTES_MAX: usize = 64;
+
+/// 16 random bytes that one agent process draws at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BootNonce(pub [u8; 16]);
+
+/// A greeting that was accepted: which tunnel this is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Greeting {
+    /// Who greets, from the verified certificate.
+    pub agent: AgentId,
+    /// Which process of this agent.
+    pub boot: BootNonce,
+    /// Which tunnel of this process, counted from 1.
+    pub sequence: u64,
+    /// The version that both sides speak from here on.
+    pub version: u32,
+    /// Name and version of the agent's software, printable, for people.
+    pub software: String,
+    /// Where the cluster says its control plane answers, printable. Shown, never trusted.
+    pub endpoints: Vec<String>,
+}
+
+/// Judges a greeting against the identity that the agent's certificate proved.
+///
+/// # Errors
+/// The frame to send back, whose message says what is wrong and what to do.
+pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
+    let version = negotiate(&hello.versions)?;
+    if hello.cluster != agent.cluster().as_str() {
+        return Err(refuse(
+            Reason::Cluster,
+            format!(
+                "the certificate is for cluster {} and the agent is configured for {:?}; correct `cluster` in the agent's \
+                 configuration or issue a certificate for that cluster",
+                agent.cluster(),
+                printable(&hello.cluster, SOFTWARE_BYTES_MAX),
+            ),
+        ));
+    }
+    let Ok(boot) = <[u8; 16]>::try_from(hello.boot_nonce.as_slice()) else {
+        return Err(refuse(Reason::Greeting, "the boot nonce must be 16 bytes".to_owned()));
+    };
+    Ok(Greeting {
+        agent: agent.clone(),
+        boot: BootNonce(boot),
+        sequence: hello.sequence,
+        version,
+        software: printable(&hello.software, SOFTWARE_BYTES_MAX),
+        endpoints: endpoints(hello.endpoints.unwrap_or_default()),
+    })
+}
+
+/// The answer to an accepted greeting.
+#[must_use]
+pub fn welcome(greeting: &Greeting, server_id: &str, software: &str, silence_max: Duration) -> Welcome {
+    Welcome {
+        version: greeting.version,
+        server_id: server_id.to_owned(),
+        software: software.to_owned(),
+        silence_max_ms: u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX),
+    }
+}
+
+/// Builds a refusal that names the versions this build speaks.
+#[must_use]
+pub fn refuse(reason: Reason, message: String) -> Refused {
+    Refused { reason: reason.into(), message, versions: VERSIONS.to_vec() }
+}
+
+/// What a cluster says of its endpoints, cut to `ENDPOINTS_MAX` entries that can be printed.
+#[must_use]
+pub fn endpoints(endpoints: Endpoints) -> Vec<String> {
+    let plain = |address: &String| {
+        !address.is_empty()
+            && address.len() <= ENDPOINT_BYTES_MAX
+            && address.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    endpoints.addresses.into_iter().filter(plain).take(ENDPOINTS_MAX).collect()
+}
+
+/// The newest version that both sides speak.
+fn negotiate(theirs: &[u32]) -> Result<u32, Refused> {
+    let best = VERSIONS.iter().rev().find(|version| theirs.contains(version));
+    best.copied().ok_or_else(|| {
+        refuse(
+            Reason::Version,
+            format!(
+                "the agent speaks versions {} and this server {}; upgrade the older of the two",
+                listed(theirs),
+                listed(&VERSIONS)
+            ),
+        )
+    })
+}
+
+fn listed(versions: &[u32]) -> String {
+    let shown: Vec<_> = versions.iter().take(8).map(u32::to_string).collect();
+    format!("{{{}}}", shown.join(", "))
+}
+
+/// Text of a stranger, made safe for logs and terminals: printable ASCII, and no longer than `bytes_max`.
+fn printable(text: &str, bytes_max: usize) -> String {
+    text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(bytes_max).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_one_and_two_are_accepted_with_one() {
+        let greeting = judge(Hello { versions: vec![1, 2], ..hello() }, &agent()).unwrap();
+        assert_eq!(greeting.version, 1);
+    }
+
+    #[test]
+    fn version_two_alone_is_refused_in_words_that_name_both() {
+        let refused = judge(Hello { versions: vec![2], ..hello() }, &agent()).unwrap_err();
+        assert_eq!(refused.reason(), Reason::Version);
+        assert_eq!(
+            refused.message,
+            "the agent speaks versions {2} and this server {1}; upgrade the older of the two"
+        );
+        assert_eq!(refused.versions, VERSIONS);
+    }
+
+    #[test]
+    fn another_cluster_than_the_certificates_is_refused() {
+        let refused = judge(Hello { cluster: "edge-b".to_owned(), ..hello() }, &agent()).unwrap_err();
+        assert_eq!(refused.reason(), Reason::Cluster);
+        assert!(
+            refused.message.contains("edge-a") && refused.message.contains("edge-b"),
+            "{}",
+            refused.message
+        );
+    }
+
+    #[test]
+    fn the_cluster_comes_from_the_certificate() {
+        assert_eq!(judge(hello(), &agent()).unwrap().agent, agent());
+    }
+
+    #[test]
+    fn a_short_nonce_is_refused() {
+        let refused = judge(Hello { boot_nonce: vec![0; 15], ..hello() }, &agent()).unwrap_err();
+        assert_eq!(refused.reason(), Reason::Greeting);
+    }
+
+    #[test]
+    fn what_is_only_shown_is_cut_and_cleaned() {
+        let addresses = std::iter::repeat_n("192.168.1.10:6443".to_owned(), 100);
+        let endpoints =
+            Some(Endpoints { addresses: ["\u{1b}[2J".to_owned()].into_iter().chain(addresses).collect() });
+        let software = format!("agent\r\n\u{1b}{}", "x".repeat(200));
+
+        let greeting = judge(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
+
+        assert_eq!(greeting.endpoints, vec!["192.168.1.10:6443"; ENDPOINTS_MAX]);
+        assert_eq!(greeting.software, format!("agent{}", "x".repeat(59)));
+    }
+
+    fn agent() -> AgentId {
+        AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap()
+    }
+
+    fn hello() -> Hello {
+        Hello {
+            versions: VERSIONS.to_vec(),
+            cluster: "edge-a".to_owned(),
+            boot_nonce: vec![7; 16],
+            sequence: 1,
+            ..Hello::default()
+        }
+    }
+}

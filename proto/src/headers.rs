@@ -1,0 +1,198 @@
+//! Which headers of a request and of its answer may cross a tunnel: one function for both walls.
+//!
+//! The gateway applies it before it sends a request into a tunnel, and the agent applies it again before it adds its own
+//! credential and the caller's identity, so that a mistake on one side alone smuggles nothing.
+
+use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+
+/// Most headers in a request, hop-by-hop ones included.
+pub const HEADERS_MAX: usize = 100;
+
+/// Largest sum of all names and values, in bytes.
+pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// The WebSocket subprotocol in which browsers put a bearer token. It is a credential, and so it is taken out.
+/// <https://github.com/kubernetes/kubernetes/pull/47740>
+const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Hop-by-hop headers (RFC 9110, section 7.6.1) and what proxies of old made of them. `Expect` has been answered by the
+/// hop that received it.
+const HOP_BY_HOP: [&str; 11] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "proxy-authentication-info",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+/// Credentials and statements about the caller that only we make. What a caller sends of these is taken out.
+const OURS: [&str; 8] = [
+    "authorization",
+    "cookie",
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-forwarded",
+];
+const OURS_PREFIXES: [&str; 3] = ["x-remote-", "x-forwarded-", "x-tombolo-"];
+
+/// What asserts an identity at an API server. A caller who sends one is refused, never corrected.
+const IMPERSONATION_PREFIX: &str = "impersonate-";
+
+/// Headers whose removal would change what a request means; `Connection` may not name them.
+const LOAD_BEARING: [&str; 16] = [
+    "host",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "accept",
+    "accept-encoding",
+    "audit-id",
+    "if-match",
+    "if-none-match",
+    "range",
+    "traceparent",
+    "user-agent",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-protocol",
+    "x-stream-protocol-version",
+];
+
+/// Why a request's headers are refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderFault {
+    /// An attempt to choose the identity.
+    #[error("impersonation headers are not accepted here: remove {0}")]
+    Impersonation(String),
+    /// A name with `_` that some server would read as one of ours.
+    #[error("the header name {0} could be mistaken for a protected one")]
+    Alias(String),
+    /// `Connection: NAME` for a header that is not hop-by-hop.
+    #[error("the Connection header may not name {0}")]
+    ConnectionNames(String),
+    /// More than `HEADERS_MAX`.
+    #[error("more than {max} headers", max = HEADERS_MAX)]
+    TooMany,
+    /// More than `HEADER_BYTES_MAX`.
+    #[error("headers of more than {max} bytes", max = HEADER_BYTES_MAX)]
+    TooLarge,
+    /// Not exactly one place says whom the request is for.
+    #[error("more than one Host header")]
+    Hosts,
+}
+
+/// Takes out of a request everything that must not reach the next hop.
+///
+/// Hop-by-hop headers go first, so that nothing which is added later can be named by a caller's `Connection`.
+///
+/// # Errors
+/// `HeaderFault`: the request must be refused, because it tries to be something that it is not.
+pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderFault> {
+    check_size(headers)?;
+    check_names(headers)?;
+    for name in connection_options(headers) {
+        if is_protected(&name) || LOAD_BEARING.contains(&name.as_str()) {
+            return Err(HeaderFault::ConnectionNames(name));
+        }
+        headers.remove(&name);
+    }
+    remove_all(headers, |name| HOP_BY_HOP.contains(&name) || is_ours(name));
+    remove_bearer_subprotocol(headers);
+    Ok(())
+}
+
+/// Takes out of an answer what concerns only one hop, and what an edge may not set at the gateway's name.
+pub fn clean_response(headers: &mut HeaderMap) {
+    for name in connection_options(headers) {
+        headers.remove(&name);
+    }
+    remove_all(headers, |name| {
+        HOP_BY_HOP.contains(&name) || ["set-cookie", "alt-svc", "strict-transport-security"].contains(&name)
+    });
+}
+
+/// Whether a header decides who is asking: no caller may add, remove or switch it.
+#[must_use]
+pub fn is_protected(name: &str) -> bool {
+    is_ours(name) || name.starts_with(IMPERSONATION_PREFIX) || name == "proxy-authorization"
+}
+
+fn is_ours(name: &str) -> bool {
+    OURS.contains(&name) || OURS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn check_size(headers: &HeaderMap) -> Result<(), HeaderFault> {
+    if headers.len() > HEADERS_MAX {
+        return Err(HeaderFault::TooMany);
+    }
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if bytes > HEADER_BYTES_MAX {
+        return Err(HeaderFault::TooLarge);
+    }
+    if headers.get_all(header::HOST).iter().count() > 1 { Err(HeaderFault::Hosts) } else { Ok(()) }
+}
+
+fn check_names(headers: &HeaderMap) -> Result<(), HeaderFault> {
+    for name in headers.keys().map(HeaderName::as_str) {
+        let folded = name.replace('_', "-");
+        if folded.starts_with(IMPERSONATION_PREFIX) {
+            return Err(HeaderFault::Impersonation(name.to_owned()));
+        }
+        if folded != name && (is_protected(&folded) || HOP_BY_HOP.contains(&folded.as_str())) {
+            return Err(HeaderFault::Alias(name.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// The header names that `Connection` lists, in lower case, without its own words.
+fn connection_options(headers: &HeaderMap) -> Vec<String> {
+    headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .chain(headers.get_all("proxy-connection"))
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(|option| String::from_utf8_lossy(option).trim_matches(['"', ' ', '\t']).to_ascii_lowercase())
+        .filter(|option| !option.is_empty() && !["close", "keep-alive", "upgrade"].contains(&option.as_str()))
+        .filter(|option| !HOP_BY_HOP.contains(&option.as_str()) || is_protected(option))
+        .collect()
+}
+
+fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+fn remove_bearer_subprotocol(headers: &mut HeaderMap) {
+    let Entry::Occupied(offered) = headers.entry(header::SEC_WEBSOCKET_PROTOCOL) else {
+        return;
+    };
+    let (_, values) = offered.remove_entry_mult();
+    let kept: Vec<HeaderValue> = values.filter_map(without_bearer).collect();
+    for value in kept {
+        headers.append(header::SEC_WEBSOCKET_PROTOCOL, value);
+    }
+}
+
+fn without_bearer(value: HeaderValue) -> Option<HeaderValue> {
+    let Ok(text) = value.to_str() else {
+        return None;
+    };
+    let kept: Vec<&str> =
+        text.split(',').map(str::trim).filter(|entry| !entry.starts_with(BEARER_SUBPROTOCOL)).collect();
+    HeaderValue::from_str(&kept.join(", ")).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

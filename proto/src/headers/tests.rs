@@ -1,0 +1,177 @@
+//! The tricks of callers, one by one.
+
+use super::*;
+use proptest::prelude::*;
+
+const IDENTITY_NAMES: [&str; 9] = [
+    "impersonate-user",
+    "Impersonate-Group",
+    "IMPERSONATE-UID",
+    "impersonate-extra-scopes",
+    "impersonate_user",
+    "Impersonate_Group",
+    "impersonate-extra_scopes",
+    "impersonate-",
+    "Impersonate-Anything-Else",
+];
+
+#[test]
+fn any_impersonation_header_is_refused_in_every_spelling() {
+    for name in IDENTITY_NAMES {
+        for value in ["", "system:masters", "a, b"] {
+            let mut headers = map(&[("accept", "*/*"), (name, value)]);
+            assert!(
+                matches!(clean_request(&mut headers), Err(HeaderFault::Impersonation(_))),
+                "{name}: {value}"
+            );
+        }
+    }
+}
+
+#[test]
+fn credentials_and_front_proxy_headers_are_taken_out() {
+    let mut headers = map(&[
+        ("Authorization", "Bearer secret"),
+        ("authorization", "Basic secret"),
+        ("Proxy-Authorization", "Basic secret"),
+        ("Cookie", "session=secret"),
+        ("X-Remote-User", "admin"),
+        ("x-remote-group", "system:masters"),
+        ("X-Remote-Extra-Scopes", "all"),
+        ("X-Remote-Uid", "1"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("Forwarded", "for=127.0.0.1"),
+        ("Via", "1.1 elsewhere"),
+        ("X-Tombolo-Anything", "x"),
+        ("accept", "application/json"),
+    ]);
+
+    clean_request(&mut headers).unwrap();
+
+    assert_eq!(headers, map(&[("accept", "application/json")]));
+}
+
+#[test]
+fn connection_cannot_take_out_what_decides_or_carries_meaning() {
+    for named in [
+        "authorization",
+        "Authorization",
+        "impersonate-user",
+        "Impersonate-User",
+        "IMPERSONATE-GROUP",
+        "x-remote-user",
+        "cookie",
+        "host",
+        "content-length",
+        "audit-id",
+        "proxy-authorization",
+    ] {
+        for form in
+            [named.to_owned(), format!("close, {named}"), format!("\"{named}\""), format!(" {named}\t,")]
+        {
+            for carrier in ["connection", "proxy-connection"] {
+                let mut headers = HeaderMap::new();
+                headers.append(carrier, HeaderValue::from_str(&form).unwrap());
+                let refused = clean_request(&mut headers);
+                assert_eq!(
+                    refused,
+                    Err(HeaderFault::ConnectionNames(named.to_ascii_lowercase())),
+                    "{carrier}: {form}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_connection_names_is_hop_by_hop_and_taken_out() {
+    let mut headers = map(&[("connection", "close, X-Only-Here"), ("x-only-here", "1"), ("x-stays", "2")]);
+    clean_request(&mut headers).unwrap();
+    assert_eq!(headers, map(&[("x-stays", "2")]));
+}
+
+#[test]
+fn aliases_with_underscores_are_refused() {
+    for name in ["x_remote_user", "X-Remote_Group", "x_forwarded_for", "transfer_encoding", "x_real_ip"] {
+        let refused = clean_request(&mut map(&[(name, "x")]));
+        assert!(matches!(refused, Err(HeaderFault::Alias(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_bearer_token_in_a_websocket_subprotocol_is_taken_out_and_the_others_stay() {
+    let mut headers = map(&[
+        ("sec-websocket-protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"),
+        ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2VjcmV0"),
+    ]);
+    clean_request(&mut headers).unwrap();
+    assert_eq!(headers, map(&[("sec-websocket-protocol", "v5.channel.k8s.io")]));
+}
+
+#[test]
+fn the_limits_hold_at_the_limit_and_one_beyond() {
+    let many = |count: usize| {
+        let mut headers = HeaderMap::new();
+        for index in 0..count {
+            headers.append(HeaderName::try_from(format!("x-{index}")).unwrap(), HeaderValue::from_static(""));
+        }
+        headers
+    };
+    assert_eq!(clean_request(&mut many(HEADERS_MAX)), Ok(()));
+    assert_eq!(clean_request(&mut many(HEADERS_MAX + 1)), Err(HeaderFault::TooMany));
+
+    let large = |bytes: usize| {
+        let mut headers = HeaderMap::new();
+        headers.insert("x", HeaderValue::try_from("v".repeat(bytes - 1)).unwrap());
+        headers
+    };
+    assert_eq!(clean_request(&mut large(HEADER_BYTES_MAX)), Ok(()));
+    assert_eq!(clean_request(&mut large(HEADER_BYTES_MAX + 1)), Err(HeaderFault::TooLarge));
+}
+
+#[test]
+fn two_hosts_are_refused() {
+    assert_eq!(clean_request(&mut map(&[("host", "a"), ("host", "b")])), Err(HeaderFault::Hosts));
+}
+
+#[test]
+fn an_answer_sets_no_cookie_and_no_other_service() {
+    let mut headers = map(&[
+        ("set-cookie", "a=b"),
+        ("alt-svc", "h3=\":443\""),
+        ("connection", "x-hop"),
+        ("x-hop", "1"),
+        ("content-type", "application/json"),
+        ("warning", "299 - \"deprecated\""),
+    ]);
+    clean_response(&mut headers);
+    assert_eq!(headers, map(&[("content-type", "application/json"), ("warning", "299 - \"deprecated\"")]));
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_accepted_holds_nothing_protected_and_nothing_of_one_hop(
+        headers in prop::collection::vec(("[A-Za-z_-]{1,20}", "[ -~]{0,20}"), 0..12),
+        special in prop::sample::select(vec!["authorization", "x-remote-user", "cookie", "te", "via", "upgrade"]),
+    ) {
+        let mut map = HeaderMap::new();
+        for (name, value) in &headers {
+            map.append(HeaderName::try_from(name).unwrap(), HeaderValue::try_from(value).unwrap());
+        }
+        map.append(special, HeaderValue::from_static("x"));
+        if clean_request(&mut map).is_ok() {
+            for name in map.keys() {
+                prop_assert!(!is_protected(name.as_str()), "{name}");
+                prop_assert!(!HOP_BY_HOP.contains(&name.as_str()), "{name}");
+            }
+        }
+    }
+}
+
+fn map(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_static(value));
+    }
+    map
+}

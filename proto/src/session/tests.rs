@@ -1,0 +1,154 @@
+//! One session against a scripted peer.
+
+use super::*;
+use crate::wire::{Hello, Refused, Welcome};
+
+#[test]
+fn an_idle_session_speaks_every_idle_interval_and_promises_so() {
+    let (mut session, began) = session();
+    session.handle_timeout(began + HEARTBEAT_IDLE - Duration::from_millis(1));
+    assert_eq!(session.poll_frame(), None);
+
+    session.handle_timeout(began + HEARTBEAT_IDLE);
+
+    assert_eq!(session.poll_frame(), Some(heartbeat(HEARTBEAT_IDLE, 0)));
+    assert_eq!(session.poll_frame(), None);
+}
+
+#[test]
+fn the_first_stream_after_a_second_of_silence_takes_a_heartbeat_along() {
+    let (mut session, began) = session();
+    session.streams_changed(began + HEARTBEAT_ACTIVE, 1);
+    assert_eq!(session.poll_frame(), Some(heartbeat(HEARTBEAT_ACTIVE, 1)));
+}
+
+#[test]
+fn silence_of_two_and_a_half_promised_heartbeats_makes_suspect_and_a_sign_of_life_recovers() {
+    let (mut session, began) = session();
+    session.handle_frame(began, Some(heartbeat(HEARTBEAT_ACTIVE, 1))).unwrap();
+    session.handle_timeout(began + Duration::from_millis(2499));
+    assert_eq!(session.health(), Health::Live);
+
+    session.handle_timeout(began + Duration::from_millis(2500));
+    assert_eq!(session.poll_event(), Some(Event::Health(Health::Suspect)));
+
+    session.heard(began + Duration::from_secs(60));
+    assert_eq!(session.poll_event(), Some(Event::Health(Health::Live)));
+}
+
+#[test]
+fn a_suspect_session_speaks_at_the_active_pace() {
+    let (mut session, began) = session();
+    let suspect_at = began + HEARTBEAT_IDLE * 5 / 2;
+    session.handle_timeout(suspect_at);
+    while session.poll_frame().is_some() {}
+
+    assert_eq!(session.poll_timeout(), Some(suspect_at + HEARTBEAT_ACTIVE));
+}
+
+#[test]
+fn a_session_is_lost_after_the_agreed_silence_and_stays_lost() {
+    let began = Instant::now();
+    let mut session = Session::new(began, Duration::from_secs(30));
+    session.handle_timeout(began + Duration::from_secs(30));
+    session.heard(began + Duration::from_secs(31));
+
+    assert_eq!(session.health(), Health::Lost);
+    assert_eq!(session.poll_event(), Some(Event::Health(Health::Lost)));
+    assert_eq!((session.poll_event(), session.poll_timeout()), (None, None));
+}
+
+#[test]
+fn a_promise_is_held_within_bounds() {
+    let (mut session, began) = session();
+    session.handle_frame(began, Some(heartbeat(Duration::from_secs(3600), 0))).unwrap();
+    session.handle_timeout(began + HEARTBEAT_SLOWEST * 5 / 2);
+    assert_eq!(session.health(), Health::Suspect);
+}
+
+#[test]
+fn a_drain_of_an_idle_tunnel_is_empty_once_the_peer_agrees() {
+    let (mut session, began) = session();
+    session.begin_drain();
+    assert_eq!(session.poll_frame(), Some(Frame::Drain(Drain {})));
+    assert_eq!(session.poll_frame(), Some(Frame::Drained(Drained {})));
+    assert_eq!(session.poll_event(), None);
+
+    session.handle_frame(began, Some(Frame::Drained(Drained {}))).unwrap();
+
+    assert_eq!(session.poll_event(), Some(Event::Empty));
+    assert_eq!(session.poll_event(), None);
+}
+
+#[test]
+fn an_open_stream_holds_a_drain_back() {
+    let (mut session, began) = session();
+    session.streams_changed(began, 1);
+    session.handle_frame(began, Some(Frame::Drain(Drain {}))).unwrap();
+    session.handle_frame(began, Some(Frame::Drained(Drained {}))).unwrap();
+    assert_eq!(session.poll_event(), Some(Event::PeerDrains));
+    assert_eq!((session.poll_event(), session.poll_frame()), (None, None));
+
+    session.streams_changed(began, 0);
+
+    assert_eq!(session.poll_frame(), Some(Frame::Drained(Drained {})));
+    assert_eq!(session.poll_event(), Some(Event::Empty));
+}
+
+#[test]
+fn a_blocked_carrier_fills_no_queue() {
+    let (mut session, began) = session();
+    session.begin_drain();
+    for second in 1..100 {
+        session.heard(began + Duration::from_secs(second));
+        session.streams_changed(began + Duration::from_secs(second), 1);
+        session.advertise(Endpoints::default());
+    }
+    assert_eq!(std::iter::from_fn(|| session.poll_frame()).count(), 4);
+}
+
+#[test]
+fn a_greeting_after_the_greeting_is_a_violation() {
+    let (mut session, began) = session();
+    for frame in [
+        Frame::Hello(Hello::default()),
+        Frame::Welcome(Welcome::default()),
+        Frame::Refused(Refused::default()),
+    ] {
+        assert!(matches!(session.handle_frame(began, Some(frame)), Err(Violation::LateGreeting(_))));
+    }
+}
+
+#[test]
+fn an_unknown_frame_is_a_sign_of_life_and_nothing_else() {
+    let (mut session, began) = session();
+    session.handle_frame(began + Duration::from_secs(5), None).unwrap();
+    assert_eq!((session.poll_event(), session.poll_frame()), (None, None));
+    session.handle_timeout(began + HEARTBEAT_IDLE * 5 / 2);
+    assert_eq!(session.health(), Health::Live);
+}
+
+#[test]
+fn a_burst_and_then_so_many_frames_a_second_are_allowed_and_not_one_more() {
+    let (mut session, began) = session();
+    for _ in 0..FRAMES_BURST_MAX {
+        session.handle_frame(began, None).unwrap();
+    }
+    assert_eq!(session.handle_frame(began, None), Err(Violation::TooManyFrames));
+
+    let a_second_later = began + Duration::from_secs(1);
+    for _ in 0..FRAMES_PER_SECOND_MAX {
+        session.handle_frame(a_second_later, None).unwrap();
+    }
+    assert_eq!(session.handle_frame(a_second_later, None), Err(Violation::TooManyFrames));
+}
+
+fn session() -> (Session, Instant) {
+    let began = Instant::now();
+    (Session::new(began, SILENCE_MAX), began)
+}
+
+fn heartbeat(interval: Duration, streams_open: u32) -> Frame {
+    let interval_ms = u32::try_from(interval.as_millis()).unwrap();
+    Frame::Heartbeat(Heartbeat { interval_ms, streams_open })
+}

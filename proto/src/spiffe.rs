@@ -1,0 +1,133 @@
+//! The names in certificates: `spiffe://DOMAIN/cluster/C/agent/ID` and `spiffe://DOMAIN/server/ID`.
+//!
+//! SPIFFE-ID, <https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE-ID.md>.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::cluster::{ClusterId, is_dns_label};
+
+/// The trust domain where nothing else is configured.
+pub const TRUST_DOMAIN_DEFAULT: &str = "tombolo";
+
+/// Longest URI that is looked at, in bytes.
+const URI_BYTES_MAX: usize = 2048;
+
+/// Who an agent is: its cluster, and which of the cluster's agents.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AgentId {
+    cluster: ClusterId,
+    instance: Arc<str>,
+}
+
+/// Why a certificate's URI does not name what was expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpiffeError {
+    /// Not an agent's URI of this trust domain.
+    #[error("the certificate's URI is not spiffe://{domain}/cluster/NAME/agent/ID")]
+    NotAnAgent {
+        /// The trust domain that was expected.
+        domain: String,
+    },
+    /// Not a server's URI of this trust domain.
+    #[error("the certificate's URI is not spiffe://{domain}/server/ID")]
+    NotAServer {
+        /// The trust domain that was expected.
+        domain: String,
+    },
+}
+
+impl AgentId {
+    /// Reads an agent's URI. Everything must be in place: no other path, no query, no empty or escaped segment.
+    ///
+    /// # Errors
+    /// `NotAnAgent`, where anything differs.
+    pub fn parse(uri: &str, domain: &str) -> Result<Self, SpiffeError> {
+        let refused = || SpiffeError::NotAnAgent { domain: domain.to_owned() };
+        let mut segments = path(uri, domain).ok_or_else(refused)?.split('/');
+        let (Some("cluster"), Some(cluster), Some("agent"), Some(instance), None) =
+            (segments.next(), segments.next(), segments.next(), segments.next(), segments.next())
+        else {
+            return Err(refused());
+        };
+        if !is_dns_label(instance) {
+            return Err(refused());
+        }
+        Ok(Self { cluster: cluster.parse().map_err(|_| refused())?, instance: instance.into() })
+    }
+
+    /// The cluster that this agent serves.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    /// Which of the cluster's agents this is, a DNS label.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+}
+
+impl fmt::Display for AgentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.cluster, self.instance)
+    }
+}
+
+/// Reads a server's URI and returns its id, a DNS label.
+///
+/// # Errors
+/// `NotAServer`, where anything differs.
+pub fn parse_server<'uri>(uri: &'uri str, domain: &str) -> Result<&'uri str, SpiffeError> {
+    path(uri, domain)
+        .and_then(|path| path.strip_prefix("server/"))
+        .filter(|id| is_dns_label(id))
+        .ok_or_else(|| SpiffeError::NotAServer { domain: domain.to_owned() })
+}
+
+fn path<'uri>(uri: &'uri str, domain: &str) -> Option<&'uri str> {
+    if uri.len() > URI_BYTES_MAX {
+        return None;
+    }
+    uri.strip_prefix("spiffe://")?.strip_prefix(domain)?.strip_prefix('/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_uri_names_cluster_and_instance() {
+        let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/0f3c", "tombolo").unwrap();
+        assert_eq!((agent.cluster().as_str(), agent.instance()), ("edge-a", "0f3c"));
+    }
+
+    #[test]
+    fn what_differs_by_a_byte_is_no_agents_uri() {
+        for uri in [
+            "",
+            "spiffe://tombolo/cluster/edge-a/agent/",
+            "spiffe://tombolo/cluster/edge-a/agent/x/",
+            "spiffe://tombolo/cluster//agent/x",
+            "spiffe://tombolo/cluster/edge-a/agent/x?y",
+            "spiffe://tombolo/cluster/edge%2da/agent/x",
+            "spiffe://tombolo/cluster/Edge-a/agent/x",
+            "spiffe://tombolo//cluster/edge-a/agent/x",
+            "spiffe://tombolo.evil/cluster/edge-a/agent/x",
+            "spiffe://evil/cluster/edge-a/agent/x",
+            "https://tombolo/cluster/edge-a/agent/x",
+            "spiffe://tombolo/cluster/edge-a\0/agent/x",
+            "spiffe://tombolo/server/edge-a",
+        ] {
+            assert!(AgentId::parse(uri, "tombolo").is_err(), "{uri:?}");
+        }
+    }
+
+    #[test]
+    fn a_servers_uri_is_no_agents_and_the_other_way_round() {
+        assert_eq!(parse_server("spiffe://tombolo/server/gateway", "tombolo"), Ok("gateway"));
+        assert!(parse_server("spiffe://tombolo/cluster/a/agent/b", "tombolo").is_err());
+        assert!(parse_server("spiffe://tombolo/server/a/b", "tombolo").is_err());
+    }
+}

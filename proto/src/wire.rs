@@ -1,0 +1,36 @@
+//! The schemas of `proto/tombolo/tunnel/v1`, as generated types.
+
+#[allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::allow_attributes_without_reason,
+    clippy::too_many_lines,
+    clippy::derive_partial_eq_without_eq,
+    clippy::doc_markdown,
+    reason = "generated"
+)]
+mod tunnel_v1 {
+    include!(concat!(env!("OUT_DIR"), "/tombolo.tunnel.v1.rs"));
+}
+
+pub use tunnel_v1::{
+    Assert, ControlFrame, Drain, Drained, Endpoints, Heartbeat, Hello, HttpOpen, Refused, StreamOpen,
+    Welcome, control_frame, http_open, refused, stream_open,
+};
+
+use control_frame::Frame;
+
+impl From<Frame> for ControlFrame {
+    fn from(frame: Frame) -> Self {
+        Self { frame: Some(frame) }
+    }
+}
+
+impl StreamOpen {
+    /// Opens a stream for one HTTP exchange on behalf of `identity`.
+    #[must_use]
+    pub fn http(identity: Assert, audit_id: String) -> Self {
+        let identity = Some(http_open::Identity::Assert(identity));
+        Self { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id })) }
+    }
+}

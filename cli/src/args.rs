@@ -1,0 +1,265 @@
+//! The command line: what may be said, and how help explains it.
+
+mod examples;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::Shell;
+use proto::ClusterId;
+use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+
+use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
+
+/// What was asked for, and under which name.
+pub(crate) struct Invocation {
+    pub(crate) command: Command,
+    pub(crate) program: Program,
+}
+
+/// The name under which this binary was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    Tombolo,
+    KubectlPlugin,
+}
+
+/// Certificates and kubeconfigs for Tombolo, which reaches edge Kubernetes clusters through tunnels.
+#[derive(Parser)]
+#[command(name = "tombolo", version, after_long_help = examples::TOMBOLO)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make certificate authorities, issue certificates and look at them
+    #[command(subcommand, after_long_help = examples::CA)]
+    Ca(Ca),
+    /// Write a kubeconfig that reaches clusters through the gateway
+    ///
+    /// Works offline. One context per cluster, named as the cluster; the first becomes the current one.
+    ///
+    /// --gateway, --ca, --cert with --key or --token-file, and --host-names may stand in
+    /// ~/.config/tombolo/config.yaml (in $XDG_CONFIG_HOME if set; another file with TOMBOLO_CONFIG) as gateway,
+    /// certificateAuthority, clientCertificate, clientKey, tokenFile, hostSuffix; paths there are relative to the
+    /// file. A TOMBOLO_ variable (TOMBOLO_CLIENT_KEY, ...) wins over the file, a flag over both; certificate, key and
+    /// token file are taken together from the first place that names one of them.
+    #[command(after_long_help = examples::KUBECONFIG)]
+    Kubeconfig(Kubeconfig),
+    /// Print a script that completes this command in a shell
+    #[command(after_long_help = examples::COMPLETION)]
+    Completion(Completion),
+    /// Print the version
+    #[command(after_long_help = examples::VERSION)]
+    Version,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Ca {
+    /// Make the three roots: for servers, agents and callers
+    ///
+    /// Writes server-ca, agent-ca and caller-ca as .crt and .key, and ca.yaml, to a directory that only you can
+    /// enter. Roots are valid for 10 years and never overwritten.
+    #[command(after_long_help = examples::CA_INIT)]
+    Init(CaInit),
+    /// Issue a certificate with its key
+    #[command(subcommand, after_long_help = examples::CA_ISSUE)]
+    Issue(Issue),
+    /// Show whom the certificates of a PEM file name, and for how long
+    #[command(after_long_help = examples::CA_SHOW)]
+    Show(CaShow),
+}
+
+#[derive(Args)]
+pub(crate) struct CaInit {
+    /// Where the authority is to live; created with mode 0700
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// First part of the SPIFFE URIs in certificates of servers and agents
+    #[arg(long, value_name = "DOMAIN", default_value = TRUST_DOMAIN_DEFAULT)]
+    pub(crate) trust_domain: TrustDomain,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Issue {
+    /// For a tunnel-server: its gateway and its listener for tunnels
+    ///
+    /// Writes server.crt and server.key (with --id: ID-server.crt and ID-server.key).
+    #[command(after_long_help = examples::ISSUE_SERVER)]
+    Server(IssueServer),
+    /// For a tunnel-agent: names its cluster
+    ///
+    /// Writes CLUSTER-agent.crt and CLUSTER-agent.key (with --id: CLUSTER.ID-agent.crt and CLUSTER.ID-agent.key).
+    #[command(after_long_help = examples::ISSUE_AGENT)]
+    Agent(IssueAgent),
+    /// For a person or program that calls the gateway
+    ///
+    /// Writes USER-caller.crt and USER-caller.key; characters that do not suit a file's name become '-' there.
+    #[command(after_long_help = examples::ISSUE_CALLER)]
+    Caller(IssueCaller),
+}
+
+/// Where from and where to, for every kind of certificate.
+#[derive(Args)]
+pub(crate) struct Placement {
+    /// The authority, made by `ca init`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Where to write the files, created if need be [default: the authority's directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// How long it is valid, in m, h or d [default: server and agent 90d, caller 30d; at most 825d, 365d, 365d]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) validity: Option<Validity>,
+    /// Replace files that are already there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct IssueServer {
+    #[command(flatten)]
+    pub(crate) placement: Placement,
+    /// DNS name or IP address under which the server is reached; repeat for more
+    #[arg(long = "name", value_name = "HOST", required = true)]
+    pub(crate) names: Vec<ServerName>,
+    /// DNS name under which each cluster has a host name of its own; adds SUFFIX and *.SUFFIX
+    #[arg(long, value_name = "SUFFIX")]
+    pub(crate) suffix: Option<HostSuffix>,
+    /// Which server this is, a DNS label [default: made from the first name]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<Label>,
+}
+
+#[derive(Args)]
+pub(crate) struct IssueAgent {
+    #[command(flatten)]
+    pub(crate) placement: Placement,
+    /// The cluster that the agent speaks for, a DNS label
+    #[arg(long, value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// Which of the cluster's agents this is, a DNS label [default: 8 random hexadecimal digits]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<Label>,
+}
+
+#[derive(Args)]
+pub(crate) struct IssueCaller {
+    #[command(flatten)]
+    pub(crate) placement: Placement,
+    /// Who the caller is, at most 64 characters
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: User,
+    /// A group that the caller belongs to, at most 64 characters; repeat for more
+    #[arg(long = "group", value_name = "GROUP")]
+    pub(crate) groups: Vec<Group>,
+}
+
+#[derive(Args)]
+pub(crate) struct CaShow {
+    /// A PEM file with certificates
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct Kubeconfig {
+    /// Where the gateway is: https://HOST[:PORT]
+    #[arg(long, value_name = "URL")]
+    pub(crate) gateway: Option<GatewayUrl>,
+    /// Certificates that vouch for the gateway (server-ca.crt)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Your certificate
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of your certificate
+    #[arg(long, value_name = "FILE", requires = "cert", conflicts_with = "token_file")]
+    pub(crate) key: Option<PathBuf>,
+    /// A file with your bearer token, in place of a certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A cluster to reach; repeat for more
+    #[arg(long = "cluster", value_name = "CLUSTER", required = true)]
+    pub(crate) clusters: Vec<ClusterId>,
+    /// Reach clusters as CLUSTER.SUFFIX, for tools that drop the path of a server's URL
+    #[arg(long, value_name = "SUFFIX")]
+    pub(crate) host_names: Option<HostSuffix>,
+    /// Copy certificates, key and token into the kubeconfig; if false, it names their files
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) embed_certs: bool,
+    /// Write this file, with mode 0600, instead of printing
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace the output file if it is already there
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Completion {
+    pub(crate) shell: Shell,
+}
+
+/// Reads the command line of this process; prints help or a usage error and exits where that is the answer.
+pub(crate) fn parse() -> Invocation {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let program = Program::of(arguments.first().map(OsString::as_os_str).map(Path::new));
+    let mut command = command(program);
+    let parsed = command
+        .try_get_matches_from_mut(arguments)
+        .and_then(|matches| CommandLine::from_arg_matches(&matches))
+        .map_err(|error| error.format(&mut command));
+    match parsed {
+        Ok(CommandLine { command }) => Invocation { command, program },
+        Err(error) => error.exit(),
+    }
+}
+
+/// The whole command, its usage and examples in the words of `program`.
+pub(crate) fn command(program: Program) -> clap::Command {
+    let command = CommandLine::command();
+    match program {
+        Program::Tombolo => command.bin_name("tombolo"),
+        Program::KubectlPlugin => spoken_by_kubectl(command).bin_name("kubectl tombolo"),
+    }
+}
+
+impl Program {
+    fn of(started_as: Option<&Path>) -> Self {
+        match started_as.and_then(Path::file_stem).and_then(|stem| stem.to_str()) {
+            Some("kubectl-tombolo") => Self::KubectlPlugin,
+            Some(_) | None => Self::Tombolo,
+        }
+    }
+
+    /// What a shell looks for on its path.
+    pub(crate) fn file_name(self) -> &'static str {
+        match self {
+            Self::Tombolo => "tombolo",
+            Self::KubectlPlugin => "kubectl-tombolo",
+        }
+    }
+}
+
+fn spoken_by_kubectl(command: clap::Command) -> clap::Command {
+    let examples = command
+        .get_after_long_help()
+        .map(|text| text.to_string().replace("  tombolo ", "  kubectl tombolo "));
+    let command = match examples {
+        Some(examples) => command.after_long_help(examples),
+        None => command,
+    };
+    command.mut_subcommands(spoken_by_kubectl)
+}

@@ -1,0 +1,47 @@
+//! The file `ca.yaml`: what an authority remembers beside its roots.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, ReadError};
+use crate::names::TrustDomain;
+
+/// What the file says.
+///
+/// The trust domain is not a name constraint of the roots: rustls refuses every URI under a root that constrains URIs.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Written {
+    trust_domain: String,
+}
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RecordError {
+    #[error("{0} holds no finished authority; make one with `tombolo ca init --dir {0}`")]
+    NoAuthority(PathBuf, #[source] ReadError),
+    #[error("{0} is not the file that `tombolo ca init` wrote")]
+    Syntax(PathBuf, #[source] Box<serde_saphyr::Error>),
+    #[error("trustDomain in {0} is not a trust domain")]
+    TrustDomain(PathBuf, #[source] crate::names::NotATrustDomain),
+}
+
+/// Where the record stands in an authority's directory.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.join("ca.yaml")
+}
+
+/// The record's text for this trust domain.
+pub(super) fn text(trust_domain: &TrustDomain) -> Result<String, serde_saphyr::SerializeError> {
+    serde_saphyr::to_string(&Written { trust_domain: trust_domain.to_string() })
+}
+
+/// The trust domain of the authority in `directory`.
+pub(super) fn trust_domain(directory: &Path) -> Result<TrustDomain, RecordError> {
+    let path = path(directory);
+    let text = files::read(&path).map_err(|error| RecordError::NoAuthority(directory.to_owned(), error))?;
+    let Written { trust_domain } =
+        serde_saphyr::from_str(&text).map_err(|error| RecordError::Syntax(path.clone(), Box::new(error)))?;
+    trust_domain.parse().map_err(|error| RecordError::TrustDomain(path, error))
+}

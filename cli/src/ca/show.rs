@@ -1,0 +1,127 @@
+//! `tombolo ca show`: what a certificate says, in a person's words.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls_pki_types::CertificateDer;
+use time::{Duration, OffsetDateTime};
+use x509_parser::extensions::{ExtendedKeyUsage, GeneralName};
+use x509_parser::prelude::X509Certificate;
+use x509_parser::x509::X509Name;
+
+use crate::args::CaShow;
+use crate::pem::{self, PemError};
+
+/// A few lines for each certificate of the file, an empty line between two.
+pub(crate) fn show(order: &CaShow) -> Result<Vec<String>, PemError> {
+    let certificates = pem::certificates(&order.file)?;
+    let now = OffsetDateTime::now_utc();
+    let mut lines = Vec::new();
+    for (index, der) in certificates.ders.iter().enumerate() {
+        let Some(certificate) = pem::parse(der) else {
+            return Err(PemError::NotACertificate(order.file.clone(), index + 1));
+        };
+        if index > 0 {
+            lines.push(String::new());
+        }
+        describe(&certificate, der, now, &mut lines);
+    }
+    Ok(lines)
+}
+
+fn describe(
+    certificate: &X509Certificate<'_>,
+    der: &CertificateDer<'_>,
+    now: OffsetDateTime,
+    lines: &mut Vec<String>,
+) {
+    let mut say = |title: &str, value: &str| lines.push(format!("{title:<12}{}", visible(value)));
+    let (begin, end) =
+        (certificate.validity().not_before.to_datetime(), certificate.validity().not_after.to_datetime());
+    say("subject", &name(certificate.subject()));
+    say("issuer", &name(certificate.issuer()));
+    say("names", &or_none(alternative_names(certificate)));
+    say("for", &or_none(purposes(certificate)));
+    say("valid from", &format!("{}{}", date(begin), if now < begin { " (not yet valid)" } else { "" }));
+    say("valid until", &format!("{} ({})", date(end), left(end - now)));
+    say("SHA-256", &fingerprint(der));
+}
+
+fn name(name: &X509Name<'_>) -> String {
+    let text = name.to_string();
+    if text.is_empty() { "(empty)".to_owned() } else { text }
+}
+
+fn or_none(items: Vec<String>) -> String {
+    if items.is_empty() { "(none)".to_owned() } else { items.join(", ") }
+}
+
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let names = match certificate.subject_alternative_name() {
+        Ok(Some(extension)) => &extension.value.general_names,
+        Ok(None) => return Vec::new(),
+        Err(_) => return vec!["(unreadable)".to_owned()],
+    };
+    names
+        .iter()
+        .map(|name| match name {
+            GeneralName::DNSName(name) => format!("DNS:{name}"),
+            GeneralName::URI(uri) => format!("URI:{uri}"),
+            GeneralName::IPAddress(bytes) => format!("IP:{}", address(bytes)),
+            GeneralName::RFC822Name(name) => format!("email:{name}"),
+            other @ (GeneralName::OtherName(..)
+            | GeneralName::X400Address(_)
+            | GeneralName::DirectoryName(_)
+            | GeneralName::EDIPartyName(_)
+            | GeneralName::RegisteredID(_)
+            | GeneralName::Invalid(..)) => other.to_string(),
+        })
+        .collect()
+}
+
+fn address(bytes: &[u8]) -> String {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Ipv4Addr::from(four).to_string();
+    }
+    match <[u8; 16]>::try_from(bytes) {
+        Ok(sixteen) => Ipv6Addr::from(sixteen).to_string(),
+        Err(_) => "(unreadable)".to_owned(),
+    }
+}
+
+fn purposes(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let mut purposes = Vec::new();
+    if certificate.is_ca() {
+        purposes.push("signing certificates".to_owned());
+    }
+    if let Ok(Some(extension)) = certificate.extended_key_usage() {
+        let ExtendedKeyUsage { any, server_auth, client_auth, .. } = extension.value;
+        let said = [(any, "any purpose"), (server_auth, "TLS servers"), (client_auth, "TLS clients")];
+        purposes.extend(said.iter().filter(|(set, _)| **set).map(|(_, purpose)| (*purpose).to_owned()));
+    }
+    purposes
+}
+
+fn date(at: OffsetDateTime) -> String {
+    let (hour, minute, second) = at.to_hms();
+    format!("{} {hour:02}:{minute:02}:{second:02} UTC", at.date())
+}
+
+fn left(left: Duration) -> String {
+    match (left.is_negative(), left.abs().whole_days()) {
+        (true, 0) => format!("expired {} hours ago", left.abs().whole_hours()),
+        (true, days) => format!("expired {days} days ago"),
+        (false, 0) => format!("{} hours left", left.whole_hours()),
+        (false, days) => format!("{days} days left"),
+    }
+}
+
+fn fingerprint(der: &[u8]) -> String {
+    let bytes: Vec<_> = digest(&SHA256, der).as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    bytes.join(":")
+}
+
+/// Text of a stranger's certificate, which must not steer the terminal.
+fn visible(text: &str) -> String {
+    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}

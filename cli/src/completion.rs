@@ -1,0 +1,25 @@
+//! Completion scripts for shells.
+
+use clap_complete::{Generator, Shell};
+
+use crate::args::{self, Program};
+
+/// Why no completion script could be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CompletionError {
+    #[error("the completion script could not be generated")]
+    Generate(#[source] std::io::Error),
+    #[error("the generated completion script is not text")]
+    NotText(#[source] std::string::FromUtf8Error),
+}
+
+/// The script that teaches `shell` to complete this command.
+pub(crate) fn script(shell: Shell, program: Program) -> Result<String, CompletionError> {
+    let mut command = args::command(program);
+    command.set_bin_name(program.file_name());
+    command.build();
+    let mut script = Vec::new();
+    // Not `clap_complete::generate`: that one panics where writing fails.
+    shell.try_generate(&command, &mut script).map_err(CompletionError::Generate)?;
+    String::from_utf8(script).map_err(CompletionError::NotText)
+}

@@ -1,0 +1,121 @@
+//! `tombolo kubeconfig`: one context per cluster, all through the gateway.
+
+mod credential;
+mod document;
+
+use crate::args;
+use crate::files::{self, Audience, Existing, NoAbsolutePath, WriteError};
+use crate::pem::{self, PemError};
+use crate::settings::{self, Credential, Settings, SettingsError};
+
+use credential::CredentialError;
+use document::{Authority, Document};
+
+/// Where the kubeconfig went.
+pub(crate) enum Written {
+    /// Nowhere yet: it is to be printed.
+    Document(String),
+    /// To a file, with what to say about it.
+    File(Vec<String>),
+}
+
+/// Why no kubeconfig was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KubeconfigError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("no {what}: pass {flag}, set {variable}, or write {key} in {file}")]
+    Missing {
+        what: &'static str,
+        flag: &'static str,
+        variable: &'static str,
+        key: &'static str,
+        file: String,
+    },
+    #[error("the cluster {0} is named twice")]
+    Twice(proto::ClusterId),
+    #[error(transparent)]
+    Authority(#[from] PemError),
+    #[error(transparent)]
+    Credential(#[from] CredentialError),
+    #[error(transparent)]
+    Path(#[from] NoAbsolutePath),
+    #[error("the kubeconfig could not be written as YAML")]
+    Yaml(#[source] serde_saphyr::SerializeError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Checks everything that can be checked offline, then writes.
+pub(crate) fn write(order: args::Kubeconfig) -> Result<Written, KubeconfigError> {
+    let args::Kubeconfig {
+        gateway,
+        ca,
+        cert,
+        key,
+        token_file,
+        clusters,
+        host_names,
+        embed_certs,
+        output,
+        force,
+    } = order;
+    let credential = match (cert, key, token_file) {
+        (Some(certificate), Some(key), _) => Some(Credential::Certificate { certificate, key }),
+        (_, _, file) => file.map(Credential::TokenFile),
+    };
+    let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: host_names };
+    let settings = flags.or(Settings::of_environment()?).or(Settings::of_file()?);
+    if let Some(twice) = clusters.iter().enumerate().find(|(at, name)| clusters[..*at].contains(name)) {
+        return Err(KubeconfigError::Twice(twice.1.clone()));
+    }
+
+    let gateway = settings
+        .gateway
+        .ok_or_else(|| missing("gateway", "--gateway https://HOST:PORT", "TOMBOLO_GATEWAY", "gateway"))?;
+    let authority_path = settings.certificate_authority.ok_or_else(|| {
+        missing(
+            "certificate authority for the gateway",
+            "--ca FILE",
+            "TOMBOLO_CERTIFICATE_AUTHORITY",
+            "certificateAuthority",
+        )
+    })?;
+    let credential = settings.credential.ok_or_else(|| {
+        missing(
+            "credential",
+            "--cert FILE --key FILE or --token-file FILE",
+            "TOMBOLO_CLIENT_CERTIFICATE and TOMBOLO_CLIENT_KEY, or TOMBOLO_TOKEN_FILE",
+            "clientCertificate and clientKey, or tokenFile",
+        )
+    })?;
+    let user = credential::user(&credential, embed_certs)?;
+    let certificates = pem::certificates(&authority_path)?;
+    let authority = if embed_certs {
+        Authority::Embedded(certificates.text)
+    } else {
+        Authority::File(files::absolute(&authority_path)?)
+    };
+    let document = Document::of(&gateway, &clusters, settings.host_suffix.as_ref(), &authority, user);
+    let text = document.to_yaml().map_err(KubeconfigError::Yaml)?;
+    let Some(output) = output else {
+        return Ok(Written::Document(text));
+    };
+    let existing = if force { Existing::Replace } else { Existing::Keep };
+    files::write_all(vec![(output.clone(), text.as_str(), Audience::Owner)], existing)?;
+    Ok(Written::File(vec![
+        format!("wrote {} (private)", output.display()),
+        format!("next: kubectl --kubeconfig {} --context {} get namespaces", output.display(), clusters[0]),
+    ]))
+}
+
+fn missing(
+    what: &'static str,
+    flag: &'static str,
+    variable: &'static str,
+    key: &'static str,
+) -> KubeconfigError {
+    let file = settings::default_path()
+        .map_or_else(|| "~/.config/tombolo/config.yaml".to_owned(), |path| path.display().to_string());
+    KubeconfigError::Missing { what, flag, variable, key, file }
+}

@@ -1,0 +1,44 @@
+//! The command `tombolo`: what a person types.
+
+mod args;
+mod ca;
+mod completion;
+mod files;
+mod kubeconfig;
+mod names;
+mod pem;
+mod print;
+mod settings;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use args::{Ca, Command, Issue};
+
+fn main() -> ExitCode {
+    let invocation = args::parse();
+    match run(invocation) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print::failure(error.as_ref());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(invocation: args::Invocation) -> Result<(), Box<dyn Error>> {
+    match invocation.command {
+        Command::Ca(Ca::Init(order)) => print::lines(&ca::init(&order)?)?,
+        Command::Ca(Ca::Issue(Issue::Server(order))) => print::lines(&ca::issue_server(&order)?)?,
+        Command::Ca(Ca::Issue(Issue::Agent(order))) => print::lines(&ca::issue_agent(&order)?)?,
+        Command::Ca(Ca::Issue(Issue::Caller(order))) => print::lines(&ca::issue_caller(&order)?)?,
+        Command::Ca(Ca::Show(order)) => print::lines(&ca::show(&order)?)?,
+        Command::Kubeconfig(order) => match kubeconfig::write(order)? {
+            kubeconfig::Written::Document(text) => print::document(&text)?,
+            kubeconfig::Written::File(lines) => print::lines(&lines)?,
+        },
+        Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
+        Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Where the gateway is.
+
+use std::str::FromStr;
+
+use proto::ClusterId;
+use url::Url;
+
+use super::HostSuffix;
+
+/// The longest URL of a gateway, in bytes: a DNS name with scheme and port is shorter.
+const URL_BYTES_MAX: usize = 512;
+
+/// `https://HOST[:PORT]` and nothing more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GatewayUrl(Url);
+
+/// Why a text is not the URL of a gateway.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAGatewayUrl {
+    #[error("the gateway's URL is https://HOST[:PORT], such as https://gateway.example:8443")]
+    Malformed(#[source] url::ParseError),
+    #[error("the gateway's URL is longer than {max} bytes; use https://HOST[:PORT]", max = URL_BYTES_MAX)]
+    TooLong,
+    #[error("the gateway is reached by https only, not {0}; use https://HOST[:PORT]")]
+    Scheme(String),
+    #[error(
+        "the gateway's URL may carry no user name or password; pass a token with --token-file, and use https://HOST[:PORT]"
+    )]
+    UserInfo,
+    #[error(
+        "the gateway's URL may have no {0}; use https://HOST[:PORT], the path of a cluster is added to it"
+    )]
+    Surplus(&'static str),
+}
+
+impl GatewayUrl {
+    /// The host as it stands in the URL, an IPv6 address in brackets.
+    pub(crate) fn host(&self) -> &str {
+        self.0.host_str().unwrap_or_default()
+    }
+
+    /// Where this cluster is found below the gateway's own name.
+    pub(crate) fn by_path(&self, cluster: &ClusterId) -> String {
+        format!("https://{}{}/clusters/{cluster}", self.host(), self.port())
+    }
+
+    /// Where this cluster is found by a host name of its own.
+    pub(crate) fn by_host_name(&self, cluster: &ClusterId, suffix: &HostSuffix) -> String {
+        format!("https://{cluster}.{suffix}{}", self.port())
+    }
+
+    /// `:PORT`, or nothing where it is the port of https.
+    fn port(&self) -> String {
+        self.0.port().map(|port| format!(":{port}")).unwrap_or_default()
+    }
+}
+
+impl FromStr for GatewayUrl {
+    type Err = NotAGatewayUrl;
+
+    fn from_str(text: &str) -> Result<Self, NotAGatewayUrl> {
+        if text.len() > URL_BYTES_MAX {
+            return Err(NotAGatewayUrl::TooLong);
+        }
+        let url = Url::parse(text).map_err(NotAGatewayUrl::Malformed)?;
+        // `gateway.example:8443` parses as a URL of the scheme `gateway.example`.
+        if url.scheme() != "https" {
+            return Err(NotAGatewayUrl::Scheme(url.scheme().to_owned()));
+        }
+        // Asked of the text: the parser forgets an empty user name.
+        if text.split(['?', '#']).next().is_some_and(|before| before.contains('@')) {
+            return Err(NotAGatewayUrl::UserInfo);
+        }
+        if url.query().is_some() {
+            return Err(NotAGatewayUrl::Surplus("query"));
+        }
+        if url.fragment().is_some() {
+            return Err(NotAGatewayUrl::Surplus("fragment"));
+        }
+        if url.path() != "/" {
+            return Err(NotAGatewayUrl::Surplus("path"));
+        }
+        Ok(Self(url))
+    }
+}

@@ -1,0 +1,89 @@
+//! Names a server is reached by.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use proto::cluster::is_dns_label;
+
+/// The longest DNS name, in bytes and without the final dot (RFC 1035, section 2.3.4).
+const DNS_NAME_BYTES_MAX: usize = 253;
+
+/// A DNS name or an IP address, for a server certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ServerName {
+    Dns(String),
+    Ip(IpAddr),
+}
+
+/// A DNS name of at least two labels under which every cluster has a name of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostSuffix(String);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAHost {
+    #[error("a wildcard is asked for by --suffix: write --suffix example.org for *.example.org")]
+    Wildcard,
+    #[error("use a DNS name (labels of letters, digits and '-', at most {max} bytes) or an IP address, without scheme or port", max = DNS_NAME_BYTES_MAX)]
+    Malformed,
+    #[error("use a DNS name, not an IP address: an address has no names under it")]
+    AddressAsSuffix,
+    #[error(
+        "use a DNS name of at least two labels, such as clusters.example: TLS libraries refuse a wildcard under one label"
+    )]
+    ShortSuffix,
+}
+
+impl FromStr for ServerName {
+    type Err = NotAHost;
+
+    fn from_str(text: &str) -> Result<Self, NotAHost> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Ip(address));
+        }
+        if text.starts_with("*.") {
+            return Err(NotAHost::Wildcard);
+        }
+        dns_name(text).map(Self::Dns)
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dns(name) => f.write_str(name),
+            Self::Ip(address) => address.fmt(f),
+        }
+    }
+}
+
+impl FromStr for HostSuffix {
+    type Err = NotAHost;
+
+    fn from_str(text: &str) -> Result<Self, NotAHost> {
+        if text.parse::<IpAddr>().is_ok() {
+            return Err(NotAHost::AddressAsSuffix);
+        }
+        // `*.S` and `.S` say the same as `S`, which is what is meant.
+        let name = dns_name(text.strip_prefix("*.").or_else(|| text.strip_prefix('.')).unwrap_or(text))?;
+        if name.contains('.') { Ok(Self(name)) } else { Err(NotAHost::ShortSuffix) }
+    }
+}
+
+impl fmt::Display for HostSuffix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `text` in lower case, if it is a DNS name that cannot be mistaken for an address.
+fn dns_name(text: &str) -> Result<String, NotAHost> {
+    let name = text.to_ascii_lowercase();
+    // URL parsers read a name whose last label is a number as an IPv4 address.
+    let numeric_end =
+        name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    if name.len() > DNS_NAME_BYTES_MAX || numeric_end || !name.split('.').all(is_dns_label) {
+        return Err(NotAHost::Malformed);
+    }
+    Ok(name)
+}

@@ -1,0 +1,84 @@
+//! Instance ids and trust domains: the parts of a SPIFFE URI.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::rand;
+use proto::cluster::is_dns_label;
+
+/// The longest trust domain (SPIFFE ID specification, section 2.1).
+const TRUST_DOMAIN_BYTES_MAX: usize = 255;
+
+/// A DNS-1123 label that names one server or one agent of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label(String);
+
+/// The first part of every SPIFFE URI that this authority issues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TrustDomain(String);
+
+#[derive(Debug, thiserror::Error)]
+#[error("use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends")]
+pub(crate) struct NotALabel;
+
+#[derive(Debug, thiserror::Error)]
+#[error("use 1 to {max} lower-case letters, digits, '.', '-' and '_'", max = TRUST_DOMAIN_BYTES_MAX)]
+pub(crate) struct NotATrustDomain;
+
+/// The system gave no random bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("no random bytes for an id; give one with --id")]
+pub(crate) struct NoRandomness;
+
+impl Label {
+    /// Eight random hexadecimal digits.
+    pub(crate) fn random() -> Result<Self, NoRandomness> {
+        let mut bytes = [0; 4];
+        rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
+        Ok(Self(format!("{:08x}", u32::from_be_bytes(bytes))))
+    }
+
+    /// The label most like `text`: `gateway.example` becomes `gateway-example`, `::1` becomes `1`.
+    pub(crate) fn like(text: &str) -> Option<Self> {
+        let hyphened: String = text
+            .to_ascii_lowercase()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let start: String = hyphened.trim_start_matches('-').chars().take(63).collect();
+        start.trim_end_matches('-').parse().ok()
+    }
+}
+
+impl FromStr for Label {
+    type Err = NotALabel;
+
+    fn from_str(text: &str) -> Result<Self, NotALabel> {
+        if is_dns_label(text) { Ok(Self(text.to_owned())) } else { Err(NotALabel) }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for TrustDomain {
+    type Err = NotATrustDomain;
+
+    fn from_str(text: &str) -> Result<Self, NotATrustDomain> {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
+        if (1..=TRUST_DOMAIN_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NotATrustDomain)
+        }
+    }
+}
+
+impl fmt::Display for TrustDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,81 @@
+//! Users and groups, as they may stand in a caller's certificate.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest common name and organization name, in characters (X.520, `ub-common-name`, `ub-organization-name`).
+const NAME_CHARACTERS_MAX: usize = 64;
+/// More groups than a person has; a larger certificate costs every handshake.
+pub(crate) const GROUPS_MAX: usize = 32;
+
+/// Who a caller is: the common name of its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User(String);
+
+/// What a caller belongs to: one organization of its certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Group(String);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAName {
+    #[error("the name is empty")]
+    Empty,
+    #[error("the name is longer than {max} characters, the most that a certificate's subject may carry", max = NAME_CHARACTERS_MAX)]
+    TooLong,
+    #[error("the name has a control character, or white space at an end")]
+    Invisible,
+    #[error(
+        "names that begin with system: belong to Kubernetes itself and would carry its powers; choose another name and bind roles to it"
+    )]
+    System,
+}
+
+impl User {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for User {
+    type Err = NotAName;
+
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        checked(text).map(Self)
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Group {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Group {
+    type Err = NotAName;
+
+    fn from_str(text: &str) -> Result<Self, NotAName> {
+        checked(text).map(Self)
+    }
+}
+
+fn checked(text: &str) -> Result<String, NotAName> {
+    if text.is_empty() {
+        return Err(NotAName::Empty);
+    }
+    if text.chars().count() > NAME_CHARACTERS_MAX {
+        return Err(NotAName::TooLong);
+    }
+    if text.chars().any(char::is_control) || text.trim() != text {
+        return Err(NotAName::Invisible);
+    }
+    if text.starts_with("system:") {
+        return Err(NotAName::System);
+    }
+    Ok(text.to_owned())
+}

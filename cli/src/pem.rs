@@ -1,0 +1,123 @@
+//! Certificates and keys out of PEM files, each problem named with its file.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rcgen::{KeyPair, PublicKeyData};
+use rustls_pki_types::pem::{PemObject, SectionKind};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::parse_x509_certificate;
+use x509_parser::prelude::X509Certificate;
+
+use crate::files::{self, ReadError};
+
+/// A bundle of more is a mistake, such as a system's whole trust store.
+const CERTIFICATES_MAX: usize = 64;
+/// Characters of a full line (RFC 7468, section 2).
+const LINE_CHARACTERS: usize = 64;
+
+/// A PEM file that holds certificates, all of which parse, and no private key.
+pub(crate) struct Certificates {
+    /// The file's text, as it was read.
+    pub(crate) text: String,
+    /// At least one, in the order of the file.
+    pub(crate) ders: Vec<CertificateDer<'static>>,
+}
+
+/// A PEM file that holds one private key.
+pub(crate) struct Key {
+    /// The file's text, as it was read.
+    pub(crate) text: String,
+    pub(crate) pair: KeyPair,
+}
+
+/// Why a file is not the PEM file that was expected.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PemError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("{0} is damaged PEM")]
+    Damaged(PathBuf, #[source] rustls_pki_types::pem::Error),
+    #[error("{0} holds no certificate (no BEGIN CERTIFICATE block)")]
+    NoCertificate(PathBuf),
+    #[error(
+        "{0} holds a private key, which does not belong beside a certificate; pass the file with the certificate only"
+    )]
+    PrivateKeyInside(PathBuf),
+    #[error("{0} holds more than {max} certificates", max = CERTIFICATES_MAX)]
+    TooMany(PathBuf),
+    #[error("certificate {1} of {0} is not a valid X.509 certificate")]
+    NotACertificate(PathBuf, usize),
+    #[error("{0} holds no private key (no unencrypted PRIVATE KEY block)")]
+    NoKey(PathBuf),
+    #[error("the private key in {0} is of a kind that is not supported; use ECDSA, Ed25519 or RSA")]
+    UnusableKey(PathBuf, #[source] rcgen::Error),
+}
+
+/// Reads a file of certificates.
+pub(crate) fn certificates(path: &Path) -> Result<Certificates, PemError> {
+    let text = files::read(path)?;
+    let mut ders = Vec::new();
+    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes()) {
+        let (kind, der) = section.map_err(|error| PemError::Damaged(path.to_owned(), error))?;
+        if matches!(kind, SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey) {
+            return Err(PemError::PrivateKeyInside(path.to_owned()));
+        }
+        if kind != SectionKind::Certificate {
+            continue;
+        }
+        if ders.len() == CERTIFICATES_MAX {
+            return Err(PemError::TooMany(path.to_owned()));
+        }
+        let der = CertificateDer::from(der);
+        if parse(&der).is_none() {
+            return Err(PemError::NotACertificate(path.to_owned(), ders.len() + 1));
+        }
+        ders.push(der);
+    }
+    if ders.is_empty() {
+        return Err(PemError::NoCertificate(path.to_owned()));
+    }
+    Ok(Certificates { text, ders })
+}
+
+/// Reads a file with a private key.
+pub(crate) fn key(path: &Path) -> Result<Key, PemError> {
+    let text = files::read(path)?;
+    let der = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| {
+        if matches!(error, rustls_pki_types::pem::Error::NoItemsFound) {
+            PemError::NoKey(path.to_owned())
+        } else {
+            PemError::Damaged(path.to_owned(), error)
+        }
+    })?;
+    let pair = KeyPair::try_from(&der).map_err(|error| PemError::UnusableKey(path.to_owned(), error))?;
+    Ok(Key { text, pair })
+}
+
+/// The certificate's fields, if these bytes are exactly one certificate.
+pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    let (rest, certificate) = parse_x509_certificate(der).ok()?;
+    rest.is_empty().then_some(certificate)
+}
+
+/// Whether the certificate was made for this key.
+pub(crate) fn belongs_to(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
+    certificate.public_key().raw == key.subject_public_key_info()
+}
+
+/// A certificate as PEM.
+pub(crate) fn certificate_text(der: &CertificateDer<'_>) -> String {
+    let encoded = BASE64.encode(der);
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(LINE_CHARACTERS));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}

@@ -1,0 +1,35 @@
+//! The one room that prints.
+
+use std::error::Error;
+use std::io::{self, ErrorKind, Write};
+
+/// Prints one line each; whoever stopped reading (`| head`) is no error.
+pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    forgive_hang_up(lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()))
+}
+
+/// Prints a document as it is, without adding a line end.
+pub(crate) fn document(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    forgive_hang_up(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints an error with its causes to standard error.
+pub(crate) fn failure(error: &dyn Error) {
+    let mut text = format!("error: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    // Nobody is left to tell if standard error is closed; the exit code still says it.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+fn forgive_hang_up(printed: io::Result<()>) -> io::Result<()> {
+    match printed {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}

@@ -68,3 +68,52 @@ pub fn with_environment(command: Command, prefix: &str) -> Command {
         arg.env(variable)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, FromArgMatches as _};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[command(flatten)]
+        shared: SharedFlags,
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+        #[arg(long)]
+        check: bool,
+    }
+
+    #[test]
+    fn every_flag_that_takes_a_value_has_a_variable() {
+        let command = with_environment(Flags::command(), "TOMBOLO_SERVER");
+
+        let variables: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+
+        assert_eq!(
+            variables,
+            [
+                "TOMBOLO_SERVER_CONFIG",
+                "TOMBOLO_SERVER_STATE_DIR",
+                "TOMBOLO_SERVER_PROBES_LISTEN",
+                "TOMBOLO_SERVER_LOG_FORMAT",
+                "TOMBOLO_LOG",
+                "TOMBOLO_SERVER_DRAIN_GRACE",
+                "TOMBOLO_SERVER_LISTEN",
+            ]
+        );
+    }
+
+    #[test]
+    fn flags_are_parsed_into_typed_values() {
+        let command = with_environment(Flags::command(), "TOMBOLO_TEST");
+        let line = ["x", "--log-format", "json", "--drain-grace", "5", "--listen", "[::1]:1", "--check"];
+
+        let flags = Flags::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap();
+
+        assert_eq!(flags.shared.logs().format, Some(LogFormat::Json));
+        assert_eq!(flags.shared.drain_grace, Some(5));
+        assert!(flags.listen.is_some_and(|address| address.is_ipv6()) && flags.check);
+    }
+}

@@ -15,6 +15,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_saphyr::{Location, Spanned};
 
 mod head;
+mod invalid;
 mod keys;
 
 pub use keys::{KeyError, LayoutKey, RuntimeKeys, bounded, readable_file, seconds, socket_address};
@@ -105,22 +106,15 @@ pub fn load<T: DeserializeOwned>(path: &Path, kind: &str) -> Result<T, LoadError
 ///
 /// [`LoadError`].
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path, kind: &str) -> Result<T, LoadError> {
-    let invalid = |error| LoadError::invalid(path, &error);
+    let invalid = |error: serde_saphyr::Error| LoadError::Invalid {
+        place: Place::new(path, error.location()),
+        what: invalid::describe(text, &error),
+    };
     let head: Head = serde_saphyr::from_str(text).map_err(invalid)?;
     expect(path, "apiVersion", head.api_version, API_VERSION)?;
     expect(path, "kind", head.kind, kind)?;
     let head::Beheaded(rest) = serde_saphyr::from_str(text).map_err(invalid)?;
     Ok(rest)
-}
-
-impl LoadError {
-    fn invalid(path: &Path, error: &serde_saphyr::Error) -> Self {
-        let error = error.without_snippet();
-        // The text repeats its position at its end; ours stands at the front.
-        let text = error.to_string();
-        let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        Self::Invalid { place: Place::new(path, error.location()), what: what.replace('\n', " ") }
-    }
 }
 
 impl Place {
@@ -142,9 +136,12 @@ impl std::fmt::Display for Place {
 
 fn read(path: &Path) -> Result<String, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(|source| match source.kind() == io::ErrorKind::NotFound {
-        true => LoadError::Missing(path.to_owned()),
-        false => unreadable(source),
+    let file = File::open(path).map_err(|source| {
+        if source.kind() == io::ErrorKind::NotFound {
+            LoadError::Missing(path.to_owned())
+        } else {
+            unreadable(source)
+        }
     })?;
     let mut text = String::new();
     // One byte more than allowed, so that a file that is too large shows.

@@ -117,6 +117,12 @@ impl Metrics {
         Ok(Self { handle, process: Some(process) })
     }
 
+    /// What one recorder gathers, without the metrics of the process.
+    #[cfg(test)]
+    pub(crate) fn of(handle: PrometheusHandle) -> Self {
+        Self { handle, process: None }
+    }
+
     /// All metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         if let Some(process) = &self.process {
@@ -172,7 +178,7 @@ fn filter(written: &str) -> Result<EnvFilter, TelemetryError> {
         .map_err(|source| TelemetryError::Filter { filter: written.to_owned(), source })
 }
 
-fn builder() -> Result<PrometheusBuilder, BuildError> {
+pub(crate) fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)
 }
 

@@ -1,1 +1,149 @@
+//! Claims about the answers, over real sockets on the loopback.
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+#[tokio::test]
+async fn a_living_process_is_alive_even_when_not_ready() {
+    let scene = Scene::set().await;
+    let _guard = scene.readiness.handle("gateway");
+
+    assert_eq!(scene.get("/livez").await, (200, "ok\n".into()));
+}
+
+#[tokio::test]
+async fn readiness_names_what_is_missing() {
+    let scene = Scene::set().await;
+    drop(scene.readiness.handle("gateway"));
+    let tunnel = scene.readiness.handle("tunnel");
+
+    let missing = "[+]gateway ok\n[-]tunnel not ready\nreadyz check failed\n";
+    assert_eq!(scene.get("/readyz").await, (503, missing.into()));
+
+    drop(tunnel);
+    assert_eq!(scene.get("/readyz").await, (200, "ok\n".into()));
+    let all = "[+]gateway ok\n[+]tunnel ok\nreadyz check passed\n";
+    assert_eq!(scene.get("/readyz?verbose").await, (200, all.into()));
+}
+
+#[tokio::test]
+async fn a_draining_process_is_answering_and_not_ready() {
+    let scene = Scene::set().await;
+
+    scene.scope.begin_drain();
+
+    assert_eq!(scene.get("/readyz").await, (503, "[-]draining not ready\nreadyz check failed\n".into()));
+    assert_eq!(scene.get("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn probes_do_not_hold_a_drain_up() {
+    let scene = Scene::set().await;
+    let _idle = TcpStream::connect(scene.address).await.unwrap();
+    scene.get("/livez").await;
+
+    let closed = scene.scope.close(Duration::from_secs(3600)).await;
+
+    assert_eq!(closed, Ok(()));
+    assert!(TcpStream::connect(scene.address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn metrics_are_prometheus_text() {
+    let scene = Scene::set().await;
+
+    let (status, text) = scene.get("/metrics").await;
+
+    assert_eq!(status, 200);
+    assert!(
+        text.contains("# HELP tombolo_test_tunnels How many.\n# TYPE tombolo_test_tunnels gauge\n"),
+        "{text}"
+    );
+    assert!(text.contains("tombolo_test_tunnels 3\n"), "{text}");
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused() {
+    let scene = Scene::set().await;
+
+    assert_eq!(scene.get("/debug").await.0, 404);
+    assert_eq!(scene.get("/livez/").await.0, 404);
+    assert_eq!(scene.ask("POST", "/livez").await.0, 405);
+    assert_eq!(scene.ask("HEAD", "/livez").await, (200, String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_does_not_arrive_ends_its_connection() {
+    let scene = Scene::set().await;
+    let mut slow = TcpStream::connect(scene.address).await.unwrap();
+    slow.write_all(b"GET /livez HT").await.unwrap();
+
+    let mut rest = Vec::new();
+    let ended = timeout(HEAD_MAX * 2, slow.read_to_end(&mut rest)).await;
+
+    assert!(ended.is_ok(), "closed by the deadline");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_connections_cannot_shut_probes_out() {
+    let scene = Scene::set().await;
+    let mut hogs = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        hogs.push(TcpStream::connect(scene.address).await.unwrap());
+    }
+
+    assert_eq!(scene.get("/livez").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_port_in_use_names_the_key_and_the_flag() {
+    let scene = Scene::set().await;
+
+    let error = Probes::bind(scene.address, Readiness::new(), quiet_metrics()).await.unwrap_err();
+
+    let text = error.to_string();
+    assert!(text.starts_with("probesListen (--probes-listen): 127.0.0.1:"), "{text}");
+}
+
+/// Running probes.
+struct Scene {
+    scope: Scope,
+    readiness: Readiness,
+    address: SocketAddr,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let (scope, readiness) = (Scope::here(), Readiness::new());
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let bound = Probes::bind(loopback, readiness.clone(), quiet_metrics()).await.unwrap();
+        let address = bound.address();
+        bound.run(&scope);
+        Self { scope, readiness, address }
+    }
+
+    async fn get(&self, target: &str) -> (u16, String) {
+        self.ask("GET", target).await
+    }
+
+    async fn ask(&self, method: &str, target: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let request = format!("{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+}
+
+/// A recorder of its own, so that tests do not meet in the process-wide one.
+fn quiet_metrics() -> Metrics {
+    let recorder = crate::telemetry::builder().unwrap().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        metrics::describe_gauge!("tombolo_test_tunnels", "How many.");
+        metrics::gauge!("tombolo_test_tunnels").set(3.0);
+    });
+    Metrics::of(recorder.handle())
+}

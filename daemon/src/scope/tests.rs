@@ -1,1 +1,167 @@
+//! Claims about how tasks live and end. Time is paused: graces pass at once and in order.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::pending;
+use tokio::sync::oneshot;
+
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_work_that_ends_within_grace() {
+    let scope = Scope::here();
+    let finished = Counter::default();
+    scope.spawn({
+        let (draining, counted) = (scope.draining(), finished.clone());
+        async move {
+            draining.await;
+            sleep(GRACE / 2).await;
+            counted.count();
+        }
+    });
+
+    let closed = scope.close(GRACE).await;
+
+    assert_eq!(closed, Ok(()));
+    assert_eq!(finished.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_outlives_grace_is_dropped_and_counted() {
+    let scope = Scope::here();
+    let dropped = Counter::default();
+    for _ in 0..3 {
+        let guard = dropped.on_drop();
+        scope.spawn(async move {
+            let _guard = guard;
+            pending().await
+        });
+    }
+
+    let closed = scope.close(GRACE).await;
+
+    assert_eq!(closed, Err(GraceExceeded { cut: 3, grace: GRACE }));
+    assert_eq!(dropped.get(), 3, "all are gone when close returns");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_ends_a_close_before_its_grace() {
+    let scope = Scope::here();
+    scope.spawn(pending());
+    let started = tokio::time::Instant::now();
+    scope.attend({
+        let scope = scope.clone();
+        async move {
+            sleep(GRACE / 3).await;
+            scope.abort();
+        }
+    });
+
+    let closed = scope.close(GRACE).await;
+
+    assert_eq!(closed, Ok(()));
+    assert_eq!(started.elapsed(), GRACE / 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attendants_serve_until_the_last_work_is_done_and_hold_nothing_up() {
+    let scope = Scope::here();
+    let dismissed = Counter::default();
+    let guard = dismissed.on_drop();
+    scope.attend(async move {
+        let _guard = guard;
+        pending().await
+    });
+    let (seen, at_the_end) = oneshot::channel();
+    scope.spawn({
+        let dismissed = dismissed.clone();
+        async move {
+            sleep(GRACE / 2).await;
+            seen.send(dismissed.get()).unwrap();
+        }
+    });
+
+    let closed = scope.close(GRACE).await;
+
+    assert_eq!(closed, Ok(()));
+    assert_eq!(at_the_end.await, Ok(0), "the attendant was there as long as work was");
+    assert_eq!(dismissed.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_spawned_after_the_close_does_not_run() {
+    let scope = Scope::here();
+    scope.close(GRACE).await.unwrap();
+    let ran = Counter::default();
+
+    let counted = ran.clone();
+    scope.spawn(async move { counted.count() });
+    scope.0.work.wait().await;
+
+    assert_eq!(ran.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_its_own_task_only() {
+    let scope = Scope::here();
+    let finished = Counter::default();
+    scope.spawn(async { panic!("as planned") });
+    scope.spawn({
+        let counted = finished.clone();
+        async move {
+            sleep(GRACE / 2).await;
+            counted.count();
+        }
+    });
+
+    let closed = scope.close(GRACE).await;
+
+    assert_eq!(closed, Ok(()), "the panicked task is counted as ended");
+    assert_eq!(finished.get(), 1);
+}
+
+#[test]
+fn the_message_of_a_panic_is_found_in_both_its_forms() {
+    assert_eq!(panic_message(&"a literal"), "a literal");
+    assert_eq!(panic_message(&String::from("a formatted one")), "a formatted one");
+    assert_eq!(panic_message(&7_u8), "(no message)");
+}
+
+#[tokio::test]
+async fn homes_are_given_out_round_robin() {
+    let handle = Handle::current();
+    let scope = Scope::over(handle.clone(), [handle.clone(), handle]);
+
+    let given: Vec<usize> = (0..5).map(|n| scope.home_for(n).number()).collect();
+
+    assert_eq!(given, [0, 1, 2, 0, 1]);
+    assert_eq!(scope.homes().count(), 3);
+}
+
+/// Counts events across tasks.
+#[derive(Clone, Default)]
+struct Counter(Arc<AtomicUsize>);
+
+struct CountOnDrop(Counter);
+
+impl Counter {
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn on_drop(&self) -> CountOnDrop {
+        CountOnDrop(self.clone())
+    }
+}
+
+impl Drop for CountOnDrop {
+    fn drop(&mut self) {
+        self.0.count();
+    }
+}

@@ -1,1 +1,16 @@
 //! The real binary, as a person uses it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test stops where something is not as it must be"
+)]
+
+mod bench;
+mod ca_init;
+mod ca_issue;
+mod ca_show;
+mod certificate;
+mod help;
+mod kubeconfig;
+mod settings;

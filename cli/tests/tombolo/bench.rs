@@ -1,0 +1,116 @@
+//! A directory of its own for each test, and the command run in it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use assert_cmd::Command;
+use assert_cmd::assert::Assert;
+use tempfile::TempDir;
+
+/// Nothing that is run here takes a second; what hangs is ended.
+const RUN_MAX: Duration = Duration::from_secs(60);
+
+/// A temporary directory, in which no setting of the person who runs the tests is seen.
+pub(crate) struct Bench(TempDir);
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// With the roots in `pki`.
+    pub(crate) fn with_authority() -> Self {
+        let bench = Self::new();
+        bench.done("ca init --dir pki");
+        bench
+    }
+
+    /// With the roots in `pki` and a certificate for the user `alice`.
+    pub(crate) fn with_caller() -> Self {
+        let bench = Self::with_authority();
+        bench.done("ca issue caller --dir pki --user alice --group dev");
+        bench
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(crate) fn mode(&self, name: &str) -> u32 {
+        std::fs::metadata(self.path(name)).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// The names in a directory, sorted.
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(name)).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// The command, not yet run, with these arguments.
+    pub(crate) fn command<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Command {
+        self.program(Path::new(env!("CARGO_BIN_EXE_tombolo")), arguments)
+    }
+
+    pub(crate) fn program<'a>(
+        &self,
+        program: &Path,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("HOME", self.0.path())
+            .current_dir(self.0.path())
+            .args(arguments)
+            .timeout(RUN_MAX);
+        command
+    }
+
+    pub(crate) fn run(&self, line: &str) -> Assert {
+        self.command(line.split_whitespace()).assert()
+    }
+
+    /// Standard output of a run that must succeed.
+    pub(crate) fn done(&self, line: &str) -> String {
+        stdout(self.run(line).success())
+    }
+
+    /// Standard error of a run that must fail with exit code 1.
+    pub(crate) fn failed(&self, line: &str) -> String {
+        stderr(self.run(line).code(1))
+    }
+
+    /// Standard error of a run that must fail with exit code 2, as wrong usage.
+    pub(crate) fn misused(&self, line: &str) -> String {
+        stderr(self.run(line).code(2))
+    }
+}
+
+pub(crate) fn stdout(assert: Assert) -> String {
+    String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(assert: Assert) -> String {
+    String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+}
+
+/// Fails, naming both, unless `text` contains `part`.
+#[track_caller]
+pub(crate) fn assert_says(text: &str, part: &str) {
+    // Usage errors are wrapped to the width of the terminal.
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(part), "{part:?} is not said in: {text}");
+}

@@ -1,0 +1,131 @@
+//! `tombolo ca init`.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::bench::{Bench, assert_says};
+use crate::certificate::{days, fields, only};
+
+const ALL: [&str; 7] = [
+    "agent-ca.crt",
+    "agent-ca.key",
+    "ca.yaml",
+    "caller-ca.crt",
+    "caller-ca.key",
+    "server-ca.crt",
+    "server-ca.key",
+];
+
+#[test]
+fn init_makes_three_roots_that_only_their_owner_can_use() {
+    let bench = Bench::new();
+
+    let said = bench.done("ca init --dir deep/pki");
+
+    assert_eq!(bench.list("deep/pki"), ALL);
+    assert_eq!(bench.mode("deep/pki"), 0o700);
+    for name in ALL {
+        let mode = if name.ends_with(".key") { 0o600 } else { 0o644 };
+        assert_eq!(bench.mode(&format!("deep/pki/{name}")), mode, "{name}");
+        assert_says(&said, name.trim_end_matches(".yaml"));
+    }
+}
+
+#[test]
+fn roots_sign_certificates_and_nothing_else_for_ten_years() {
+    let bench = Bench::with_authority();
+    for role in ["server", "agent", "caller"] {
+        let der = only(&bench, &format!("pki/{role}-ca.crt"));
+        let root = fields(&der);
+        let constraints = root.basic_constraints().unwrap().unwrap();
+        let usage = root.key_usage().unwrap().unwrap();
+
+        assert!(constraints.critical && constraints.value.ca);
+        assert_eq!(constraints.value.path_len_constraint, Some(1));
+        assert!(usage.critical && usage.value.key_cert_sign() && usage.value.crl_sign());
+        assert!(!usage.value.digital_signature() && !usage.value.key_encipherment());
+        assert_eq!(days(&bench, &format!("pki/{role}-ca.crt")), 3650);
+        assert_eq!(root.subject().to_string(), format!("O=tombolo, CN=tombolo {role} root"));
+        root.verify_signature(None).unwrap();
+    }
+}
+
+#[test]
+fn each_root_has_a_key_of_its_own() {
+    let bench = Bench::with_authority();
+    let keys: Vec<_> =
+        ["server", "agent", "caller"].map(|role| bench.text(&format!("pki/{role}-ca.key"))).into();
+    assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
+}
+
+#[test]
+fn roots_are_never_overwritten() {
+    let bench = Bench::with_authority();
+    let before: Vec<_> = ALL.map(|name| bench.text(&format!("pki/{name}"))).into();
+
+    let said = bench.failed("ca init --dir pki");
+
+    assert_says(&said, "pki already holds");
+    assert_says(
+        &said,
+        "roots are never overwritten; issue from it with `tombolo ca issue`, or name another directory",
+    );
+    assert_eq!(before, ALL.map(|name| bench.text(&format!("pki/{name}"))));
+}
+
+#[test]
+fn what_an_interrupted_init_left_is_not_completed_with_other_roots() {
+    let bench = Bench::with_authority();
+    std::fs::remove_file(bench.path("pki/ca.yaml")).unwrap();
+    std::fs::remove_file(bench.path("pki/caller-ca.crt")).unwrap();
+
+    assert_says(&bench.failed("ca init --dir pki"), "an earlier `tombolo ca init` did not finish");
+    assert_says(
+        &bench.failed("ca issue agent --dir pki --cluster c"),
+        "pki holds no finished authority; make one with `tombolo ca init --dir pki`",
+    );
+    assert!(!bench.path("pki/caller-ca.crt").exists());
+}
+
+#[test]
+fn a_directory_that_others_can_enter_is_refused() {
+    let bench = Bench::new();
+    bench.write("open/notes", "");
+    std::fs::set_permissions(bench.path("open"), std::fs::Permissions::from_mode(0o755)).unwrap();
+
+    assert_says(&bench.failed("ca init --dir open"), "open can be entered by others; run `chmod 700 open`");
+    assert_eq!(bench.list("open"), ["notes"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let bench = Bench::new();
+    bench.write("file", "");
+    assert_says(&bench.failed("ca init --dir file/pki"), "cannot write file/pki: Not a directory");
+}
+
+#[test]
+fn the_trust_domain_is_remembered_and_checked() {
+    let bench = Bench::new();
+    bench.done("ca init --dir pki --trust-domain edge.example.org");
+    assert_eq!(bench.text("pki/ca.yaml"), "trustDomain: edge.example.org\n");
+
+    for wrong in ["Edge", "a/b", "a%62", "a:1"] {
+        let said = bench.misused(&format!("ca init --dir other --trust-domain {wrong}"));
+        assert_says(&said, "use 1 to 255 lower-case letters, digits, '.', '-' and '_'");
+    }
+}
+
+#[test]
+fn a_damaged_record_is_refused() {
+    let bench = Bench::with_authority();
+    bench.write("pki/ca.yaml", "trustDomain: tombolo\ntrustDomian: x\n");
+    let said = bench.failed("ca issue agent --dir pki --cluster c");
+    assert_says(&said, "pki/ca.yaml is not the file that `tombolo ca init` wrote");
+    assert_says(&said, "trustDomian");
+
+    bench.write("pki/ca.yaml", "trustDomain: a/b\n");
+    assert_says(
+        &bench.failed("ca issue agent --dir pki --cluster c"),
+        "trustDomain in pki/ca.yaml is not a trust domain",
+    );
+}

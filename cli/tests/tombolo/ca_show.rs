@@ -1,0 +1,66 @@
+//! `tombolo ca show`.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::bench::{Bench, assert_says};
+use crate::certificate::only;
+
+#[test]
+fn show_answers_who_how_long_and_which() {
+    let bench = Bench::with_authority();
+    bench.done("ca issue server --dir pki --name h.example --name 10.0.0.1 --validity 30d");
+
+    let said = bench.done("ca show pki/server.crt");
+
+    assert_says(&said, "subject CN=h-example");
+    assert_says(&said, "issuer O=tombolo, CN=tombolo server root");
+    assert_says(&said, "names DNS:h.example, IP:10.0.0.1, URI:spiffe://tombolo/server/h-example");
+    assert_says(&said, "for TLS servers");
+    assert_says(&said, "(29 days left)");
+    let bytes = digest(&SHA256, &only(&bench, "pki/server.crt"));
+    let fingerprint: Vec<_> = bytes.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    assert_says(&said, &format!("SHA-256 {}", fingerprint.join(":")));
+}
+
+#[test]
+fn show_shows_every_certificate_of_a_bundle() {
+    let bench = Bench::with_authority();
+    bench.write("bundle", bench.text("pki/agent-ca.crt") + &bench.text("pki/caller-ca.crt"));
+    let said = bench.done("ca show bundle");
+    assert_says(&said, "subject O=tombolo, CN=tombolo agent root");
+    assert_says(&said, "subject O=tombolo, CN=tombolo caller root");
+    assert_says(&said, "for signing certificates");
+}
+
+#[test]
+fn show_says_that_a_certificate_has_expired_and_shows_no_control_characters() {
+    let bench = Bench::new();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "a\u{1b}[2Jb");
+    params.not_after = time::OffsetDateTime::now_utc() - time::Duration::days(3);
+    bench.write("old", params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem());
+
+    let said = bench.done("ca show old");
+
+    assert_says(&said, "(expired 3 days ago)");
+    assert!(!said.contains('\u{1b}'), "{said:?}");
+}
+
+#[test]
+fn what_is_no_certificate_is_named() {
+    let bench = Bench::with_authority();
+    bench.write("der", [0x30, 0x82, 0xff]);
+    bench.write("large", vec![b'\n'; 1024 * 1024 + 1]);
+    bench.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+    for (file, reason) in [
+        ("none", "cannot read none: No such file"),
+        ("pki", "cannot read pki: Is a directory"),
+        ("pki/ca.yaml", "pki/ca.yaml holds no certificate (no BEGIN CERTIFICATE block)"),
+        ("pki/agent-ca.key", "pki/agent-ca.key holds a private key"),
+        ("der", "a PEM file is needed"),
+        ("large", "large is larger than 1048576 bytes"),
+        ("broken", "broken is damaged PEM"),
+    ] {
+        assert_says(&bench.failed(&format!("ca show {file}")), reason);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a peer that trusts a root thinks of a certificate.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{Error, RootCertStore};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::X509Certificate;
+
+use crate::bench::Bench;
+
+/// The only certificate in a file.
+pub(crate) fn only(bench: &Bench, file: &str) -> CertificateDer<'static> {
+    let mut all: Vec<_> = CertificateDer::pem_slice_iter(bench.text(file).as_bytes())
+        .map(|der| der.unwrap().into_owned())
+        .collect();
+    assert_eq!(all.len(), 1, "{file}");
+    all.remove(0)
+}
+
+pub(crate) fn fields<'a>(der: &'a CertificateDer<'_>) -> X509Certificate<'a> {
+    x509_parser::parse_x509_certificate(der).unwrap().1
+}
+
+/// Whether a caller that trusts `root` accepts `leaf` of the server `name`.
+pub(crate) fn accepted_as_server(bench: &Bench, root: &str, leaf: &str, name: &str) -> Result<(), Error> {
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(roots(bench, root), provider()).build().unwrap();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    verifier.verify_server_cert(&only(bench, leaf), &[], &name, &[], UnixTime::now()).map(|_| ())
+}
+
+/// Whether a server that trusts `root` accepts `leaf` of whoever dials it.
+pub(crate) fn accepted_as_client(bench: &Bench, root: &str, leaf: &str) -> Result<(), Error> {
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(bench, root), provider()).build().unwrap();
+    verifier.verify_client_cert(&only(bench, leaf), &[], UnixTime::now()).map(|_| ())
+}
+
+/// Subject alternative names, in their order.
+pub(crate) fn names(bench: &Bench, file: &str) -> Vec<String> {
+    let der = only(bench, file);
+    let certificate = fields(&der);
+    let Some(extension) = certificate.subject_alternative_name().unwrap() else {
+        return Vec::new();
+    };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => format!("DNS:{name}"),
+        GeneralName::URI(uri) => format!("URI:{uri}"),
+        GeneralName::IPAddress(bytes) => format!("IP:{bytes:?}"),
+        other @ (GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::X400Address(_)
+        | GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::Invalid(..)) => panic!("an unexpected name: {other:?}"),
+    };
+    extension.value.general_names.iter().map(name).collect()
+}
+
+/// The certificate's validity after now, rounded to days.
+pub(crate) fn days(bench: &Bench, file: &str) -> i64 {
+    let der = only(bench, file);
+    let end = fields(&der).validity().not_after.timestamp();
+    let now = i64::try_from(UnixTime::now().as_secs()).unwrap();
+    (end - now + 43_200) / 86_400
+}
+
+fn roots(bench: &Bench, file: &str) -> Arc<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    store.add(only(bench, file)).unwrap();
+    store.into()
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    aws_lc_rs::default_provider().into()
+}

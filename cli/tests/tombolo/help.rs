@@ -1,0 +1,104 @@
+//! Help, completion, and the two names of the command.
+
+use std::path::Path;
+
+use crate::bench::{Bench, assert_says, stderr, stdout};
+
+const COMMANDS: [&str; 10] = [
+    "",
+    "ca",
+    "ca init",
+    "ca issue",
+    "ca issue server",
+    "ca issue agent",
+    "ca issue caller",
+    "ca show",
+    "kubeconfig",
+    "completion",
+];
+
+#[test]
+fn every_commands_help_has_an_example_of_it() {
+    let bench = Bench::new();
+    for command in COMMANDS.into_iter().chain(["version"]) {
+        let help = bench.done(&format!("{command} --help"));
+        let (_, examples) = help.split_once("Examples:").unwrap_or_else(|| panic!("no example: {command}"));
+        assert_says(examples, format!("tombolo {command}").trim_end());
+    }
+}
+
+#[test]
+fn no_command_is_missing_from_these_tests() {
+    let bench = Bench::new();
+    for group in ["", "ca", "ca issue"] {
+        let help = bench.done(&format!("{group} --help"));
+        let (_, listed) = help.split_once("Commands:\n").unwrap();
+        let names = listed.lines().take_while(|line| !line.is_empty());
+        for name in names
+            .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
+            .filter(|name| !name.is_empty())
+        {
+            let command = format!("{group} {name}");
+            let known = COMMANDS.contains(&command.trim()) || ["help", "version"].contains(&name);
+            assert!(known, "{command} is not in COMMANDS");
+        }
+    }
+}
+
+#[test]
+fn as_a_plugin_the_command_speaks_of_itself_as_kubectl_tombolo() {
+    let bench = Bench::new();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tombolo"), bench.path("kubectl-tombolo")).unwrap();
+    let plugin = |arguments: &[&str]| {
+        bench.program(&bench.path("kubectl-tombolo"), arguments.iter().copied()).assert()
+    };
+
+    let help = stdout(plugin(&["ca", "init", "--help"]).success());
+    assert_says(&help, "Usage: kubectl tombolo ca init");
+    assert_says(&help, "Examples: kubectl tombolo ca init --dir pki");
+    assert_says(&stderr(plugin(&["ca", "init"]).code(2)), "Usage: kubectl tombolo ca init --dir <DIR>");
+    assert_says(&bench.done("ca init --help"), "Usage: tombolo ca init");
+    assert_says(&stdout(plugin(&["completion", "bash"]).success()), "kubectl-tombolo");
+}
+
+#[test]
+fn every_shell_gets_a_completion_script_that_knows_the_commands() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = bench.done(&format!("completion {shell}"));
+        for word in ["kubeconfig", "trust-domain"] {
+            assert!(script.contains(word), "{word} is not completed in {shell}");
+        }
+    }
+    assert_says(&bench.misused("completion tcsh"), "possible values: bash, elvish, fish, powershell, zsh");
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_error() {
+    let bench = Bench::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = std::process::Command::new(Path::new(env!("CARGO_BIN_EXE_tombolo")))
+        .args(["completion", "bash"])
+        .current_dir(bench.path(""))
+        .stdout(writer)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn the_version_is_printed() {
+    let bench = Bench::new();
+    let version = format!("tombolo {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(bench.done("version"), version);
+    assert_eq!(bench.done("--version"), version);
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure_by_the_exit_code() {
+    let bench = Bench::new();
+    assert_says(&bench.misused("frob"), "unrecognized subcommand 'frob'");
+    assert_says(&bench.misused("ca init"), "--dir <DIR>");
+    bench.failed("ca show none");
+}

@@ -167,8 +167,7 @@ pub(crate) struct CaShow {
 
 #[derive(Args)]
 pub(crate) struct Kubeconfig {
-    /// Where the gateway is: https://HOST[:PORT]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = "Where the gateway is: https://HOST[:PORT]")]
     pub(crate) gateway: Option<GatewayUrl>,
     /// Certificates that vouch for the gateway (server-ca.crt)
     #[arg(long, value_name = "FILE")]

@@ -4,6 +4,7 @@ mod authority;
 mod init;
 mod issue;
 mod leaf;
+mod place;
 mod record;
 mod show;
 mod subject;

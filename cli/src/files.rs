@@ -148,3 +148,22 @@ pub(crate) fn absolute(path: &Path) -> Result<String, NoAbsolutePath> {
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_appeared_meanwhile_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        let staged = stage(path.clone(), "ours", Audience::Owner).unwrap();
+        fs::write(&path, "theirs").unwrap();
+
+        let placed = staged.place(Existing::Keep);
+
+        assert!(matches!(placed, Err(WriteError::AlreadyThere(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "what was staged is removed");
+    }
+}

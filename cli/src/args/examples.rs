@@ -7,8 +7,10 @@ Examples:
   tombolo ca issue server --dir pki --name gateway.example
   tombolo ca issue agent --dir pki --cluster edge-1
   tombolo ca issue caller --dir pki --user alice --group developers
-  tombolo kubeconfig --gateway https://gateway.example:8443 --ca pki/server-ca.crt \\
-      --cert pki/alice-caller.crt --key pki/alice-caller.key --cluster edge-1 --output edge-1.kubeconfig";
+  tombolo kubeconfig --gateway https://gateway.example:8443 \\
+      --ca pki/server-ca.crt \\
+      --cert pki/alice-caller.crt --key pki/alice-caller.key \\
+      --cluster edge-1 --output kubeconfig";
 
 pub(super) const CA: &str = "\
 Examples:
@@ -23,28 +25,29 @@ Examples:
 
 pub(super) const CA_ISSUE: &str = "\
 Examples:
-  tombolo ca issue server --dir pki --name gateway.example --name 127.0.0.1
+  tombolo ca issue server --dir pki --name gateway.example
   tombolo ca issue agent --dir pki --cluster edge-1
   tombolo ca issue caller --dir pki --user alice --group developers";
 
 pub(super) const ISSUE_SERVER: &str = "\
 Examples:
-  tombolo ca issue server --dir pki --name gateway.example --name 192.0.2.7
+  tombolo ca issue server --dir pki --name g.example --name 192.0.2.7
   With a host name for each cluster, such as edge-1.clusters.example:
-  tombolo ca issue server --dir pki --name gateway.example --suffix clusters.example
-  The same again, before the old one ends:
-  tombolo ca issue server --dir pki --name gateway.example --suffix clusters.example --force";
+  tombolo ca issue server --dir pki --name gateway.example \\
+      --suffix clusters.example
+  Again, before the old one ends:
+  tombolo ca issue server --dir pki --name gateway.example --force";
 
 pub(super) const ISSUE_AGENT: &str = "\
 Examples:
   tombolo ca issue agent --dir pki --cluster edge-1
   Two agents of one cluster:
   tombolo ca issue agent --dir pki --cluster edge-1 --id a
-  tombolo ca issue agent --dir pki --cluster edge-1 --id b --validity 30d --out agent-b";
+  tombolo ca issue agent --dir pki --cluster edge-1 --id b --out b";
 
 pub(super) const ISSUE_CALLER: &str = "\
 Examples:
-  tombolo ca issue caller --dir pki --user alice --group developers --group on-call
+  tombolo ca issue caller --dir pki --user alice --group dev --group ops
   tombolo ca issue caller --dir pki --user ci --validity 24h --out ci";
 
 pub(super) const CA_SHOW: &str = "\
@@ -54,18 +57,21 @@ Examples:
 
 pub(super) const KUBECONFIG: &str = "\
 Examples:
-  tombolo kubeconfig --gateway https://gateway.example:8443 --ca pki/server-ca.crt \\
-      --cert pki/alice-caller.crt --key pki/alice-caller.key --cluster edge-1 --cluster edge-2 --output kubeconfig
+  tombolo kubeconfig --gateway https://gateway.example:8443 \\
+      --ca pki/server-ca.crt \\
+      --cert pki/alice-caller.crt --key pki/alice-caller.key \\
+      --cluster edge-1 --cluster edge-2 --output kubeconfig
   With a token, and files named in place of their contents:
-  tombolo kubeconfig --gateway https://gateway.example:8443 --ca pki/server-ca.crt \\
-      --token-file token --embed-certs=false --cluster edge-1 > kubeconfig
+  tombolo kubeconfig --gateway https://gateway.example:8443 \\
+      --ca pki/server-ca.crt --token-file token \\
+      --embed-certs=false --cluster edge-1 > kubeconfig
   With defaults in ~/.config/tombolo/config.yaml:
   tombolo kubeconfig --cluster edge-1 > kubeconfig
   kubectl --kubeconfig kubeconfig get namespaces";
 
 pub(super) const COMPLETION: &str = "\
 Examples:
-  tombolo completion bash > ~/.local/share/bash-completion/completions/tombolo
+  tombolo completion bash > /etc/bash_completion.d/tombolo
   tombolo completion zsh > ~/.zfunc/_tombolo
   tombolo completion fish > ~/.config/fish/completions/tombolo.fish";
 

@@ -8,7 +8,7 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use super::{BACKDATED, Role, record};
+use super::{BACKDATED, Role, place, record};
 use crate::args::CaInit;
 use crate::files::{self, Audience, Existing, WriteError};
 use crate::names::TrustDomain;
@@ -112,14 +112,7 @@ fn told(directory: &Path) -> Vec<String> {
         .into_iter()
         .map(|role| {
             let path = role.root_certificate(directory);
-            let needs = match role {
-                Role::Server => {
-                    "agents and callers trust it: agents' configuration, `tombolo kubeconfig --ca`"
-                }
-                Role::Agent => "the server trusts it for agents: server configuration",
-                Role::Caller => "the server trusts it for callers: server configuration",
-            };
-            format!("wrote {} ({needs})", path.display())
+            format!("wrote {} (for {})", path.display(), place::of_root(role))
         })
         .collect();
     lines.push(format!(

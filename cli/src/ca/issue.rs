@@ -7,6 +7,7 @@ use rcgen::SanType;
 use super::Role;
 use super::authority::{Authority, AuthorityError};
 use super::leaf::{self, Leaf, LeafError, Places};
+use super::place;
 use super::record::{self, RecordError};
 use super::subject::{self, SubjectError};
 use crate::args::{IssueAgent, IssueCaller, IssueServer, Placement};
@@ -66,7 +67,7 @@ pub(crate) fn issue_server(order: &IssueServer) -> Result<Vec<String>, IssueErro
     let pair = leaf.issue(&authority, validity)?;
     let name = order.id.as_ref().map_or_else(|| "server".to_owned(), |id| format!("{id}-server"));
     let places = leaf::write(out(&order.placement), &name, &pair.certificate.pem(), &pair.key, existing)?;
-    let mut lines = told(&places, "server configuration", validity);
+    let mut lines = told(&places, Role::Server, validity);
     lines.push(
         "next: give agents server-ca.crt, and issue their certificates with `tombolo ca issue agent`"
             .to_owned(),
@@ -93,7 +94,7 @@ pub(crate) fn issue_agent(order: &IssueAgent) -> Result<Vec<String>, IssueError>
     let name =
         order.id.as_ref().map_or_else(|| format!("{cluster}-agent"), |id| format!("{cluster}.{id}-agent"));
     let places = leaf::write(out(&order.placement), &name, &pair.certificate.pem(), &pair.key, existing)?;
-    let mut lines = told(&places, "agent configuration", validity);
+    let mut lines = told(&places, Role::Agent, validity);
     lines.push(format!("names {uri}"));
     Ok(lines)
 }
@@ -112,7 +113,7 @@ pub(crate) fn issue_caller(order: &IssueCaller) -> Result<Vec<String>, IssueErro
     let name = format!("{}-caller", file_name(&order.user));
     let places =
         leaf::write(out(&order.placement), &name, &pem::certificate_text(&certificate), &pair.key, existing)?;
-    let mut lines = told(&places, "`tombolo kubeconfig`", validity);
+    let mut lines = told(&places, Role::Caller, validity);
     lines.push(format!(
         "next: tombolo kubeconfig --gateway https://HOST:8443 --ca {} --cert {} --key {} --cluster CLUSTER",
         Role::Server.root_certificate(&order.placement.dir).display(),
@@ -172,9 +173,10 @@ fn file_name(user: &User) -> String {
     user.as_str().chars().map(|c| if plain(c) { c } else { '-' }).collect()
 }
 
-fn told(places: &Places, used_in: &str, validity: Validity) -> Vec<String> {
+fn told(places: &Places, role: Role, validity: Validity) -> Vec<String> {
+    let (certificate, key) = (places.certificate.display(), places.key.display());
     vec![
-        format!("wrote {} (valid {validity}; for {used_in})", places.certificate.display()),
-        format!("wrote {} (private; for {used_in})", places.key.display()),
+        format!("wrote {certificate} (valid {validity}; for {})", place::of_certificate(role)),
+        format!("wrote {key} (private; for {})", place::of_key(role)),
     ]
 }

@@ -121,9 +121,9 @@ impl Document {
         }
     }
 
-    /// The document, every text in quotes: a cluster may be called `on`, `1e3` or `0x10`.
+    /// The document, one line for each value, however long: people search kubeconfigs with line tools.
     pub(super) fn to_yaml(&self) -> Result<String, SerializeError> {
-        serde_saphyr::to_string_with_options(self, ser_options! { quote_all: true })
+        serde_saphyr::to_string_with_options(self, ser_options! { prefer_block_scalars: false })
     }
 }
 

@@ -24,6 +24,10 @@ fn every_commands_help_has_an_example_of_it() {
         let help = bench.done(&format!("{command} --help"));
         let (_, examples) = help.split_once("Examples:").unwrap_or_else(|| panic!("no example: {command}"));
         assert_says(examples, format!("tombolo {command}").trim_end());
+        for line in examples.lines() {
+            // With "kubectl " before it, it is still not wrapped in a terminal of 80 columns.
+            assert!(line.len() <= 72, "{line}");
+        }
     }
 }
 

@@ -17,7 +17,8 @@ const BY_TOKEN: &str =
 fn a_kubeconfig_has_one_context_per_cluster_and_everything_in_it() {
     let bench = Bench::with_caller();
 
-    let parsed = parsed(&bench.done(&format!("{BY_CERTIFICATE} --cluster edge-1 --cluster edge-2")));
+    let text = bench.done(&format!("{BY_CERTIFICATE} --cluster edge-1 --cluster edge-2"));
+    let parsed = parsed(&text);
 
     let data = |name: &str| BASE64.encode(bench.text(name));
     let cluster = |name: &str| {
@@ -39,12 +40,29 @@ fn a_kubeconfig_has_one_context_per_cluster_and_everything_in_it() {
         }}],
     });
     assert_eq!(parsed, expected);
+    let line = format!("    client-key-data: {}\n", data("pki/alice-caller.key"));
+    assert!(text.contains(&line), "each value stands on a line of its own");
 }
 
 #[test]
 fn kubectl_reads_names_and_tokens_that_look_like_other_things() {
     let bench = Bench::with_caller();
-    let names = ["on", "no", "null", "1e3", "0x10", "12345", "2026-11-21", "true"];
+    let names = [
+        "on",
+        "no",
+        "y",
+        "n",
+        "null",
+        "nan",
+        "1e3",
+        "0x10",
+        "0o7",
+        "0b1",
+        "007",
+        "12345",
+        "2026-11-21",
+        "true",
+    ];
     let clusters: String = names.iter().map(|name| format!(" --cluster {name}")).collect();
     bench.write("token", "0123456789\n");
 

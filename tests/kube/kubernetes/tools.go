@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package tools keeps the programs that tests/kube/build compiles in this module's requirements.
+package tools
+
+import (
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+)

@@ -1,1 +1,7 @@
 //! End-to-end tests against real Kubernetes, and the floor plan as a test.
+
+pub mod dial;
+pub mod fake_api;
+pub mod kube;
+pub mod pki;
+pub mod process;

@@ -1,0 +1,59 @@
+//! TLS connections for peers that speak byte by byte.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::pki::Issued;
+
+/// Connects to `address` and trusts `ca_pem` alone; the name that is asked for and verified is the address itself.
+///
+/// `protocols` are offered by ALPN; `identity` is the client certificate shown, if any.
+pub async fn dial(
+    address: SocketAddr,
+    ca_pem: &str,
+    protocols: &[&str],
+    identity: Option<&Issued>,
+) -> io::Result<TlsStream<TcpStream>> {
+    dial_name(address, &address.ip().to_string(), ca_pem, protocols, identity).await
+}
+
+/// The same, asking for (SNI) and verifying another name.
+pub async fn dial_name(
+    address: SocketAddr,
+    name: &str,
+    ca_pem: &str,
+    protocols: &[&str],
+    identity: Option<&Issued>,
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut config = config(ca_pem, identity).map_err(io::Error::other)?;
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+    let socket = TcpStream::connect(address).await?;
+    socket.set_nodelay(true)?;
+    TlsConnector::from(Arc::new(config)).connect(name, socket).await
+}
+
+fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, rustls::Error> {
+    let pem = |error: rustls_pki_types::pem::Error| rustls::Error::General(error.to_string());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {
+        roots.add(certificate.map_err(pem)?)?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(pem)?;
+    builder.with_client_auth_cert(chain.map_err(pem)?, key)
+}

@@ -1,0 +1,199 @@
+//! An API server that records what it is asked and misbehaves as told, for what a real one does not do on demand.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+
+use crate::kube::kubeconfig::{Credential, Kubeconfig};
+use crate::pki::{Authority, Issued};
+
+mod behaviour;
+mod cutter;
+mod http1;
+mod http2;
+mod listen;
+mod plan;
+mod record;
+mod wire;
+
+pub use behaviour::{Answer, Behaviour, Cut, Declared, Door, WatchFeed};
+pub use record::{Hangup, HttpVersion, RecordedConnection, RecordedRequest, WaitError};
+
+use behaviour::Script;
+use listen::Listening;
+use record::Records;
+
+/// What is fixed when a [`FakeApi`] starts.
+#[derive(Debug, Clone)]
+pub struct FakeApiOptions {
+    /// The protocols offered by ALPN, in order of preference; a peer without ALPN speaks HTTP/1.1.
+    pub versions: Vec<HttpVersion>,
+    /// `SETTINGS_MAX_CONCURRENT_STREAMS`, as a kube-apiserver sets it.
+    pub concurrent_streams_max: u32,
+    /// After how many requests an HTTP/2 connection says GOAWAY and finishes what runs; `None` is never.
+    pub goaway_after: Option<usize>,
+}
+
+/// The fake; dropping it closes its listener and all its connections.
+#[derive(Debug)]
+#[must_use = "the fake is gone when this is dropped"]
+pub struct FakeApi {
+    shared: Arc<Shared>,
+    listening: Listening,
+    address: SocketAddr,
+    authority: Authority,
+}
+
+/// What the fake and its connections share.
+#[derive(Debug)]
+struct Shared {
+    options: FakeApiOptions,
+    script: Script,
+    records: Records,
+}
+
+impl Default for FakeApiOptions {
+    fn default() -> Self {
+        Self {
+            versions: vec![HttpVersion::Http2, HttpVersion::Http1],
+            concurrent_streams_max: 250,
+            goaway_after: None,
+        }
+    }
+}
+
+impl FakeApi {
+    /// Starts on a free port of 127.0.0.1, with HTTP/2 and HTTP/1.1.
+    pub async fn start() -> io::Result<Self> {
+        Self::start_with(FakeApiOptions::default()).await
+    }
+
+    /// Starts with HTTP/1.1 alone.
+    pub async fn start_http1() -> io::Result<Self> {
+        Self::start_with(FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() })
+            .await
+    }
+
+    /// Starts with other options.
+    pub async fn start_with(options: FakeApiOptions) -> io::Result<Self> {
+        let authority = Authority::new("fake-api");
+        let server =
+            authority.issue_server(&["localhost", "kubernetes.default.svc"], &[Ipv4Addr::LOCALHOST.into()]);
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &options.versions)));
+        let shared = Arc::new(Shared { options, script: Script::default(), records: Records::default() });
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (listening, address) = Listening::open(free, acceptor, Arc::clone(&shared)).await?;
+        Ok(Self { shared, listening, address, authority })
+    }
+
+    /// `127.0.0.1` and its port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// The certificate of the authority that signed the fake's, PEM.
+    pub fn ca_pem(&self) -> &str {
+        self.authority.certificate_pem()
+    }
+
+    /// Writes a kubeconfig with a bearer token, such as an agent may be given.
+    pub fn write_kubeconfig(&self, path: &Path, token: &str) -> io::Result<()> {
+        let credential = Credential::Token(token.to_owned());
+        Kubeconfig { server: &self.url(), ca_pem: self.ca_pem(), credential: &credential }.write(path)
+    }
+
+    /// What requests get whose path begins with `prefix`, from now on; the longest prefix wins.
+    pub fn on(&self, prefix: &str, behaviour: Behaviour) {
+        self.shared.script.set(prefix, behaviour);
+    }
+
+    /// What all other requests get; until this is called, a 404 `Status`.
+    pub fn otherwise(&self, behaviour: Behaviour) {
+        self.shared.script.set("", behaviour);
+    }
+
+    /// What connections get before any request, from now on.
+    pub fn set_door(&self, door: Door) {
+        self.shared.script.set_door(door);
+    }
+
+    /// Closes the listener: new connections are refused by the kernel, existing ones live on.
+    pub async fn refuse(&mut self) {
+        self.listening.close().await;
+    }
+
+    /// Listens again at the same address after [`Self::refuse`].
+    pub async fn listen_again(&mut self) -> io::Result<()> {
+        self.listening.reopen(self.address).await
+    }
+
+    /// Drops all connections without a farewell, as a killed API server does.
+    pub fn drop_connections(&self) {
+        self.listening.drop_connections();
+    }
+
+    /// All requests so far, in the order of their heads' arrival.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.shared.records.requests()
+    }
+
+    /// All connections so far, in the order of their arrival.
+    pub fn connections(&self) -> Vec<RecordedConnection> {
+        self.shared.records.connections()
+    }
+
+    /// The most HTTP/2 streams that were open at the same time on one connection; one that its
+    /// peer has reset counts until that is noticed.
+    pub fn streams_open_max(&self) -> usize {
+        self.shared.records.streams_open_max()
+    }
+
+    /// Waits for a request that `wanted` accepts; one that has arrived already counts.
+    pub async fn wait_for_request(
+        &self,
+        limit: Duration,
+        wanted: impl Fn(&RecordedRequest) -> bool,
+    ) -> Result<RecordedRequest, WaitError> {
+        let find = |requests: &[RecordedRequest]| requests.iter().find(|request| wanted(request)).cloned();
+        self.shared.records.wait(limit, "no such request", find).await
+    }
+
+    /// Waits until whoever sent a request is gone while it was being answered, and says when that was noticed.
+    pub async fn wait_for_hangup(&self, request: u64, limit: Duration) -> Result<Hangup, WaitError> {
+        let find =
+            |requests: &[RecordedRequest]| requests.iter().find(|one| one.id == request)?.hangup.clone();
+        self.shared.records.wait(limit, "nobody hung up on that request", find).await
+    }
+
+    /// Waits until the answer to a request has been written to its end.
+    pub async fn wait_for_answered(&self, request: u64, limit: Duration) -> Result<Instant, WaitError> {
+        let find = |requests: &[RecordedRequest]| requests.iter().find(|one| one.id == request)?.answered;
+        self.shared.records.wait(limit, "that request was not answered", find).await
+    }
+}
+
+fn tls(server: &Issued, versions: &[HttpVersion]) -> ServerConfig {
+    let certificate = CertificateDer::from_pem_slice(server.certificate_pem.as_bytes()).expect("our own PEM");
+    let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("our own PEM");
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the default versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .expect("key and certificate belong together");
+    config.alpn_protocols = versions.iter().map(|version| version.alpn().to_vec()).collect();
+    config
+}

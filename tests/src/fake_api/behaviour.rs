@@ -1,0 +1,232 @@
+//! What the fake does to connections and requests, and who gets what.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::broadcast;
+
+/// Events that a feed holds for a request that reads slowly; beyond these the request is cut off.
+const EVENTS_QUEUED_MAX: usize = 1024;
+
+/// What a connection gets before any request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Door {
+    /// TLS and HTTP.
+    #[default]
+    Open,
+    /// Accepted, and then silence.
+    StallBeforeTls,
+    /// Accepted, and closed at once.
+    HangUp,
+}
+
+/// What a request gets. All but `Answer`, `Slow`, `Stall`, `Truncate`, `Endless` and `Watch` need HTTP/1.1; on HTTP/2
+/// they reset the stream with `HTTP_1_1_REQUIRED`.
+#[derive(Debug, Clone)]
+pub enum Behaviour {
+    /// The request is read to its end and answered.
+    Answer(Answer),
+    /// The same, the answer's body in pieces with a pause before each.
+    Slow {
+        /// What is answered.
+        answer: Answer,
+        /// Bytes in a piece, at least 1.
+        piece_bytes: usize,
+        /// The pause.
+        pause: Duration,
+    },
+    /// The request is read and never answered.
+    Stall,
+    /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the whole
+    /// connection is dropped.
+    Truncate {
+        /// What the head says of the body.
+        declared: Declared,
+        /// What is sent of it.
+        sent: Bytes,
+        /// How the connection ends then.
+        cut: Cut,
+    },
+    /// A 200 whose body repeats a piece for as long as somebody reads.
+    Endless(Bytes),
+    /// A 200 that stays open and sends what its feed is told to.
+    Watch(WatchFeed),
+    /// A right 101 after a pause, then some bytes first, then an echo of what arrives, each direction closed on its own.
+    Upgrade {
+        /// The pause before the 101.
+        pause: Duration,
+        /// What follows the 101 in the same write.
+        first: Bytes,
+    },
+    /// These bytes right after the request's head, whatever they are, and then the end.
+    Raw {
+        /// The bytes.
+        bytes: Bytes,
+        /// How the connection ends then.
+        cut: Cut,
+    },
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers, without `Content-Length`.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// What the head of a truncated answer says of its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Declared {
+    /// `Content-Length`, in bytes.
+    ContentLength(u64),
+    /// Chunked on HTTP/1.1, nothing on HTTP/2.
+    Chunked,
+}
+
+/// How a connection ends, always without TLS's `close_notify`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// By a FIN.
+    Close,
+    /// By a RST.
+    Reset,
+    /// It does not: it stays open and silent.
+    Hold,
+}
+
+/// The sending side of [`Behaviour::Watch`]; clones feed the same requests.
+#[derive(Debug, Clone)]
+pub struct WatchFeed(broadcast::Sender<Event>);
+
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Bytes(Bytes),
+    End,
+}
+
+/// Who gets what.
+#[derive(Debug, Default)]
+pub(super) struct Script(Mutex<Lines>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    door: Door,
+    by_prefix: BTreeMap<String, Behaviour>,
+}
+
+impl Behaviour {
+    /// A 200 with a JSON body.
+    pub fn json(body: impl Into<String>) -> Self {
+        Self::Answer(Answer::json(200, body))
+    }
+
+    /// A redirect.
+    pub fn redirect(status: u16, location: &str) -> Self {
+        let headers = vec![("Location".to_owned(), location.to_owned())];
+        Self::Answer(Answer { status, headers, body: Bytes::new() })
+    }
+
+    /// A right 101 at once.
+    pub fn upgrade() -> Self {
+        Self::Upgrade { pause: Duration::ZERO, first: Bytes::new() }
+    }
+
+    /// A 101 to a protocol that nobody asked for.
+    pub fn wrong_101_protocol() -> Self {
+        Self::raw(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other/9\r\n\r\n",
+            Cut::Hold,
+        )
+    }
+
+    /// A 101 that names the protocol but lacks `Connection: Upgrade`.
+    pub fn wrong_101_without_connection(protocol: &str) -> Self {
+        Self::raw(format!("HTTP/1.1 101 Switching Protocols\r\nUpgrade: {protocol}\r\n\r\n"), Cut::Hold)
+    }
+
+    /// Bytes that are no HTTP.
+    pub fn garbage() -> Self {
+        Self::raw("\u{1}\u{2}this is not HTTP\r\n\r\n", Cut::Hold)
+    }
+
+    /// Any bytes, HTTP/1.1 only.
+    pub fn raw(bytes: impl Into<Bytes>, cut: Cut) -> Self {
+        Self::Raw { bytes: bytes.into(), cut }
+    }
+}
+
+impl Answer {
+    /// An answer with a JSON body.
+    pub fn json(status: u16, body: impl Into<String>) -> Self {
+        let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+        Self { status, headers, body: Bytes::from(body.into()) }
+    }
+}
+
+impl WatchFeed {
+    /// A feed that nobody reads yet: what is pushed before a request has arrived is lost.
+    pub fn new() -> Self {
+        Self(broadcast::channel(EVENTS_QUEUED_MAX).0)
+    }
+
+    /// Sends bytes, such as a line of JSON, to all open requests, and says how many those are.
+    pub fn push(&self, bytes: impl Into<Bytes>) -> usize {
+        self.0.send(Event::Bytes(bytes.into())).unwrap_or(0)
+    }
+
+    /// Ends the bodies of all open requests cleanly, and says how many those were.
+    pub fn end(&self) -> usize {
+        self.0.send(Event::End).unwrap_or(0)
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.0.subscribe()
+    }
+}
+
+impl Default for WatchFeed {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Script {
+    pub(super) fn set(&self, prefix: &str, behaviour: Behaviour) {
+        self.lines().by_prefix.insert(prefix.to_owned(), behaviour);
+    }
+
+    pub(super) fn set_door(&self, door: Door) {
+        self.lines().door = door;
+    }
+
+    pub(super) fn door(&self) -> Door {
+        self.lines().door
+    }
+
+    pub(super) fn behaviour(&self, target: &str) -> Behaviour {
+        let path = target.split('?').next().unwrap_or(target);
+        let lines = self.lines();
+        let found = lines.by_prefix.iter().filter(|(prefix, _)| path.starts_with(prefix.as_str()));
+        found
+            .max_by_key(|(prefix, _)| prefix.len())
+            .map_or_else(|| not_found(path), |(_, behaviour)| behaviour.clone())
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn not_found(path: &str) -> Behaviour {
+    let body = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "NotFound", "code": 404,
+        "message": format!("the fake has nothing at {path}"),
+    });
+    Behaviour::Answer(Answer::json(404, body.to_string()))
+}

@@ -1,0 +1,158 @@
+//! Requests over HTTP/1.1, answered byte by byte.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::io::{AsyncWriteExt, WriteHalf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::Shared;
+use super::behaviour::Cut;
+use super::cutter::Cutter;
+use super::plan::{Outcome, Plan, Reply, Step};
+use super::record::Head;
+use super::wire::Reader;
+
+type Writer = WriteHalf<TlsStream<TcpStream>>;
+
+/// Serves a connection until it ends or a behaviour ends it.
+pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared: &Shared) {
+    let Ok(cutter) = Cutter::of(stream.get_ref().0) else { return };
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut reader = Reader::new(reader, connection, shared);
+    while let Some(head) = reader.head().await {
+        let plan = Plan::of(shared.script.behaviour(&head.target));
+        let request = shared.records.arrived(connection, &head);
+        match exchange(&mut reader, &mut writer, &head, plan, request).await {
+            Outcome::Answered => shared.records.answered(request),
+            Outcome::HungUp(how) => return shared.records.hung_up(request, how),
+            Outcome::Cut(Cut::Hold) => {
+                let how = reader.gone().await;
+                return shared.records.hung_up(request, how);
+            }
+            Outcome::Cut(cut) => {
+                cutter.arm(cut);
+                return drop(reader.into_inner().unsplit(writer));
+            }
+        }
+    }
+    let _ = writer.shutdown().await; // The peer may be gone already.
+}
+
+async fn exchange(
+    reader: &mut Reader<'_>,
+    writer: &mut Writer,
+    head: &Head,
+    plan: Plan,
+    request: u64,
+) -> Outcome {
+    if !matches!(plan, Plan::Raw { .. })
+        && let Err(error) = reader.body(head, request).await
+    {
+        return Outcome::HungUp(error.to_string());
+    }
+    if let Plan::Upgrade { pause, first } = plan {
+        return upgrade(reader, writer, head, pause, first).await;
+    }
+    let answer = async {
+        match plan {
+            Plan::Reply(reply) => answer(writer, head, reply).await,
+            Plan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| Outcome::Cut(cut)),
+            Plan::Stall | Plan::Upgrade { .. } => std::future::pending().await,
+        }
+    };
+    // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The answer
+    // comes first so that one written to its end counts as answered, though its reader is gone a moment later.
+    tokio::select! {
+        biased;
+        outcome = answer => outcome.unwrap_or_else(|error| Outcome::HungUp(error.to_string())),
+        how = reader.gone() => Outcome::HungUp(how),
+    }
+}
+
+async fn answer(writer: &mut Writer, head: &Head, mut reply: Reply) -> io::Result<Outcome> {
+    put(writer, render(&reply).as_bytes()).await?;
+    if head.method == "HEAD" || bodiless(reply.status) {
+        return Ok(Outcome::Answered);
+    }
+    let chunked = reply.length.is_none();
+    loop {
+        match reply.body.next().await {
+            Step::Piece(bytes) if chunked => {
+                let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+                chunk.extend_from_slice(&bytes);
+                chunk.extend_from_slice(b"\r\n");
+                put(writer, &chunk).await?;
+            }
+            Step::Piece(bytes) => put(writer, &bytes).await?,
+            Step::Cut(cut) => return Ok(Outcome::Cut(cut)),
+            Step::End => {
+                if chunked {
+                    put(writer, b"0\r\n\r\n").await?;
+                }
+                return Ok(Outcome::Answered);
+            }
+        }
+    }
+}
+
+async fn upgrade(
+    reader: &mut Reader<'_>,
+    writer: &mut Writer,
+    head: &Head,
+    pause: Duration,
+    first: Bytes,
+) -> Outcome {
+    // Both arms are cancel-safe: a pause has nothing to lose, `gone` keeps what it read.
+    tokio::select! {
+        how = reader.gone() => return Outcome::HungUp(how),
+        () = tokio::time::sleep(pause) => {}
+    }
+    let protocol = head.header("upgrade").unwrap_or("none");
+    let mut bytes =
+        format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n")
+            .into_bytes();
+    bytes.extend_from_slice(&first);
+    match echo(reader, writer, &bytes).await {
+        Ok(()) => Outcome::HungUp("the upgraded connection was closed".to_owned()),
+        Err(error) => Outcome::HungUp(error.to_string()),
+    }
+}
+
+async fn echo(reader: &mut Reader<'_>, writer: &mut Writer, first: &[u8]) -> io::Result<()> {
+    put(writer, first).await?;
+    loop {
+        let bytes = reader.bytes().await?;
+        if bytes.is_empty() {
+            return writer.shutdown().await;
+        }
+        put(writer, &bytes).await?;
+    }
+}
+
+async fn put(writer: &mut Writer, bytes: &[u8]) -> io::Result<()> {
+    writer.write_all(bytes).await?;
+    writer.flush().await
+}
+
+fn render(reply: &Reply) -> String {
+    let phrase = StatusCode::from_u16(reply.status).ok().and_then(|status| status.canonical_reason());
+    let mut text = format!("HTTP/1.1 {} {}\r\n", reply.status, phrase.unwrap_or("Unknown"));
+    for (name, value) in &reply.headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    match reply.length {
+        _ if bodiless(reply.status) => {}
+        Some(bytes) => text.push_str(&format!("Content-Length: {bytes}\r\n")),
+        None => text.push_str("Transfer-Encoding: chunked\r\n"),
+    }
+    text.push_str("\r\n");
+    text
+}
+
+fn bodiless(status: u16) -> bool {
+    matches!(status, 100..=199 | 204 | 304)
+}

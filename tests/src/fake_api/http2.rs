@@ -1,0 +1,223 @@
+//! Requests over HTTP/2, each stream on its own.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::server::{Connection, SendResponse};
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_rustls::server::TlsStream;
+
+use super::Shared;
+use super::behaviour::Cut;
+use super::cutter::Cutter;
+use super::plan::{Outcome, Plan, Reply, Source, Step};
+use super::record::{Head, HttpVersion};
+
+/// What each stream and the connection may have on the way to us, in bytes.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// Serves a connection until it ends or a behaviour ends it.
+pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared: Arc<Shared>) {
+    let Ok(cutter) = Cutter::of(stream.get_ref().0) else { return };
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(shared.options.concurrent_streams_max)
+        .initial_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    let Ok(mut h2) = builder.handshake::<_, Bytes>(stream).await else { return };
+    let (cut, mut cuts) = mpsc::channel(1);
+    let open = Arc::new(AtomicUsize::new(0));
+    let mut exchanges = JoinSet::new();
+    let mut requests = 0;
+    loop {
+        // Both arms are cancel-safe: a stream that was not returned is returned next time, `recv` loses nothing.
+        tokio::select! {
+            accepted = h2.accept() => {
+                let Some(Ok((request, respond))) = accepted else { break };
+                let count = OpenStream::one_more(&open, &shared);
+                let exchange = Exchange { shared: Arc::clone(&shared), connection, cut: cut.clone(), open: Some(count) };
+                exchanges.spawn(exchange.run(request, respond));
+                requests += 1;
+                if shared.options.goaway_after == Some(requests) {
+                    h2.graceful_shutdown();
+                }
+            }
+            Some(how) = cuts.recv() => {
+                flush(&mut h2).await;
+                cutter.arm(how);
+                break;
+            }
+        }
+        while exchanges.try_join_next().is_some() {}
+    }
+    // Tells the exchanges that still run that their peer is gone, so that they record it.
+    drop(h2);
+    while exchanges.join_next().await.is_some() {}
+}
+
+// One poll writes what is queued, as far as windows and the socket take it.
+async fn flush(h2: &mut Connection<TlsStream<TcpStream>, Bytes>) {
+    poll_fn(|cx| {
+        while let Poll::Ready(Some(Ok(_))) = h2.poll_accept(cx) {}
+        Poll::Ready(())
+    })
+    .await;
+}
+
+/// Counts a stream for as long as it is open.
+struct OpenStream(Arc<AtomicUsize>);
+
+impl OpenStream {
+    fn one_more(open: &Arc<AtomicUsize>, shared: &Shared) -> Self {
+        let before = open.fetch_add(1, Ordering::Relaxed);
+        shared.records.streams_open(before + 1);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Exchange {
+    shared: Arc<Shared>,
+    connection: u64,
+    cut: mpsc::Sender<Cut>,
+    open: Option<OpenStream>,
+}
+
+impl Exchange {
+    async fn run(mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        let (parts, body) = request.into_parts();
+        let head = head(&parts);
+        let plan = Plan::of(self.shared.script.behaviour(&head.target));
+        let id = self.shared.records.arrived(self.connection, &head);
+        match self.answer(body, respond, plan, id).await {
+            Outcome::Answered => self.shared.records.answered(id),
+            Outcome::HungUp(how) => self.shared.records.hung_up(id, how),
+            // The stream was kept until the cut was made: dropping it would take back what it has not sent yet.
+            Outcome::Cut(_) => {}
+        }
+    }
+
+    async fn answer(
+        &mut self,
+        mut body: RecvStream,
+        mut respond: SendResponse<Bytes>,
+        plan: Plan,
+        id: u64,
+    ) -> Outcome {
+        while let Some(data) = body.data().await {
+            match data {
+                Ok(bytes) => {
+                    let _ = body.flow_control().release_capacity(bytes.len()); // Fails only on a stream that is gone.
+                    self.shared.records.body(id, &bytes);
+                }
+                Err(error) => return Outcome::HungUp(error.to_string()),
+            }
+        }
+        self.shared.records.body_ended(id);
+        let reply = match plan {
+            Plan::Reply(reply) => reply,
+            Plan::Stall => return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await)),
+            Plan::Upgrade { .. } | Plan::Raw { .. } => {
+                respond.send_reset(Reason::HTTP_1_1_REQUIRED);
+                return Outcome::Answered;
+            }
+        };
+        match respond.send_response(response(&reply), false) {
+            Ok(mut stream) => {
+                let outcome = send(&mut stream, reply.body, &mut self.open).await;
+                if let Outcome::Cut(cut) = outcome {
+                    let _ = self.cut.send(cut).await; // The connection may have ended already.
+                    let _ = poll_fn(|cx| stream.poll_reset(cx)).await;
+                }
+                outcome
+            }
+            Err(error) => Outcome::HungUp(error.to_string()),
+        }
+    }
+}
+
+async fn send(stream: &mut SendStream<Bytes>, mut body: Source, open: &mut Option<OpenStream>) -> Outcome {
+    loop {
+        // A step that is dropped here is dropped for good: nobody is left to read it.
+        let step = tokio::select! {
+            step = body.next() => step,
+            reset = poll_fn(|cx| stream.poll_reset(cx)) => return Outcome::HungUp(reset_of(reset)),
+        };
+        let sent = match step {
+            Step::Piece(bytes) => send_piece(stream, bytes).await,
+            Step::End => {
+                // With END_STREAM the peer may open another: this one must not be counted any more.
+                drop(open.take());
+                return match stream.send_data(Bytes::new(), true) {
+                    Ok(()) => Outcome::Answered,
+                    Err(error) => Outcome::HungUp(error.to_string()),
+                };
+            }
+            Step::Cut(Cut::Hold) => {
+                return Outcome::HungUp(reset_of(poll_fn(|cx| stream.poll_reset(cx)).await));
+            }
+            Step::Cut(cut) => return Outcome::Cut(cut),
+        };
+        if let Err(how) = sent {
+            return Outcome::HungUp(how);
+        }
+    }
+}
+
+async fn send_piece(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), String> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let room = match poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(Ok(room)) => room,
+            Some(Err(error)) => return Err(error.to_string()),
+            None => return Err("the stream was reset".to_owned()),
+        };
+        let piece = bytes.split_to(room.min(bytes.len()));
+        stream.send_data(piece, false).map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn head(parts: &http::request::Parts) -> Head {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    Head {
+        version: HttpVersion::Http2,
+        method: parts.method.to_string(),
+        target: parts.uri.path_and_query().map_or_else(|| parts.uri.to_string(), ToString::to_string),
+        authority: parts.uri.authority().map(ToString::to_string),
+        headers: parts.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
+    }
+}
+
+fn response(reply: &Reply) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(reply.status).expect("a test answers with a valid status");
+    for (name, value) in &reply.headers {
+        let name: HeaderName = name.parse().expect("a test answers with valid header names");
+        let value = HeaderValue::from_str(value).expect("a test answers with valid header values");
+        response.headers_mut().append(name, value);
+    }
+    if let Some(bytes) = reply.length {
+        response.headers_mut().insert(http::header::CONTENT_LENGTH, bytes.into());
+    }
+    response
+}
+
+fn reset_of(reset: Result<Reason, h2::Error>) -> String {
+    match reset {
+        Ok(reason) => format!("the stream was reset: {reason}"),
+        Err(error) => error.to_string(),
+    }
+}

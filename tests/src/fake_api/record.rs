@@ -1,0 +1,277 @@
+//! What arrived at the fake, and waiting for it.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+/// Bytes kept of what one connection sent; more is counted, not kept.
+const CONNECTION_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes kept of one request's body; more is counted, not kept.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// A version of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+/// One connection.
+#[derive(Debug, Clone)]
+pub struct RecordedConnection {
+    /// Its number, from 0.
+    pub id: u64,
+    /// Who dialed.
+    pub from: SocketAddr,
+    /// When it was accepted.
+    pub accepted: Instant,
+    /// What was agreed on, once TLS was.
+    pub version: Option<HttpVersion>,
+    /// HTTP/1.1 only: every decrypted byte that arrived, in order, whatever it meant; the first 4 MiB.
+    pub bytes: Vec<u8>,
+    /// When it ended, by whichever side.
+    pub ended: Option<Instant>,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub struct RecordedRequest {
+    /// Its number, from 0.
+    pub id: u64,
+    /// The number of its connection.
+    pub connection: u64,
+    /// The version it came in.
+    pub version: HttpVersion,
+    /// The method.
+    pub method: String,
+    /// The target as it was written: path and query (HTTP/2: `:path`).
+    pub target: String,
+    /// HTTP/2's `:authority`.
+    pub authority: Option<String>,
+    /// The headers in order. HTTP/1.1: names as they were written, duplicates where they stood.
+    pub headers: Vec<(String, String)>,
+    /// The bytes of the body so far.
+    pub body_bytes: u64,
+    /// The first MiB of the body.
+    pub body: Vec<u8>,
+    /// When the head had arrived.
+    pub arrived: Instant,
+    /// When the body had arrived to its end.
+    pub body_ended: Option<Instant>,
+    /// When the answer had been written to its end.
+    pub answered: Option<Instant>,
+    /// When and how whoever sent it went away before that.
+    pub hangup: Option<Hangup>,
+}
+
+/// That somebody went away while being answered.
+#[derive(Debug, Clone)]
+pub struct Hangup {
+    /// When it was noticed.
+    pub at: Instant,
+    /// How: an end of the stream, a reset, a failed write.
+    pub how: String,
+}
+
+/// What was waited for did not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} within {limit:?}; these have arrived: {seen:?}")]
+pub struct WaitError {
+    what: &'static str,
+    limit: Duration,
+    seen: Vec<String>,
+}
+
+/// The book of everything.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    pages: Mutex<Pages>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    connections: Vec<RecordedConnection>,
+    requests: Vec<RecordedRequest>,
+    streams_open_max: usize,
+}
+
+/// A request's head, before it has a number.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) version: HttpVersion,
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) authority: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl HttpVersion {
+    pub(super) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
+impl RecordedRequest {
+    /// The values of a header, whatever the case of its name.
+    pub fn header(&self, name: &str) -> Vec<&str> {
+        let same = |(written, _): &&(String, String)| written.eq_ignore_ascii_case(name);
+        self.headers.iter().filter(same).map(|(_, value)| value.as_str()).collect()
+    }
+}
+
+impl Head {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(written, _)| written.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+impl Records {
+    pub(super) fn accepted(&self, from: SocketAddr) -> u64 {
+        self.change(|pages| {
+            let id = pages.connections.len() as u64;
+            let accepted = Instant::now();
+            pages.connections.push(RecordedConnection {
+                id,
+                from,
+                accepted,
+                version: None,
+                bytes: Vec::new(),
+                ended: None,
+            });
+            id
+        })
+    }
+
+    pub(super) fn agreed(&self, connection: u64, version: HttpVersion) {
+        self.connection(connection, |found| found.version = Some(version));
+    }
+
+    pub(super) fn read(&self, connection: u64, bytes: &[u8]) {
+        self.connection(connection, |found| keep(&mut found.bytes, bytes, CONNECTION_BYTES_MAX));
+    }
+
+    pub(super) fn ended(&self, connection: u64) {
+        self.connection(connection, |found| found.ended = Some(Instant::now()));
+    }
+
+    pub(super) fn streams_open(&self, count: usize) {
+        self.change(|pages| pages.streams_open_max = pages.streams_open_max.max(count));
+    }
+
+    pub(super) fn arrived(&self, connection: u64, head: &Head) -> u64 {
+        self.change(|pages| {
+            let id = pages.requests.len() as u64;
+            pages.requests.push(RecordedRequest {
+                id,
+                connection,
+                version: head.version,
+                method: head.method.clone(),
+                target: head.target.clone(),
+                authority: head.authority.clone(),
+                headers: head.headers.clone(),
+                body_bytes: 0,
+                body: Vec::new(),
+                arrived: Instant::now(),
+                body_ended: None,
+                answered: None,
+                hangup: None,
+            });
+            id
+        })
+    }
+
+    pub(super) fn body(&self, request: u64, bytes: &Bytes) {
+        self.request(request, |found| {
+            found.body_bytes += bytes.len() as u64;
+            keep(&mut found.body, bytes, BODY_BYTES_MAX);
+        });
+    }
+
+    pub(super) fn body_ended(&self, request: u64) {
+        self.request(request, |found| found.body_ended = Some(Instant::now()));
+    }
+
+    pub(super) fn answered(&self, request: u64) {
+        self.request(request, |found| found.answered = Some(Instant::now()));
+    }
+
+    pub(super) fn hung_up(&self, request: u64, how: String) {
+        self.request(request, |found| found.hangup = Some(Hangup { at: Instant::now(), how }));
+    }
+
+    pub(super) fn requests(&self) -> Vec<RecordedRequest> {
+        self.pages().requests.clone()
+    }
+
+    pub(super) fn connections(&self) -> Vec<RecordedConnection> {
+        self.pages().connections.clone()
+    }
+
+    pub(super) fn streams_open_max(&self) -> usize {
+        self.pages().streams_open_max
+    }
+
+    pub(super) async fn wait<T>(
+        &self,
+        limit: Duration,
+        what: &'static str,
+        find: impl Fn(&[RecordedRequest]) -> Option<T>,
+    ) -> Result<T, WaitError> {
+        // Subscribed before the first look, so that no change falls in between.
+        let mut changes = self.changed.subscribe();
+        let found = tokio::time::timeout(limit, async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(found) = find(&self.pages().requests) {
+                    return found;
+                }
+                // The sender lives in `self`, so there is always a next change to wait for.
+                let _ = changes.changed().await;
+            }
+        })
+        .await;
+        found.map_err(|_| {
+            let line = |one: &RecordedRequest| format!("{} {} {}", one.id, one.method, one.target);
+            WaitError { what, limit, seen: self.pages().requests.iter().map(line).collect() }
+        })
+    }
+
+    fn connection(&self, id: u64, change: impl FnOnce(&mut RecordedConnection)) {
+        self.change(|pages| pages.connections.get_mut(index(id)).map(change));
+    }
+
+    fn request(&self, id: u64, change: impl FnOnce(&mut RecordedRequest)) {
+        self.change(|pages| pages.requests.get_mut(index(id)).map(change));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Pages) -> T) -> T {
+        let result = change(&mut self.pages());
+        self.changed.send_replace(());
+        result
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn index(id: u64) -> usize {
+    usize::try_from(id).expect("numbers are indexes")
+}
+
+fn keep(kept: &mut Vec<u8>, more: &[u8], most: usize) {
+    let room = most.saturating_sub(kept.len()).min(more.len());
+    kept.extend_from_slice(&more[..room]);
+}

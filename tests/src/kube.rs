@@ -1,0 +1,325 @@
+//! Edge clusters for tests: a real etcd and a real kube-apiserver, started in seconds and gone with the test.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::process::{Process, ProcessError};
+
+pub mod account;
+pub mod assets;
+pub mod audit;
+mod control_plane;
+mod files;
+pub mod kubeconfig;
+pub mod kubectl;
+
+use account::{AgentAccount, AgentAccountError};
+use assets::{Assets, MissingAssets};
+use audit::{AuditError, AuditEvent};
+use files::Files;
+use kubeconfig::{Credential, Kubeconfig};
+use kubectl::Kubectl;
+
+/// How long etcd and the API server together may take until `/readyz` says ok.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Pause between two questions whether the API server is ready.
+const READY_POLL_EVERY: Duration = Duration::from_millis(100);
+/// How long a process may take to end after SIGTERM.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+/// Starts with a new port, as another process may take a free port between our looking and the API server's binding.
+const STARTS_MAX: usize = 3;
+
+/// Where a cluster's API server lives and what it says of itself.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's own.
+    pub network_namespace: Option<PathBuf>,
+    /// The address that the API server binds.
+    pub address: IpAddr,
+    /// The port that it binds; `None` takes a free one, which works only in the test's own network namespace.
+    pub port: Option<u16>,
+    /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by Kubernetes.
+    pub advertise: IpAddr,
+}
+
+/// A running edge cluster; dropping it kills the API server, then etcd, and removes their files.
+#[derive(Debug)]
+#[must_use = "the cluster is removed when this is dropped"]
+pub struct EdgeCluster {
+    // Fields are dropped in this order: an API server that outlives its etcd takes minutes to die on its own.
+    apiserver: Process,
+    etcd: Process,
+    assets: Assets,
+    place: Place,
+    port: u16,
+    files: Files,
+}
+
+/// Why a cluster did not start, stop or come back.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The binaries are missing.
+    #[error(transparent)]
+    Assets(#[from] MissingAssets),
+    /// A file of the cluster could not be written.
+    #[error("could not write the files of an edge cluster")]
+    Files(#[source] std::io::Error),
+    /// A port could not be found.
+    #[error("there is no free port at {address}")]
+    Port {
+        /// The address asked for.
+        address: IpAddr,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A process did not start, stop or take a signal.
+    #[error("a process of the edge cluster failed: {0}")]
+    Process(#[from] ProcessError),
+    /// etcd or kube-apiserver ended before the cluster was ready.
+    #[error("{name} ended with {status} before the edge cluster was ready; its output ended with:\n{tail}")]
+    Ended {
+        /// Which of the two.
+        name: &'static str,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// The end of what it wrote.
+        tail: String,
+    },
+    /// `/readyz` did not say ok in time.
+    #[error(
+        "the edge cluster was not ready within {READY_MAX:?}; it answered: {answer}\nkube-apiserver's output ended with:\n{tail}"
+    )]
+    NotReady {
+        /// What kubectl last said.
+        answer: String,
+        /// The end of what the API server wrote.
+        tail: String,
+    },
+}
+
+impl Place {
+    /// A free port of a loopback address in the test's own network namespace.
+    pub fn loopback(address: Ipv4Addr) -> Self {
+        Self { network_namespace: None, address: address.into(), port: None, advertise: ADVERTISED.into() }
+    }
+
+    /// `ADDRESS:PORT` in a named network namespace, advertised as it is bound.
+    pub fn in_network_namespace(name: &str, bound: SocketAddr) -> Self {
+        Self {
+            network_namespace: Some(Path::new("/run/netns").join(name)),
+            address: bound.ip(),
+            port: Some(bound.port()),
+            advertise: bound.ip(),
+        }
+    }
+}
+
+/// What clusters advertise unless told otherwise: the address that every site has.
+const ADVERTISED: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::loopback(Ipv4Addr::LOCALHOST)
+    }
+}
+
+impl EdgeCluster {
+    /// Starts a cluster on a free port of 127.0.0.1 and returns when `/readyz` says ok.
+    pub async fn start() -> Result<Self, ClusterError> {
+        Self::start_at(Place::default()).await
+    }
+
+    /// Starts a cluster somewhere else.
+    pub async fn start_at(place: Place) -> Result<Self, ClusterError> {
+        let assets = Assets::find()?;
+        let mut starts = 0;
+        loop {
+            starts += 1;
+            match Self::start_once(&assets, &place).await {
+                Err(ClusterError::Ended { tail, .. })
+                    if place.port.is_none()
+                        && starts < STARTS_MAX
+                        && tail.contains("address already in use") => {}
+                started_or_not => return started_or_not,
+            }
+        }
+    }
+
+    async fn start_once(assets: &Assets, place: &Place) -> Result<Self, ClusterError> {
+        let port = match place.port {
+            Some(port) => port,
+            None => free_port(place.address)?,
+        };
+        let files = Files::write(place, port).map_err(ClusterError::Files)?;
+        let etcd =
+            Process::start(&control_plane::etcd(assets, place, &files), &files.path("etcd.log")).await?;
+        let apiserver = start_apiserver(assets, place, port, &files).await?;
+        let mut cluster = Self { apiserver, etcd, assets: assets.clone(), place: place.clone(), port, files };
+        cluster.ready().await?;
+        Ok(cluster)
+    }
+
+    /// `https://ADDRESS:PORT` of the API server.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address())
+    }
+
+    /// The address that the API server is bound to, in its network namespace.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.place.address, self.port)
+    }
+
+    /// The file with the certificate of the cluster's authority, which signs the server's and the users' certificates.
+    pub fn ca_path(&self) -> PathBuf {
+        self.files.path(files::CA)
+    }
+
+    /// The same certificate as PEM.
+    pub fn ca_pem(&self) -> &str {
+        self.files.authority.certificate_pem()
+    }
+
+    /// The kubeconfig of a cluster-admin: a client certificate of `kubernetes-admin` in the group `system:masters`.
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.files.path(files::ADMIN_KUBECONFIG)
+    }
+
+    /// A folder that is removed with the cluster, for files of the test.
+    pub fn directory(&self) -> &Path {
+        self.files.directory()
+    }
+
+    /// The process ids of the API server and of etcd, as far as they run.
+    pub fn process_ids(&self) -> Vec<u32> {
+        [&self.apiserver, &self.etcd].into_iter().filter_map(Process::id).collect()
+    }
+
+    /// A kubectl of the pinned release with any kubeconfig, run in this process's network namespace.
+    pub fn kubectl_with(&self, kubeconfig: impl Into<PathBuf>) -> Kubectl {
+        Kubectl::new(self.assets.kubectl.clone(), kubeconfig)
+    }
+
+    /// A kubectl with the admin's kubeconfig, run where the API server is.
+    pub fn admin(&self) -> Kubectl {
+        self.kubectl_with(self.admin_kubeconfig()).in_network_namespace(self.place.network_namespace.clone())
+    }
+
+    /// Runs `kubectl ARGUMENTS` as the admin; the answer says whether it succeeded.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<Output, ProcessError> {
+        self.admin().run(arguments).await
+    }
+
+    /// Writes a kubeconfig for this cluster and any credential into [`Self::directory`].
+    pub fn write_kubeconfig(&self, name: &str, credential: Credential) -> std::io::Result<PathBuf> {
+        let path = self.files.path(name);
+        let server = self.url();
+        Kubeconfig { server: &server, ca_pem: self.ca_pem(), credential: &credential }.write(&path)?;
+        Ok(path)
+    }
+
+    /// A credential for any user and up to two groups: a certificate signed by the cluster's authority.
+    pub fn issue_user(&self, user: &str, groups: &[&str]) -> Credential {
+        Credential::Certificate(self.files.authority.issue_user(user, groups))
+    }
+
+    /// The credential that lets its bearer assert a user by `X-Remote-*`, as an aggregation proxy may.
+    pub fn front_proxy(&self) -> Credential {
+        Credential::Certificate(self.files.front_proxy.clone())
+    }
+
+    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_RULES`] and mints its token.
+    pub async fn create_agent_account(&self) -> Result<AgentAccount, AgentAccountError> {
+        self.create_agent_account_with(account::AGENT_RULES).await
+    }
+
+    /// The same with other ClusterRole rules (YAML, a list).
+    pub async fn create_agent_account_with(&self, rules: &str) -> Result<AgentAccount, AgentAccountError> {
+        AgentAccount::create(self, rules).await
+    }
+
+    /// What the API server has audited so far: what arrived, as whom, and how it was answered.
+    pub fn audit(&self) -> Result<Vec<AuditEvent>, AuditError> {
+        audit::read(&self.files.path(files::AUDIT_LOG))
+    }
+
+    /// Waits for an audit event that `wanted` accepts.
+    pub async fn wait_for_audit(
+        &self,
+        limit: Duration,
+        wanted: impl Fn(&AuditEvent) -> bool,
+    ) -> Result<AuditEvent, AuditError> {
+        audit::wait(&self.files.path(files::AUDIT_LOG), limit, wanted).await
+    }
+
+    /// Freezes the API server: connections are still accepted by the kernel and nothing is answered.
+    pub fn pause_apiserver(&self) -> Result<(), ClusterError> {
+        Ok(self.apiserver.signal(Signal::STOP)?)
+    }
+
+    /// Lets a frozen API server go on.
+    pub fn resume_apiserver(&self) -> Result<(), ClusterError> {
+        Ok(self.apiserver.signal(Signal::CONT)?)
+    }
+
+    /// Kills the API server at once, as a power cut would.
+    pub fn kill_apiserver(&mut self) {
+        self.apiserver.kill();
+    }
+
+    /// Kills the API server if it runs, starts it again at the same address, and returns when it is ready.
+    pub async fn restart_apiserver(&mut self) -> Result<(), ClusterError> {
+        self.apiserver.kill();
+        self.apiserver = start_apiserver(&self.assets, &self.place, self.port, &self.files).await?;
+        self.ready().await
+    }
+
+    /// Stops the API server, then etcd, by SIGTERM, and removes their files.
+    pub async fn stop(self) -> Result<(), ClusterError> {
+        self.apiserver.stop(STOP_GRACE).await?;
+        self.etcd.stop(STOP_GRACE).await?;
+        Ok(())
+    }
+
+    async fn ready(&mut self) -> Result<(), ClusterError> {
+        let kubectl = self.admin().limit(Duration::from_secs(5));
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            for (name, process) in [("etcd", &mut self.etcd), ("kube-apiserver", &mut self.apiserver)] {
+                if let Some(status) = process.ended() {
+                    return Err(ClusterError::Ended { name, status, tail: process.tail() });
+                }
+            }
+            let answer = match kubectl.run(&["get", "--raw=/readyz", "--request-timeout=3s"]).await {
+                Ok(output) if output.status.success() => return Ok(()),
+                Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= deadline {
+                return Err(ClusterError::NotReady { answer, tail: self.apiserver.tail() });
+            }
+            tokio::time::sleep(READY_POLL_EVERY).await;
+        }
+    }
+}
+
+async fn start_apiserver(
+    assets: &Assets,
+    place: &Place,
+    port: u16,
+    files: &Files,
+) -> Result<Process, ProcessError> {
+    Process::start(&control_plane::apiserver(assets, place, port, files), &files.path("kube-apiserver.log"))
+        .await
+}
+
+fn free_port(address: IpAddr) -> Result<u16, ClusterError> {
+    TcpListener::bind((address, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|bound| bound.port())
+        .map_err(|source| ClusterError::Port { address, source })
+}

@@ -1,0 +1,94 @@
+//! Where the binaries of Kubernetes are that the tests run.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The go.mod files that pin the releases; `tests/kube/build` reads the same.
+const PINS: [(&str, &str, &str); 2] = [
+    ("kubernetes", "k8s.io/kubernetes", include_str!("../../kube/kubernetes/go.mod")),
+    ("etcd", "go.etcd.io/etcd/server/v3", include_str!("../../kube/etcd/go.mod")),
+];
+
+/// The three programs.
+#[derive(Debug, Clone)]
+pub struct Assets {
+    /// `etcd`.
+    pub etcd: PathBuf,
+    /// `kube-apiserver`.
+    pub apiserver: PathBuf,
+    /// `kubectl`.
+    pub kubectl: PathBuf,
+}
+
+/// One of the programs is nowhere to be found.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no {program} in {looked}. Run `make test`, or `tests/kube/build` to build it once")]
+pub struct MissingAssets {
+    program: &'static str,
+    looked: String,
+}
+
+impl Assets {
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in `KUBEBUILDER_ASSETS`, else (and for a kubectl that the latter lacks) in
+    /// the newest folder that `tests/kube/build` made for the pinned versions.
+    pub fn find() -> Result<Self, MissingAssets> {
+        if let Some(given) = folder("TOMBOLO_KUBE_ASSETS") {
+            return Self::among(&[given]);
+        }
+        Self::among(&folder("KUBEBUILDER_ASSETS").into_iter().chain(built()).collect::<Vec<_>>())
+    }
+
+    fn among(folders: &[PathBuf]) -> Result<Self, MissingAssets> {
+        let find = |program| {
+            folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file()).ok_or_else(|| {
+                let looked = match folders {
+                    [] => kube_assets().display().to_string(),
+                    some => some
+                        .iter()
+                        .map(|folder| folder.display().to_string())
+                        .collect::<Vec<_>>()
+                        .join(" or "),
+                };
+                MissingAssets { program, looked }
+            })
+        };
+        Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, kubectl: find("kubectl")? })
+    }
+}
+
+/// The pinned Kubernetes release, such as `v1.36.3`; binaries of `KUBEBUILDER_ASSETS` may be of another.
+pub fn pinned_kubernetes() -> &'static str {
+    pinned(PINS[0].1, PINS[0].2)
+}
+
+fn folder(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn built() -> Option<PathBuf> {
+    let prefix: String =
+        PINS.iter().map(|(name, module, text)| format!("{name}-{}_", pinned(module, text))).collect();
+    let age =
+        |path: &Path| fs::metadata(path).and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    fs::read_dir(kube_assets())
+        .ok()?
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .map(|entry| entry.path())
+        .max_by_key(|path| age(path))
+}
+
+fn kube_assets() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"), PathBuf::from);
+    target.join("kube-assets")
+}
+
+fn pinned(module: &str, text: &'static str) -> &'static str {
+    text.lines()
+        .find_map(|line| line.trim().trim_start_matches("require ").strip_prefix(module)?.strip_prefix(' '))
+        .map(|version| version.split_whitespace().next().unwrap_or(version))
+        .expect("go.mod requires the module that it is for")
+}

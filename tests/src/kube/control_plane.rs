@@ -1,0 +1,66 @@
+//! The command lines of etcd and kube-apiserver.
+
+use crate::process::Invocation;
+
+use super::Place;
+use super::assets::Assets;
+use super::files::{self, Files};
+
+/// The addresses of Services, as kubeadm has them.
+const SERVICE_RANGE: &str = "10.96.0.0/16";
+
+/// etcd on a Unix socket: it needs no port, and nobody but the owner of the folder reaches it.
+pub(super) fn etcd(assets: &Assets, place: &Place, files: &Files) -> Invocation {
+    let endpoint = endpoint(files);
+    let peer = format!("unix://{}", files.path("peer.sock").display());
+    let flags = [
+        "--name=edge".to_owned(),
+        format!("--data-dir={}", files.path("etcd").display()),
+        // The data lives as long as the test does: nothing is gained by waiting for a disk.
+        "--unsafe-no-fsync".to_owned(),
+        format!("--listen-client-urls={endpoint}"),
+        format!("--advertise-client-urls={endpoint}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=edge={peer}"),
+        "--log-level=warn".to_owned(),
+    ];
+    Invocation::of(&assets.etcd).arguments(flags).in_network_namespace(place.network_namespace.clone())
+}
+
+/// kube-apiserver as kubeadm configures it, as far as a control plane without nodes and controllers needs it.
+pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files) -> Invocation {
+    let path = |name: &str| files.path(name).display().to_string();
+    let flags = [
+        ("etcd-servers", endpoint(files)),
+        ("bind-address", place.address.to_string()),
+        ("secure-port", port.to_string()),
+        ("advertise-address", place.advertise.to_string()),
+        ("service-cluster-ip-range", SERVICE_RANGE.to_owned()),
+        ("tls-cert-file", path(files::SERVER_CERTIFICATE)),
+        ("tls-private-key-file", path(files::SERVER_KEY)),
+        ("client-ca-file", path(files::CA)),
+        ("authorization-mode", "Node,RBAC".to_owned()),
+        ("allow-privileged", "true".to_owned()),
+        // No controller makes the ServiceAccount `default` of a namespace, and without it this plugin refuses all pods.
+        ("disable-admission-plugins", "ServiceAccount".to_owned()),
+        ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".to_owned()),
+        ("service-account-key-file", path(files::ACCOUNT_PUBLIC_KEY)),
+        ("service-account-signing-key-file", path(files::ACCOUNT_KEY)),
+        ("requestheader-client-ca-file", path(files::FRONT_PROXY_CA)),
+        ("requestheader-allowed-names", files::FRONT_PROXY_NAME.to_owned()),
+        ("requestheader-username-headers", "X-Remote-User".to_owned()),
+        ("requestheader-group-headers", "X-Remote-Group".to_owned()),
+        ("requestheader-extra-headers-prefix", "X-Remote-Extra-".to_owned()),
+        ("proxy-client-cert-file", path(files::FRONT_PROXY_CERTIFICATE)),
+        ("proxy-client-key-file", path(files::FRONT_PROXY_KEY)),
+        ("audit-policy-file", path(files::AUDIT_POLICY)),
+        ("audit-log-path", path(files::AUDIT_LOG)),
+    ];
+    let flags = flags.map(|(name, value)| format!("--{name}={value}"));
+    Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(place.network_namespace.clone())
+}
+
+fn endpoint(files: &Files) -> String {
+    format!("unix://{}", files.path("etcd.sock").display())
+}

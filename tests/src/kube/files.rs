@@ -1,0 +1,120 @@
+//! The files of one cluster: keys, certificates, kubeconfigs and the audit policy, in a folder of its own.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::Place;
+use super::kubeconfig::{Credential, Kubeconfig};
+use crate::pki::{Authority, Issued};
+
+pub(super) const CA: &str = "ca.crt";
+pub(super) const SERVER_CERTIFICATE: &str = "apiserver.crt";
+pub(super) const SERVER_KEY: &str = "apiserver.key";
+pub(super) const ACCOUNT_KEY: &str = "sa.key";
+pub(super) const ACCOUNT_PUBLIC_KEY: &str = "sa.pub";
+pub(super) const FRONT_PROXY_CA: &str = "front-proxy-ca.crt";
+pub(super) const FRONT_PROXY_CERTIFICATE: &str = "front-proxy.crt";
+pub(super) const FRONT_PROXY_KEY: &str = "front-proxy.key";
+pub(super) const FRONT_PROXY_NAME: &str = "front-proxy-client";
+pub(super) const ADMIN_KUBECONFIG: &str = "admin.conf";
+pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
+pub(super) const AUDIT_LOG: &str = "audit.log";
+
+const PREFIX: &str = "tombolo-edge-";
+/// Held locked by the process that owns the folder, so that others can tell a leftover from a living cluster.
+const OWNER: &str = "owner.lock";
+
+/// The first address of the Service range: what pods know the API server by.
+const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+const SERVICE_NAMES: [&str; 5] = [
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+// What the API server asks itself is noise; everything else is kept, without bodies, once when a long answer begins
+// and once at the end of every answer.
+const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: ["system:apiserver"]
+- level: Metadata
+"#;
+
+#[derive(Debug)]
+pub(super) struct Files {
+    directory: TempDir,
+    _owner: File,
+    pub(super) authority: Authority,
+    pub(super) front_proxy: Issued,
+}
+
+impl Files {
+    pub(super) fn write(place: &Place, port: u16) -> io::Result<Self> {
+        sweep();
+        let directory =
+            tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()?;
+        let owner = File::create(directory.path().join(OWNER))?;
+        owner.lock()?;
+
+        let authority = Authority::new("kubernetes");
+        let front_proxy_authority = Authority::new("front-proxy-ca");
+        let front_proxy = front_proxy_authority.issue_user(FRONT_PROXY_NAME, &[]);
+        let addresses =
+            [place.address, place.advertise, IpAddr::from(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS.into()];
+        let server = authority.issue_server(&SERVICE_NAMES, &addresses);
+        let account_key = rcgen::KeyPair::generate().map_err(io::Error::other)?;
+        let files = Self { directory, _owner: owner, authority, front_proxy };
+
+        for (name, text) in [
+            (CA, files.authority.certificate_pem()),
+            (SERVER_CERTIFICATE, &server.certificate_pem),
+            (SERVER_KEY, &server.key_pem),
+            (ACCOUNT_KEY, &account_key.serialize_pem()),
+            (ACCOUNT_PUBLIC_KEY, &account_key.public_key_pem()),
+            (FRONT_PROXY_CA, front_proxy_authority.certificate_pem()),
+            (FRONT_PROXY_CERTIFICATE, &files.front_proxy.certificate_pem),
+            (FRONT_PROXY_KEY, &files.front_proxy.key_pem),
+            (AUDIT_POLICY, POLICY),
+        ] {
+            fs::write(files.path(name), text)?;
+        }
+        let admin =
+            Credential::Certificate(files.authority.issue_user("kubernetes-admin", &["system:masters"]));
+        let server = format!("https://{}", std::net::SocketAddr::new(place.address, port));
+        Kubeconfig { server: &server, ca_pem: files.authority.certificate_pem(), credential: &admin }
+            .write(&files.path(ADMIN_KUBECONFIG))?;
+        Ok(files)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+// Removes what processes left behind that were killed: folders whose lock nobody holds. A folder without a lock file
+// may be one that another process is just making, so it stays.
+fn sweep() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let Ok(owner) = File::open(entry.path().join(OWNER)) else { continue };
+        if owner.try_lock().is_ok() {
+            let _ = fs::remove_dir_all(entry.path()); // Another sweep may be at it.
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Kubeconfigs as kubeadm writes them, with everything inside.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::pki::Issued;
+
+/// How a user of a kubeconfig proves who it is.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    /// A bearer token.
+    Token(String),
+    /// A client certificate with its key.
+    Certificate(Issued),
+}
+
+/// What goes into a kubeconfig; its cluster, user and context are called `edge`.
+#[derive(Debug)]
+pub struct Kubeconfig<'a> {
+    /// `https://HOST:PORT`, with a path if there is one.
+    pub server: &'a str,
+    /// The certificate of the authority that signed the server's.
+    pub ca_pem: &'a str,
+    /// The user's credential.
+    pub credential: &'a Credential,
+}
+
+impl Kubeconfig<'_> {
+    /// The file's text.
+    pub fn render(&self) -> String {
+        let user = match self.credential {
+            Credential::Token(token) => format!("    token: {token:?}\n"),
+            Credential::Certificate(issued) => format!(
+                "    client-certificate-data: {}\n    client-key-data: {}\n",
+                STANDARD.encode(&issued.certificate_pem),
+                STANDARD.encode(&issued.key_pem)
+            ),
+        };
+        let (server, ca) = (self.server, STANDARD.encode(self.ca_pem));
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: edge\n\
+             clusters:\n- name: edge\n  cluster:\n    server: {server}\n    certificate-authority-data: {ca}\n\
+             contexts:\n- name: edge\n  context:\n    cluster: edge\n    user: edge\n\
+             users:\n- name: edge\n  user:\n{user}"
+        )
+    }
+
+    /// Writes the file, readable by its owner alone.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        file.write_all(self.render().as_bytes())
+    }
+}

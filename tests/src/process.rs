@@ -1,0 +1,267 @@
+//! Child processes that never outlive the test that started them.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+/// How much of a program's output an error quotes.
+const TAIL_BYTES_MAX: u64 = 4 * 1024;
+/// How long a killed process may take to be gone; longer means a stuck kernel thread.
+const REAP_MAX: Duration = Duration::from_secs(5);
+/// Spawns that may wait for the spawning thread.
+const SPAWNS_QUEUED_MAX: usize = 64;
+
+/// What to run and where: a program, its arguments, its environment and its network namespace.
+#[derive(Debug, Clone)]
+pub struct Invocation {
+    program: PathBuf,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+    network_namespace: Option<PathBuf>,
+}
+
+/// A running program whose output goes to a file; it is killed when this is dropped or when the test process dies.
+#[derive(Debug)]
+#[must_use = "the process is killed when this is dropped"]
+pub struct Process {
+    name: String,
+    child: Child,
+    output: PathBuf,
+}
+
+/// Why a program did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The program, or `setpriv` or `nsenter` in front of it, could not be executed.
+    #[error("could not start {name} (setpriv and nsenter of util-linux must be installed)")]
+    Spawn {
+        /// The program's file name.
+        name: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The program was still running at its deadline and was killed.
+    #[error("{name} did not end within {limit:?}; its output ended with:\n{tail}")]
+    Deadline {
+        /// The program's file name.
+        name: String,
+        /// The deadline.
+        limit: Duration,
+        /// The end of what it wrote.
+        tail: String,
+    },
+    /// A file or signal operation failed.
+    #[error("could not {act} {name}")]
+    Io {
+        /// What was tried.
+        act: &'static str,
+        /// The program's file name.
+        name: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Invocation {
+    /// Runs `program` with no arguments in this process's network namespace.
+    pub fn of(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            network_namespace: None,
+        }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn arguments<A: Into<String>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Runs the program in the network namespace bound at a path, such as `/run/netns/NAME`.
+    #[must_use]
+    pub fn in_network_namespace(mut self, path: Option<PathBuf>) -> Self {
+        self.network_namespace = path;
+        self
+    }
+
+    fn name(&self) -> String {
+        self.program
+            .file_name()
+            .map_or_else(|| self.program.display().to_string(), |name| name.to_string_lossy().into_owned())
+    }
+
+    // setpriv comes last: entering a namespace must not clear the death signal that it sets.
+    fn command(&self) -> Command {
+        let mut words: Vec<String> = Vec::new();
+        if let Some(path) = &self.network_namespace {
+            words.extend(["nsenter".to_owned(), format!("--net={}", path.display()), "--".to_owned()]);
+        }
+        words.extend(["setpriv", "--pdeathsig", "SIGKILL", "--"].map(str::to_owned));
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).arg(&self.program).args(&self.arguments);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+}
+
+impl Process {
+    /// Starts a program; what it writes to stdout and stderr is appended to the file `output`.
+    pub async fn start(invocation: &Invocation, output: &Path) -> Result<Self, ProcessError> {
+        let name = invocation.name();
+        let file = |source| ProcessError::Io { act: "open the output file of", name: name.clone(), source };
+        let writer = OpenOptions::new().create(true).append(true).open(output).map_err(file)?;
+        let copy = writer.try_clone().map_err(file)?;
+        let mut command = invocation.command();
+        command.stdout(writer).stderr(copy);
+        let child =
+            spawn(command).await.map_err(|source| ProcessError::Spawn { name: name.clone(), source })?;
+        Ok(Self { name, child, output: output.to_owned() })
+    }
+
+    /// The process id, or `None` once the process has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// The file with everything that the process wrote.
+    pub fn output(&self) -> &Path {
+        &self.output
+    }
+
+    /// The last [`TAIL_BYTES_MAX`] bytes of what the process wrote.
+    pub fn tail(&self) -> String {
+        tail(&self.output)
+    }
+
+    /// Whether and how the process has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for the process to end by itself, and leaves it running if it does not within `limit`.
+    pub async fn wait(&mut self, limit: Duration) -> Result<ExitStatus, ProcessError> {
+        match timeout(limit, self.child.wait()).await {
+            Ok(Ok(status)) => Ok(status),
+            Ok(Err(source)) => Err(self.io("wait for", source)),
+            Err(_) => Err(ProcessError::Deadline { name: self.name.clone(), limit, tail: self.tail() }),
+        }
+    }
+
+    /// Sends a signal; a process that has ended already is an error.
+    pub fn signal(&self, signal: Signal) -> Result<(), ProcessError> {
+        let pid = self.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let Some(pid) = pid else {
+            return Err(self.io("signal", io::Error::new(io::ErrorKind::NotFound, "it has ended already")));
+        };
+        kill_process(pid, signal).map_err(|source| self.io("signal", source.into()))
+    }
+
+    /// Sends SIGTERM and waits; a process that is still there after `grace` is killed, which is an error.
+    pub async fn stop(mut self, grace: Duration) -> Result<ExitStatus, ProcessError> {
+        if let Some(status) = self.ended() {
+            return Ok(status);
+        }
+        self.signal(Signal::TERM)?;
+        self.wait(grace).await
+    }
+
+    /// Sends SIGKILL and returns once the process is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.start_kill(); // Ended already is as good as killed.
+        let deadline = Instant::now() + REAP_MAX;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn io(&self, act: &'static str, source: io::Error) -> ProcessError {
+        ProcessError::Io { act, name: self.name.clone(), source }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Runs a program to its end and returns what it wrote; at the deadline it is killed.
+pub async fn run(invocation: &Invocation, limit: Duration) -> Result<Output, ProcessError> {
+    let name = invocation.name();
+    let mut command = invocation.command();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = spawn(command).await.map_err(|source| ProcessError::Spawn { name: name.clone(), source })?;
+    match timeout(limit, child.wait_with_output()).await {
+        Ok(Ok(output)) => Ok(output),
+        Ok(Err(source)) => Err(ProcessError::Io { act: "read the output of", name, source }),
+        Err(_) => Err(ProcessError::Deadline { name, limit, tail: "(nothing was kept)".to_owned() }),
+    }
+}
+
+type Spawn = (Command, oneshot::Sender<io::Result<Child>>);
+
+// A death signal fires when the *thread* that spawned the child ends, and tests run on threads that end long before
+// the test process does. So one thread, which lives as long as the process, spawns everything.
+async fn spawn(command: Command) -> io::Result<Child> {
+    static SPAWNER: OnceLock<mpsc::Sender<Spawn>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (send, receive) = mpsc::channel(SPAWNS_QUEUED_MAX);
+        thread::Builder::new()
+            .name("spawner".to_owned())
+            .spawn(|| serve(receive))
+            .expect("a thread can be started");
+        send
+    });
+    let gone = || io::Error::other("the spawning thread has ended");
+    let (reply, child) = oneshot::channel();
+    spawner.send((command, reply)).await.map_err(|_| gone())?;
+    child.await.map_err(|_| gone())?
+}
+
+fn serve(mut spawns: mpsc::Receiver<Spawn>) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+    runtime.block_on(async {
+        while let Some((mut command, reply)) = spawns.recv().await {
+            // A caller that has given up drops the child, which kills it.
+            let _ = reply.send(command.spawn());
+        }
+    });
+}
+
+fn tail(path: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
+        let mut bytes = Vec::new();
+        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => format!("(its output could not be read: {error})"),
+    }
+}

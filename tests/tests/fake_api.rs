@@ -1,0 +1,487 @@
+//! Each misbehaviour of the fake API server is what it claims, seen by a peer that speaks byte by byte.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::Request;
+use tests::dial::dial;
+use tests::fake_api::{
+    Answer, Behaviour, Cut, Declared, Door, FakeApi, FakeApiOptions, HttpVersion, RecordedRequest, WatchFeed,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+
+/// How long anything that should happen may take.
+const SOON: Duration = Duration::from_secs(10);
+/// How long nothing is waited for. A fake that wrongly answers may slip through, one that is right never fails.
+const A_WHILE: Duration = Duration::from_millis(200);
+
+#[tokio::test]
+async fn http1_requests_are_recorded_as_they_were_written() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.on("/api", Behaviour::json("{}"));
+    let mut peer = Peer::http1(&fake).await;
+
+    let head =
+        "POST /api/a%2Fb?x=1 HTTP/1.1\r\nhOsT: h\r\nX-One: 1\r\nx-one: 2\r\nContent-Length: 5\r\n\r\nhello";
+    peer.write(head).await;
+    let answer = peer.read_past("{}").await;
+
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n")
+    );
+    let request = only(fake.requests());
+    assert_eq!((request.method.as_str(), request.target.as_str()), ("POST", "/api/a%2Fb?x=1"));
+    let names: Vec<&str> = request.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["hOsT", "X-One", "x-one", "Content-Length"]);
+    assert_eq!(request.header("X-ONE"), ["1", "2"]);
+    assert_eq!((request.body_bytes, request.body.as_slice()), (5, b"hello".as_slice()));
+    assert!(request.body_ended.is_some());
+    assert_eq!(fake.connections()[0].bytes, head.as_bytes());
+    assert_eq!(fake.connections()[0].version, Some(HttpVersion::Http1));
+}
+
+#[tokio::test]
+async fn chunked_bodies_and_keep_alive_are_understood() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.otherwise(Behaviour::json("done"));
+    let mut peer = Peer::http1(&fake).await;
+
+    peer.write("PUT /one HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
+        .await;
+    peer.read_past("done").await;
+    peer.write("GET /two HTTP/1.1\r\n\r\n").await;
+    peer.read_past("done").await;
+
+    let requests = fake.requests();
+    assert_eq!((requests[0].body_bytes, requests[0].body.as_slice()), (5, b"abcde".as_slice()));
+    assert_eq!((requests[1].target.as_str(), requests[1].connection), ("/two", requests[0].connection));
+}
+
+#[tokio::test]
+async fn http2_requests_are_recorded_too() {
+    let fake = FakeApi::start().await.unwrap();
+    fake.on("/version", Behaviour::json("v"));
+    let mut peer = Http2Peer::dial(&fake).await;
+
+    let answer = peer.get("/version?a=%20").await.unwrap();
+
+    assert_eq!(answer.status(), 200);
+    assert_eq!(whole(answer.into_body()).await.unwrap(), "v");
+    let request = only(fake.requests());
+    assert_eq!((request.version, request.target.as_str()), (HttpVersion::Http2, "/version?a=%20"));
+    assert_eq!(request.authority.as_deref(), Some("fake.example"));
+}
+
+#[tokio::test]
+async fn the_longest_prefix_wins_and_what_nothing_is_said_about_is_not_found() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.on("/api", Behaviour::json("short"));
+    fake.on("/api/v1", Behaviour::json("long"));
+    let mut peer = Peer::http1(&fake).await;
+
+    for (path, expected) in [("/api/v1/pods", "long"), ("/api?x=/api/v1", "short"), ("/", "NotFound")] {
+        peer.write(&format!("GET {path} HTTP/1.1\r\n\r\n")).await;
+        assert!(peer.read_past(expected).await.contains("HTTP/1.1 "), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_kubeconfig_for_the_fake_carries_its_token() {
+    let fake = FakeApi::start().await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kubeconfig");
+
+    fake.write_kubeconfig(&path, "s3cret").unwrap();
+
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.contains(&fake.url()) && text.contains("token: \"s3cret\""), "{text}");
+}
+
+#[tokio::test]
+async fn a_closed_listener_refuses_and_an_opened_one_is_at_the_same_address() {
+    let mut fake = FakeApi::start_http1().await.unwrap();
+    fake.otherwise(Behaviour::json("here"));
+    let mut old = Peer::http1(&fake).await;
+    fake.refuse().await;
+
+    let refused = TcpStream::connect(fake.address()).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    old.write("GET / HTTP/1.1\r\n\r\n").await;
+    old.read_past("here").await;
+
+    fake.listen_again().await.unwrap();
+    Peer::http1(&fake).await.write("GET / HTTP/1.1\r\n\r\n").await;
+    fake.wait_for_request(SOON, |request| request.connection == 1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_door_stalls_before_tls_or_hangs_up() {
+    let fake = FakeApi::start().await.unwrap();
+    fake.set_door(Door::StallBeforeTls);
+    assert!(timeout(A_WHILE, dial(fake.address(), fake.ca_pem(), &[], None)).await.is_err());
+    assert_eq!(fake.connections().len(), 1);
+
+    fake.set_door(Door::HangUp);
+    assert!(timeout(SOON, dial(fake.address(), fake.ca_pem(), &[], None)).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_stalled_request_is_read_never_answered_and_its_hangup_noticed() {
+    let fake = FakeApi::start().await.unwrap();
+    fake.otherwise(Behaviour::Stall);
+
+    let mut http1 = Peer::http1(&fake).await;
+    http1.write("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi").await;
+    let one = fake.wait_for_request(SOON, |request| request.body_ended.is_some()).await.unwrap();
+    assert!(timeout(A_WHILE, http1.read()).await.is_err());
+    http1.write("pipelined").await;
+    drop(http1);
+    fake.wait_for_hangup(one.id, SOON).await.unwrap();
+    assert!(fake.connections()[0].bytes.ends_with(b"pipelined"));
+
+    let mut http2 = Http2Peer::dial(&fake).await;
+    let pending = http2.send("/2");
+    let two = fake.wait_for_request(SOON, |request| request.target == "/2").await.unwrap();
+    drop(pending); // h2 resets the stream of an answer that nobody waits for.
+    let hangup = fake.wait_for_hangup(two.id, SOON).await.unwrap();
+    assert!(hangup.how.contains("the stream was reset"), "{}", hangup.how);
+
+    let pending = http2.send("/3");
+    let three = fake.wait_for_request(SOON, |request| request.target == "/3").await.unwrap();
+    http2.driver.abort();
+    fake.wait_for_hangup(three.id, SOON).await.unwrap();
+    drop(pending);
+}
+
+#[tokio::test]
+async fn a_truncated_answer_ends_early_by_fin_or_rst_and_without_a_farewell() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    for (declared, cut) in [
+        (Declared::ContentLength(10), Cut::Close),
+        (Declared::ContentLength(10), Cut::Reset),
+        (Declared::Chunked, Cut::Close),
+        (Declared::Chunked, Cut::Reset),
+    ] {
+        fake.otherwise(Behaviour::Truncate { declared, sent: Bytes::from_static(b"half"), cut });
+        let mut peer = Peer::http1(&fake).await;
+        peer.write("GET / HTTP/1.1\r\n\r\n").await;
+
+        let (text, end) = peer.read_to_end().await;
+
+        // rustls says UnexpectedEof where a connection ends without close_notify.
+        let expected =
+            if cut == Cut::Reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::UnexpectedEof };
+        assert_eq!(end.unwrap_err().kind(), expected, "{declared:?} {cut:?}");
+        // A reset may overtake what was sent before it.
+        if cut == Cut::Close {
+            let (head, tail) = text.split_once("\r\n\r\n").unwrap();
+            match declared {
+                Declared::ContentLength(_) => assert!(head.contains("Content-Length: 10") && tail == "half"),
+                Declared::Chunked => assert!(head.contains("chunked") && tail == "4\r\nhalf\r\n"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_truncated_http2_answer_arrives_in_part_and_then_the_connection_breaks() {
+    let fake = FakeApi::start().await.unwrap();
+    let sent = Bytes::from_static(b"half");
+    fake.otherwise(Behaviour::Truncate { declared: Declared::Chunked, sent, cut: Cut::Close });
+    let mut peer = Http2Peer::dial(&fake).await;
+
+    let mut body = peer.get("/").await.unwrap().into_body();
+
+    assert_eq!(body.data().await.unwrap().unwrap(), "half");
+    body.data().await.unwrap().unwrap_err();
+}
+
+#[tokio::test]
+async fn an_endless_body_has_no_end_until_the_reader_goes() {
+    let fake = FakeApi::start().await.unwrap();
+    fake.otherwise(Behaviour::Endless(Bytes::from(vec![b'x'; 64 * 1024])));
+
+    let mut http1 = Peer::http1(&fake).await;
+    http1.write("GET / HTTP/1.1\r\n\r\n").await;
+    http1.read_bytes(2 * 1024 * 1024).await;
+    drop(http1);
+    fake.wait_for_hangup(0, SOON).await.unwrap();
+
+    let mut http2 = Http2Peer::dial(&fake).await;
+    let mut body = http2.get("/").await.unwrap().into_body();
+    let mut read = 0;
+    while read < 2 * 1024 * 1024 {
+        let data = body.data().await.unwrap().unwrap();
+        read += data.len();
+        body.flow_control().release_capacity(data.len()).unwrap();
+    }
+    drop(body);
+    fake.wait_for_hangup(1, SOON).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_redirect_says_where_to() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.otherwise(Behaviour::redirect(302, "https://elsewhere.example/x"));
+    let mut peer = Peer::http1(&fake).await;
+
+    peer.write("GET / HTTP/1.1\r\n\r\n").await;
+
+    let head = peer.read_past("\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 302 Found\r\nLocation: https://elsewhere.example/x\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn a_slow_body_comes_in_pieces() {
+    let fake = FakeApi::start().await.unwrap();
+    let answer = Answer::json(200, "abcdef");
+    fake.otherwise(Behaviour::Slow { answer, piece_bytes: 2, pause: Duration::from_millis(20) });
+    let mut peer = Http2Peer::dial(&fake).await;
+
+    let mut body = peer.get("/").await.unwrap().into_body();
+
+    let mut pieces = Vec::new();
+    while let Some(data) = body.data().await {
+        pieces.extend(Some(data.unwrap()).filter(|piece| !piece.is_empty()));
+    }
+    assert_eq!(pieces, ["ab", "cd", "ef"]);
+}
+
+#[tokio::test]
+async fn a_watch_sends_what_it_is_told_to_and_ends_cleanly() {
+    let fake = FakeApi::start().await.unwrap();
+    let feed = WatchFeed::new();
+    fake.on("/watch", Behaviour::Watch(feed.clone()));
+    let mut http1 = Peer::http1(&fake).await;
+    http1.write("GET /watch HTTP/1.1\r\n\r\n").await;
+    let mut http2 = Http2Peer::dial(&fake).await;
+    let mut body = http2.get("/watch").await.unwrap().into_body();
+    fake.wait_for_request(SOON, |request| request.version == HttpVersion::Http1).await.unwrap();
+
+    assert_eq!(feed.push("event\n"), 2);
+    http1.read_past("6\r\nevent\n\r\n").await;
+    assert_eq!(body.data().await.unwrap().unwrap(), "event\n");
+
+    assert_eq!(feed.end(), 2);
+    http1.read_past("0\r\n\r\n").await;
+    assert_eq!(whole(body).await.unwrap(), "");
+    for request in fake.requests() {
+        fake.wait_for_answered(request.id, SOON).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_idle_watch_notices_that_its_reader_went_also_behind_pipelined_bytes() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.otherwise(Behaviour::Watch(WatchFeed::new()));
+    let mut peer = Peer::http1(&fake).await;
+    peer.write("GET /w HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n").await;
+    peer.read_past("\r\n\r\n").await;
+
+    drop(peer);
+
+    fake.wait_for_hangup(0, SOON).await.unwrap();
+    assert_eq!(fake.requests().len(), 1, "what was pipelined was not served");
+}
+
+#[tokio::test]
+async fn a_right_101_echoes_and_passes_a_half_close_on() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.otherwise(Behaviour::Upgrade { pause: A_WHILE, first: Bytes::from_static(b"welcome") });
+    let mut peer = Peer::http1(&fake).await;
+
+    peer.write("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nearly").await;
+    let head = peer.read_past("welcomeearly").await;
+    peer.write("ping").await;
+    peer.read_past("ping").await;
+    peer.stream.shutdown().await.unwrap();
+
+    let upgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    assert!(head.starts_with(upgraded), "{head}");
+    let (rest, end) = peer.read_to_end().await;
+    assert!(rest.is_empty() && end.is_ok(), "a clean end: {end:?}");
+    fake.wait_for_hangup(0, SOON).await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_101s_are_wrong_in_the_way_they_say() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    for (behaviour, expected) in [
+        (Behaviour::wrong_101_protocol(), "Connection: Upgrade\r\nUpgrade: other/9\r\n\r\n"),
+        (Behaviour::wrong_101_without_connection("SPDY/3.1"), "Protocols\r\nUpgrade: SPDY/3.1\r\n\r\n"),
+        (Behaviour::garbage(), "this is not HTTP\r\n\r\n"),
+        (Behaviour::json("no upgrade"), "no upgrade"),
+    ] {
+        fake.otherwise(behaviour);
+        let mut peer = Peer::http1(&fake).await;
+        peer.write("GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n").await;
+        let text = peer.read_past(expected).await;
+        assert!(text.ends_with(expected));
+        assert!(timeout(A_WHILE, peer.read()).await.is_err(), "the connection stays open");
+    }
+}
+
+#[tokio::test]
+async fn upgrades_over_http2_are_sent_back_to_http1() {
+    let fake = FakeApi::start().await.unwrap();
+    fake.otherwise(Behaviour::upgrade());
+
+    let refused = Http2Peer::dial(&fake).await.get("/").await.unwrap_err();
+
+    assert_eq!(refused.reason(), Some(h2::Reason::HTTP_1_1_REQUIRED));
+}
+
+#[tokio::test]
+async fn streams_are_limited_as_told_and_counted() {
+    let options = FakeApiOptions { concurrent_streams_max: 3, ..FakeApiOptions::default() };
+    let fake = FakeApi::start_with(options).await.unwrap();
+    let feed = WatchFeed::new();
+    fake.otherwise(Behaviour::Watch(feed.clone()));
+    fake.on("/settings", Behaviour::json("read"));
+    let mut peer = Http2Peer::dial(&fake).await;
+    whole(peer.get("/settings").await.unwrap().into_body()).await.unwrap(); // An answer means that the fake's SETTINGS have been read.
+
+    let pending: Vec<_> = (0..5).map(|n| tokio::spawn(peer.send(&format!("/{n}")))).collect();
+    fake.wait_for_request(SOON, |request| request.target == "/2").await.unwrap();
+    while fake.requests().len() < 6 {
+        feed.end();
+        tokio::task::yield_now().await;
+    }
+
+    assert_eq!(fake.streams_open_max(), 3);
+    drop(pending);
+}
+
+#[tokio::test]
+async fn goaway_comes_after_as_many_requests_as_told_and_what_runs_is_finished() {
+    let options = FakeApiOptions { goaway_after: Some(2), ..FakeApiOptions::default() };
+    let fake = FakeApi::start_with(options).await.unwrap();
+    fake.otherwise(Behaviour::json("ok"));
+    let mut peer = Http2Peer::dial(&fake).await;
+
+    assert_eq!(whole(peer.get("/1").await.unwrap().into_body()).await.unwrap(), "ok");
+    assert_eq!(whole(peer.get("/2").await.unwrap().into_body()).await.unwrap(), "ok");
+
+    timeout(SOON, &mut peer.driver).await.unwrap().unwrap();
+    assert!(peer.sender.clone().ready().await.is_err(), "no third request on this connection");
+}
+
+#[tokio::test]
+async fn dropping_all_connections_ends_them_without_a_farewell() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    fake.otherwise(Behaviour::Watch(WatchFeed::new()));
+    let mut peer = Peer::http1(&fake).await;
+    peer.write("GET / HTTP/1.1\r\n\r\n").await;
+    peer.read_past("\r\n\r\n").await;
+
+    fake.drop_connections();
+
+    assert_eq!(peer.read_to_end().await.1.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert!(fake.connections()[0].ended.is_some());
+}
+
+#[tokio::test]
+async fn waiting_in_vain_says_what_has_arrived() {
+    let fake = FakeApi::start_http1().await.unwrap();
+    Peer::http1(&fake).await.write("GET /seen HTTP/1.1\r\n\r\n").await;
+    fake.wait_for_request(SOON, |request| request.target == "/seen").await.unwrap();
+
+    let error = fake.wait_for_request(A_WHILE, |request| request.target == "/never").await.unwrap_err();
+
+    assert!(error.to_string().contains("GET /seen"), "{error}");
+}
+
+/// A peer that writes and reads bytes over TLS.
+struct Peer {
+    stream: TlsStream<TcpStream>,
+}
+
+impl Peer {
+    async fn http1(fake: &FakeApi) -> Self {
+        Self { stream: dial(fake.address(), fake.ca_pem(), &["http/1.1"], None).await.unwrap() }
+    }
+
+    async fn write(&mut self, text: &str) {
+        self.stream.write_all(text.as_bytes()).await.unwrap();
+        self.stream.flush().await.unwrap();
+    }
+
+    async fn read(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; 16 * 1024];
+        let read = self.stream.read(&mut bytes).await?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    /// Reads until what was read ends with `end`.
+    async fn read_past(&mut self, end: &str) -> String {
+        let mut text = String::new();
+        while !text.contains(end) {
+            let more = timeout(SOON, self.read())
+                .await
+                .unwrap_or_else(|_| panic!("no {end:?} in {text:?}"))
+                .unwrap();
+            assert!(!more.is_empty(), "an end instead of {end:?} after {text:?}");
+            text.push_str(&String::from_utf8_lossy(&more));
+        }
+        text
+    }
+
+    async fn read_bytes(&mut self, count: usize) {
+        let mut read = 0;
+        while read < count {
+            read += timeout(SOON, self.read()).await.unwrap().unwrap().len();
+        }
+    }
+
+    async fn read_to_end(&mut self) -> (String, io::Result<usize>) {
+        let mut bytes = Vec::new();
+        let end = timeout(SOON, self.stream.read_to_end(&mut bytes)).await.unwrap();
+        (String::from_utf8_lossy(&bytes).into_owned(), end)
+    }
+}
+
+/// A peer that speaks HTTP/2.
+struct Http2Peer {
+    sender: SendRequest<Bytes>,
+    driver: tokio::task::JoinHandle<()>,
+}
+
+impl Http2Peer {
+    async fn dial(fake: &FakeApi) -> Self {
+        let stream = dial(fake.address(), fake.ca_pem(), &["h2", "http/1.1"], None).await.unwrap();
+        let (sender, connection) = h2::client::handshake(stream).await.unwrap();
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Self { sender, driver }
+    }
+
+    fn send(
+        &mut self,
+        path: &str,
+    ) -> impl Future<Output = Result<http::Response<h2::RecvStream>, h2::Error>> + use<> {
+        let request = Request::get(format!("https://fake.example{path}")).body(()).unwrap();
+        self.sender.send_request(request, true).unwrap().0
+    }
+
+    async fn get(&mut self, path: &str) -> Result<http::Response<h2::RecvStream>, h2::Error> {
+        timeout(SOON, self.send(path)).await.unwrap()
+    }
+}
+
+async fn whole(mut body: h2::RecvStream) -> Result<Bytes, h2::Error> {
+    let mut bytes = Vec::new();
+    while let Some(data) = timeout(SOON, body.data()).await.unwrap() {
+        bytes.extend_from_slice(&data?);
+    }
+    Ok(bytes.into())
+}
+
+fn only(mut requests: Vec<RecordedRequest>) -> RecordedRequest {
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    requests.remove(0)
+}

@@ -1,0 +1,225 @@
+//! The edge cluster that other tests stand on does what it says.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tests::kube::account::USERNAME;
+use tests::kube::{EdgeCluster, assets};
+
+const AUDIT_MAX: Duration = Duration::from_secs(10);
+const REFUSED_MAX: Duration = Duration::from_secs(60);
+/// Where the process that is to be killed writes the ids of what it started.
+const REPORT: &str = "TOMBOLO_REPORT_PROCESSES";
+
+#[tokio::test]
+async fn two_clusters_at_once_are_two_clusters() {
+    let (one, two) = tokio::join!(EdgeCluster::start(), EdgeCluster::start());
+    let (one, two) = (one.unwrap(), two.unwrap());
+
+    one.admin().stdout(&["create", "namespace", "only-in-one"]).await;
+
+    assert!(one.admin().stdout(&["get", "ns", "-o", "name"]).await.contains("namespace/only-in-one"));
+    assert!(!two.admin().stdout(&["get", "ns", "-o", "name"]).await.contains("only-in-one"));
+    assert_ne!(one.ca_pem(), two.ca_pem());
+}
+
+#[tokio::test]
+async fn a_cluster_advertises_the_address_that_every_site_has() {
+    let cluster = EdgeCluster::start().await.unwrap();
+
+    let path = "jsonpath={.endpoints[*].addresses[*]}";
+    let addresses = cluster.admin().stdout(&["get", "endpointslices", "kubernetes", "-o", path]).await;
+
+    assert_eq!(addresses, "192.168.1.10");
+}
+
+#[tokio::test]
+async fn the_binaries_report_the_pinned_release() {
+    let cluster = EdgeCluster::start().await.unwrap();
+
+    let versions = cluster.admin().stdout(&["version", "-o", "json"]).await;
+
+    // With binaries from elsewhere any version is right; the test run prints which.
+    println!("{versions}");
+    if std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
+        let pinned = format!("\"gitVersion\": \"{}\"", assets::pinned_kubernetes());
+        assert_eq!(versions.matches(&pinned).count(), 2, "kubectl and kube-apiserver: {versions}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_is_who_the_certificate_says_and_the_audit_log_shows_as_whom_it_acted() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let mallory =
+        cluster.write_kubeconfig("mallory.conf", cluster.issue_user("mallory", &["guests", "crew"])).unwrap();
+
+    let whoami = cluster.kubectl_with(&mallory).stdout(&["auth", "whoami", "-o", "json"]).await;
+    let denied = cluster.kubectl_with(&mallory).run(&["get", "ns"]).await.unwrap();
+    cluster.admin().stdout(&["get", "ns", "default", "--as=alice", "--as-group=system:masters"]).await;
+
+    assert!(whoami.contains("mallory") && whoami.contains("guests") && whoami.contains("crew"), "{whoami}");
+    assert!(!denied.status.success());
+    let arrived = cluster
+        .wait_for_audit(AUDIT_MAX, |event| event.request_uri.starts_with("/api/v1/namespaces/default"))
+        .await
+        .unwrap();
+    assert_eq!(arrived.user.username, "kubernetes-admin");
+    assert_eq!(arrived.impersonated_user.unwrap().username, "alice");
+    assert_eq!(arrived.response_status.unwrap().code, Some(200));
+}
+
+#[tokio::test]
+async fn the_agents_account_may_assert_others_read_the_endpoints_and_nothing_else() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let mut account = cluster.create_agent_account().await.unwrap();
+    let kubeconfig = cluster.write_kubeconfig("agent.conf", account.credential()).unwrap();
+    let agent = cluster.kubectl_with(&kubeconfig);
+
+    assert!(agent.stdout(&["auth", "whoami"]).await.contains(USERNAME));
+    agent.stdout(&["get", "endpointslices", "-n", "default"]).await;
+    agent.stdout(&["get", "ns", "--as=alice", "--as-group=system:masters", "--as-uid=7"]).await;
+    assert!(!agent.run(&["get", "secrets", "-A"]).await.unwrap().status.success());
+
+    // Rotation: another token, in one step, and the folder keeps kubelet's shape.
+    let token = account.directory().path().join("token");
+    let before = fs::read_to_string(&token).unwrap();
+    account.rotate().await.unwrap();
+    let after = fs::read_to_string(&token).unwrap();
+    assert_ne!(before, after);
+    assert_eq!(after, account.token());
+    assert_eq!(fs::read_link(&token).unwrap(), Path::new("..data/token"));
+    assert_eq!(fs::read_dir(account.directory().path()).unwrap().count(), 5, "one version folder is left");
+}
+
+#[tokio::test]
+async fn a_revoked_agent_token_is_refused_and_its_successor_is_not() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let mut account = cluster.create_agent_account().await.unwrap();
+    let kubeconfig = cluster.write_kubeconfig("agent.conf", account.credential()).unwrap();
+    let agent = cluster.kubectl_with(&kubeconfig);
+    agent.stdout(&["auth", "whoami"]).await;
+
+    account.revoke().await.unwrap();
+
+    // The API server remembers a good token for ten seconds.
+    let deadline = Instant::now() + REFUSED_MAX;
+    while agent.run(&["auth", "whoami"]).await.unwrap().status.success() {
+        assert!(Instant::now() < deadline, "a token of a deleted account still works");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    account.rotate().await.unwrap();
+    let kubeconfig = cluster.write_kubeconfig("agent.conf", account.credential()).unwrap();
+    cluster.kubectl_with(&kubeconfig).stdout(&["auth", "whoami"]).await;
+}
+
+#[tokio::test]
+async fn an_api_server_can_be_frozen_killed_and_started_again_with_its_objects() {
+    let mut cluster = EdgeCluster::start().await.unwrap();
+    cluster.admin().stdout(&["create", "configmap", "kept"]).await;
+    let ask = ["get", "configmap", "kept", "--request-timeout=2s"];
+
+    cluster.pause_apiserver().unwrap();
+    assert!(!cluster.kubectl(&ask).await.unwrap().status.success(), "a frozen API server does not answer");
+    cluster.resume_apiserver().unwrap();
+    cluster.admin().stdout(&ask).await;
+
+    cluster.kill_apiserver();
+    assert!(!cluster.kubectl(&ask).await.unwrap().status.success(), "a dead API server does not answer");
+    cluster.restart_apiserver().await.unwrap();
+    cluster.admin().stdout(&ask).await;
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_drop() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let (processes, directory) = (cluster.process_ids(), cluster.directory().to_owned());
+    assert!(processes.len() == 2 && processes.iter().copied().all(runs) && directory.exists());
+
+    drop(cluster);
+
+    assert!(!processes.iter().copied().any(runs), "{processes:?}");
+    assert!(!directory.exists());
+}
+
+#[test]
+fn nothing_is_left_after_a_panic_in_a_test_thread() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let failed = std::thread::spawn(move || {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
+            let cluster = EdgeCluster::start().await.unwrap();
+            tell.send((cluster.process_ids(), cluster.directory().to_owned())).unwrap();
+            panic!("on purpose");
+        });
+    });
+    let (processes, directory) = told.recv().unwrap();
+
+    failed.join().unwrap_err();
+
+    assert!(processes.len() == 2 && !processes.iter().copied().any(runs), "{processes:?}");
+    assert!(!directory.exists());
+}
+
+#[tokio::test]
+async fn a_cluster_outlives_the_thread_that_started_it() {
+    let starter = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(EdgeCluster::start()).unwrap()
+    });
+
+    let cluster = starter.join().unwrap();
+
+    cluster.admin().stdout(&["get", "ns"]).await;
+}
+
+/// Runs itself as a process of its own, kills that, and looks for what it had started.
+#[test]
+fn nothing_runs_on_after_the_test_process_is_killed() {
+    if let Some(report) = std::env::var_os(REPORT) {
+        return start_and_hang(Path::new(&report));
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let report = directory.path().join("processes");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "nothing_runs_on_after_the_test_process_is_killed"])
+        .env(REPORT, &report)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let processes: Vec<u32> = wait_until(|| {
+        let text = fs::read_to_string(&report).ok().filter(|text| text.ends_with('\n'))?;
+        Some(text.split_whitespace().map(|id| id.parse().unwrap()).collect())
+    });
+    assert!(processes.len() == 2 && processes.iter().copied().all(runs));
+
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    wait_until(|| (!processes.iter().copied().any(runs)).then_some(()));
+}
+
+fn start_and_hang(report: &Path) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let cluster = EdgeCluster::start().await.unwrap();
+        let ids: Vec<String> = cluster.process_ids().iter().map(u32::to_string).collect();
+        fs::write(report, format!("{}\n", ids.join(" "))).unwrap();
+        std::future::pending::<()>().await;
+    });
+}
+
+/// Whether a process exists and is not a zombie waiting to be reaped by somebody else.
+fn runs(id: u32) -> bool {
+    fs::read_to_string(format!("/proc/{id}/stat"))
+        .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
+
+fn wait_until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "what was waited for did not happen within a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -111,7 +111,7 @@ pub(crate) struct Placement {
     /// Where to write the files, created if need be [default: the authority's directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// How long it is valid, in m, h or d [default: server and agent 90d, caller 30d; at most 825d, 365d, 365d]
+    /// How long it is valid, in m, h or d [default: server and agent 90d, caller 30d; at most 824d, 365d, 365d]
     #[arg(long, value_name = "TIME")]
     pub(crate) validity: Option<Validity>,
     /// Replace files that are already there

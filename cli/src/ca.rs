@@ -54,8 +54,9 @@ impl Role {
     /// The longest validity that is issued.
     fn validity_max(self) -> Validity {
         match self {
-            // Apple's TLS refuses servers' certificates of more, also from private roots: <https://support.apple.com/103769>.
-            Self::Server => Validity::days(825),
+            // Apple's TLS refuses servers' certificates of more than 825 days, counted from the backdated beginning,
+            // also from private roots: <https://support.apple.com/103769>.
+            Self::Server => Validity::days(824),
             Self::Agent | Self::Caller => Validity::days(365),
         }
     }

@@ -250,7 +250,7 @@ fn nothing_is_overwritten_without_force() {
 fn validity_has_a_default_and_a_maximum_for_each_kind() {
     let bench = Bench::with_authority();
     let kinds = [
-        ("server --name h.example", "server", 90, 825),
+        ("server --name h.example", "server", 90, 824),
         ("agent --cluster c", "c-agent", 90, 365),
         ("caller --user u", "u-caller", 30, 365),
     ];

@@ -28,7 +28,7 @@ pub enum BindError {
         source: io::Error,
     },
     /// No interface of this machine has the address.
-    #[error("{key}: no interface here has the address {address}, set {key} to one that `ip addr` shows")]
+    #[error("{key}: no interface here has the address {}, set {key} to one that `ip addr` shows", address.ip())]
     NotHere {
         /// The configuration key.
         key: &'static str,

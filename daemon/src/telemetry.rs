@@ -159,13 +159,19 @@ impl From<TelemetryError> for Failure {
     }
 }
 
-/// `error` with all its sources in one line: `cannot write X: no space left on device`.
+/// `error` with all its sources in one line: `cannot write X: no space left on device`. A source that its error
+/// quotes already, as some foreign errors do, is not repeated.
 pub fn chain(error: &dyn Error) -> impl fmt::Display + use<'_> {
     fmt::from_fn(move |f| {
-        write!(f, "{error}")?;
+        let mut said = error.to_string();
+        f.write_str(&said)?;
         let mut next = error.source();
         while let Some(source) = next {
-            write!(f, ": {source}")?;
+            let text = source.to_string();
+            if !said.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            said = text;
             next = source.source();
         }
         Ok(())

@@ -86,6 +86,15 @@ async fn the_first_signal_drains() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_main_that_returns_begins_the_drain() {
+    let scope = Scope::here();
+
+    let life = supervise(&scope, GRACE, stream::empty(), async { Ok(()) });
+
+    assert!(matches!(tokio::time::timeout(GRACE * 2, life).await, Ok(Outcome::Drained)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_ends_without_a_signal() {
     let scope = Scope::here();
 

@@ -1,6 +1,9 @@
 //! Claims about how tasks live and end. Time is paused: graces pass at once and in order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use futures::future::pending;
 use tokio::sync::oneshot;
@@ -66,6 +69,19 @@ async fn an_abort_ends_a_close_before_its_grace() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_an_abort_a_task_that_cannot_be_dropped_holds_nothing_up_for_long() {
+    let scope = Scope::here();
+    let _stuck = scope.0.work.token();
+    let started = tokio::time::Instant::now();
+
+    scope.abort();
+    let closed = scope.close(GRACE).await;
+
+    assert_eq!(closed, Ok(()));
+    assert_eq!(started.elapsed(), ABORT_MAX);
+}
+
+#[tokio::test(start_paused = true)]
 async fn attendants_serve_until_the_last_work_is_done_and_hold_nothing_up() {
     let scope = Scope::here();
     let dismissed = Counter::default();
@@ -104,7 +120,9 @@ async fn what_is_spawned_after_the_close_does_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_ends_its_own_task_only() {
+async fn a_panic_ends_its_own_task_only_and_is_logged_with_its_message() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.subscriber());
     let scope = Scope::here();
     let finished = Counter::default();
     scope.spawn(async { panic!("as planned") });
@@ -120,6 +138,11 @@ async fn a_panic_ends_its_own_task_only() {
 
     assert_eq!(closed, Ok(()), "the panicked task is counted as ended");
     assert_eq!(finished.get(), 1);
+    assert!(
+        log.text().contains(r#"ERROR daemon::scope: a task panicked panic="as planned""#),
+        "{}",
+        log.text()
+    );
 }
 
 #[test]
@@ -157,6 +180,32 @@ impl Counter {
 
     fn on_drop(&self) -> CountOnDrop {
         CountOnDrop(self.clone())
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn subscriber(&self) -> impl tracing::Subscriber + use<> {
+        let log = self.clone();
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone()).finish()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

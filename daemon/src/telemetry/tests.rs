@@ -47,4 +47,9 @@ fn a_chain_has_every_source_once_in_one_line() {
     let error = Outer(Inner(io::Error::other("no space")));
 
     assert_eq!(chain(&error).to_string(), "cannot write the key: the disk refused: no space");
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("it failed: {0}")]
+    struct Quoting(#[source] io::Error);
+    assert_eq!(chain(&Quoting(io::Error::other("no space"))).to_string(), "it failed: no space");
 }

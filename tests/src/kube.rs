@@ -174,6 +174,11 @@ impl EdgeCluster {
         SocketAddr::new(self.place.address, self.port)
     }
 
+    /// Where it was started.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
     /// The file with the certificate of the cluster's authority, which signs the server's and the users' certificates.
     pub fn ca_path(&self) -> PathBuf {
         self.files.path(files::CA)

@@ -1,11 +1,18 @@
 //! The edge cluster that other tests stand on does what it says.
 
 use std::fs;
-use std::path::Path;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::process::geteuid;
+use tests::dial::dial;
 use tests::kube::account::USERNAME;
-use tests::kube::{EdgeCluster, assets};
+use tests::kube::kubeconfig::Credential;
+use tests::kube::{EdgeCluster, Place, assets};
+use tests::pki::Issued;
+use tests::process::{Invocation, Process, run};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const AUDIT_MAX: Duration = Duration::from_secs(10);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
@@ -67,6 +74,73 @@ async fn a_user_is_who_the_certificate_says_and_the_audit_log_shows_as_whom_it_a
     assert_eq!(arrived.user.username, "kubernetes-admin");
     assert_eq!(arrived.impersonated_user.unwrap().username, "alice");
     assert_eq!(arrived.response_status.unwrap().code, Some(200));
+}
+
+#[tokio::test]
+async fn remote_user_headers_count_from_the_front_proxy_and_from_nobody_else() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let Credential::Certificate(front_proxy) = cluster.front_proxy() else {
+        unreachable!("it is a certificate")
+    };
+    let Credential::Certificate(other) = cluster.issue_user("front-proxy-client", &[]) else {
+        unreachable!("it is a certificate")
+    };
+
+    assert!(whoami_as_remote_user(&cluster, &front_proxy).await.contains("\"username\":\"remote-alice\""));
+    let same_name = whoami_as_remote_user(&cluster, &other).await;
+    assert!(same_name.contains("\"username\":\"front-proxy-client\""), "{same_name}");
+}
+
+#[tokio::test]
+async fn two_clusters_live_at_the_same_address_in_network_namespaces_of_their_own() {
+    assert!(geteuid().is_root(), "network namespaces need root: run the tests as root");
+    let (lan_one, lan_two) = tokio::join!(lan(), lan());
+    let place = |lan: &Process| Place {
+        network_namespace: Some(network_namespace_of(lan)),
+        ..Place::in_network_namespace("unused", "192.168.1.10:6443".parse().unwrap())
+    };
+
+    let (one, two) =
+        tokio::join!(EdgeCluster::start_at(place(&lan_one)), EdgeCluster::start_at(place(&lan_two)));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    one.admin().stdout(&["create", "namespace", "only-in-one"]).await;
+
+    assert_eq!(one.url(), two.url());
+    assert!(one.admin().stdout(&["get", "ns", "-o", "name"]).await.contains("only-in-one"));
+    assert!(!two.admin().stdout(&["get", "ns", "-o", "name"]).await.contains("only-in-one"));
+}
+
+#[tokio::test]
+async fn what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_is_not() {
+    let living = EdgeCluster::start().await.unwrap();
+    let left_behind = std::env::temp_dir().join("tombolo-edge-0-left-behind");
+    fs::create_dir_all(left_behind.join("etcd")).unwrap();
+    fs::write(left_behind.join("owner.lock"), "").unwrap();
+
+    let _sweeper = EdgeCluster::start().await.unwrap();
+
+    assert!(!left_behind.exists());
+    assert!(living.directory().join("owner.lock").exists());
+}
+
+#[tokio::test]
+async fn a_start_that_fails_says_why_in_the_programs_own_words() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = Place { port: Some(taken.local_addr().unwrap().port()), ..Place::default() };
+
+    let error = EdgeCluster::start_at(place).await.unwrap_err().to_string();
+
+    assert!(error.contains("kube-apiserver ended") && error.contains("address already in use"), "{error}");
+}
+
+#[tokio::test]
+async fn a_stopped_cluster_ends_within_its_grace() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let processes = cluster.process_ids();
+
+    cluster.stop().await.unwrap();
+
+    assert!(!processes.iter().copied().any(runs), "{processes:?}");
 }
 
 #[tokio::test]
@@ -205,6 +279,43 @@ fn start_and_hang(report: &Path) {
         fs::write(report, format!("{}\n", ids.join(" "))).unwrap();
         std::future::pending::<()>().await;
     });
+}
+
+/// Asks the API server who one is, with a certificate and a forged header.
+async fn whoami_as_remote_user(cluster: &EdgeCluster, identity: &Issued) -> String {
+    let mut stream = dial(cluster.address(), cluster.ca_pem(), &["http/1.1"], Some(identity)).await.unwrap();
+    let body = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
+    let request = format!(
+        "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\
+         X-Remote-User: remote-alice\r\nX-Remote-Group: system:authenticated\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+/// A process in a network namespace of its own that has the address 192.168.1.10.
+async fn lan() -> Process {
+    let log = std::env::temp_dir().join(format!("tombolo-lan-{}.log", std::process::id()));
+    let sleeper = Invocation::of("unshare").arguments(["--net", "sleep", "infinity"]);
+    let lan = Process::start(&sleeper, &log).await.unwrap();
+    let _ = fs::remove_file(&log);
+    let namespace = network_namespace_of(&lan);
+    let ours = fs::read_link("/proc/self/ns/net").unwrap();
+    wait_until(|| fs::read_link(&namespace).ok().filter(|theirs| *theirs != ours));
+    for arguments in [&["addr", "add", "192.168.1.10/24", "dev", "lo"][..], &["link", "set", "lo", "up"]] {
+        let ip = Invocation::of("ip").arguments(arguments.iter().copied());
+        let output = run(&ip.in_network_namespace(Some(namespace.clone())), AUDIT_MAX).await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    lan
+}
+
+fn network_namespace_of(process: &Process) -> PathBuf {
+    format!("/proc/{}/ns/net", process.id().unwrap()).into()
 }
 
 /// Whether a process exists and is not a zombie waiting to be reaped by somebody else.

@@ -1,1 +1,29 @@
 //! A carrier as a tunnel: dial, greet, open streams, notice death, tell the truth about how a stream ended.
+//!
+//! The only crate that speaks QUIC. What it shows (`Tunnel`, `TunnelStream`, `Driver`) names no carrier. It starts no
+//! task by itself: QUIC's own drivers go to the [`Spawn`] that the caller hands in, everything else is a future for its
+//! caller to own.
+
+mod cid;
+mod control;
+mod counted;
+mod endpoint;
+mod error;
+mod keys;
+mod runtime;
+mod settings;
+mod socket;
+mod stream;
+pub mod tls;
+mod tunnel;
+
+pub use control::{Driver, TunnelEvent};
+pub use endpoint::{
+    Arrived, Arriving, DialError, DialTls, Dialed, Endpoint, EndpointError, GreetError, ServerNumber,
+};
+pub use error::{Aborted, TunnelEnded, abort_code};
+pub use keys::{EndpointKeys, NotKeys};
+pub use runtime::Spawn;
+pub use settings::{HANDSHAKE_MAX, STREAMS_MAX};
+pub use stream::{OpenFrameError, TunnelStream};
+pub use tunnel::{Link, OpenError, Tunnel};

@@ -1,0 +1,86 @@
+//! How many streams of a tunnel are open, told to its session.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use proto::Session;
+use tokio::sync::Notify;
+
+/// A tunnel's session, and what wakes the task that speaks for it.
+pub(crate) struct Shared {
+    session: Mutex<Session>,
+    streams_open: AtomicU32,
+    spoken: Notify,
+}
+
+impl Shared {
+    pub(crate) fn new(session: Session) -> Self {
+        Self { session: Mutex::new(session), streams_open: AtomicU32::new(0), spoken: Notify::new() }
+    }
+
+    /// The session, for a moment and never over an await.
+    pub(crate) fn session(&self) -> MutexGuard<'_, Session> {
+        // A panic under this lock left a session behind that is whole: it changes by single assignments.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the session and wakes its driver, because there may be something to say.
+    pub(crate) fn tell(&self, what: impl FnOnce(&mut Session)) {
+        what(&mut self.session());
+        self.spoken.notify_one();
+    }
+
+    /// Resolves when somebody told the session something.
+    pub(crate) async fn told(&self) {
+        self.spoken.notified().await;
+    }
+
+    pub(crate) fn streams_open(&self) -> u32 {
+        self.streams_open.load(Ordering::Relaxed)
+    }
+}
+
+/// One open stream. Dropped when the stream is over for this side: its end was read and its last byte acknowledged, or
+/// it was aborted.
+pub(crate) struct Counted(Arc<Shared>);
+
+impl Counted {
+    /// Counts one more, unless the tunnel takes no new streams.
+    pub(crate) fn begin(shared: &Arc<Shared>) -> Option<Self> {
+        let mut session = shared.session();
+        if session.is_draining() {
+            return None;
+        }
+        change(shared, &mut session, true);
+        drop(session);
+        Some(Self(Arc::clone(shared)))
+    }
+
+    /// Counts one more that the peer began, whatever the tunnel's state: it may have been under way when a drain began.
+    pub(crate) fn arrived(shared: &Arc<Shared>) -> Self {
+        change(shared, &mut shared.session(), true);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut session = self.0.session();
+        change(&self.0, &mut session, false);
+        if session.is_draining() {
+            self.0.spoken.notify_one();
+        }
+    }
+}
+
+/// Changes the count under the session's lock, so that both always agree. The driver looks once a second anyway, so a
+/// heartbeat that became due needs no waking.
+fn change(shared: &Shared, session: &mut Session, more: bool) {
+    let open = if more {
+        shared.streams_open.fetch_add(1, Ordering::Relaxed) + 1
+    } else {
+        shared.streams_open.fetch_sub(1, Ordering::Relaxed) - 1
+    };
+    session.streams_changed(Instant::now(), open);
+}

@@ -1,0 +1,105 @@
+//! The keys that an endpoint keeps over a restart.
+
+use std::fmt;
+
+use aws_lc_rs::{hkdf, hmac, rand};
+
+/// Bytes of each key.
+const KEY_BYTES: usize = 32;
+
+/// What makes a restarted endpoint recognizable: with the same keys it answers packets of connections it no longer knows
+/// with a stateless reset (RFC 9000, section 10.3), so that the other side notices at once.
+///
+/// Persisted together. The connection-ID key belongs to them: an endpoint answers no packet whose connection ID it takes
+/// for a stranger's.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EndpointKeys {
+    reset: [u8; KEY_BYTES],
+    connection_id: [u8; KEY_BYTES],
+    token: [u8; KEY_BYTES],
+}
+
+/// The stored bytes are not the keys of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the keys of an endpoint: {0} bytes instead of {expected}", expected = EndpointKeys::BYTES)]
+pub struct NotKeys(usize);
+
+impl EndpointKeys {
+    /// Length of `to_bytes`.
+    pub const BYTES: usize = 3 * KEY_BYTES;
+
+    /// New random keys.
+    ///
+    /// # Errors
+    /// Where the system gives no random bytes.
+    pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let mut bytes = [0; Self::BYTES];
+        rand::fill(&mut bytes)?;
+        Ok(Self::split(&bytes))
+    }
+
+    /// The keys as they are stored.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (part, key) in
+            bytes.chunks_exact_mut(KEY_BYTES).zip([&self.reset, &self.connection_id, &self.token])
+        {
+            part.copy_from_slice(key);
+        }
+        bytes
+    }
+
+    /// Reads stored keys.
+    ///
+    /// # Errors
+    /// `NotKeys`, where the length is wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotKeys> {
+        bytes.try_into().map(Self::split).map_err(|_| NotKeys(bytes.len()))
+    }
+
+    pub(crate) fn reset_key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.reset)
+    }
+
+    pub(crate) fn connection_id_key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.connection_id)
+    }
+
+    pub(crate) fn token_key(&self) -> hkdf::Prk {
+        hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(&self.token)
+    }
+
+    fn split(bytes: &[u8; Self::BYTES]) -> Self {
+        let key = |index: usize| {
+            let mut key = [0; KEY_BYTES];
+            key.copy_from_slice(&bytes[index * KEY_BYTES..(index + 1) * KEY_BYTES]);
+            key
+        };
+        Self { reset: key(0), connection_id: key(1), token: key(2) }
+    }
+}
+
+impl fmt::Debug for EndpointKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EndpointKeys(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_keys_are_read_back_and_no_two_are_alike() {
+        let keys = EndpointKeys::generate().unwrap();
+        assert_eq!(EndpointKeys::from_bytes(&keys.to_bytes()), Ok(keys.clone()));
+        assert_ne!(EndpointKeys::generate().unwrap(), keys);
+        assert!(keys.reset != keys.token && keys.token != keys.connection_id);
+    }
+
+    #[test]
+    fn half_a_file_is_refused() {
+        assert_eq!(EndpointKeys::from_bytes(&[0; 95]), Err(NotKeys(95)));
+    }
+}

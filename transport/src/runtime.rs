@@ -1,0 +1,46 @@
+//! Quinn's runtime over a spawner that the application hands in, so that its drivers have an owner, too.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
+
+/// Who owns the tasks that drive a carrier. They serve the work and are no work themselves: a shutdown does not wait for
+/// them, but ends them last.
+///
+/// A driver runs on the runtime of the task that accepted or dialed, which makes that the tunnel's home.
+pub trait Spawn: Send + Sync + 'static {
+    /// Runs `driver` on the runtime of the calling task.
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>);
+}
+
+/// Tokio's timers and sockets, and somebody else's tasks.
+pub(crate) struct Owned(pub(crate) Arc<dyn Spawn>);
+
+impl Runtime for Owned {
+    fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        TokioRuntime.new_timer(at)
+    }
+
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.0.spawn(driver);
+    }
+
+    fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        TokioRuntime.wrap_udp_socket(socket)
+    }
+
+    fn now(&self) -> Instant {
+        TokioRuntime.now()
+    }
+}
+
+impl fmt::Debug for Owned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owned")
+    }
+}

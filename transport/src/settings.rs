@@ -1,0 +1,125 @@
+//! Every parameter of QUIC, in one place, each with its reason. Nothing is left to a default that may change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::session::SILENCE_MAX;
+use quinn::congestion::BbrConfig;
+use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
+
+use crate::cid::Generator;
+use crate::keys::EndpointKeys;
+
+/// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began while the
+/// server was away is answered within 4 s of its return.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(8);
+
+/// Most streams that a server may have open on one tunnel. The agent pays about 84 bytes for each, used or not.
+pub const STREAMS_MAX: u32 = 4096;
+
+/// Streams that an agent may open: the control stream, and a spare. Each costs the server memory for every agent.
+const AGENT_STREAMS_MAX: u32 = 2;
+
+/// What one stream may have in flight towards a reader who does not read. Larger windows with 10 % loss can make more
+/// gaps than quinn tolerates on a stream, which would cost the whole connection.
+const STREAM_WINDOW_BYTES: u32 = 1_250_000;
+
+/// What all streams of a tunnel may have in flight towards this side: it never binds before the streams' own windows,
+/// because it is shared, and thirteen callers who stop reading would otherwise stop the tunnel.
+const CONNECTION_WINDOW_BYTES: u64 = STREAMS_MAX as u64 * STREAM_WINDOW_BYTES as u64;
+
+/// What this side holds unacknowledged for all streams of a tunnel. At 100 Mbit/s it fills a round trip of 1.3 s.
+const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Liveness is decided by heartbeats; QUIC's own limit only ends what they did not.
+const IDLE_MAX: Duration = Duration::from_secs(300);
+const _: () = assert!(IDLE_MAX.as_secs() > SILENCE_MAX.as_secs());
+
+/// Backstop for the heartbeats, below the 30 s after which common NATs forget a UDP mapping.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Handshakes of strangers held at once, and what each may send before it is accepted.
+const INCOMING_MAX: usize = 1024;
+const INCOMING_BYTES_MAX: u64 = 64 * 1024;
+const INCOMING_BYTES_TOTAL_MAX: u64 = 16 * 1024 * 1024;
+
+/// A thousand agents that lost their server are each told within a second; at quinn's 20 ms it would be fifty.
+const RESET_INTERVAL_MIN: Duration = Duration::from_millis(1);
+
+/// Which side of a tunnel an endpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Agent,
+}
+
+/// The parameters of a tunnel's connection.
+pub(crate) fn connection(side: Side) -> TransportConfig {
+    let peer_streams = match side {
+        Side::Server => AGENT_STREAMS_MAX,
+        Side::Agent => STREAMS_MAX,
+    };
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(peer_streams))
+        // Nothing of ours is one-way.
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u64(CONNECTION_WINDOW_BYTES).unwrap_or(VarInt::MAX))
+        .send_window(SEND_WINDOW_BYTES)
+        // Streams of one priority take turns, so that none waits for another's bulk.
+        .send_fairness(true)
+        .max_idle_timeout(IdleTimeout::try_from(IDLE_MAX).ok())
+        .keep_alive_interval(Some(KEEP_ALIVE_EVERY))
+        // RFC 9002, section 6.2.2: what is assumed before the first sample; `HANDSHAKE_MAX` is reckoned with it.
+        .initial_rtt(Duration::from_millis(333))
+        // RFC 9002, sections 6.1.1, 6.1.2 and 7.6.1.
+        .packet_threshold(3)
+        .time_threshold(9.0 / 8.0)
+        .persistent_congestion_threshold(3)
+        // What every path carries, and then what this one carries, probed up to Ethernet's; a black hole is noticed and
+        // answered by falling back.
+        .initial_mtu(1200)
+        .min_mtu(1200)
+        .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
+        .pad_to_mtu(false)
+        .ack_frequency_config(None)
+        .crypto_buffer_size(16 * 1024)
+        // Lets operators of networks see round trips, and nothing else.
+        .allow_spin(true)
+        // No datagrams: nobody reads them.
+        .datagram_receive_buffer_size(None)
+        // CUBIC takes each lost packet for congestion and at 1 % loss keeps 4 % of a 100 Mbit/s link; BBR keeps 75 %.
+        .congestion_controller_factory(Arc::new(BbrConfig::default()))
+        // Batches of packets a system call; quinn falls back where the path refuses.
+        .enable_segmentation_offload(true);
+    config
+}
+
+/// The parameters of an endpoint, with the keys that outlive it.
+pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(keys.reset_key()));
+    let cid_key = keys.connection_id_key();
+    config
+        .cid_generator(move || Box::new(Generator::new(cid_key.clone(), server_number)))
+        .min_reset_interval(RESET_INTERVAL_MIN)
+        .supported_versions(vec![1])
+        // Keeps middleboxes from hardening around a bit (RFC 9287).
+        .grease_quic_bit(true);
+    config
+}
+
+/// The parameters of the server's side of every tunnel.
+pub(crate) fn server(crypto: Arc<dyn quinn::crypto::ServerConfig>, keys: &EndpointKeys) -> ServerConfig {
+    let mut config = ServerConfig::new(crypto, Arc::new(keys.token_key()));
+    config
+        .transport_config(Arc::new(connection(Side::Server)))
+        // An agent's address changes with its uplink and its NAT.
+        .migration(true)
+        .max_incoming(INCOMING_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_BYTES_TOTAL_MAX)
+        // RFC 9000, section 8.1.3: long enough for a slow link, too short to be collected.
+        .retry_token_lifetime(Duration::from_secs(15));
+    config
+}

@@ -1,0 +1,39 @@
+//! The UDP socket of an endpoint.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tracing::{debug, warn};
+
+/// What is asked of the kernel for each direction. With its usual 208 KiB a burst of one batch is lost on loopback.
+const BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+/// Below this, bulk transfers suffer, and the log says so.
+const BUFFER_BYTES_FAIR: usize = 1024 * 1024;
+
+/// Binds a socket with large buffers; what the kernel gave is logged.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // `[::]` serves IPv4 as well.
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    // Asking for more than `net.core.rmem_max` allows is no error; the kernel gives what it may.
+    socket.set_recv_buffer_size(BUFFER_BYTES)?;
+    socket.set_send_buffer_size(BUFFER_BYTES)?;
+    socket.bind(&address.into())?;
+    let (receive, send) = (socket.recv_buffer_size()?, socket.send_buffer_size()?);
+    if receive.min(send) < BUFFER_BYTES_FAIR {
+        warn!(
+            receive,
+            send,
+            asked = BUFFER_BYTES,
+            "small UDP buffers slow bulk transfers: raise net.core.rmem_max and net.core.wmem_max"
+        );
+    } else {
+        debug!(receive, send, "UDP buffers");
+    }
+    Ok(socket.into())
+}

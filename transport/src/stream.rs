@@ -1,0 +1,176 @@
+//! One stream of a tunnel, which tells the truth about how it ended.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::BytesMut;
+use proto::AbortCode;
+use proto::frame::{self, FrameError};
+use proto::wire::StreamOpen;
+use quinn::{RecvStream, SendStream, StoppedError, VarInt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use crate::counted::Counted;
+use crate::error::{aborted, of_read, of_stopped, of_write};
+
+/// A bidirectional stream of bytes.
+///
+/// It ends in one of two ways: each direction is *shut down* on its own (`AsyncWrite::poll_shutdown` here, end of file
+/// there), or the whole stream is *aborted* with a code, by [`TunnelStream::abort`] or by being dropped before it was
+/// shut down. A peer sees the first as a clean end and the second as an error, always.
+///
+/// `poll_shutdown` is ready once the peer's carrier has acknowledged the last byte: then, and not before, closing the
+/// tunnel would lose nothing.
+pub struct TunnelStream {
+    send: SendStream,
+    recv: RecvStream,
+    write: Write,
+    read_to_end: bool,
+    _counted: Counted,
+}
+
+/// How far the writing direction has come.
+enum Write {
+    Open,
+    /// Finished; waits for the acknowledgement.
+    Finishing(Stopped),
+    Finished,
+    /// By either side.
+    Aborted,
+}
+
+type Stopped = Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync>>;
+
+/// Why the first frame of a stream could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenFrameError {
+    /// The stream ended or broke before the frame's end.
+    #[error("the stream ended before its first frame")]
+    Stream(#[source] io::Error),
+    /// The bytes are no frame.
+    #[error("the stream's first frame cannot be read")]
+    Frame(#[from] FrameError),
+}
+
+impl TunnelStream {
+    pub(crate) fn new((send, recv): (SendStream, RecvStream), counted: Counted) -> Self {
+        Self { send, recv, write: Write::Open, read_to_end: false, _counted: counted }
+    }
+
+    /// Reads the first frame, and not one byte behind it.
+    ///
+    /// # Errors
+    /// `OpenFrameError`; the caller aborts the stream with `AbortCode::BadOpen`. The deadline is the caller's, too.
+    pub async fn read_open(&mut self) -> Result<StreamOpen, OpenFrameError> {
+        let mut buffer = BytesMut::new();
+        while let Some(lacking) = frame::missing(&buffer)? {
+            let whole = buffer.len() + lacking;
+            // At most a frame's maximum: `missing` has refused larger claims.
+            buffer.reserve(lacking);
+            while buffer.len() < whole {
+                let rest = whole - buffer.len();
+                let read = (&mut *self).take(rest as u64).read_buf(&mut buffer).await;
+                match read {
+                    Ok(0) => return Err(OpenFrameError::Stream(io::ErrorKind::UnexpectedEof.into())),
+                    Ok(_) => {}
+                    Err(error) => return Err(OpenFrameError::Stream(error)),
+                }
+            }
+        }
+        frame::decode(&mut buffer)?.ok_or_else(|| OpenFrameError::Stream(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// Aborts both directions: the peer's reads and writes fail with this code.
+    pub fn abort(mut self, code: AbortCode) {
+        self.abort_with(code);
+    }
+
+    /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or writes.
+    /// Never resolves where the stream was shut down and the peer took it all.
+    pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let stopped = self.send.stopped();
+        async move {
+            if let Ok(None) = stopped.await {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn abort_with(&mut self, code: AbortCode) {
+        let code = VarInt::from_u32(code.number());
+        // Already gone is as good as reset.
+        let _ = self.send.reset(code);
+        let _ = self.recv.stop(code);
+        self.write = Write::Aborted;
+        self.read_to_end = true;
+    }
+}
+
+impl Drop for TunnelStream {
+    fn drop(&mut self) {
+        // quinn would finish a dropped sender and so make half an answer look whole.
+        match self.write {
+            Write::Finished | Write::Finishing(_) if self.read_to_end => {}
+            Write::Open | Write::Finishing(_) | Write::Finished | Write::Aborted => {
+                self.abort_with(AbortCode::Abandoned);
+            }
+        }
+    }
+}
+
+impl AsyncRead for TunnelStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read_to_end {
+            return Poll::Ready(Ok(()));
+        }
+        let (before, wanted) = (into.filled().len(), into.remaining());
+        ready!(self.recv.poll_read_buf(cx, into)).map_err(of_read)?;
+        if wanted > 0 && into.filled().len() == before {
+            self.read_to_end = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for TunnelStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if !matches!(self.write, Write::Open) {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        Pin::new(&mut self.send).poll_write(cx, bytes).map_err(of_write)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // What was written is the carrier's.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match &mut self.write {
+                Write::Open => {
+                    if self.send.finish().is_err() {
+                        self.write = Write::Aborted;
+                        continue;
+                    }
+                    self.write = Write::Finishing(Box::pin(self.send.stopped()));
+                }
+                Write::Finishing(stopped) => {
+                    let outcome = of_stopped(ready!(stopped.as_mut().poll(cx)));
+                    self.write = if outcome.is_ok() { Write::Finished } else { Write::Aborted };
+                    return Poll::Ready(outcome);
+                }
+                Write::Finished => return Poll::Ready(Ok(())),
+                Write::Aborted => {
+                    return Poll::Ready(Err(aborted(VarInt::from_u32(AbortCode::Abandoned.number()))));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
+
+/// The tunnel's protocol in the TLS handshake (RFC 7301).
+pub const ALPN: &[u8] = b"tombolo/1";
+
+/// What one side shows and whom it trusts.
+#[derive(Debug)]
+pub struct Material {
+    /// This side's certificate, leaf first.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Its key.
+    pub key: PrivateKeyDer<'static>,
+    /// The roots of the other side's role, and of no other.
+    pub peer_roots: Vec<CertificateDer<'static>>,
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A root certificate that cannot be used.
+    #[error("a root certificate cannot be used")]
+    Root(#[source] rustls::Error),
+    /// No root at all would mean that nobody is trusted, or everybody.
+    #[error("no root certificate was given")]
+    NoRoots,
+    /// The verifier for the other side's certificates cannot be built.
+    #[error("the verifier of certificates cannot be built")]
+    Verifier(#[from] VerifierBuilderError),
+    /// The certificate and its key do not fit, or are of a kind that is not supported.
+    #[error("the certificate and its key cannot be used together")]
+    Certificate(#[source] rustls::Error),
+    /// The provider lacks what QUIC needs.
+    #[error("the cryptography provider cannot be used for QUIC")]
+    Provider(#[source] rustls::Error),
+}
+
+/// The one cryptography provider, with AES-128-GCM first: on processors with AES instructions it is the cheapest, and
+/// the tunnel's bulk pays for every byte.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    Arc::new(provider)
+}
+
+/// The server's side: agents must show a certificate of the agents' root.
+pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
+    let provider = provider();
+    let roots = Arc::new(roots(material.peer_roots)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(TlsError::Provider)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(material.chain, material.key)
+        .map_err(TlsError::Certificate)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no 0-RTT.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+/// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed. The
+/// system's roots are never asked.
+pub(crate) fn agent(material: Material) -> Result<ClientConfig, TlsError> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(TlsError::Provider)?
+        .with_root_certificates(roots(material.peer_roots)?)
+        .with_client_auth_cert(material.chain, material.key)
+        .map_err(TlsError::Certificate)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    Ok(config)
+}
+
+fn roots(certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(TlsError::Root)?;
+    }
+    if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
+}

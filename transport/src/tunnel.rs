@@ -1,0 +1,162 @@
+//! The handle of a greeted tunnel.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use proto::frame::{self, FrameError};
+use proto::session::Health;
+use proto::wire::{Endpoints, StreamOpen};
+use proto::{AbortCode, CloseCode};
+use quinn::{Connection, VarInt};
+use tokio::time::timeout;
+
+use crate::counted::{Counted, Shared};
+use crate::error::TunnelEnded;
+use crate::stream::TunnelStream;
+
+/// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is reached.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+
+/// A greeted tunnel. Clones are the same tunnel; dropping all of them closes nothing, the [`Driver`](crate::Driver) does.
+#[derive(Clone)]
+pub struct Tunnel {
+    connection: Connection,
+    shared: Arc<Shared>,
+}
+
+/// How a tunnel's path does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Current estimate of the round trip.
+    pub round_trip: Duration,
+    /// Packets sent on the current path.
+    pub packets_sent: u64,
+    /// Of these, how many are believed lost.
+    pub packets_lost: u64,
+    /// Bytes of UDP payload sent.
+    pub bytes_sent: u64,
+    /// Bytes of UDP payload received.
+    pub bytes_received: u64,
+}
+
+/// Why a stream could not be opened. Not one byte was handed to the carrier, so whatever was to be sent may be sent
+/// another way.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The tunnel drains and begins nothing new.
+    #[error("the tunnel is draining")]
+    Draining,
+    /// As many streams are open as the peer grants, and none ended in time.
+    #[error("no stream could be opened within {} s", OPEN_MAX.as_secs())]
+    Full,
+    /// The tunnel is over.
+    #[error("the tunnel ended")]
+    Ended(#[from] TunnelEnded),
+    /// The first frame is too large: the caller's identity, most likely.
+    #[error("the stream's first frame cannot be sent")]
+    Frame(#[from] FrameError),
+}
+
+impl Tunnel {
+    pub(crate) fn new(connection: Connection, shared: Arc<Shared>) -> Self {
+        Self { connection, shared }
+    }
+
+    /// Opens a stream, with `open` as its first frame.
+    ///
+    /// # Errors
+    /// `OpenError`. After it the peer has seen nothing of the stream, or that it was aborted.
+    pub async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
+        let mut first = BytesMut::new();
+        frame::encode(open, &mut first)?;
+        let counted = Counted::begin(&self.shared).ok_or(OpenError::Draining)?;
+        let opening = async {
+            let pair = self.connection.open_bi().await.map_err(TunnelEnded::from)?;
+            let mut stream = TunnelStream::new(pair, counted);
+            stream.write_first(&first).await?;
+            Ok(stream)
+        };
+        timeout(OPEN_MAX, opening).await.unwrap_or(Err(OpenError::Full))
+    }
+
+    /// The next stream that the peer opens. Cancel-safe.
+    ///
+    /// # Errors
+    /// How the tunnel ended.
+    pub async fn accept(&self) -> Result<TunnelStream, TunnelEnded> {
+        let pair = self.connection.accept_bi().await?;
+        Ok(TunnelStream::new(pair, Counted::arrived(&self.shared)))
+    }
+
+    /// How the tunnel does.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        if self.connection.close_reason().is_some() {
+            return Health::Lost;
+        }
+        self.shared.session().health()
+    }
+
+    /// Whether a drain was asked for, by either side.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.shared.session().is_draining()
+    }
+
+    /// Streams that carry exchanges now.
+    #[must_use]
+    pub fn streams_open(&self) -> u32 {
+        self.shared.streams_open()
+    }
+
+    /// How the path does.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        let stats = self.connection.stats();
+        Link {
+            round_trip: stats.path.rtt,
+            packets_sent: stats.path.sent_packets,
+            packets_lost: stats.path.lost_packets,
+            bytes_sent: stats.udp_tx.bytes,
+            bytes_received: stats.udp_rx.bytes,
+        }
+    }
+
+    /// Where the peer's packets come from now; changes when its address does.
+    #[must_use]
+    pub fn peer_address(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
+    /// Asks both sides to begin nothing new. The tunnel closes by itself when no stream is open any more.
+    pub fn begin_drain(&self) {
+        self.shared.tell(proto::Session::begin_drain);
+    }
+
+    /// Tells the server of other control-plane endpoints.
+    pub fn advertise(&self, addresses: Vec<String>) {
+        self.shared.tell(|session| session.advertise(Endpoints { addresses }));
+    }
+
+    /// Ends the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.
+    pub fn close(&self, code: CloseCode) {
+        self.connection.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
+    }
+
+    /// Resolves when the tunnel has ended. Cancel-safe.
+    pub async fn ended(&self) -> TunnelEnded {
+        self.connection.closed().await.into()
+    }
+}
+
+impl TunnelStream {
+    async fn write_first(&mut self, first: &[u8]) -> Result<(), OpenError> {
+        use tokio::io::AsyncWriteExt;
+        // A new stream breaks only with its tunnel.
+        self.write_all(first).await.map_err(|error| {
+            OpenError::Ended(TunnelEnded::Carrier(format!("{}: {error}", AbortCode::Abandoned)))
+        })
+    }
+}

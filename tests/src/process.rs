@@ -150,7 +150,7 @@ impl Process {
         &self.output
     }
 
-    /// The last [`TAIL_BYTES_MAX`] bytes of what the process wrote.
+    /// The last 4 KiB of what the process wrote.
     pub fn tail(&self) -> String {
         tail(&self.output)
     }

@@ -279,14 +279,20 @@ async fn a_watch_sends_what_it_is_told_to_and_ends_cleanly() {
 async fn an_idle_watch_notices_that_its_reader_went_also_behind_pipelined_bytes() {
     let fake = FakeApi::start_http1().await.unwrap();
     fake.otherwise(Behaviour::Watch(WatchFeed::new()));
-    let mut peer = Peer::http1(&fake).await;
-    peer.write("GET /w HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n").await;
-    peer.read_past("\r\n\r\n").await;
+    for (id, says_goodbye) in [(0, false), (1, true)] {
+        let mut peer = Peer::http1(&fake).await;
+        peer.write("GET /w HTTP/1.1\r\n\r\nGET /next HTTP/1.1\r\n\r\n").await;
+        peer.read_past("\r\n\r\n").await;
 
-    drop(peer);
+        if says_goodbye {
+            peer.stream.shutdown().await.unwrap();
+        } else {
+            drop(peer);
+        }
 
-    fake.wait_for_hangup(0, SOON).await.unwrap();
-    assert_eq!(fake.requests().len(), 1, "what was pipelined was not served");
+        fake.wait_for_hangup(id, SOON).await.unwrap();
+    }
+    assert_eq!(fake.requests().len(), 2, "what was pipelined was not served");
 }
 
 #[tokio::test]

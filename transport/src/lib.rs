@@ -25,5 +25,5 @@ pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};
 pub use runtime::Spawn;
 pub use settings::{HANDSHAKE_MAX, STREAMS_MAX};
-pub use stream::{OpenFrameError, TunnelStream};
+pub use stream::{OpenFrameError, TunnelStream, Verdict};
 pub use tunnel::{Link, OpenError, Tunnel};

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
@@ -28,8 +30,14 @@ pub struct TunnelStream {
     recv: RecvStream,
     write: Write,
     read_to_end: bool,
+    verdict: Verdict,
     _counted: Counted,
 }
+
+/// The code with which a stream is aborted if it is dropped before it was shut down: for whoever has handed the stream
+/// itself to somebody else. `AbortCode::Abandoned` until something else was said.
+#[derive(Clone, Debug)]
+pub struct Verdict(Arc<AtomicU32>);
 
 /// How far the writing direction has come.
 enum Write {
@@ -54,9 +62,23 @@ pub enum OpenFrameError {
     Frame(#[from] FrameError),
 }
 
+impl Verdict {
+    /// Says with which code a drop aborts.
+    pub fn set(&self, code: AbortCode) {
+        self.0.store(code.number(), Ordering::Relaxed);
+    }
+}
+
 impl TunnelStream {
     pub(crate) fn new((send, recv): (SendStream, RecvStream), counted: Counted) -> Self {
-        Self { send, recv, write: Write::Open, read_to_end: false, _counted: counted }
+        let verdict = Verdict(Arc::new(AtomicU32::new(AbortCode::Abandoned.number())));
+        Self { send, recv, write: Write::Open, read_to_end: false, verdict, _counted: counted }
+    }
+
+    /// What decides the code of a drop.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        self.verdict.clone()
     }
 
     /// Reads the first frame, and not one byte behind it.
@@ -83,8 +105,8 @@ impl TunnelStream {
     }
 
     /// Aborts both directions: the peer's reads and writes fail with this code.
-    pub fn abort(mut self, code: AbortCode) {
-        self.abort_with(code);
+    pub fn abort(self, code: AbortCode) {
+        self.verdict.set(code);
     }
 
     /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or writes.
@@ -98,25 +120,26 @@ impl TunnelStream {
         }
     }
 
-    fn abort_with(&mut self, code: AbortCode) {
-        let code = VarInt::from_u32(code.number());
-        // Already gone is as good as reset.
-        let _ = self.send.reset(code);
-        let _ = self.recv.stop(code);
-        self.write = Write::Aborted;
-        self.read_to_end = true;
+    /// Whether both directions came to a clean end.
+    fn is_over(&self) -> bool {
+        let written = match self.write {
+            Write::Finishing(_) | Write::Finished => true,
+            Write::Open | Write::Aborted => false,
+        };
+        written && self.read_to_end
     }
 }
 
 impl Drop for TunnelStream {
     fn drop(&mut self) {
-        // quinn would finish a dropped sender and so make half an answer look whole.
-        match self.write {
-            Write::Finished | Write::Finishing(_) if self.read_to_end => {}
-            Write::Open | Write::Finishing(_) | Write::Finished | Write::Aborted => {
-                self.abort_with(AbortCode::Abandoned);
-            }
+        if self.is_over() {
+            return;
         }
+        // quinn would finish a dropped sender and so make half an answer look whole.
+        let code = VarInt::from_u32(self.verdict.0.load(Ordering::Relaxed));
+        // Already gone is as good as reset.
+        let _ = self.send.reset(code);
+        let _ = self.recv.stop(code);
     }
 }
 

@@ -124,6 +124,20 @@ async fn an_abort_carries_its_code_to_readers_and_writers() {
 }
 
 #[tokio::test]
+async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop() {
+    let pair = Pair::greeted().await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let here = pair.accepted().await;
+    let verdict = here.verdict();
+    verdict.set(AbortCode::ApiServerLost);
+    drop(here);
+
+    let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
+
+    assert_eq!(abort_code(&error), Some(AbortCode::ApiServerLost));
+}
+
+#[tokio::test]
 async fn a_shutdown_that_was_not_acknowledged_is_not_ready() {
     let mut pair = Pair::greeted().await;
     let mut there = pair.server.open(&open()).await.unwrap();

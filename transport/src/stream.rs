@@ -15,7 +15,7 @@ use quinn::{RecvStream, SendStream, StoppedError, VarInt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use crate::counted::Counted;
-use crate::error::{aborted, of_read, of_stopped, of_write};
+use crate::error::{abort_code, aborted, of_read, of_stopped, of_write};
 
 /// A bidirectional stream of bytes.
 ///
@@ -34,10 +34,17 @@ pub struct TunnelStream {
     _counted: Counted,
 }
 
-/// The code with which a stream is aborted if it is dropped before it was shut down: for whoever has handed the stream
-/// itself to somebody else. `AbortCode::Abandoned` until something else was said.
+/// The codes of a stream's end, for whoever has handed the stream itself to somebody else.
 #[derive(Clone, Debug)]
-pub struct Verdict(Arc<AtomicU32>);
+pub struct Verdict(Arc<Codes>);
+
+#[derive(Debug)]
+struct Codes {
+    /// With which a drop aborts.
+    ours: AtomicU32,
+    /// With which the peer aborted; zero, which is no code, until then.
+    theirs: AtomicU32,
+}
 
 /// How far the writing direction has come.
 enum Write {
@@ -63,19 +70,51 @@ pub enum OpenFrameError {
 }
 
 impl Verdict {
-    /// Says with which code a drop aborts.
+    fn new() -> Self {
+        let ours = AtomicU32::new(AbortCode::Abandoned.number());
+        Self(Arc::new(Codes { ours, theirs: AtomicU32::new(0) }))
+    }
+
+    /// Says with which code the stream is aborted if it is dropped before it was shut down; `Abandoned` until then.
     pub fn set(&self, code: AbortCode) {
-        self.0.store(code.number(), Ordering::Relaxed);
+        self.0.ours.store(code.number(), Ordering::Relaxed);
+    }
+
+    /// The code with which the peer aborted, once a read or a write has met it.
+    #[must_use]
+    pub fn heard(&self) -> Option<AbortCode> {
+        match self.0.theirs.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(AbortCode::from_number(number)),
+        }
+    }
+
+    fn ours(&self) -> u32 {
+        self.0.ours.load(Ordering::Relaxed)
+    }
+
+    /// Notes the code that stands in an error of the stream, if one does.
+    fn note(&self, error: io::Error) -> io::Error {
+        if let Some(code) = abort_code(&error) {
+            self.0.theirs.store(code.number(), Ordering::Relaxed);
+        }
+        error
     }
 }
 
 impl TunnelStream {
     pub(crate) fn new((send, recv): (SendStream, RecvStream), counted: Counted) -> Self {
-        let verdict = Verdict(Arc::new(AtomicU32::new(AbortCode::Abandoned.number())));
-        Self { send, recv, write: Write::Open, read_to_end: false, verdict, _counted: counted }
+        Self {
+            send,
+            recv,
+            write: Write::Open,
+            read_to_end: false,
+            verdict: Verdict::new(),
+            _counted: counted,
+        }
     }
 
-    /// What decides the code of a drop.
+    /// What decides the code of a drop, and remembers the peer's.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         self.verdict.clone()
@@ -136,7 +175,7 @@ impl Drop for TunnelStream {
             return;
         }
         // quinn would finish a dropped sender and so make half an answer look whole.
-        let code = VarInt::from_u32(self.verdict.0.load(Ordering::Relaxed));
+        let code = VarInt::from_u32(self.verdict.ours());
         // Already gone is as good as reset.
         let _ = self.send.reset(code);
         let _ = self.recv.stop(code);
@@ -153,7 +192,7 @@ impl AsyncRead for TunnelStream {
             return Poll::Ready(Ok(()));
         }
         let (before, wanted) = (into.filled().len(), into.remaining());
-        ready!(self.recv.poll_read_buf(cx, into)).map_err(of_read)?;
+        ready!(self.recv.poll_read_buf(cx, into)).map_err(|error| self.verdict.note(of_read(error)))?;
         if wanted > 0 && into.filled().len() == before {
             self.read_to_end = true;
         }
@@ -166,7 +205,8 @@ impl AsyncWrite for TunnelStream {
         if !matches!(self.write, Write::Open) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        Pin::new(&mut self.send).poll_write(cx, bytes).map_err(of_write)
+        let written = Pin::new(&mut self.send).poll_write(cx, bytes);
+        written.map_err(|error| self.verdict.note(of_write(error)))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -109,6 +109,8 @@ async fn a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_sh
 async fn an_abort_carries_its_code_to_readers_and_writers() {
     let pair = Pair::greeted().await;
     let mut there = pair.server.open(&open()).await.unwrap();
+    let verdict = there.verdict();
+    assert_eq!(verdict.heard(), None);
     pair.accepted().await.abort(AbortCode::ApiServerUnreachable);
 
     let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
@@ -121,6 +123,7 @@ async fn an_abort_carries_its_code_to_readers_and_writers() {
         }
     });
     assert_eq!(abort_code(&error.await), Some(AbortCode::ApiServerUnreachable));
+    assert_eq!(verdict.heard(), Some(AbortCode::ApiServerUnreachable));
 }
 
 #[tokio::test]
@@ -338,6 +341,14 @@ impl Authority {
         }
     }
 
+    fn server_material(&self) -> Material {
+        Material {
+            chain: vec![self.server.0.clone()],
+            key: PrivateKeyDer::try_from(self.server.1.clone()).unwrap(),
+            peer_roots: vec![self.agent_root.clone()],
+        }
+    }
+
     fn server(&self, address: &str) -> Endpoint {
         self.server_with(address, &EndpointKeys::generate().unwrap(), Arc::new(Tokio))
     }
@@ -352,12 +363,7 @@ impl Authority {
         keys: &EndpointKeys,
         spawn: Arc<dyn Spawn>,
     ) -> Result<Endpoint, transport::EndpointError> {
-        let material = Material {
-            chain: vec![self.server.0.clone()],
-            key: PrivateKeyDer::try_from(self.server.1.clone()).unwrap(),
-            peer_roots: vec![self.agent_root.clone()],
-        };
-        Endpoint::serve(address, material, keys, ServerNumber(1), spawn)
+        Endpoint::serve(address, self.server_material(), keys, ServerNumber(1), spawn)
     }
 
     fn agent_endpoint(&self) -> Endpoint {

@@ -1,7 +1,10 @@
 //! End-to-end tests against real Kubernetes, and the floor plan as a test.
 
+pub mod binaries;
 pub mod dial;
 pub mod fake_api;
+pub mod floor_plan;
 pub mod kube;
 pub mod pki;
 pub mod process;
+pub mod skip;

@@ -1,0 +1,55 @@
+//! Circles of modules are found, through every door that a crate's root offers.
+
+use super::super::cycles::check;
+use super::{Workspace, lines};
+
+#[test]
+fn modules_that_lean_one_way_form_no_circle() {
+    assert_eq!(lines(&check(&Workspace::clean().read())), [""; 0]);
+}
+
+#[test]
+fn two_modules_that_name_each_other_are_a_circle() {
+    let workspace =
+        Workspace::clean().with("identity.rs", "use crate::registry::Registry; #[cfg(test)] mod tests;");
+
+    assert_eq!(
+        lines(&check(&workspace.read())),
+        ["house/src/identity.rs:2: these modules lean on each other in a circle: identity names registry \
+          (house/src/identity.rs:2), registry names identity (house/src/registry.rs:5)"]
+    );
+}
+
+#[test]
+fn a_circle_of_three_is_found_once_and_without_bystanders() {
+    let workspace = Workspace::clean()
+        .with("identity.rs", "use crate::reception::open; #[cfg(test)] mod tests;")
+        .with("app.rs", "use crate::identity::Name;");
+
+    let found = lines(&check(&workspace.read()));
+
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("identity names reception"), "{found:?}");
+    assert!(found[0].contains("reception names registry"), "{found:?}");
+    assert!(found[0].contains("registry names identity"), "{found:?}");
+    assert!(!found[0].contains("app"), "{found:?}");
+}
+
+#[test]
+fn a_name_that_the_root_re_exports_leads_to_its_module() {
+    let workspace = Workspace::clean().with("registry.rs", "use crate::Gateway;");
+
+    let found = lines(&check(&workspace.read()));
+
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("registry names gateway"), "{found:?}");
+}
+
+#[test]
+fn a_renamed_re_export_leads_to_its_module() {
+    let workspace = Workspace::clean()
+        .with("lib.rs", "pub use self::gateway::{Gateway as Door};")
+        .with("registry.rs", "use crate::Door;");
+
+    assert_eq!(check(&workspace.read()).len(), 1);
+}

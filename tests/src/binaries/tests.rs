@@ -31,7 +31,8 @@ fn an_absent_binary_says_what_to_run() {
 fn of_several_newer_sources_the_newest_is_named() {
     let place = Place::new();
     place.file("src/a.rs", 4);
-    place.file("src/with space.rs", 5);
+    place.file("src/with space.rs", 6);
+    place.file("Cargo.lock", 5);
 
     assert_eq!(place.find().unwrap_err().to_string(), place.stale("src/with space.rs"));
 }

@@ -36,6 +36,19 @@ fn a_circle_of_three_is_found_once_and_without_bystanders() {
 }
 
 #[test]
+fn two_circles_are_two_even_if_one_leans_on_the_other() {
+    let workspace = Workspace::clean()
+        .with("identity.rs", "use crate::registry::Registry; #[cfg(test)] mod tests;")
+        .with("reception.rs", "use crate::{registry::Registry, app};")
+        .with("app.rs", "use crate::reception;");
+
+    let found = lines(&check(&workspace.read()));
+
+    assert_eq!(found.len(), 2);
+    assert!(!found.iter().any(|line| line.contains("app names") && line.contains("identity")), "{found:?}");
+}
+
+#[test]
 fn a_name_that_the_root_re_exports_leads_to_its_module() {
     let workspace = Workspace::clean().with("registry.rs", "use crate::Gateway;");
 

@@ -72,6 +72,13 @@ fn super_counts_modules_written_in_line() {
 }
 
 #[test]
+fn super_within_a_module_written_in_line_stays_in_the_room() {
+    let workspace = Workspace::clean().with("registry.rs", "mod gateway {} mod deep { use super::gateway; }");
+
+    assert_eq!(wrong(workspace), [""; 0]);
+}
+
+#[test]
 fn self_that_climbs_is_found() {
     upward("use self::super::gateway::Gateway;", "self::super::gateway::Gateway");
 }

@@ -1,0 +1,277 @@
+//! One connection to the API server: dialed, verified, and driven by an attendant of the scope.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use daemon::Scope;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{TrySendError, http1, http2};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::{AlertDescription, ClientConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::debug;
+
+use super::ApiServerError;
+use super::body::RequestBody;
+use super::credential::Target;
+use super::tls::HTTP_2;
+
+/// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100; what is asked for beyond its grant would
+/// wait unseen in a queue of the HTTP/2 library.
+pub const STREAMS_MAX: usize = 90;
+
+/// What the API server may send of one answer before a caller has taken it. Twice what a list of 500 pods weighs.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+
+/// What it may send on a connection: all windows of all streams, so that callers who do not read never make others wait.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * (STREAMS_MAX as u32);
+const _: () = assert!(CONNECTION_WINDOW as usize / STREAMS_MAX == STREAM_WINDOW as usize);
+
+/// What of one request is held here while the API server does not take it.
+const SEND_BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// Largest head of an answer.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+const HEAD_BYTES_MAX_HTTP_2: u32 = HEAD_BYTES_MAX as u32;
+
+/// A silent connection is asked for a sign of life, also while idle: a firewall may have forgotten it.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PONG_MAX: Duration = Duration::from_secs(10);
+
+/// The sender of an HTTP/2 connection. Clones are the same connection.
+pub(super) type Streams = http2::SendRequest<RequestBody>;
+
+/// What hyper gives back when a request was not answered; the request, too, if not one byte of it was written.
+pub(super) type Unanswered = TrySendError<Request<RequestBody>>;
+
+/// A connection, by what the server chose.
+pub(super) enum Link {
+    Multiplexed {
+        streams: Streams,
+        /// How many streams the server lets us open, as far as known.
+        granted: Arc<AtomicUsize>,
+    },
+    Single(Single),
+}
+
+/// An HTTP/1.1 connection, for one exchange at a time. Dropping it closes the connection at once.
+#[derive(Debug)]
+pub(super) struct Single {
+    sender: http1::SendRequest<RequestBody>,
+    _close: DropGuard,
+}
+
+/// Which protocols a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// Ordinary requests.
+    Pooled,
+    /// One upgrade.
+    Upgrade,
+}
+
+/// Dials and verifies the API server.
+pub(super) async fn dial(
+    target: &Target,
+    tls: Arc<ClientConfig>,
+    usage: Use,
+    limit: Duration,
+    seat: OwnedSemaphorePermit,
+    scope: &Scope,
+) -> Result<Link, ApiServerError> {
+    let mut deadline = pin!(tokio::time::sleep(limit));
+    let unreachable =
+        |error| ApiServerError::Unreachable { authority: target.authority.clone(), source: Arc::new(error) };
+    // Both arms are cancel-safe: a dropped connect closes its socket.
+    let tcp = tokio::select! {
+        connected = TcpStream::connect((target.host.as_str(), target.port)) => connected.map_err(unreachable)?,
+        () = &mut deadline => return Err(unreachable(io::ErrorKind::TimedOut.into())),
+    };
+    // Small frames of watches and of HTTP/2 must not wait for each other.
+    tcp.set_nodelay(true).map_err(unreachable)?;
+    let handshake = TlsConnector::from(tls).connect(target.server_name.clone(), tcp);
+    // Cancel-safe in the same way.
+    let tls = tokio::select! {
+        shaken = handshake => shaken.map_err(|error| handshake_error(target, error))?,
+        () = &mut deadline => return Err(ApiServerError::Silent(limit)),
+    };
+    let multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
+    let socket = TokioIo::new(Socket { tls, _seat: seat });
+    // hyper's own handshakes write their first bytes and wait for nobody.
+    let link = timeout(limit, open(socket, multiplexed, usage, scope)).await;
+    link.map_err(|_| ApiServerError::Silent(limit))?.map_err(|error| ApiServerError::Lost(Arc::new(error)))
+}
+
+impl Single {
+    pub(super) fn send(
+        &mut self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<Incoming>, Unanswered>> + use<> {
+        self.sender.try_send_request(request)
+    }
+
+    /// Whether the last exchange is over and another may begin.
+    pub(super) fn is_ready(&self) -> bool {
+        self.sender.is_ready()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Waits until another exchange may begin; false if there will be none.
+    pub(super) async fn ready(&mut self) -> bool {
+        self.sender.ready().await.is_ok()
+    }
+}
+
+async fn open(
+    socket: TokioIo<Socket>,
+    multiplexed: bool,
+    usage: Use,
+    scope: &Scope,
+) -> Result<Link, hyper::Error> {
+    if multiplexed && usage == Use::Pooled {
+        return open_multiplexed(socket, scope).await;
+    }
+    let (mut sender, connection) =
+        http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(socket).await?;
+    let close = CancellationToken::new();
+    let closed = close.clone();
+    scope.attend(async move {
+        let driven = match usage {
+            Use::Pooled => closed.run_until_cancelled(connection).await,
+            Use::Upgrade => closed.run_until_cancelled(connection.with_upgrades()).await,
+        };
+        if let Some(Err(error)) = driven {
+            debug!(%error, "a connection to the API server broke");
+        }
+    });
+    // So that whoever finds it in the pool finds it ready.
+    sender.ready().await?;
+    Ok(Link::Single(Single { sender, _close: close.drop_guard() }))
+}
+
+async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link, hyper::Error> {
+    let (streams, connection) = http2::Builder::new(Attendants(scope.clone()))
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_max_send_streams(STREAMS_MAX)
+        .max_send_buf_size(SEND_BUFFER_BYTES_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX_HTTP_2)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PONG_MAX)
+        .keep_alive_while_idle(true)
+        .handshake(socket)
+        .await?;
+    let granted = Arc::new(AtomicUsize::new(STREAMS_MAX));
+    let grant = granted.clone();
+    scope.attend(async move {
+        let mut connection = pin!(connection);
+        // Polled with every request, so that a lower grant is known soon after the server's settings have come.
+        let driven = poll_fn(|cx| {
+            let driven = connection.as_mut().poll(cx);
+            grant.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            driven
+        });
+        if let Err(error) = driven.await {
+            debug!(%error, "a connection to the API server broke");
+        }
+    });
+    Ok(Link::Multiplexed { streams, granted })
+}
+
+fn handshake_error(target: &Target, error: io::Error) -> ApiServerError {
+    let authority = target.authority.clone();
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        None => ApiServerError::Unreachable { authority, source: Arc::new(error) },
+        Some(rustls::Error::AlertReceived(alert)) if concerns_us(*alert) => {
+            ApiServerError::NoCredential { authority, source: Arc::new(rustls::Error::AlertReceived(*alert)) }
+        }
+        Some(tls) => ApiServerError::Untrusted { authority, source: Arc::new(tls.clone()) },
+    }
+}
+
+/// Whether the server's alert is about our certificate.
+fn concerns_us(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::UnknownCA
+    )
+}
+
+/// Runs what hyper spawns as attendants: no drain waits for a connection, only for exchanges.
+#[derive(Debug, Clone)]
+struct Attendants(Scope);
+
+impl<F> Executor<F> for Attendants
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        self.0.attend(future);
+    }
+}
+
+/// A socket and its place among [`super::CONNECTIONS_MAX`], which is free again when the socket is closed.
+struct Socket {
+    tls: TlsStream<TcpStream>,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tls).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tls).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tls.is_write_vectored()
+    }
+}

@@ -1,0 +1,17 @@
+//! The credential that Kubernetes mounts into a pod.
+
+use std::path::Path;
+
+use super::credential::{CredentialError, Material, Target, bearer, file};
+
+/// Reads `token` and `ca.crt`. The kubelet replaces both at once by swapping the symbolic link `..data`.
+pub(super) fn read(directory: &Path, host: &str, port: u16) -> Result<Material, CredentialError> {
+    let (ca, token) = (directory.join("ca.crt"), directory.join("token"));
+    Ok(Material {
+        target: Target::new(host, port, None)?,
+        ca: file("CA certificate", &ca)?,
+        ca_place: ca.display().to_string(),
+        identity: None,
+        authorization: Some(bearer(&file("token", &token)?, &token.display().to_string())?),
+    })
+}

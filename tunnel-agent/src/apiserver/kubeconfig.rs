@@ -1,0 +1,308 @@
+//! A kubeconfig, as far as an unattended process can use it; the rest is refused by name.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use http::uri::{Scheme, Uri};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::credential::{CredentialError, Identity, Material, Target, bearer, file};
+
+const PORT_DEFAULT: u16 = 443;
+
+/// Why a kubeconfig cannot be used. No variant quotes the file: it holds secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// Not YAML, or not of a kubeconfig's shape.
+    #[error("{} is not a kubeconfig (line {line}, column {column})", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// From 1; 0 if unknown.
+        line: u64,
+        /// From 1; 0 if unknown.
+        column: u64,
+    },
+    /// Neither `current-context` nor a configured one.
+    #[error("{} has no current-context; set apiServer.context to one of its contexts", .0.display())]
+    NoContext(PathBuf),
+    /// A name that leads nowhere.
+    #[error("{} has no {what} named {name:?}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// `context`, `cluster` or `user`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A field that an unattended process cannot or must not use.
+    #[error("{}: {field} is not supported; {advice}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The field, as people write it.
+        field: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// Not an https URL of a host alone.
+    #[error("{}: server must be https://HOST[:PORT] without a path", .0.display())]
+    Server(PathBuf),
+    /// A field that is needed.
+    #[error("{}: {field} is missing; {advice}", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Data that is not base64.
+    #[error("{}: {field} is not base64", path.display())]
+    NotBase64 {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Written {
+    current_context: Option<String>,
+    #[serde(default)]
+    contexts: Vec<NamedContext>,
+    #[serde(default)]
+    clusters: Vec<NamedCluster>,
+    #[serde(default)]
+    users: Vec<NamedUser>,
+}
+
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: WrittenContext,
+}
+
+#[derive(Deserialize)]
+struct WrittenContext {
+    cluster: String,
+    user: String,
+}
+
+#[derive(Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct Cluster {
+    server: Option<String>,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+    tls_server_name: Option<String>,
+    insecure_skip_tls_verify: Option<bool>,
+    proxy_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedUser {
+    name: String,
+    #[serde(default)]
+    user: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+struct User {
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<PathBuf>,
+    exec: Option<IgnoredAny>,
+    auth_provider: Option<IgnoredAny>,
+    username: Option<IgnoredAny>,
+    password: Option<IgnoredAny>,
+    #[serde(rename = "as")]
+    as_user: Option<IgnoredAny>,
+    as_uid: Option<IgnoredAny>,
+    as_groups: Option<IgnoredAny>,
+    as_user_extra: Option<IgnoredAny>,
+}
+
+pub(super) fn read(path: &Path, context: Option<&str>) -> Result<Material, CredentialError> {
+    let text = file("kubeconfig", path)?;
+    let Written { current_context, contexts, clusters, users } = parse(path, &text)?;
+    let name = context
+        .map(str::to_owned)
+        .or(current_context)
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| KubeconfigError::NoContext(path.to_owned()))?;
+    let missing =
+        |what, name: &str| KubeconfigError::Missing { path: path.to_owned(), what, name: name.to_owned() };
+    let context = contexts.into_iter().find(|found| found.name == name);
+    let WrittenContext { cluster, user } = context.ok_or_else(|| missing("context", &name))?.context;
+    let found = clusters.into_iter().find(|found| found.name == cluster);
+    let cluster = found.ok_or_else(|| missing("cluster", &cluster))?.cluster;
+    let found = users.into_iter().find(|found| found.name == user);
+    let user = found.ok_or_else(|| missing("user", &user))?.user;
+    let place = Place(path);
+    let (ca, ca_place) = ca(&place, &cluster)?;
+    Ok(Material {
+        target: target(path, cluster)?,
+        ca,
+        ca_place,
+        authorization: authorization(&place, &user)?,
+        identity: identity(&place, user)?,
+    })
+}
+
+fn parse(path: &Path, text: &[u8]) -> Result<Written, KubeconfigError> {
+    let syntax = |at: Option<(u64, u64)>| {
+        let (line, column) = at.unwrap_or_default();
+        KubeconfigError::Syntax { path: path.to_owned(), line, column }
+    };
+    let text = std::str::from_utf8(text).map_err(|_| syntax(None))?;
+    // The parser's own words would quote the line, and a line may be a key.
+    serde_saphyr::from_str(text).map_err(|error| syntax(error.location().map(|at| (at.line(), at.column()))))
+}
+
+fn target(path: &Path, cluster: Cluster) -> Result<Target, CredentialError> {
+    let Cluster { server, tls_server_name, insecure_skip_tls_verify, proxy_url, .. } = cluster;
+    let unsupported = |field, advice| KubeconfigError::Unsupported { path: path.to_owned(), field, advice };
+    if insecure_skip_tls_verify == Some(true) {
+        let advice = "the agent verifies its API server always: set certificate-authority";
+        return Err(unsupported("insecure-skip-tls-verify", advice).into());
+    }
+    if proxy_url.is_some_and(|url| !url.is_empty()) {
+        let advice = "run the agent where it reaches the API server directly";
+        return Err(unsupported("proxy-url", advice).into());
+    }
+    let refused = || KubeconfigError::Server(path.to_owned());
+    let uri: Uri = server.unwrap_or_default().parse().map_err(|_| refused())?;
+    let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
+    let (Some(authority), true, true) = (authority, bare, uri.scheme() == Some(&Scheme::HTTPS)) else {
+        return Err(refused().into());
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let port = authority.port_u16().unwrap_or(PORT_DEFAULT);
+    Target::new(host, port, tls_server_name.as_deref().filter(|name| !name.is_empty()))
+}
+
+fn ca(place: &Place<'_>, cluster: &Cluster) -> Result<(Vec<u8>, String), CredentialError> {
+    let names = ("certificate-authority", "certificate-authority-data");
+    let found = place.either(
+        names,
+        "CA certificate",
+        cluster.certificate_authority.as_deref(),
+        cluster.certificate_authority_data.as_deref(),
+    )?;
+    let advice = "the agent trusts only a CA that it was given, never the system's";
+    Ok(found.ok_or_else(|| place.incomplete(names.0, advice))?)
+}
+
+fn authorization(place: &Place<'_>, user: &User) -> Result<Option<HeaderValue>, CredentialError> {
+    refuse_what_is_not_for_us(place, user)?;
+    // As in client-go, the file wins over the value.
+    if let Some(path) = user.token_file.as_deref().filter(|path| !path.as_os_str().is_empty()) {
+        let path = place.resolved(path);
+        return bearer(&file("token", &path)?, &path.display().to_string()).map(Some);
+    }
+    let token = user.token.as_deref().filter(|token| !token.is_empty());
+    token.map(|token| bearer(token.as_bytes(), &place.0.display().to_string())).transpose()
+}
+
+fn identity(place: &Place<'_>, user: User) -> Result<Option<Identity>, CredentialError> {
+    let certificate = place.either(
+        ("client-certificate", "client-certificate-data"),
+        "client certificate",
+        user.client_certificate.as_deref(),
+        user.client_certificate_data.as_deref(),
+    )?;
+    let key = place.either(
+        ("client-key", "client-key-data"),
+        "client key",
+        user.client_key.as_deref(),
+        user.client_key_data.as_deref(),
+    )?;
+    match (certificate, key) {
+        (Some((chain, place)), Some((key, _))) => Ok(Some(Identity { chain, key, place })),
+        (Some(_), None) => Err(place.incomplete("client-key", "a certificate needs its key").into()),
+        (None, Some(_)) => Err(place.incomplete("client-certificate", "a key needs its certificate").into()),
+        (None, None) if user.token.is_some() || user.token_file.is_some() => Ok(None),
+        (None, None) => {
+            let advice = "give the user a token, a tokenFile, or a client certificate with its key";
+            Err(place.incomplete("a credential", advice).into())
+        }
+    }
+}
+
+fn refuse_what_is_not_for_us(place: &Place<'_>, user: &User) -> Result<(), KubeconfigError> {
+    const PLUGIN: &str = "the agent runs no programs: use a ServiceAccount's token or a client certificate";
+    const PASSWORD: &str = "Kubernetes has no passwords any more: use a token or a client certificate";
+    const IMPERSONATION: &str = "the agent itself asserts identities: use a credential that may impersonate";
+    for (field, present, advice) in [
+        ("exec", user.exec.is_some(), PLUGIN),
+        ("auth-provider", user.auth_provider.is_some(), PLUGIN),
+        ("username", user.username.is_some(), PASSWORD),
+        ("password", user.password.is_some(), PASSWORD),
+        ("as", user.as_user.is_some(), IMPERSONATION),
+        ("as-uid", user.as_uid.is_some(), IMPERSONATION),
+        ("as-groups", user.as_groups.is_some(), IMPERSONATION),
+        ("as-user-extra", user.as_user_extra.is_some(), IMPERSONATION),
+    ] {
+        if present {
+            return Err(KubeconfigError::Unsupported { path: place.0.to_owned(), field, advice });
+        }
+    }
+    Ok(())
+}
+
+/// The file of a kubeconfig, from which relative paths start.
+struct Place<'a>(&'a Path);
+
+impl Place<'_> {
+    /// The data if there is some, else the file's content, with where it was found. As in client-go, data wins.
+    fn either(
+        &self,
+        (_, data_field): (&'static str, &'static str),
+        what: &'static str,
+        path: Option<&Path>,
+        data: Option<&str>,
+    ) -> Result<Option<(Vec<u8>, String)>, CredentialError> {
+        if let Some(data) = data.filter(|data| !data.is_empty()) {
+            let compact: String = data.split_ascii_whitespace().collect();
+            let not_base64 = |_| KubeconfigError::NotBase64 { path: self.0.to_owned(), field: data_field };
+            let bytes = STANDARD.decode(compact).map_err(not_base64)?;
+            return Ok(Some((bytes, format!("{data_field} of {}", self.0.display()))));
+        }
+        let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
+            return Ok(None);
+        };
+        let path = self.resolved(path);
+        Ok(Some((file(what, &path)?, path.display().to_string())))
+    }
+
+    fn resolved(&self, path: &Path) -> PathBuf {
+        self.0.parent().unwrap_or_else(|| Path::new(".")).join(path)
+    }
+
+    fn incomplete(&self, field: &'static str, advice: &'static str) -> KubeconfigError {
+        KubeconfigError::Incomplete { path: self.0.to_owned(), field, advice }
+    }
+}
+
+#[cfg(test)]
+mod tests;

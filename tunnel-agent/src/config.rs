@@ -1,0 +1,185 @@
+//! What an agent is told: flags over environment over file over default.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use daemon::args::SharedFlags;
+use daemon::config::{KeyError, LoadError};
+use daemon::{Failure, Layout, LogOptions};
+use proto::ClusterId;
+
+mod valid;
+mod written;
+
+/// The file that is read unless `--config` names another.
+pub const FILE_DEFAULT: &str = "/etc/tombolo/agent.yaml";
+
+/// The `kind` of the file.
+pub const KIND: &str = "AgentConfig";
+
+/// Most servers that one agent dials.
+pub const SERVERS_MAX: usize = 8;
+
+/// Most names or patterns in one list of `impersonation`.
+pub const PATTERNS_MAX: usize = 256;
+
+/// Where Kubernetes puts a pod's credential.
+pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The agent of a Tombolo tunnel: dials the servers, and hands what comes through the tunnel to the cluster's API server
+#[derive(Debug, Clone, Default, Parser)]
+#[command(name = "tunnel-agent", version)]
+pub struct Flags {
+    /// The flags of every daemon.
+    #[command(flatten)]
+    pub shared: SharedFlags,
+
+    /// The cluster that this agent serves; the same as in its certificate
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+
+    /// A server to dial (UDP); several by a comma or by repeating the flag
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
+    pub servers: Vec<String>,
+
+    /// The name that the server's certificate must bear [default: the host that is dialed]
+    #[arg(long, value_name = "NAME")]
+    pub server_name: Option<String>,
+
+    /// A kubeconfig for the cluster's API server, instead of the credential of the pod
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig [default: its current-context]
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub context: Option<String>,
+}
+
+/// A valid configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The cluster that this agent serves.
+    pub cluster: ClusterId,
+    /// Where servers listen for agents; 1 to [`SERVERS_MAX`].
+    pub servers: Vec<ServerAddress>,
+    /// The name that a server's certificate must bear; the host that is dialed, if `None`.
+    pub server_name: Option<String>,
+    /// The trust domain of all certificates.
+    pub trust_domain: String,
+    /// Certificate, key and CA of the tunnel.
+    pub tls: TlsFiles,
+    /// Where the cluster's API server is, and as whom the agent speaks to it.
+    pub api_server: ApiServerSource,
+    /// Which identities may be asserted.
+    pub impersonation: Impersonation,
+    /// Endpoints to advertise instead of what the cluster says; `host:port` each.
+    pub advertise: Vec<String>,
+    /// Where keys and other state are kept.
+    pub state_dir: PathBuf,
+    /// Where `/livez`, `/readyz` and `/metrics` answer.
+    pub probes_listen: SocketAddr,
+    /// How long running exchanges may go on after the drain began; 1 to 600 s.
+    pub drain_grace: Duration,
+    /// Form and filter of the log.
+    pub logs: LogOptions,
+    /// Runtimes and threads.
+    pub layout: Layout,
+}
+
+/// A host, by name or address, and its port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// A DNS name or an IP address, without brackets.
+    pub host: String,
+    /// 1 to 65535.
+    pub port: u16,
+}
+
+/// The files of the agent's own TLS identity. PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The agent's certificate, and intermediates behind it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The roots that servers' certificates must chain to; no other is trusted.
+    pub server_ca: PathBuf,
+}
+
+/// Where the API server is, and where the agent's credential for it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApiServerSource {
+    /// The files that Kubernetes mounts into a pod: `token` and `ca.crt`.
+    InCluster {
+        /// Where they are.
+        directory: PathBuf,
+        /// The API server's host, a name or an address without brackets.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
+    /// A kubeconfig.
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// One of its contexts; `current-context`, if `None`.
+        context: Option<String>,
+    },
+}
+
+/// Which identities the agent asserts at its API server. `*` in a pattern stands for any text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Impersonation {
+    /// Patterns of user names.
+    pub users: Vec<String>,
+    /// Patterns of group names.
+    pub groups: Vec<String>,
+    /// Names that begin with `system:`, each in full; for users and groups alike.
+    pub system_names: Vec<String>,
+}
+
+/// Why a configuration was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A value.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+impl Config {
+    /// What flags, environment and file say together.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`], which names the key, its value and what is allowed.
+    pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
+        let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
+        let written = daemon::config::load(&path, KIND)?;
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
+        Ok(valid::config(written, flags, directory, &|name| std::env::var(name).ok())?)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::misconfigured(error)
+    }
+}
+
+impl std::fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+use super::written::Written;
+use super::*;
+
+const WHOLE: &str = "
+cluster: edge-a
+servers: ['gateway.example:8443', '[2001:db8::1]:443']
+serverName: gateway.example
+trustDomain: tombolo
+tls: { certificateFile: agent.crt, keyFile: /keys/agent.key, serverCAFile: server-ca.crt }
+apiServer: { kubeconfig: admin.conf, context: here }
+impersonation: { users: ['*'], groups: ['tombolo:*'], systemNames: ['system:serviceaccount:ci:deployer'] }
+advertise: ['192.168.1.10:6443']
+stateDir: /state
+probes: { listen: '127.0.0.1:9999' }
+drainGraceSeconds: 5
+log: { format: text, level: debug }
+runtime: { layout: shared, threads: 2 }
+";
+
+const LEAST: &str = "
+cluster: edge-a
+servers: ['gateway.example:8443']
+tls: { certificateFile: agent.crt, keyFile: agent.key, serverCAFile: server-ca.crt }
+";
+
+#[test]
+fn every_key_is_read_and_relative_paths_start_at_the_file() {
+    let config = valid(WHOLE, &Flags::default()).unwrap();
+
+    assert_eq!(config.cluster.as_str(), "edge-a");
+    let servers: Vec<String> = config.servers.iter().map(ToString::to_string).collect();
+    assert_eq!(servers, ["gateway.example:8443", "[2001:db8::1]:443"]);
+    assert_eq!(config.server_name.as_deref(), Some("gateway.example"));
+    assert_eq!(config.tls.certificate, Path::new("/etc/tombolo/agent.crt"));
+    assert_eq!(config.tls.key, Path::new("/keys/agent.key"));
+    let kubeconfig =
+        ApiServerSource::Kubeconfig { path: "/etc/tombolo/admin.conf".into(), context: Some("here".into()) };
+    assert_eq!(config.api_server, kubeconfig);
+    assert_eq!(config.impersonation.system_names, ["system:serviceaccount:ci:deployer"]);
+    assert_eq!(config.advertise, ["192.168.1.10:6443"]);
+    assert_eq!(config.drain_grace, Duration::from_secs(5));
+    assert_eq!(config.layout, Layout::Shared { workers: 2 });
+    assert_eq!(config.probes_listen.port(), 9999);
+}
+
+#[test]
+fn the_least_that_can_be_said_is_enough_in_a_pod() {
+    let config = valid(LEAST, &Flags::default()).unwrap();
+
+    let in_cluster = ApiServerSource::InCluster {
+        directory: IN_CLUSTER_DIRECTORY.into(),
+        host: "10.0.0.1".into(),
+        port: 443,
+    };
+    assert_eq!(config.api_server, in_cluster);
+    assert_eq!(config.impersonation.groups, ["tombolo:*"]);
+    assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9091");
+    assert_eq!(config.drain_grace, Duration::from_secs(30));
+    assert_eq!(config.layout, Layout::PerCore { homes: 1 });
+    assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/agent"));
+}
+
+#[test]
+fn a_flag_wins_over_the_file() {
+    let flags = Flags {
+        shared: SharedFlags {
+            drain_grace: Some(7),
+            state_dir: Some("/flag".into()),
+            ..SharedFlags::default()
+        },
+        cluster: Some("edge-b".into()),
+        servers: vec!["other:1".into()],
+        kubeconfig: Some("flag.conf".into()),
+        ..Flags::default()
+    };
+
+    let config = valid(WHOLE, &flags).unwrap();
+
+    assert_eq!(config.cluster.as_str(), "edge-b");
+    assert_eq!(config.servers.len(), 1);
+    assert_eq!(config.drain_grace, Duration::from_secs(7));
+    assert_eq!(config.state_dir, Path::new("/flag"));
+    assert_eq!(config.api_server, ApiServerSource::Kubeconfig { path: "flag.conf".into(), context: None });
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_key_and_value() {
+    for (line, key, value) in [
+        ("cluster: Edge", "cluster", "Edge"),
+        ("servers: []", "servers", "a list of 0"),
+        ("servers: [a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1,a:1]", "servers", "a list of 9"),
+        ("servers: ['gateway']", "servers", "gateway"),
+        ("servers: ['gateway:0']", "servers", "gateway:0"),
+        ("servers: ['::1:5']", "servers", "::1:5"),
+        ("servers: ['a b:5']", "servers", "a b"),
+        ("trustDomain: Tombolo", "trustDomain", "Tombolo"),
+        ("tls: {keyFile: a, serverCAFile: b}", "tls.certificateFile", "nothing"),
+        ("apiServer: {kubeconfig: a, inCluster: {}}", "apiServer", "inCluster and kubeconfig together"),
+        ("apiServer: {context: a}", "apiServer.context", "a context without kubeconfig"),
+        ("apiServer: {inCluster: {port: 0}}", "apiServer.inCluster.port", "0"),
+        ("impersonation: {users: ['system:*']}", "impersonation.users", "system:*"),
+        ("impersonation: {groups: ['']}", "impersonation.groups", "an empty name"),
+        ("impersonation: {systemNames: ['system:masters']}", "impersonation.systemNames", "system:masters"),
+        ("impersonation: {systemNames: ['system:nodes']}", "impersonation.systemNames", "system:nodes"),
+        ("impersonation: {systemNames: ['system:node:*']}", "impersonation.systemNames", "system:node:*"),
+        ("impersonation: {systemNames: ['me']}", "impersonation.systemNames", "me"),
+        ("advertise: ['192.168.1.10']", "advertise", "192.168.1.10"),
+        ("probes: {listen: localhost}", "probes.listen", "localhost"),
+        ("drainGraceSeconds: 0", "drainGraceSeconds", "0"),
+        ("drainGraceSeconds: 601", "drainGraceSeconds", "601"),
+        ("runtime: {threads: 0}", "runtime.threads", "0"),
+    ] {
+        let (named, _) = line.split_once(':').unwrap();
+        let rest: String =
+            LEAST.lines().filter(|kept| !kept.starts_with(named)).collect::<Vec<_>>().join("\n");
+
+        let error = valid(&format!("{line}\n{rest}\n"), &Flags::default()).unwrap_err();
+
+        assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{line}");
+    }
+}
+
+#[test]
+fn outside_of_a_pod_the_api_server_must_be_named() {
+    let error = valid::config(written(LEAST), &Flags::default(), Path::new("/"), &|_| None).unwrap_err();
+
+    assert_eq!(error.key, "apiServer.inCluster.host");
+    assert!(error.allowed.contains("apiServer.kubeconfig"), "{error}");
+}
+
+#[test]
+fn unknown_keys_are_refused_on_every_level() {
+    for line in [
+        "clusters: a",
+        "tls: {caFile: a}",
+        "apiServer: {url: a}",
+        "apiServer: {inCluster: {token: a}}",
+        "log: {file: a}",
+    ] {
+        let text = headed(&format!("{line}\n"));
+        assert!(daemon::config::parse::<Written>(&text, Path::new("agent.yaml"), KIND).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn flags_have_variables() {
+    use clap::CommandFactory as _;
+
+    let command = daemon::args::with_environment(Flags::command(), "TOMBOLO_AGENT");
+    let variables: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+
+    for name in ["TOMBOLO_AGENT_CLUSTER", "TOMBOLO_AGENT_SERVERS", "TOMBOLO_AGENT_KUBECONFIG"] {
+        assert!(variables.contains(&name), "{variables:?}");
+    }
+}
+
+fn headed(rest: &str) -> String {
+    format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{rest}")
+}
+
+fn valid(text: &str, flags: &Flags) -> Result<Config, KeyError> {
+    let environment = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.0.0.1".to_owned());
+    valid::config(written(text), flags, Path::new("/etc/tombolo"), &environment)
+}
+
+fn written(text: &str) -> Written {
+    daemon::config::parse(&headed(text), Path::new("agent.yaml"), KIND).unwrap()
+}

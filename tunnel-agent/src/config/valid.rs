@@ -1,0 +1,278 @@
+//! From what was written to what is valid; the only place where defaults stand.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use daemon::args::DRAIN_GRACE;
+use daemon::config::{KeyError, LayoutKey, RuntimeKeys, bounded, seconds, socket_address};
+use daemon::{Layout, LogFormat, LogOptions};
+use proto::ClusterId;
+use proto::greeting::ENDPOINTS_MAX;
+use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+
+use super::written::{self, Written};
+use super::{
+    ApiServerSource, Config, Flags, IN_CLUSTER_DIRECTORY, Impersonation, PATTERNS_MAX, SERVERS_MAX,
+    ServerAddress, TlsFiles,
+};
+
+const STATE_DIR_DEFAULT: &str = "/var/lib/tombolo/agent";
+const PROBES_LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9091);
+const GRACE_SECONDS_MAX: u64 = 600;
+
+/// What an agent runs on unless told otherwise: one cluster seldom needs more than one thread.
+const LAYOUT_DEFAULT: LayoutKey = LayoutKey::PerCore;
+const THREADS_DEFAULT: usize = 1;
+
+/// Longest DNS name (RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+
+/// What stands in an error for a key that is not there.
+const NOTHING: &str = "nothing";
+
+/// The names that nobody is ever allowed to bear through a tunnel: they are above every rule of the cluster.
+pub(super) const NEVER: [&str; 2] = ["system:masters", "system:nodes"];
+
+/// What of the environment is looked at.
+type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+pub(super) fn config(
+    written: Written,
+    flags: &Flags,
+    directory: &Path,
+    environment: Environment<'_>,
+) -> Result<Config, KeyError> {
+    let Written {
+        cluster,
+        servers,
+        server_name,
+        trust_domain,
+        tls,
+        api_server,
+        impersonation: written_impersonation,
+        advertise,
+        state_dir,
+        probes,
+        drain_grace_seconds,
+        log,
+        runtime,
+    } = written;
+    Ok(Config {
+        cluster: self::cluster(flags.cluster.clone().or(cluster))?,
+        servers: self::servers(&flags.servers, servers)?,
+        server_name: flags
+            .server_name
+            .clone()
+            .or(server_name)
+            .map(|name| host("serverName", name))
+            .transpose()?,
+        trust_domain: self::trust_domain(trust_domain)?,
+        tls: self::tls(tls.unwrap_or_default(), directory)?,
+        api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
+        impersonation: impersonation(written_impersonation.unwrap_or_default())?,
+        advertise: self::advertise(advertise.unwrap_or_default())?,
+        state_dir: flags.shared.state_dir.clone().or(state_dir).unwrap_or_else(|| STATE_DIR_DEFAULT.into()),
+        probes_listen: probes_listen(flags, probes.unwrap_or_default())?,
+        drain_grace: drain_grace(flags.shared.drain_grace.or(drain_grace_seconds))?,
+        logs: logs(flags, log.unwrap_or_default()),
+        layout: layout(runtime.unwrap_or_default())?,
+    })
+}
+
+fn cluster(name: Option<String>) -> Result<ClusterId, KeyError> {
+    let allowed = "the cluster's name as in its certificate: 1 to 63 lower-case letters, digits and '-'";
+    let name = name.ok_or_else(|| KeyError::new("cluster", NOTHING, allowed))?;
+    name.parse().map_err(|_| KeyError::new("cluster", name, allowed))
+}
+
+fn servers(flags: &[String], written: Option<Vec<String>>) -> Result<Vec<ServerAddress>, KeyError> {
+    let named = if flags.is_empty() { written.unwrap_or_default() } else { flags.to_vec() };
+    if named.is_empty() || named.len() > SERVERS_MAX {
+        let allowed = format!("1 to {SERVERS_MAX} of the form host:port");
+        return Err(KeyError::new("servers", format!("a list of {}", named.len()), allowed));
+    }
+    named.iter().map(|server| address("servers", server)).collect()
+}
+
+fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
+    let domain = written.unwrap_or_else(|| TRUST_DOMAIN_DEFAULT.to_owned());
+    // The characters of a trust domain, SPIFFE-ID section 2.1.
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
+    if domain.is_empty() || domain.len() > 255 || !domain.bytes().all(fits) {
+        let allowed = "1 to 255 lower-case letters, digits, '.', '-' and '_'";
+        return Err(KeyError::new("trustDomain", domain, allowed));
+    }
+    Ok(domain)
+}
+
+fn tls(written: written::Tls, directory: &Path) -> Result<TlsFiles, KeyError> {
+    let written::Tls { certificate_file, key_file, server_ca_file } = written;
+    let file = |key: &str, path: Option<PathBuf>| match path {
+        Some(path) if !path.as_os_str().is_empty() => Ok(directory.join(path)),
+        Some(_) | None => Err(KeyError::new(key, NOTHING, "the path of a PEM file")),
+    };
+    Ok(TlsFiles {
+        certificate: file("tls.certificateFile", certificate_file)?,
+        key: file("tls.keyFile", key_file)?,
+        server_ca: file("tls.serverCAFile", server_ca_file)?,
+    })
+}
+
+fn api_server(
+    written: written::ApiServer,
+    flags: &Flags,
+    directory: &Path,
+    environment: Environment<'_>,
+) -> Result<ApiServerSource, KeyError> {
+    let written::ApiServer { in_cluster, kubeconfig, context } = written;
+    if let Some(path) = flags.kubeconfig.clone() {
+        return Ok(ApiServerSource::Kubeconfig { path, context: flags.context.clone() });
+    }
+    match (in_cluster, kubeconfig) {
+        (Some(_), Some(_)) => {
+            Err(KeyError::new("apiServer", "inCluster and kubeconfig together", "one of the two"))
+        }
+        (None, Some(path)) => Ok(ApiServerSource::Kubeconfig { path: directory.join(path), context }),
+        (_, None) if context.is_some() => {
+            Err(KeyError::new("apiServer.context", "a context without kubeconfig", "both or neither"))
+        }
+        (in_cluster, None) => self::in_cluster(in_cluster.unwrap_or_default(), directory, environment),
+    }
+}
+
+fn in_cluster(
+    written: written::InCluster,
+    base: &Path,
+    environment: Environment<'_>,
+) -> Result<ApiServerSource, KeyError> {
+    let written::InCluster { directory, host: written_host, port } = written;
+    let found = written_host.or_else(|| environment("KUBERNETES_SERVICE_HOST"));
+    let no_host = || {
+        let allowed = "the API server's host; it is known by itself only in a pod (KUBERNETES_SERVICE_HOST), \
+                       elsewhere set apiServer.kubeconfig";
+        KeyError::new("apiServer.inCluster.host", NOTHING, allowed)
+    };
+    let found = host("apiServer.inCluster.host", found.ok_or_else(no_host)?)?;
+    let port = match (port, environment("KUBERNETES_SERVICE_PORT")) {
+        (Some(port), _) => port,
+        (None, None) => 443,
+        (None, Some(port)) => {
+            let allowed = "1 to 65535 in KUBERNETES_SERVICE_PORT";
+            port.parse().map_err(|_| KeyError::new("apiServer.inCluster.port", port, allowed))?
+        }
+    };
+    Ok(ApiServerSource::InCluster {
+        directory: directory.map_or_else(|| IN_CLUSTER_DIRECTORY.into(), |directory| base.join(directory)),
+        host: found,
+        port: bounded("apiServer.inCluster.port", port, 1..=u16::MAX)?,
+    })
+}
+
+fn impersonation(written: written::Impersonation) -> Result<Impersonation, KeyError> {
+    let written::Impersonation { users, groups, system_names } = written;
+    let users = users.unwrap_or_else(|| vec!["*".to_owned()]);
+    let groups = groups.unwrap_or_else(|| vec!["tombolo:*".to_owned()]);
+    let system_names = system_names.unwrap_or_default();
+    for (key, patterns) in [("impersonation.users", &users), ("impersonation.groups", &groups)] {
+        list_fits(key, patterns)?;
+        if let Some(system) = patterns.iter().find(|pattern| pattern.starts_with("system:")) {
+            return Err(KeyError::new(
+                key,
+                system,
+                "impersonation.systemNames for a name of Kubernetes itself",
+            ));
+        }
+    }
+    let key = "impersonation.systemNames";
+    list_fits(key, &system_names)?;
+    for name in &system_names {
+        if !name.starts_with("system:") || name.contains('*') {
+            return Err(KeyError::new(key, name, "names that begin with system:, each in full"));
+        }
+        if NEVER.contains(&name.as_str()) {
+            return Err(KeyError::new(
+                key,
+                name,
+                "any other name; this one is above every rule of the cluster",
+            ));
+        }
+    }
+    Ok(Impersonation { users, groups, system_names })
+}
+
+fn list_fits(key: &str, names: &[String]) -> Result<(), KeyError> {
+    if names.iter().any(String::is_empty) {
+        return Err(KeyError::new(key, "an empty name", "names or patterns such as dev:*"));
+    }
+    bounded(key, names.len(), 0..=PATTERNS_MAX).map(drop)
+}
+
+fn advertise(written: Vec<String>) -> Result<Vec<String>, KeyError> {
+    bounded("advertise", written.len(), 0..=ENDPOINTS_MAX)?;
+    written
+        .iter()
+        .map(|endpoint| address("advertise", endpoint).map(|endpoint| endpoint.to_string()))
+        .collect()
+}
+
+fn probes_listen(flags: &Flags, written: written::Probes) -> Result<SocketAddr, KeyError> {
+    let written::Probes { listen } = written;
+    match (flags.shared.probes_listen, listen) {
+        (Some(address), _) => Ok(address),
+        (None, Some(listen)) => socket_address("probes.listen", &listen),
+        (None, None) => Ok(PROBES_LISTEN_DEFAULT),
+    }
+}
+
+fn drain_grace(written: Option<u64>) -> Result<Duration, KeyError> {
+    written.map_or(Ok(DRAIN_GRACE), |value| seconds("drainGraceSeconds", value, 1..=GRACE_SECONDS_MAX))
+}
+
+fn logs(flags: &Flags, written: written::Log) -> LogOptions {
+    let written::Log { format, level } = written;
+    let format = format.map(|format| match format {
+        written::Format::Json => LogFormat::Json,
+        written::Format::Text => LogFormat::Text,
+    });
+    let flags = flags.shared.logs();
+    LogOptions { format: flags.format.or(format), filter: flags.filter.or(level) }
+}
+
+fn layout(written: RuntimeKeys) -> Result<Layout, KeyError> {
+    let RuntimeKeys { layout, threads } = written;
+    RuntimeKeys {
+        layout: layout.or(Some(LAYOUT_DEFAULT)),
+        threads: threads.or_else(|| layout.is_none().then_some(THREADS_DEFAULT)),
+    }
+    .layout()
+}
+
+/// `host:port`, an IPv6 address in brackets.
+fn address(key: &str, text: &str) -> Result<ServerAddress, KeyError> {
+    let refused = || KeyError::new(key, text, "host:port, an IPv6 address in brackets");
+    let (host_text, port) = text.rsplit_once(':').ok_or_else(refused)?;
+    let port: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(refused)?;
+    let host_text = match host_text.strip_prefix('[') {
+        None => host_text,
+        Some(rest) => {
+            let inner = rest.strip_suffix(']').ok_or_else(refused)?;
+            inner.parse::<Ipv6Addr>().map_err(|_| refused())?;
+            return Ok(ServerAddress { host: inner.to_owned(), port });
+        }
+    };
+    if host_text.contains(':') {
+        return Err(refused());
+    }
+    Ok(ServerAddress { host: host(key, host_text.to_owned())?, port })
+}
+
+/// A DNS name or an IP address without brackets.
+fn host(key: &str, text: String) -> Result<String, KeyError> {
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let is_name = !text.is_empty() && text.len() <= HOST_BYTES_MAX && text.bytes().all(letters);
+    if is_name || text.parse::<IpAddr>().is_ok() {
+        return Ok(text);
+    }
+    Err(KeyError::new(key, text, "a DNS name or an IP address"))
+}

@@ -1,0 +1,77 @@
+//! The configuration file as people write it.
+
+use std::path::PathBuf;
+
+use daemon::config::RuntimeKeys;
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Written {
+    pub(super) cluster: Option<String>,
+    pub(super) servers: Option<Vec<String>>,
+    pub(super) server_name: Option<String>,
+    pub(super) trust_domain: Option<String>,
+    pub(super) tls: Option<Tls>,
+    pub(super) api_server: Option<ApiServer>,
+    pub(super) impersonation: Option<Impersonation>,
+    pub(super) advertise: Option<Vec<String>>,
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) probes: Option<Probes>,
+    pub(super) drain_grace_seconds: Option<u64>,
+    pub(super) log: Option<Log>,
+    pub(super) runtime: Option<RuntimeKeys>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Tls {
+    pub(super) certificate_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
+    #[serde(rename = "serverCAFile")]
+    pub(super) server_ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ApiServer {
+    pub(super) in_cluster: Option<InCluster>,
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) context: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct InCluster {
+    pub(super) directory: Option<PathBuf>,
+    pub(super) host: Option<String>,
+    pub(super) port: Option<u16>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Impersonation {
+    pub(super) users: Option<Vec<String>>,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) system_names: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Probes {
+    pub(super) listen: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Log {
+    pub(super) format: Option<Format>,
+    pub(super) level: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Format {
+    Json,
+    Text,
+}

@@ -1,0 +1,202 @@
+//! From a tunnel's stream to the API server: the second wall, the caller's identity, and upgrades.
+
+use daemon::Scope;
+use http::header::{CONNECTION, HeaderMap, HeaderName, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use proto::AbortCode;
+use proto::headers::{HeaderFault, clean_request, clean_response};
+use proto::upgrade::{Protocol, UpgradeFault};
+use tokio::io::copy_bidirectional_with_sizes;
+use tracing::debug;
+
+use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
+use crate::guard::Assertable;
+
+/// What an upgraded connection holds in each direction while the other side does not read.
+const COPY_BUFFER_BYTES: usize = 32 * 1024;
+
+/// Longest audit id; Kubernetes cuts longer ones.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/audit/context.go>
+const AUDIT_ID_BYTES_MAX: usize = 64;
+
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+const IMPERSONATE_PREFIX: &str = "impersonate-";
+
+/// Hands requests to the API server. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Forwarder {
+    api_server: ApiServer,
+    scope: Scope,
+}
+
+/// Why a request was not answered; its stream is aborted with [`ForwardError::code`].
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The audit id of the stream.
+    #[error("the stream's audit id is not 1 to {AUDIT_ID_BYTES_MAX} printable ASCII characters")]
+    AuditId,
+    /// Not a path.
+    #[error("the request's target is not a path, or its method is CONNECT")]
+    Target,
+    /// Its headers.
+    #[error("the request's headers are refused")]
+    Headers(#[from] HeaderFault),
+    /// Its upgrade.
+    #[error("the request's upgrade is refused")]
+    Upgrade(#[from] UpgradeFault),
+    /// The identity in the headers is not the one that was to be asserted. A fault of ours; nothing was sent.
+    #[error("the identity could not be rendered as it must be")]
+    Identity,
+    /// The API server.
+    #[error(transparent)]
+    ApiServer(#[from] ApiServerError),
+}
+
+impl Forwarder {
+    /// A forwarder whose upgraded connections are work of `scope`.
+    #[must_use]
+    pub fn new(api_server: ApiServer, scope: Scope) -> Self {
+        Self { api_server, scope }
+    }
+
+    /// Asks the API server on behalf of `identity`, and returns its answer for the stream: cleaned, and otherwise as it
+    /// is. After a 101 the bytes flow both ways in a task of the scope, until either side ends.
+    ///
+    /// Dropping the future or the answer's body cancels at the API server.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardError`]. The answer's body ends with an [`ApiServerError`], if it is not whole.
+    pub async fn serve(
+        &self,
+        identity: &Assertable,
+        audit_id: &str,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<ResponseBody>, ForwardError> {
+        check_target(request.method(), request.uri())?;
+        // Before the headers are cleaned, which takes the question away.
+        let protocol = Protocol::asked(request.method(), request.headers())?;
+        clean_request(request.headers_mut())?;
+        assert_identity(request.headers_mut(), identity, audit_id)?;
+        *request.version_mut() = Version::HTTP_11;
+        let Some(protocol) = protocol else {
+            // What hyper knows of the tunnel's stream is no business of the other connection.
+            request.extensions_mut().clear();
+            let mut response = self.api_server.send(request).await?;
+            clean_response(response.headers_mut());
+            return Ok(answer(response));
+        };
+        let caller = hyper::upgrade::on(&mut request);
+        request.extensions_mut().clear();
+        match self.api_server.upgrade(request.map(drop), protocol).await? {
+            Answer::Declined(mut response) => {
+                clean_response(response.headers_mut());
+                // The stream carries this one answer: what was sent behind the request is no next request.
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                Ok(answer(response))
+            }
+            Answer::Switched { head, connection } => {
+                let mut headers = head.headers;
+                clean_response(&mut headers);
+                headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+                headers.insert(UPGRADE, protocol.token());
+                self.scope.spawn(copy(caller, connection));
+                let mut response = Response::new(ResponseBody::empty());
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                *response.headers_mut() = headers;
+                Ok(response)
+            }
+        }
+    }
+}
+
+impl ForwardError {
+    /// What the stream is aborted with.
+    #[must_use]
+    pub fn code(&self) -> AbortCode {
+        match self {
+            Self::AuditId => AbortCode::BadOpen,
+            Self::Target | Self::Headers(_) | Self::Upgrade(_) => AbortCode::BadRequest,
+            Self::Identity => AbortCode::GuardRefused,
+            Self::ApiServer(error) => error.code(),
+        }
+    }
+}
+
+/// A path, and nothing that names another server. Its bytes stay as they are.
+fn check_target(method: &Method, uri: &Uri) -> Result<(), ForwardError> {
+    let is_path = uri.scheme().is_none() && uri.authority().is_none() && uri.path().starts_with('/');
+    if is_path && method != Method::CONNECT { Ok(()) } else { Err(ForwardError::Target) }
+}
+
+/// Says on whose behalf, last of all and with set semantics, and then looks whether it is so.
+fn assert_identity(
+    headers: &mut HeaderMap,
+    identity: &Assertable,
+    audit_id: &str,
+) -> Result<(), ForwardError> {
+    let fits = (1..=AUDIT_ID_BYTES_MAX).contains(&audit_id.len());
+    let printable = audit_id.bytes().all(|byte| byte.is_ascii_graphic());
+    let audit_id = HeaderValue::from_str(audit_id).ok().filter(|_| fits && printable);
+    headers.insert(AUDIT_ID, audit_id.ok_or(ForwardError::AuditId)?);
+    headers.remove(IMPERSONATE_GROUP);
+    headers.insert(IMPERSONATE_USER, secret(identity.user()));
+    for group in identity.groups() {
+        headers.append(IMPERSONATE_GROUP, secret(group));
+    }
+    if is_asserted(headers, identity) { Ok(()) } else { Err(ForwardError::Identity) }
+}
+
+/// Whether the headers assert this identity and nothing else.
+fn is_asserted(headers: &HeaderMap, identity: &Assertable) -> bool {
+    let users = headers.get_all(IMPERSONATE_USER).iter();
+    let groups = headers.get_all(IMPERSONATE_GROUP).iter();
+    let others = headers.keys().filter(|name| {
+        name.as_str().replace('_', "-").starts_with(IMPERSONATE_PREFIX)
+            && *name != IMPERSONATE_USER
+            && *name != IMPERSONATE_GROUP
+    });
+    users.eq([identity.user()]) && groups.eq(identity.groups()) && others.count() == 0
+}
+
+/// Names people: kept out of debug output, and out of HTTP/2's compression table.
+fn secret(value: &HeaderValue) -> HeaderValue {
+    let mut value = value.clone();
+    value.set_sensitive(true);
+    value
+}
+
+/// The tunnel's stream speaks HTTP/1.1, whatever the API server spoke.
+fn answer(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    *response.version_mut() = Version::HTTP_11;
+    response.extensions_mut().clear();
+    response
+}
+
+/// Copies both ways until both directions have ended, or one has broken: then both are dropped, which aborts them.
+async fn copy(caller: OnUpgrade, connection: Switched) {
+    // In this order: hyper gives the stream up only after the 101 was written.
+    let caller = match caller.await {
+        Ok(caller) => caller,
+        Err(error) => return debug!(%error, "the caller left before the upgrade"),
+    };
+    let connection = match connection.connection().await {
+        Ok(connection) => connection,
+        Err(error) => return debug!(%error, "the API server left before the upgrade"),
+    };
+    let (mut caller, mut connection) = (TokioIo::new(caller), TokioIo::new(connection));
+    let copied =
+        copy_bidirectional_with_sizes(&mut caller, &mut connection, COPY_BUFFER_BYTES, COPY_BUFFER_BYTES)
+            .await;
+    if let Err(error) = copied {
+        debug!(%error, "an upgraded connection broke");
+    }
+}
+
+#[cfg(test)]
+mod tests;

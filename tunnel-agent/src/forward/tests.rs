@@ -1,0 +1,60 @@
+use super::*;
+use crate::config::Impersonation;
+use crate::guard::Guard;
+use proto::wire::Assert;
+
+#[test]
+fn the_identity_replaces_whatever_is_there() {
+    let mut headers = HeaderMap::new();
+    headers.append(IMPERSONATE_USER, HeaderValue::from_static("root"));
+    headers.append(IMPERSONATE_GROUP, HeaderValue::from_static("system:masters"));
+    headers.append(AUDIT_ID, HeaderValue::from_static("forged"));
+
+    assert_identity(&mut headers, &ann(), "id-1").unwrap();
+
+    assert_eq!(values(&headers, "impersonate-user"), ["ann"]);
+    assert_eq!(values(&headers, "impersonate-group"), ["dev", "ops"]);
+    assert_eq!(values(&headers, "audit-id"), ["id-1"]);
+}
+
+#[test]
+fn what_would_add_to_the_identity_stops_the_request() {
+    for name in ["impersonate-uid", "impersonate-extra-scopes", "impersonate_group", "impersonate-users"] {
+        let mut headers = HeaderMap::new();
+        headers.append(name, HeaderValue::from_static("x"));
+
+        let refused = assert_identity(&mut headers, &ann(), "id-1");
+
+        assert!(matches!(refused, Err(ForwardError::Identity)), "{name}");
+    }
+}
+
+#[test]
+fn an_audit_id_that_kubernetes_would_change_is_refused() {
+    for audit_id in ["", "a b", "ä", "a\r\nb", &"x".repeat(65)] {
+        let refused = assert_identity(&mut HeaderMap::new(), &ann(), audit_id);
+        assert!(matches!(refused, Err(ForwardError::AuditId)), "{audit_id:?}");
+    }
+    assert!(assert_identity(&mut HeaderMap::new(), &ann(), &"x".repeat(64)).is_ok());
+}
+
+#[test]
+fn only_a_path_is_a_target() {
+    for (method, target) in
+        [(Method::GET, "https://other/api"), (Method::CONNECT, "other:443"), (Method::OPTIONS, "*")]
+    {
+        let refused = check_target(&method, &target.parse().unwrap());
+        assert!(matches!(refused, Err(ForwardError::Target)), "{target}");
+    }
+    assert!(check_target(&Method::GET, &"/api/v1/x%2Fy//z?watch=1".parse().unwrap()).is_ok());
+}
+
+fn ann() -> Assertable {
+    let rules = Impersonation { users: vec!["*".into()], groups: vec!["*".into()], system_names: Vec::new() };
+    let identity = Assert { user: "ann".to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };
+    Guard::new(&rules).check(&identity).unwrap()
+}
+
+fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+    headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect()
+}

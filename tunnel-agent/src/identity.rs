@@ -1,0 +1,262 @@
+//! Who this agent is: its certificate, its key, and the roots that its servers must chain to.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use proto::ClusterId;
+use proto::spiffe::{AgentId, SpiffeError};
+use rustls::crypto::aws_lc_rs;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use x509_parser::time::ASN1Time;
+
+use crate::config::{Config, TlsFiles};
+
+/// Largest PEM file that is read.
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+
+/// An agent's identity towards its servers, checked.
+pub struct Identity {
+    /// What the certificate says.
+    pub agent: AgentId,
+    /// The certificate, and intermediates behind it.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Its key.
+    pub key: PrivateKeyDer<'static>,
+    /// The roots that servers' certificates must chain to.
+    pub server_roots: Vec<CertificateDer<'static>>,
+}
+
+/// Why the agent has no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file cannot be read.
+    #[error("{key}: cannot read {}, check that it is there and that this user may read it", path.display())]
+    Unreadable {
+        /// The configuration key that names the file.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is too large.
+    #[error("{key}: {} is larger than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// The configuration key that names the file.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Not what was expected.
+    #[error("{key}: {} holds no {expected} in PEM", path.display())]
+    NotPem {
+        /// The configuration key that names the file.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// A certificate without exactly one URI.
+    #[error("{} names no agent: it needs exactly one URI; {}", path.display(), issue(cluster))]
+    NoUri {
+        /// The file.
+        path: PathBuf,
+        /// The configured cluster.
+        cluster: ClusterId,
+    },
+    /// A URI of something else.
+    #[error("{} is not an agent's certificate; {}", path.display(), issue(cluster))]
+    NotAnAgent {
+        /// The file.
+        path: PathBuf,
+        /// The configured cluster.
+        cluster: ClusterId,
+        /// What is wrong with the URI.
+        source: SpiffeError,
+    },
+    /// Another cluster's certificate.
+    #[error(
+        "{} is for cluster {found} and this agent is configured for {cluster}; correct `cluster`, or {}",
+        path.display(), issue(cluster)
+    )]
+    OtherCluster {
+        /// The file.
+        path: PathBuf,
+        /// The certificate's cluster.
+        found: ClusterId,
+        /// The configured cluster.
+        cluster: ClusterId,
+    },
+    /// Too late.
+    #[error("{} expired at {at}; {}", path.display(), issue(cluster))]
+    Expired {
+        /// The file.
+        path: PathBuf,
+        /// When.
+        at: String,
+        /// The configured cluster.
+        cluster: ClusterId,
+    },
+    /// Too early.
+    #[error("{} is valid only from {at}; check this machine's clock, or {}", path.display(), issue(cluster))]
+    NotYet {
+        /// The file.
+        path: PathBuf,
+        /// From when on.
+        at: String,
+        /// The configured cluster.
+        cluster: ClusterId,
+    },
+    /// The key is another certificate's.
+    #[error("{} is not the key of {}; {}", key.display(), certificate.display(), issue(cluster))]
+    NotAPair {
+        /// The key's file.
+        key: PathBuf,
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The configured cluster.
+        cluster: ClusterId,
+        /// What TLS said.
+        source: Box<rustls::Error>,
+    },
+}
+
+impl Identity {
+    /// Reads and checks the files that the configuration names, as of now.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentityError`] names the file and the command that makes a good one.
+    pub fn load(config: &Config) -> Result<Self, IdentityError> {
+        Self::load_at(&config.tls, &config.cluster, &config.trust_domain, SystemTime::now())
+    }
+
+    /// The same, as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentityError`].
+    pub fn load_at(
+        files: &TlsFiles,
+        cluster: &ClusterId,
+        trust_domain: &str,
+        now: SystemTime,
+    ) -> Result<Self, IdentityError> {
+        let chain = certificates("tls.certificateFile", &files.certificate)?;
+        let key = private_key("tls.keyFile", &files.key)?;
+        let server_roots = certificates("tls.serverCAFile", &files.server_ca)?;
+        let path = &files.certificate;
+        let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+        let (_, leaf) = leaf.ok_or_else(|| not_pem("tls.certificateFile", path, CERTIFICATE))?;
+        let agent = named(&leaf, path, cluster, trust_domain)?;
+        check_time(&leaf, path, cluster, now)?;
+        let provider = aws_lc_rs::default_provider();
+        CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider).map_err(|source| {
+            IdentityError::NotAPair {
+                key: files.key.clone(),
+                certificate: path.clone(),
+                cluster: cluster.clone(),
+                source: Box::new(source),
+            }
+        })?;
+        Ok(Self { agent, chain, key, server_roots })
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+const CERTIFICATE: &str = "certificate";
+const KEY: &str = "private key";
+
+fn named(
+    leaf: &X509Certificate<'_>,
+    path: &Path,
+    cluster: &ClusterId,
+    trust_domain: &str,
+) -> Result<AgentId, IdentityError> {
+    let no_uri = || IdentityError::NoUri { path: path.to_owned(), cluster: cluster.clone() };
+    let names = leaf.subject_alternative_name().ok().flatten().ok_or_else(no_uri)?;
+    #[expect(clippy::wildcard_enum_match_arm, reason = "GeneralName is foreign and non-exhaustive")]
+    let mut uris = names.value.general_names.iter().filter_map(|name| match name {
+        GeneralName::URI(uri) => Some(*uri),
+        _ => None,
+    });
+    let (Some(uri), None) = (uris.next(), uris.next()) else {
+        return Err(no_uri());
+    };
+    let agent = AgentId::parse(uri, trust_domain).map_err(|source| IdentityError::NotAnAgent {
+        path: path.to_owned(),
+        cluster: cluster.clone(),
+        source,
+    })?;
+    if agent.cluster() == cluster {
+        return Ok(agent);
+    }
+    let found = agent.cluster().clone();
+    Err(IdentityError::OtherCluster { path: path.to_owned(), found, cluster: cluster.clone() })
+}
+
+fn check_time(
+    leaf: &X509Certificate<'_>,
+    path: &Path,
+    cluster: &ClusterId,
+    now: SystemTime,
+) -> Result<(), IdentityError> {
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let validity = leaf.validity();
+    let shown = |time: ASN1Time| time.to_rfc2822().unwrap_or_else(|time| time);
+    let (path, cluster) = (path.to_owned(), cluster.clone());
+    if seconds > validity.not_after.timestamp() {
+        return Err(IdentityError::Expired { path, at: shown(validity.not_after), cluster });
+    }
+    if seconds < validity.not_before.timestamp() {
+        return Err(IdentityError::NotYet { path, at: shown(validity.not_before), cluster });
+    }
+    Ok(())
+}
+
+fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let bytes = read(key, path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| not_pem(key, path, CERTIFICATE))
+}
+
+fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    PrivateKeyDer::from_pem_slice(&read(key, path)?).map_err(|_| not_pem(key, path, KEY))
+}
+
+fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, IdentityError> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that is too large shows.
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    match read {
+        Err(source) => Err(IdentityError::Unreadable { key, path: path.to_owned(), source }),
+        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
+            Err(IdentityError::TooLarge { key, path: path.to_owned() })
+        }
+        Ok(_) => Ok(bytes),
+    }
+}
+
+fn not_pem(key: &'static str, path: &Path, expected: &'static str) -> IdentityError {
+    IdentityError::NotPem { key, path: path.to_owned(), expected }
+}
+
+/// The command that makes a certificate for this agent.
+fn issue(cluster: &ClusterId) -> String {
+    format!("make another one with: tombolo ca issue agent --cluster {cluster}")
+}
+
+#[cfg(test)]
+mod tests;

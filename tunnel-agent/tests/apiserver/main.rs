@@ -1,0 +1,12 @@
+//! What the agent's API-server side does against servers that behave, misbehave, change their certificates and die.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod cancelling;
+mod discovering;
+mod dying;
+mod fake;
+mod forwarding;
+mod pooling;
+mod rotating;
+mod upgrading;

@@ -1,0 +1,252 @@
+//! How many connections there are, and what is on them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt as _, Full};
+use tokio::sync::Barrier;
+use tunnel_agent::apiserver::{ApiServerError, Limits, STREAMS_MAX};
+
+use crate::fake::{self, Log, get, http1, http2, pair, read_head, soon, whole, write};
+
+const REQUESTS: usize = 200;
+
+#[tokio::test]
+async fn two_hundred_requests_share_three_connections_and_none_is_full() {
+    let all_in = Arc::new(Barrier::new(REQUESTS));
+    let most: Arc<Mutex<HashMap<usize, (usize, usize)>>> = Arc::default();
+    let counted = most.clone();
+    let (scope, fake, api_server) =
+        pair(&["h2", "http/1.1"], Limits::default(), move |connection, number| {
+            let (all_in, most) = (all_in.clone(), counted.clone());
+            http2(connection, move |_| {
+                let (all_in, most) = (all_in.clone(), most.clone());
+                async move {
+                    {
+                        let mut most = most.lock().unwrap();
+                        let (now, peak) = most.entry(number).or_default();
+                        *now += 1;
+                        *peak = (*peak).max(*now);
+                    }
+                    // No answer before all have come: all of them are there at the same time.
+                    all_in.wait().await;
+                    most.lock().unwrap().entry(number).or_default().0 -= 1;
+                    Response::new(Full::from("x"))
+                }
+            })
+        })
+        .await;
+
+    let (done, mut answers) = tokio::sync::mpsc::channel(REQUESTS);
+    for _ in 0..REQUESTS {
+        let (api_server, done) = (api_server.clone(), done.clone());
+        scope.spawn(async move {
+            let answer = whole(api_server.send(get("/")).await.unwrap()).await.unwrap();
+            done.send(answer).await.unwrap();
+        });
+    }
+    for _ in 0..REQUESTS {
+        assert_eq!(soon(answers.recv()).await.unwrap(), "x");
+    }
+
+    assert_eq!(fake.connections(), 3);
+    let peaks: Vec<usize> = most.lock().unwrap().values().map(|(_, peak)| *peak).collect();
+    assert!(peaks.iter().all(|peak| *peak <= STREAMS_MAX), "{peaks:?}");
+    assert_eq!(peaks.iter().sum::<usize>(), REQUESTS, "{peaks:?}");
+}
+
+#[tokio::test]
+async fn one_after_the_other_takes_one_connection_over_either_version() {
+    for (protocol, version) in [("h2", Version::HTTP_2), ("http/1.1", Version::HTTP_11)] {
+        let (_scope, fake, api_server) =
+            pair(&[protocol], Limits::default(), move |connection, _| async move {
+                let answer = |request: Request<_>| async move {
+                    let version = format!("{:?} {}", request.version(), request.uri());
+                    Response::new(Full::from(version))
+                };
+                if protocol == "h2" {
+                    http2(connection, answer).await
+                } else {
+                    http1(connection, answer).await
+                }
+            })
+            .await;
+
+        for _ in 0..20 {
+            let response = soon(api_server.send(get("/a//b%2Fc/../d?x=%20&y"))).await.unwrap();
+            let said = whole(response).await.unwrap();
+            assert!(
+                said.starts_with(&format!("{version:?} ")) && said.ends_with("/a//b%2Fc/../d?x=%20&y"),
+                "{said}"
+            );
+        }
+
+        assert_eq!(fake.connections(), 1, "{protocol}");
+    }
+}
+
+#[tokio::test]
+async fn http_1_serves_one_exchange_per_connection_at_a_time() {
+    let all_in = Arc::new(Barrier::new(5));
+    let (scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), move |connection, _| {
+        let all_in = all_in.clone();
+        http1(connection, move |_| {
+            let all_in = all_in.clone();
+            async move {
+                all_in.wait().await;
+                Response::new(Full::from("x"))
+            }
+        })
+    })
+    .await;
+
+    let (done, mut answers) = tokio::sync::mpsc::channel(5);
+    for _ in 0..5 {
+        let (api_server, done) = (api_server.clone(), done.clone());
+        scope.spawn(async move {
+            done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
+        });
+    }
+    for _ in 0..5 {
+        soon(answers.recv()).await.unwrap();
+    }
+
+    assert_eq!(fake.connections(), 5);
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_uses_is_closed() {
+    let limits = Limits { idle: Duration::from_millis(40), ..Limits::default() };
+    for protocol in ["h2", "http/1.1"] {
+        let (closed, mut closings) = tokio::sync::mpsc::channel(1);
+        let (_scope, _fake, api_server) = pair(&[protocol], limits, move |connection, _| {
+            let closed = closed.clone();
+            async move {
+                serve(protocol, connection).await;
+                closed.send(()).await.unwrap();
+            }
+        })
+        .await;
+
+        whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
+
+        soon(closings.recv()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_post_that_was_written_is_not_sent_again() {
+    let log = Log::default();
+    let seen = log.clone();
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], Limits::default(), move |mut connection, _| {
+        let log = seen.clone();
+        async move {
+            let first = read_head(&mut connection).await;
+            log.add(first.lines().next().unwrap_or_default());
+            write(&mut connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+            // The pooled connection takes the second request, and dies of it.
+            let second = read_head(&mut connection).await;
+            log.add(second.lines().next().unwrap_or_default());
+        }
+    })
+    .await;
+
+    whole(soon(api_server.send(get("/first"))).await.unwrap()).await.unwrap();
+    let post = Request::post("/second").body(Full::new("body".into())).unwrap();
+    let lost = soon(api_server.send(post)).await;
+
+    assert!(matches!(lost, Err(ApiServerError::Lost(_))), "{lost:?}");
+    assert_eq!(log.lines(), ["GET /first HTTP/1.1", "POST /second HTTP/1.1"]);
+}
+
+#[tokio::test]
+async fn a_dead_connection_costs_no_more_than_the_request_that_was_written_on_it() {
+    for protocol in ["h2", "http/1.1"] {
+        let (close, closing) = tokio::sync::watch::channel(0);
+        let (_scope, fake, api_server) = pair(&[protocol], Limits::default(), move |connection, number| {
+            let mut closing = closing.clone();
+            async move {
+                // What is dropped is what shall die.
+                tokio::select! {
+                    () = serve(protocol, connection) => {}
+                    _ = closing.wait_for(|closed| *closed >= number) => {}
+                }
+            }
+        })
+        .await;
+
+        for round in 1..=20 {
+            whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
+            close.send_replace(fake.connections());
+            // Written before the death was noticed, or on a new connection: the race decides.
+            if let Err(error) = soon(api_server.send(get("/"))).await {
+                assert!(matches!(error, ApiServerError::Lost(_)), "{protocol}, {round}: {error:?}");
+            }
+        }
+
+        assert!(fake.connections() >= 20, "{protocol}: {}", fake.connections());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_announces_the_end_of_its_connection_loses_no_request() {
+    let (_scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), |mut connection, _| async move {
+        read_head(&mut connection).await;
+        write(&mut connection, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").await;
+    })
+    .await;
+
+    for _ in 0..10 {
+        whole(soon(api_server.send(get("/"))).await.unwrap()).await.unwrap();
+    }
+
+    assert_eq!(fake.connections(), 10);
+}
+
+#[tokio::test]
+async fn silence_and_absence_are_two_errors() {
+    let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], limits, |mut connection, _| async move {
+        read_head(&mut connection).await;
+        std::future::pending().await
+    })
+    .await;
+    let silent = soon(api_server.send(get("/"))).await;
+
+    let scope = daemon::Scope::here();
+    let authority = fake::Authority::new();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let absent = fake::Mounted::new("t", &authority.pem()).api_server(nobody, Limits::default(), &scope);
+    let unreachable = soon(absent.send(get("/"))).await;
+
+    assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}");
+    assert!(matches!(unreachable, Err(ApiServerError::Unreachable { .. })), "{unreachable:?}");
+}
+
+#[tokio::test]
+async fn a_slow_upload_is_no_silence() {
+    let limits = Limits { head: Duration::from_millis(400), ..Limits::default() };
+    let (_scope, _fake, api_server) = pair(&["h2"], limits, |connection, _| {
+        http2(connection, |request: Request<hyper::body::Incoming>| async move {
+            let length = request.into_body().collect().await.unwrap().to_bytes().len();
+            Response::new(Full::from(length.to_string()))
+        })
+    })
+    .await;
+    let pieces = futures::stream::unfold(0, |piece| async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        (piece < 8).then(|| (Ok::<_, std::io::Error>(hyper::body::Frame::data("x".into())), piece + 1))
+    });
+
+    let post = Request::post("/").body(http_body_util::StreamBody::new(pieces)).unwrap();
+    let said = whole(soon(api_server.send(post)).await.unwrap()).await.unwrap();
+
+    assert_eq!(said, "8");
+}
+
+async fn serve(protocol: &str, connection: fake::Connection) {
+    let answer = |_| async { Response::new(Full::from("x")) };
+    if protocol == "h2" { http2(connection, answer).await } else { http1(connection, answer).await }
+}

@@ -5,10 +5,16 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help test binaries lint fmt tools
+.PHONY: help demo test binaries lint fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The dev profile, as for the tests: a release build takes several times as long on two cores, and nobody measures here.
+demo: ## shows kubectl reach two edge clusters through the tunnel until Ctrl-C (CI=1: once; DEMO_FLAGS=--help)
+	@set -e; TOMBOLO_KUBE_ASSETS=$$(tests/kube/build); export TOMBOLO_KUBE_ASSETS; \
+	.ci/binaries; \
+	exec $(CARGO_TARGET_DIR)/debug/tombolo-demo $(if $(CI),--once) $(DEMO_FLAGS)
 
 test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many run at once)
 	@.ci/test

@@ -49,11 +49,16 @@ pub enum BinaryError {
 /// # Panics
 /// If there is none, or if it is older than one of its sources; the message says which and what to run.
 pub fn binary(name: &str) -> PathBuf {
-    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.lock");
-    match find(&folder(), name, &lock) {
+    match find_binary(name) {
         Ok(path) => path,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// The same for those who can say the error better than a panic.
+pub fn find_binary(name: &str) -> Result<PathBuf, BinaryError> {
+    let lock = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.lock");
+    find(&folder(), name, &lock)
 }
 
 fn folder() -> PathBuf {

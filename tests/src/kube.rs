@@ -237,14 +237,14 @@ impl EdgeCluster {
         Credential::Certificate(self.files.front_proxy.clone())
     }
 
-    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_RULES`] and mints its token.
+    /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_MANIFEST`] and mints its token.
     pub async fn create_agent_account(&self) -> Result<AgentAccount, AgentAccountError> {
-        self.create_agent_account_with(account::AGENT_RULES).await
+        self.create_agent_account_with(account::AGENT_MANIFEST).await
     }
 
-    /// The same with other ClusterRole rules (YAML, a list).
-    pub async fn create_agent_account_with(&self, rules: &str) -> Result<AgentAccount, AgentAccountError> {
-        AgentAccount::create(self, rules).await
+    /// The same with other rights: a manifest with the same namespace and ServiceAccount.
+    pub async fn create_agent_account_with(&self, manifest: &str) -> Result<AgentAccount, AgentAccountError> {
+        AgentAccount::create(self, manifest).await
     }
 
     /// What the API server has audited so far: what arrived, as whom, and how it was answered.

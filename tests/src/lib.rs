@@ -1,10 +1,13 @@
 //! End-to-end tests against real Kubernetes, and the floor plan as a test.
 
 pub mod binaries;
+pub mod demo;
 pub mod dial;
 pub mod fake_api;
 pub mod floor_plan;
 pub mod kube;
+pub mod network;
 pub mod pki;
 pub mod process;
+pub mod scratch;
 pub mod skip;

@@ -121,7 +121,8 @@ impl Invocation {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(&self.program).args(&self.arguments);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null()).kill_on_drop(true);
+        // A group of its own: Ctrl-C in a terminal must reach this process alone, which then ends the others in order.
+        command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
         command
     }
 }

@@ -18,14 +18,8 @@ pub const ACCOUNT: &str = "tunnel-agent";
 /// The user that the API server sees when the agent speaks for itself.
 pub const USERNAME: &str = "system:serviceaccount:tombolo:tunnel-agent";
 
-/// The ClusterRole's rules of an agent that may assert anybody (YAML, a list).
-pub const AGENT_RULES: &str = r#"- apiGroups: [""]
-  resources: [users, groups]
-  verbs: [impersonate]
-- apiGroups: [authentication.k8s.io]
-  resources: [uids, "userextras/*"]
-  verbs: [impersonate]
-"#;
+/// What an agent is given in a cluster that one has already: its namespace, its ServiceAccount and its rights.
+pub const AGENT_MANIFEST: &str = include_str!("../../../deploy/agent-rbac.yaml");
 
 /// The agent's account in one cluster.
 #[derive(Debug)]
@@ -66,11 +60,11 @@ pub enum AgentAccountError {
 }
 
 impl AgentAccount {
-    pub(super) async fn create(cluster: &EdgeCluster, rules: &str) -> Result<Self, AgentAccountError> {
-        let manifest = cluster.directory().join("agent-account.yaml");
-        fs::write(&manifest, render(rules))?;
+    pub(super) async fn create(cluster: &EdgeCluster, manifest: &str) -> Result<Self, AgentAccountError> {
+        let path = cluster.directory().join("agent-account.yaml");
+        fs::write(&path, manifest)?;
         let admin = cluster.admin();
-        ask(&admin, "apply", &["apply", "-f", &manifest.display().to_string()]).await?;
+        ask(&admin, "apply", &["apply", "-f", &path.display().to_string()]).await?;
         let token = mint(&admin).await?;
         let path = cluster.directory().join("serviceaccount");
         let directory = ServiceAccountDirectory::create(&path, &token, cluster.ca_pem(), NAMESPACE)?;
@@ -159,21 +153,4 @@ async fn ask(admin: &Kubectl, act: &'static str, arguments: &[&str]) -> Result<S
         return Err(AgentAccountError::Refused { act, stderr });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn render(rules: &str) -> String {
-    let meta = "apiVersion: rbac.authorization.k8s.io/v1";
-    let subject = format!("subjects:\n- kind: ServiceAccount\n  name: {ACCOUNT}\n  namespace: {NAMESPACE}\n");
-    let group = "rbac.authorization.k8s.io";
-    format!(
-        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n---\n\
-         apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: {ACCOUNT}, namespace: {NAMESPACE}}}\n---\n\
-         {meta}\nkind: ClusterRole\nmetadata: {{name: {ACCOUNT}}}\nrules:\n{rules}---\n\
-         {meta}\nkind: ClusterRoleBinding\nmetadata: {{name: {ACCOUNT}}}\n\
-         roleRef: {{apiGroup: {group}, kind: ClusterRole, name: {ACCOUNT}}}\n{subject}---\n\
-         {meta}\nkind: Role\nmetadata: {{name: {ACCOUNT}, namespace: default}}\nrules:\n\
-         - apiGroups: [discovery.k8s.io]\n  resources: [endpointslices]\n  verbs: [get, list]\n---\n\
-         {meta}\nkind: RoleBinding\nmetadata: {{name: {ACCOUNT}, namespace: default}}\n\
-         roleRef: {{apiGroup: {group}, kind: Role, name: {ACCOUNT}}}\n{subject}"
-    )
 }

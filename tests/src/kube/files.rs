@@ -1,15 +1,14 @@
 //! The files of one cluster: keys, certificates, kubeconfigs and the audit policy, in a folder of its own.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
-
 use super::Place;
 use super::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::{Authority, Issued};
+use crate::scratch::Scratch;
 
 pub(super) const CA: &str = "ca.crt";
 pub(super) const SERVER_CERTIFICATE: &str = "apiserver.crt";
@@ -25,8 +24,6 @@ pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
 pub(super) const AUDIT_LOG: &str = "audit.log";
 
 const PREFIX: &str = "tombolo-edge-";
-/// Held locked by the process that owns the folder, so that others can tell a leftover from a living cluster.
-const OWNER: &str = "owner.lock";
 
 /// The first address of the Service range: what pods know the API server by.
 const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
@@ -51,19 +48,14 @@ rules:
 
 #[derive(Debug)]
 pub(super) struct Files {
-    directory: TempDir,
-    _owner: File,
+    directory: Scratch,
     pub(super) authority: Authority,
     pub(super) front_proxy: Issued,
 }
 
 impl Files {
     pub(super) fn write(place: &Place, port: u16) -> io::Result<Self> {
-        sweep();
-        let directory =
-            tempfile::Builder::new().prefix(&format!("{PREFIX}{}-", std::process::id())).tempdir()?;
-        let owner = File::create(directory.path().join(OWNER))?;
-        owner.lock()?;
+        let directory = Scratch::new(PREFIX)?;
 
         let authority = Authority::new("kubernetes");
         let front_proxy_authority = Authority::new("front-proxy-ca");
@@ -72,7 +64,7 @@ impl Files {
             [place.address, place.advertise, IpAddr::from(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS.into()];
         let server = authority.issue_server(&SERVICE_NAMES, &addresses);
         let account_key = rcgen::KeyPair::generate().map_err(io::Error::other)?;
-        let files = Self { directory, _owner: owner, authority, front_proxy };
+        let files = Self { directory, authority, front_proxy };
 
         for (name, text) in [
             (CA, files.authority.certificate_pem()),
@@ -101,20 +93,5 @@ impl Files {
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-}
-
-// Removes what processes left behind that were killed: folders whose lock nobody holds. A folder without a lock file
-// may be one that another process is just making, so it stays.
-fn sweep() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    for entry in entries.filter_map(Result::ok) {
-        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            continue;
-        }
-        let Ok(owner) = File::open(entry.path().join(OWNER)) else { continue };
-        if owner.try_lock().is_ok() {
-            let _ = fs::remove_dir_all(entry.path()); // Another sweep may be at it.
-        }
     }
 }

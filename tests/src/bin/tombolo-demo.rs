@@ -1,0 +1,44 @@
+//! `make demo`: kubectl reaches two real edge clusters with one address through one server, for everybody to see.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tests::demo::way::Way;
+use tests::demo::{Order, run};
+
+/// Starts a tunnel-server and two edge clusters that both are 192.168.1.10:6443, and shows kubectl reach both
+///
+/// Needs `make binaries` and `tests/kube/build` to have run; `make demo` does that. Nothing of this machine is changed:
+/// all files are in one temporary folder, all networks in namespaces of this process, and both go with it.
+#[derive(Debug, Parser)]
+#[command(name = "tombolo-demo", version)]
+struct Flags {
+    /// Run through once and exit: 0 if every step went well, else with the logs of what failed
+    #[arg(long)]
+    once: bool,
+
+    /// Give each edge cluster a loopback address of its own instead of a network namespace
+    #[arg(long)]
+    without_namespaces: bool,
+
+    /// Port of 127.0.0.1 where the gateway is to be reached [default: 8443, or any if that is taken]
+    #[arg(long, value_name = "PORT")]
+    gateway_port: Option<u16>,
+
+    /// Set when the demo has started itself again in a user namespace
+    #[arg(long, hide = true)]
+    in_user_namespace: bool,
+}
+
+fn main() -> ExitCode {
+    let Flags { once, without_namespaces, gateway_port, in_user_namespace } = Flags::parse();
+    let way = match (without_namespaces, in_user_namespace) {
+        (true, _) => Way::Loopback { reason: "--without-namespaces was given".to_owned() },
+        (false, true) => Way::UserNamespace,
+        // Comes back only if this process can stay what it is.
+        (false, false) => Way::find(),
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
+    runtime.block_on(run(&Order { once, gateway_port }, &way))
+}

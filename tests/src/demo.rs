@@ -1,0 +1,227 @@
+//! The demo: set up, shown, kept up until Ctrl-C, and put away.
+
+use std::io;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{interval, timeout};
+
+mod forward;
+mod ground;
+mod installer;
+mod probes;
+mod show;
+mod stage;
+mod teller;
+pub mod way;
+
+use crate::binaries::BinaryError;
+use crate::kube::ClusterError;
+use crate::kube::account::AgentAccountError;
+use crate::kube::assets::MissingAssets;
+use crate::network::NetworkError;
+use crate::process::ProcessError;
+use crate::scratch::Scratch;
+use stage::Stage;
+use teller::Teller;
+use way::Way;
+
+/// How long everything up to the last thing shown may take.
+const SHOWN_MAX: Duration = Duration::from_secs(600);
+/// How often the demo looks whether everything still runs while it stays up.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often each agent gets a fresh token, which is valid for an hour.
+const ROTATE_EVERY: Duration = Duration::from_secs(1200);
+/// What a shell reports of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// What the person wants.
+#[derive(Debug)]
+pub struct Order {
+    /// Stop as soon as everything has been shown.
+    pub once: bool,
+    /// The port of 127.0.0.1 for the gateway; the usual one or any other, if `None`.
+    pub gateway_port: Option<u16>,
+}
+
+/// Why the demo could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The binaries of this workspace are missing.
+    #[error(transparent)]
+    Binaries(#[from] BinaryError),
+    /// The binaries of Kubernetes are missing.
+    #[error(transparent)]
+    Assets(#[from] MissingAssets),
+    /// A cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// An agent's ServiceAccount.
+    #[error(transparent)]
+    Account(#[from] AgentAccountError),
+    /// A network namespace.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A program could not be run, or hangs.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A file or socket of the demo itself.
+    #[error("could not make the demo's own files and sockets")]
+    Files(#[source] io::Error),
+    /// The gateway's port.
+    #[error("port {port} of 127.0.0.1 cannot be used; name another with --gateway-port")]
+    Port {
+        /// The port.
+        port: u16,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The server.
+    #[error("the server did not become ready")]
+    NotReady,
+    /// The server's probes.
+    #[error("the server's probes did not answer")]
+    Probes(#[source] io::Error),
+    /// A command failed, or did not do what it should.
+    #[error("`{command}` failed: {stderr}")]
+    Refused {
+        /// What was run.
+        command: String,
+        /// What it said.
+        stderr: String,
+    },
+    /// A daemon ended while it should run, or badly when it should end.
+    #[error("{name} ended with {status}")]
+    Ended {
+        /// Who.
+        name: String,
+        /// How.
+        status: ExitStatus,
+    },
+    /// Too slow.
+    #[error("not everything was shown within {SHOWN_MAX:?}")]
+    Deadline,
+}
+
+/// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown, else 1.
+pub async fn run(order: &Order, way: &Way) -> ExitCode {
+    let scratch = match Scratch::new("tombolo-demo-") {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            println!("demo: no folder for its files can be made: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let teller = Teller::new(scratch.path());
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            println!("demo: signals cannot be received: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    teller.plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
+    teller.say(&way.explain());
+    let mut stage = Stage::new(scratch);
+    let played = play(order, way, &mut stage, &teller, &mut signals).await;
+    if let Played::Failed(error) = &played {
+        teller.plain(&format!("\nFAILED: {}\n{}", chain(error), stage.tails()));
+    }
+    conclude(stage, &teller, &mut signals, &played).await
+}
+
+enum Played {
+    Through,
+    Interrupted,
+    Failed(DemoError),
+}
+
+async fn play(order: &Order, way: &Way, stage: &mut Stage, teller: &Teller, signals: &mut Signals) -> Played {
+    // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is complete.
+    let shown = tokio::select! {
+        shown = timeout(SHOWN_MAX, stage.perform(way, order.gateway_port, teller)) => shown,
+        () = signals.next() => return Played::Interrupted,
+    };
+    match shown {
+        Ok(Ok(())) if order.once => Played::Through,
+        Ok(Ok(())) => {
+            stage.tell_how_to_go_on(teller);
+            // As above.
+            tokio::select! {
+                Err(error) = stay_up(stage) => Played::Failed(error),
+                () = signals.next() => Played::Through,
+            }
+        }
+        Ok(Err(error)) => Played::Failed(error),
+        Err(_) => Played::Failed(DemoError::Deadline),
+    }
+}
+
+async fn stay_up(stage: &mut Stage) -> Result<(), DemoError> {
+    let mut look = interval(LOOK_EVERY);
+    let mut rotated = Instant::now();
+    loop {
+        look.tick().await;
+        stage.runs()?;
+        if rotated.elapsed() >= ROTATE_EVERY {
+            stage.rotate_tokens().await?;
+            rotated = Instant::now();
+        }
+    }
+}
+
+async fn conclude(stage: Stage, teller: &Teller, signals: &mut Signals, played: &Played) -> ExitCode {
+    teller.say("stopping; Ctrl-C again to kill everything at once");
+    // What is dropped here is killed.
+    let stopped = tokio::select! {
+        stopped = stage.stop(teller) => stopped,
+        () = signals.next() => {
+            teller.say("killed everything; nothing is left");
+            return ExitCode::from(INTERRUPTED);
+        }
+    };
+    if let Err(error) = &stopped {
+        teller.plain(&format!("FAILED: {}", chain(error)));
+    }
+    teller.say("stopped everything; nothing is left");
+    match (played, stopped) {
+        (Played::Through, Ok(())) => ExitCode::SUCCESS,
+        (Played::Interrupted, Ok(())) => ExitCode::from(INTERRUPTED),
+        (Played::Failed(_), _) | (_, Err(_)) => ExitCode::FAILURE,
+    }
+}
+
+/// What a person or a closing terminal sends; each is one call of [`Self::next`].
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let [interrupt, terminate, hangup] =
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        Ok(Self([interrupt?, terminate?, hangup?]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        // All are cancel-safe: a signal that was not taken is there the next time.
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+fn chain(error: &DemoError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+fn is_on_path(program: &str) -> bool {
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())
+    })
+}

@@ -1,0 +1,134 @@
+//! Certificates, the server, the agents and the caller's kubeconfig, as a person would set them up.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::DemoError;
+use super::ground::{Cloud, EDGES, Edge, Ground, SERVER};
+use super::teller::Teller;
+use crate::binaries::{BinaryError, find_binary};
+use crate::kube::EdgeCluster;
+use crate::kube::account::AgentAccount;
+use crate::process::{Invocation, Process, run};
+
+/// The group that the server's policy and the clusters know.
+pub(super) const GROUP: &str = "tombolo:admins";
+/// The caller, who is in that group.
+const CALLER: &str = "demo";
+
+// What runs here are the examples themselves, so they work.
+const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml");
+const AGENT_EXAMPLE: &str = include_str!("../../../deploy/examples/agent.yaml");
+/// The line of the agent's example that the demo replaces: its agents find the files of a pod.
+const AGENT_CREDENTIAL: &str = "kubeconfig: /etc/tombolo/kubeconfig";
+
+/// How long one `tombolo` may take.
+const TOMBOLO_MAX: Duration = Duration::from_secs(20);
+/// How long requests may go on when the demo stops; a watch of the person's own never ends by itself.
+const DRAIN_GRACE_SECONDS: &str = "2";
+
+/// The programs of this workspace.
+#[derive(Debug)]
+pub(super) struct Programs {
+    server: PathBuf,
+    agent: PathBuf,
+    tombolo: PathBuf,
+}
+
+/// Sets up in one folder: keys and certificates in `pki`, configurations and logs beside it.
+#[derive(Debug)]
+pub(super) struct Installer<'a> {
+    pub(super) programs: Programs,
+    pub(super) folder: &'a Path,
+    pub(super) teller: &'a Teller,
+}
+
+impl Programs {
+    /// Finds all of them, before anything is started.
+    pub(super) fn find() -> Result<Self, BinaryError> {
+        Ok(Self {
+            server: find_binary("tunnel-server")?,
+            agent: find_binary("tunnel-agent")?,
+            tombolo: find_binary("tombolo")?,
+        })
+    }
+}
+
+impl Installer<'_> {
+    /// Makes the authority and issues everybody's certificate.
+    pub(super) async fn issue(&self) -> Result<(), DemoError> {
+        let pki = self.folder.join("pki").display().to_string();
+        self.tombolo(&format!("ca init --dir {pki}")).await?;
+        let names = format!("--name 127.0.0.1 --name localhost --name {SERVER}");
+        self.tombolo(&format!("ca issue server --dir {pki} {names}")).await?;
+        for edge in EDGES {
+            self.tombolo(&format!("ca issue agent --dir {pki} --cluster {edge}")).await?;
+        }
+        self.tombolo(&format!("ca issue caller --dir {pki} --user {CALLER} --group {GROUP}")).await
+    }
+
+    /// Writes the caller's kubeconfig with a context for each cluster.
+    pub(super) async fn kubeconfig(&self, gateway: SocketAddr) -> Result<PathBuf, DemoError> {
+        let (pki, path) = (self.folder.join("pki"), self.folder.join("kubeconfig"));
+        let (pki, clusters) = (pki.display(), EDGES.map(|edge| format!("--cluster {edge}")).join(" "));
+        self.tombolo(&format!(
+            "kubeconfig --gateway https://{gateway} --ca {pki}/server-ca.crt --cert {pki}/{CALLER}-caller.crt \
+             --key {pki}/{CALLER}-caller.key {clusters} --output {}",
+            path.display()
+        ))
+        .await?;
+        Ok(path)
+    }
+
+    /// Starts the server.
+    pub(super) async fn server(&self, cloud: &Cloud) -> Result<Process, DemoError> {
+        let config = self.folder.join("server.yaml");
+        fs::write(&config, SERVER_EXAMPLE).map_err(DemoError::Files)?;
+        let server = daemon(&self.programs.server, &config, cloud.probes)
+            .arguments(["--gateway-listen".to_owned(), cloud.gateway.to_string()])
+            .arguments(["--tunnel-listen".to_owned(), cloud.tunnel.to_string()])
+            .in_network_namespace(cloud.namespace_path());
+        Ok(Process::start(&server, &self.folder.join("server.log")).await?)
+    }
+
+    /// Starts a cluster's agent with the token that the cluster has minted for it.
+    pub(super) async fn agent(
+        &self,
+        ground: &Ground,
+        edge: &Edge,
+        cluster: &EdgeCluster,
+        account: &AgentAccount,
+    ) -> Result<Process, DemoError> {
+        let config = self.folder.join(format!("{}.yaml", edge.name));
+        let (directory, address) = (account.directory().path(), cluster.address());
+        let (host, port) = (address.ip(), address.port());
+        let credential = format!("inCluster: {{ directory: {directory:?}, host: {host}, port: {port} }}");
+        let text = AGENT_EXAMPLE.replace(EDGES[0], edge.name).replace(AGENT_CREDENTIAL, &credential);
+        fs::write(&config, text).map_err(DemoError::Files)?;
+        let agent = daemon(&self.programs.agent, &config, edge.probes)
+            .arguments(["--servers".to_owned(), ground.cloud.dialed.to_string()])
+            .in_network_namespace(edge.namespace_path());
+        Ok(Process::start(&agent, &self.folder.join(format!("{}-agent.log", edge.name))).await?)
+    }
+
+    async fn tombolo(&self, words: &str) -> Result<(), DemoError> {
+        self.teller.command(&format!("tombolo {words}"));
+        let tombolo = Invocation::of(&self.programs.tombolo).arguments(words.split(' '));
+        let output = run(&tombolo, TOMBOLO_MAX).await?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(DemoError::Refused { command: format!("tombolo {words}"), stderr })
+    }
+}
+
+fn daemon(program: &Path, config: &Path, probes: SocketAddr) -> Invocation {
+    Invocation::of(program)
+        .arguments(["--config".to_owned(), config.display().to_string()])
+        .arguments(["--state-dir".to_owned(), config.with_extension("state").display().to_string()])
+        .arguments(["--probes-listen".to_owned(), probes.to_string()])
+        .arguments(["--drain-grace", DRAIN_GRACE_SECONDS, "--log-format", "text"])
+}

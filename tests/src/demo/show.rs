@@ -1,0 +1,162 @@
+//! What the demo shows of the clusters, all of it through the gateway by the kubectl that a person would use.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::DemoError;
+use super::ground::{EDGES, Ground};
+use super::probes;
+use super::teller::Teller;
+use crate::kube::kubectl::Kubectl;
+
+/// How long both agents may take to be connected.
+const CONNECTED_MAX: Duration = Duration::from_secs(30);
+/// How long a watch may take to show what has changed.
+const SEEN_MAX: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long kubectl may take to end when told to.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// How many lines of metrics are shown.
+const METRICS_SHOWN_MAX: usize = 12;
+/// What the server's own metrics begin with, rather than those of any process.
+const METRICS: &str = "tombolo_server_";
+
+/// kubectl and what it needs to be shown.
+#[derive(Debug)]
+pub(super) struct Show<'a> {
+    pub(super) teller: &'a Teller,
+    pub(super) kubectl: &'a Kubectl,
+    pub(super) folder: &'a Path,
+}
+
+impl Show<'_> {
+    /// Waits until the gateway reaches each cluster.
+    pub(super) async fn connected(&self) -> Result<(), DemoError> {
+        let began = Instant::now();
+        for edge in EDGES {
+            loop {
+                let ask = ["--context", edge, "get", "--raw", "/readyz", "--request-timeout=5s"];
+                let output = self.kubectl.run(&ask).await?;
+                if output.status.success() {
+                    break;
+                }
+                if began.elapsed() >= CONNECTED_MAX {
+                    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                    return Err(DemoError::Refused { command: format!("kubectl {}", ask.join(" ")), stderr });
+                }
+                sleep(LOOK_EVERY).await;
+            }
+            self.teller.done(&format!("{edge} is connected and its API server answers"), began);
+        }
+        Ok(())
+    }
+
+    /// One address, two clusters.
+    pub(super) async fn two_clusters(&self, ground: &Ground) -> Result<(), DemoError> {
+        self.say("both clusters say that they are 192.168.1.10, and each is reached by its name:");
+        for edge in EDGES {
+            self.run(&format!("--context {edge} get ns")).await?;
+            self.run(&format!("--context {edge} get endpointslices kubernetes")).await?;
+        }
+        if let Some(cloud) = &ground.cloud.namespace {
+            let words = "route get 192.168.1.10";
+            self.teller.command(&format!("nsenter --net={} ip {words}", cloud.path().display()));
+            match cloud.ip(words).await {
+                Ok(route) => self.teller.output(&route),
+                Err(refused) => self.teller.output(&format!("{refused}: only the tunnel leads there")),
+            }
+        }
+        self.say("an object of the same name with other contents in each:");
+        for edge in EDGES {
+            self.apply(edge, "greeting: hello").await?;
+        }
+        for edge in EDGES {
+            self.run(&format!("--context {edge} get configmap site -o jsonpath={{.data}}")).await?;
+        }
+        Ok(())
+    }
+
+    /// A watch of each cluster, and a change that it shows.
+    pub(super) async fn watch(&self) -> Result<(), DemoError> {
+        for edge in EDGES {
+            self.say(&format!("{edge}: a watch runs while an apply changes what it watches:"));
+            let words = format!("--context {edge} get configmaps -w");
+            self.teller.command(&format!("kubectl {words} &"));
+            let output = self.folder.join(format!("{edge}-watch.out"));
+            let watch = self.kubectl.start(&words.split(' ').collect::<Vec<_>>(), &output).await?;
+            self.seen(&output, &words, 1).await?;
+            self.apply(edge, "greeting: hello\n  changed: \"yes\"").await?;
+            let applied = Instant::now();
+            self.seen(&output, &words, 2).await?;
+            let took = applied.elapsed().as_millis();
+            watch.stop(STOP_GRACE).await?;
+            self.teller.output(&fs::read_to_string(&output).map_err(DemoError::Files)?);
+            self.say(&format!("the watch showed the change {took} ms after kubectl had applied it"));
+        }
+        Ok(())
+    }
+
+    /// Who the clusters think it is, what the caller may reach, and what the server has counted.
+    pub(super) async fn server(&self, ground: &Ground) -> Result<(), DemoError> {
+        self.say("the cluster sees the caller, and not the agent:");
+        for edge in EDGES {
+            self.run(&format!("--context {edge} auth whoami")).await?;
+        }
+        self.say("the clusters that this caller may reach:");
+        self.run(&format!("--server https://{} get --raw /clusters", ground.gateway)).await?;
+        self.say(&format!("some of the server's metrics, at http://{}/metrics:", ground.probes));
+        let metrics = probes::get(ground.probes, "/metrics").await?;
+        let lines: Vec<&str> =
+            metrics.lines().filter(|line| line.starts_with(METRICS) && !line.contains("_bucket{")).collect();
+        if lines.is_empty() {
+            return Err(DemoError::Refused { command: "GET /metrics".to_owned(), stderr: metrics });
+        }
+        let shown = &lines[..lines.len().min(METRICS_SHOWN_MAX)];
+        self.teller.output(&shown.join("\n"));
+        Ok(())
+    }
+
+    async fn apply(&self, edge: &str, data: &str) -> Result<(), DemoError> {
+        let file = self.folder.join(format!("{edge}-site.yaml"));
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: site\ndata:\n  name: {edge}\n  {data}\n"
+        );
+        fs::write(&file, text).map_err(DemoError::Files)?;
+        self.run(&format!("--context {edge} apply -f {}", file.display())).await
+    }
+
+    // Waits until the table that a watch writes has a number of rows for the object.
+    async fn seen(&self, output: &Path, words: &str, rows: usize) -> Result<(), DemoError> {
+        let deadline = Instant::now() + SEEN_MAX;
+        loop {
+            let text = fs::read_to_string(output).unwrap_or_default();
+            if text.lines().filter(|line| line.starts_with("site ")).count() >= rows {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                let stderr =
+                    format!("it should have shown {rows} rows within {SEEN_MAX:?}, and wrote:\n{text}");
+                return Err(DemoError::Refused { command: format!("kubectl {words}"), stderr });
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn run(&self, words: &str) -> Result<(), DemoError> {
+        self.teller.command(&format!("kubectl {words}"));
+        let output = self.kubectl.run(&words.split(' ').collect::<Vec<_>>()).await?;
+        self.teller.output(&String::from_utf8_lossy(&output.stdout));
+        if output.status.success() {
+            return Ok(());
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(DemoError::Refused { command: format!("kubectl {words}"), stderr })
+    }
+
+    fn say(&self, text: &str) {
+        self.teller.say(text);
+    }
+}

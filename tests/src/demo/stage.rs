@@ -1,0 +1,189 @@
+//! All that runs during the demo, and the order in which it begins and ends.
+
+use std::time::{Duration, Instant};
+
+use super::ground::{EDGES, Edge, Ground};
+use super::installer::{GROUP, Installer, Programs};
+use super::probes;
+use super::show::Show;
+use super::teller::Teller;
+use super::way::Way;
+use super::{DemoError, is_on_path};
+use crate::kube::account::AgentAccount;
+use crate::kube::assets::Assets;
+use crate::kube::kubectl::Kubectl;
+use crate::kube::{ClusterError, EdgeCluster};
+use crate::process::{Process, ProcessError};
+use crate::scratch::Scratch;
+
+/// How long a daemon may take to end: its drain grace, and time to go.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// What has been started so far. Fields are dropped in this order, which kills them.
+#[derive(Debug)]
+pub(super) struct Stage {
+    agents: Vec<Daemon>,
+    server: Option<Daemon>,
+    clusters: Vec<(EdgeCluster, AgentAccount)>,
+    ground: Option<Ground>,
+    scratch: Scratch,
+}
+
+#[derive(Debug)]
+struct Daemon {
+    name: String,
+    process: Process,
+}
+
+impl Stage {
+    pub(super) fn new(scratch: Scratch) -> Self {
+        Self { agents: Vec::new(), server: None, clusters: Vec::new(), ground: None, scratch }
+    }
+
+    /// Sets everything up and shows it.
+    pub(super) async fn perform(
+        &mut self,
+        way: &Way,
+        gateway_port: Option<u16>,
+        teller: &Teller,
+    ) -> Result<(), DemoError> {
+        let (programs, assets) = (Programs::find()?, Assets::find()?);
+        let began = Instant::now();
+        let ground = self.ground.insert(Ground::prepare(way, gateway_port).await?);
+        let folder = self.scratch.path();
+        let installer = Installer { programs, folder, teller };
+
+        teller.say("starting two edge clusters, each a real etcd and kube-apiserver");
+        let [one, two] = [&ground.edges[0], &ground.edges[1]];
+        let (one, two) = tokio::try_join!(start_cluster(one, teller), start_cluster(two, teller))?;
+        self.clusters.extend([one, two]);
+
+        teller.say("certificates for the server, the agents and one caller");
+        installer.issue().await?;
+        let kubeconfig = installer.kubeconfig(ground.gateway).await?;
+
+        let since = Instant::now();
+        let process = installer.server(&ground.cloud).await?;
+        let server = self.server.insert(Daemon { name: "tunnel-server".to_owned(), process });
+        probes::ready(&mut server.process, ground.probes).await?;
+        teller.done(
+            &format!(
+                "tunnel-server is ready: callers at https://{}, agents at {}",
+                ground.gateway, ground.cloud.dialed
+            ),
+            since,
+        );
+        for (edge, (cluster, account)) in ground.edges.iter().zip(&self.clusters) {
+            let process = installer.agent(ground, edge, cluster, account).await?;
+            self.agents.push(Daemon { name: format!("tunnel-agent of {}", edge.name), process });
+        }
+        let kubectl = Kubectl::new(assets.kubectl, kubeconfig);
+        let show = Show { teller, kubectl: &kubectl, folder };
+        show.connected().await?;
+        teller.done("everything is set up", began);
+        show.two_clusters(ground).await?;
+        show.watch().await?;
+        show.server(ground).await?;
+        teller.done("everything was shown", began);
+        Ok(())
+    }
+
+    pub(super) fn tell_how_to_go_on(&self, teller: &Teller) {
+        let folder = self.scratch.path().display();
+        teller.plain("\nTry it in another terminal:\n");
+        if let Some(kubectl) = Assets::find().ok().filter(|_| !is_on_path("kubectl")) {
+            let programs = kubectl.kubectl.parent().unwrap_or(&kubectl.kubectl).display().to_string();
+            teller.plain(&format!("  export PATH=\"$PATH:{programs}\""));
+        }
+        teller.plain(&format!("  export KUBECONFIG={folder}/kubeconfig"));
+        for edge in EDGES {
+            teller.plain(&format!("  kubectl --context {edge} get pods -A"));
+        }
+        if let Some(ground) = &self.ground {
+            teller.plain(&format!("  curl http://{}/metrics", ground.probes));
+        }
+        teller.plain(&format!("  tail -f {folder}/*.log\n\nCtrl-C stops everything."));
+    }
+
+    /// That every daemon still runs.
+    pub(super) fn runs(&mut self) -> Result<(), DemoError> {
+        for daemon in self.server.iter_mut().chain(&mut self.agents) {
+            if let Some(status) = daemon.process.ended() {
+                return Err(DemoError::Ended { name: daemon.name.clone(), status });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each agent a fresh token, as kubelet does.
+    pub(super) async fn rotate_tokens(&mut self) -> Result<(), DemoError> {
+        for (_, account) in &mut self.clusters {
+            account.rotate().await?;
+        }
+        Ok(())
+    }
+
+    /// The ends of the logs: of the daemons that have ended, or of all if none has.
+    pub(super) fn tails(&mut self) -> String {
+        let mut daemons: Vec<(bool, &mut Daemon)> = self
+            .server
+            .iter_mut()
+            .chain(&mut self.agents)
+            .map(|daemon| (daemon.process.ended().is_some(), daemon))
+            .collect();
+        if daemons.iter().any(|(ended, _)| *ended) {
+            daemons.retain(|(ended, _)| *ended);
+        }
+        let tail =
+            |daemon: &Daemon| format!("--- end of the log of {}:\n{}\n", daemon.name, daemon.process.tail());
+        daemons.iter().map(|(_, daemon)| tail(daemon)).collect()
+    }
+
+    /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the first.
+    pub(super) async fn stop(self, teller: &Teller) -> Result<(), DemoError> {
+        let Self { agents, server, clusters, ground, scratch } = self;
+        let mut stopped = Ok(());
+        for Daemon { name, process } in agents.into_iter().chain(server) {
+            let since = Instant::now();
+            let ended = ended_well(&name, process.stop(STOP_GRACE).await);
+            teller.done(&format!("stopped {name}"), since);
+            stopped = stopped.and(ended);
+        }
+        for ((cluster, _), name) in clusters.into_iter().zip(EDGES) {
+            let since = Instant::now();
+            let ended = cluster.stop().await.map_err(DemoError::from);
+            teller.done(&format!("stopped kube-apiserver and etcd of {name}"), since);
+            stopped = stopped.and(ended);
+        }
+        drop(ground);
+        drop(scratch);
+        stopped
+    }
+}
+
+fn ended_well(name: &str, ended: Result<std::process::ExitStatus, ProcessError>) -> Result<(), DemoError> {
+    let status = ended?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(DemoError::Ended { name: name.to_owned(), status })
+}
+
+async fn start_cluster(edge: &Edge, teller: &Teller) -> Result<(EdgeCluster, AgentAccount), DemoError> {
+    let since = Instant::now();
+    let cluster = EdgeCluster::start_at(edge.place.clone()).await?;
+    let account = cluster.create_agent_account().await?;
+    let group = format!("--group={GROUP}");
+    let words = ["create", "clusterrolebinding", "tombolo-admins", "--clusterrole=cluster-admin", &group];
+    let output = cluster.kubectl(&words).await.map_err(ClusterError::from)?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(DemoError::Refused { command: format!("kubectl {}", words.join(" ")), stderr });
+    }
+    let address = cluster.address();
+    teller.done(
+        &format!("{} is ready at {address}, and the group {GROUP} is its cluster-admin", edge.name),
+        since,
+    );
+    Ok((cluster, account))
+}

@@ -1,8 +1,12 @@
 //! The cluster side: dials out, takes streams off the tunnel, hands them to its API server.
 
 pub mod apiserver;
+pub mod app;
 pub mod config;
+mod dialer;
 pub mod discovery;
 pub mod forward;
 pub mod guard;
 pub mod identity;
+mod metrics;
+mod streams;

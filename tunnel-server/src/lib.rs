@@ -1,1 +1,13 @@
 //! The cloud side: a door for callers, a door for agents, and the hall between.
+
+pub mod action;
+pub mod app;
+pub mod config;
+pub mod directory;
+pub mod gateway;
+pub mod identity;
+pub mod listener;
+mod metrics;
+pub mod policy;
+pub mod reception;
+pub mod registry;

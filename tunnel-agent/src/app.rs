@@ -1,0 +1,122 @@
+//! Builds the agent from its configuration, and runs it.
+
+use std::net::SocketAddr;
+
+use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
+use proto::greeting::BootNonce;
+use transport::tls::Material;
+use transport::{DialTls, EndpointKeys};
+
+use crate::apiserver::{ApiServer, Limits};
+use crate::config::{Config, ServerAddress};
+use crate::dialer::{Dialer, Equipment};
+use crate::discovery::Discovery;
+use crate::forward::Forwarder;
+use crate::guard::Guard;
+use crate::identity::Identity;
+use crate::metrics;
+use crate::streams::Streams;
+
+/// What this program is called.
+pub const PRODUCT: Product =
+    Product { name: "tunnel-agent", metrics_prefix: "tombolo_agent", version: env!("CARGO_PKG_VERSION") };
+
+/// The file in the state directory that holds the endpoint's keys.
+const KEYS_FILE: &str = "endpoint.keys";
+
+/// An agent that has read everything it needs, and bound its probes.
+pub struct Bound {
+    probes: BoundProbes,
+    starting: NotReady,
+    discovery: Discovery,
+    dialers: Vec<Dialer>,
+}
+
+impl Bound {
+    /// Reads certificates, keys and the API server's credential, and binds the probes. Dials nothing yet.
+    ///
+    /// # Errors
+    /// [`Failure`], whose cause names what is wrong and what to do.
+    pub async fn bind(config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
+        metrics::describe();
+        let readiness = Readiness::new();
+        let starting = readiness.handle("agent");
+        let identity = Identity::load(&config).map_err(Failure::misconfigured)?;
+        let api_server = ApiServer::new(config.api_server.clone(), Limits::default(), scope)
+            .map_err(Failure::misconfigured)?;
+        let keys = keys(&StateDir::open(&config.state_dir)?)?;
+        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics).await?;
+        let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
+        let streams =
+            Streams::new(Guard::new(&config.impersonation), Forwarder::new(api_server, scope.clone()));
+        let agent = identity.agent.clone();
+        let tls = DialTls::new(Material {
+            chain: identity.chain,
+            key: identity.key,
+            peer_roots: identity.server_roots,
+        })
+        .map_err(Failure::misconfigured)?;
+        let boot = boot_nonce()?;
+        let dialers = config
+            .servers
+            .iter()
+            .map(|server| {
+                let equipment = Equipment {
+                    agent: agent.clone(),
+                    boot,
+                    keys: keys.clone(),
+                    tls: tls.clone(),
+                    streams: streams.clone(),
+                    endpoints: discovery.subscribe(),
+                    readiness: readiness.clone(),
+                };
+                Dialer::new(server.clone(), server_name(&config, server), equipment, scope.clone())
+            })
+            .collect();
+        Ok(Self { probes, starting, discovery, dialers })
+    }
+
+    /// Where `/livez`, `/readyz` and `/metrics` answer.
+    #[must_use]
+    pub fn probes_address(&self) -> SocketAddr {
+        self.probes.address()
+    }
+
+    /// Runs until the drain has begun; what is open then is the scope's.
+    ///
+    /// # Errors
+    /// None today; a later one would be a reason to end.
+    pub async fn run(self, scope: Scope) -> Result<(), Failure> {
+        self.probes.run(&scope);
+        scope.attend(self.discovery.run(scope.clone()));
+        for (turn, dialer) in self.dialers.into_iter().enumerate() {
+            scope.spawn_on(scope.home_for(turn), dialer.run());
+        }
+        drop(self.starting);
+        scope.draining().await;
+        Ok(())
+    }
+}
+
+/// The name that a server's certificate must bear.
+fn server_name(config: &Config, server: &ServerAddress) -> String {
+    config.server_name.clone().unwrap_or_else(|| server.host.clone())
+}
+
+/// The endpoint's keys: those of the last run, or new ones.
+fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
+    match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
+        Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),
+        None => {
+            let keys = EndpointKeys::generate().map_err(Failure::could_not_go_on)?;
+            state.write(KEYS_FILE, &keys.to_bytes())?;
+            Ok(keys)
+        }
+    }
+}
+
+fn boot_nonce() -> Result<BootNonce, Failure> {
+    let mut nonce = [0; 16];
+    aws_lc_rs::rand::fill(&mut nonce).map_err(Failure::could_not_go_on)?;
+    Ok(BootNonce(nonce))
+}

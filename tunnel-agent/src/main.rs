@@ -1,0 +1,23 @@
+//! The program `tunnel-agent`.
+
+use std::process::ExitCode;
+
+use daemon::{Failure, Metrics, Outcome, Plan};
+use tunnel_agent::app::{Bound, PRODUCT};
+use tunnel_agent::config::{Config, Flags};
+
+fn main() -> ExitCode {
+    let flags: Flags = daemon::args::parse("TOMBOLO_AGENT");
+    daemon::conclude(run(&flags))
+}
+
+fn run(flags: &Flags) -> Result<Outcome, Failure> {
+    let config = Config::load(flags).map_err(Failure::misconfigured)?;
+    daemon::telemetry::install_logs(&config.logs)?;
+    let metrics = Metrics::install(&PRODUCT)?;
+    let plan = Plan { layout: config.layout, grace: config.drain_grace };
+    Ok(daemon::run(plan, |scope| async move {
+        let bound = Bound::bind(config, metrics, &scope).await?;
+        bound.run(scope).await
+    }))
+}

@@ -1,0 +1,90 @@
+//! Which cluster, if any, a host name means.
+
+use proto::ClusterId;
+
+use super::ActionFault;
+
+/// Longest DNS name (RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+
+/// The names under which this server is reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// `.SUFFIX` of `NAME.SUFFIX`, in lower case.
+    dotted_suffix: Option<String>,
+    /// In lower case; empty for every name that is not under the suffix.
+    hosts: Vec<String>,
+}
+
+impl Names {
+    /// Clusters are reached as `NAME.host_suffix`, and by path under each of `hosts`, or, where there are none, under
+    /// every name that is not below the suffix. Both are compared without regard to case.
+    #[must_use]
+    pub fn new(host_suffix: Option<&str>, hosts: &[String]) -> Self {
+        Self {
+            dotted_suffix: host_suffix.map(|suffix| format!(".{}", suffix.to_ascii_lowercase())),
+            hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+        }
+    }
+
+    /// The cluster that `authority` (host, and perhaps a port) means; `None` where the path says it.
+    pub(super) fn cluster_of(&self, authority: &str) -> Result<Option<ClusterId>, ActionFault> {
+        let host = host(authority)?;
+        if let Some(label) = self.dotted_suffix.as_deref().and_then(|suffix| host.strip_suffix(suffix)) {
+            return label.parse().map(Some).map_err(|_| ActionFault::NotAClusterName);
+        }
+        if self.hosts.is_empty() || self.hosts.contains(&host) {
+            return Ok(None);
+        }
+        Err(ActionFault::ForeignHost)
+    }
+}
+
+/// What both say, where `:authority` and `Host` are there.
+pub(super) fn agreed<'a>(
+    authority: Option<&'a str>,
+    host: Option<&'a [u8]>,
+) -> Result<&'a str, ActionFault> {
+    let host = host.map(|host| std::str::from_utf8(host).map_err(|_| ActionFault::NotAHost)).transpose()?;
+    match (authority, host) {
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {
+            Err(ActionFault::HostsDisagree)
+        }
+        (Some(said), _) | (None, Some(said)) => Ok(said),
+        (None, None) => Err(ActionFault::NoHost),
+    }
+}
+
+/// The host of `authority` in lower case, without brackets, port and the dot of the root.
+fn host(authority: &str) -> Result<String, ActionFault> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (inner, after) = rest.split_once(']').ok_or(ActionFault::NotAHost)?;
+            inner.parse::<std::net::Ipv6Addr>().map_err(|_| ActionFault::NotAHost)?;
+            (inner, after)
+        }
+        None => {
+            let (name, port) = authority.split_at(authority.find(':').unwrap_or(authority.len()));
+            let name = name.strip_suffix('.').unwrap_or(name);
+            if !is_name(name) {
+                return Err(ActionFault::NotAHost);
+            }
+            (name, port)
+        }
+    };
+    if is_port(port) { Ok(host.to_ascii_lowercase()) } else { Err(ActionFault::NotAHost) }
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    text.len() <= HOST_BYTES_MAX && text.bytes().all(fits) && text.split('.').all(|label| !label.is_empty())
+}
+
+/// Nothing, or a colon and a number from 1 to 65535.
+fn is_port(text: &str) -> bool {
+    let Some(digits) = text.strip_prefix(':') else {
+        return text.is_empty();
+    };
+    // `parse` would take a sign.
+    digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok_and(|port| port > 0)
+}

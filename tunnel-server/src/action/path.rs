@@ -1,0 +1,112 @@
+//! Raw paths: what may be in one, and where what we read of it ends.
+
+use std::borrow::Cow;
+
+use http::uri::PathAndQuery;
+
+use super::{ActionFault, TARGET_BYTES_MAX};
+
+/// The target as text, when every byte of it may stand in a request line.
+pub(super) fn target(raw: &[u8]) -> Result<&str, ActionFault> {
+    if raw.len() > TARGET_BYTES_MAX {
+        return Err(ActionFault::TooLong);
+    }
+    if raw.first() != Some(&b'/') {
+        return Err(ActionFault::NotAPath);
+    }
+    // '#' would end the target in some parsers and not in others; '\' is a separator to some.
+    if !raw.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#' && *byte != b'\\') {
+        return Err(ActionFault::RawByte);
+    }
+    std::str::from_utf8(raw).map_err(|_| ActionFault::RawByte)
+}
+
+/// What follows the cluster's name, as the cluster's own path; a `/` is put in front where there is none.
+pub(super) fn of_cluster(rest: &str) -> Result<PathAndQuery, ActionFault> {
+    let whole: Cow<'_, str> =
+        if rest.starts_with('/') { rest.into() } else { format!("/{rest}").into() };
+    let path = PathAndQuery::try_from(whole.as_ref()).map_err(|_| ActionFault::RawByte)?;
+    // The parser may have its own opinion of the end; ours is that every byte counts.
+    if path.as_str() == whole { Ok(path) } else { Err(ActionFault::RawByte) }
+}
+
+/// The first segment of a target, decoded, if it has one that is not empty.
+pub(super) fn first_segment(target: &str) -> Result<Option<Cow<'_, str>>, ActionFault> {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    if first.is_empty() { Ok(None) } else { decoded(first).map(Some) }
+}
+
+/// The segments of a cluster's path, decoded once as the API server does, up to and including the `proxy` of a
+/// service, pod or node. What follows that belongs to an application, which may use `//` and `%2F` as it likes.
+pub(super) fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ActionFault> {
+    let path = path.strip_prefix('/').ok_or(ActionFault::NotAPath)?;
+    if path.is_empty() {
+        return Ok(Vec::new());
+    }
+    // One slash may stand at the end: the API server reads `/api/v1/pods/` as `/api/v1/pods`.
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let read = opaque_from(path).map_or(path, |end| &path[..end]);
+    read.split('/').map(decoded).collect()
+}
+
+/// Where the application's own part of a path without its first slash begins: behind `proxy`.
+///
+/// Everything up to there must stand literally, but for the names: an escaped `p%72oxy` is no excuse for not looking.
+fn opaque_from(path: &str) -> Option<usize> {
+    let segments: Vec<&str> = path.splitn(8, '/').collect();
+    let read = match segments.as_slice() {
+        ["api", "v1", "namespaces", _, "pods" | "services", _, "proxy", ..] => 7,
+        ["api", "v1", "nodes", _, "proxy", ..] => 5,
+        _ => return None,
+    };
+    let names: usize = segments.iter().take(read).map(|segment| segment.len()).sum();
+    Some(names + read - 1)
+}
+
+/// One segment after one decoding.
+fn decoded(segment: &str) -> Result<Cow<'_, str>, ActionFault> {
+    if segment.is_empty() {
+        return Err(ActionFault::EmptySegment);
+    }
+    let text = percent_decoded(segment)?;
+    if text == "." || text == ".." {
+        return Err(ActionFault::DotSegment);
+    }
+    let hidden = |character: char| matches!(character, '/' | '\\' | '%') || character.is_control();
+    if text.contains(hidden) {
+        return Err(ActionFault::HiddenCharacter);
+    }
+    Ok(text)
+}
+
+/// `text` with each `%XX` replaced by its byte.
+pub(super) fn percent_decoded(text: &str) -> Result<Cow<'_, str>, ActionFault> {
+    if !text.contains('%') {
+        return Ok(text.into());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let [high, low, after @ ..] = rest else {
+            return Err(ActionFault::Encoding);
+        };
+        bytes.push(hex(*high)? << 4 | hex(*low)?);
+        rest = after;
+    }
+    String::from_utf8(bytes).map(Cow::from).map_err(|_| ActionFault::Encoding)
+}
+
+fn hex(digit: u8) -> Result<u8, ActionFault> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        b'A'..=b'F' => Ok(digit - b'A' + 10),
+        _ => Err(ActionFault::Encoding),
+    }
+}

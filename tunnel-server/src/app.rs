@@ -1,0 +1,180 @@
+//! Builds the server from its configuration, and runs it.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use daemon::{BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
+use tokio::sync::watch;
+use tracing::info;
+use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
+
+use crate::action::Names;
+use crate::config::{self, Config};
+use crate::directory::Directory;
+use crate::gateway::{Gateway, Peer};
+use crate::identity::{Authenticator, Prefixes, StaticTokens};
+use crate::listener::{Accepted, Limits, Listener, tls};
+use crate::metrics;
+use crate::policy::Policy;
+use crate::reception::Reception;
+use crate::registry::Registry;
+
+/// What this program is called.
+pub const PRODUCT: Product =
+    Product { name: "tunnel-server", metrics_prefix: "tombolo_server", version: env!("CARGO_PKG_VERSION") };
+
+/// The file in the state directory that holds the endpoint's keys.
+const KEYS_FILE: &str = "endpoint.keys";
+
+/// A server that has all its ports.
+pub struct Bound {
+    probes: BoundProbes,
+    starting: NotReady,
+    listener: Listener,
+    endpoint: Endpoint,
+    gateway: Gateway,
+    reception: Reception,
+    registry: Registry,
+}
+
+/// The addresses that were bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// Where callers come, TCP.
+    pub gateway: SocketAddr,
+    /// Where agents come, UDP.
+    pub tunnel: SocketAddr,
+    /// Where `/livez`, `/readyz` and `/metrics` answer, TCP.
+    pub probes: SocketAddr,
+}
+
+impl Bound {
+    /// Opens the state directory and binds every port. Serves nobody yet.
+    ///
+    /// # Errors
+    /// [`Failure`], whose cause names what is wrong and what to do.
+    pub async fn bind(config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
+        metrics::describe();
+        let readiness = Readiness::new();
+        let starting = readiness.handle("server");
+        let state = StateDir::open(&config.state_dir)?;
+        let keys = keys(&state)?;
+        let registry = Registry::new(Directory::open(state).map_err(Failure::could_not_go_on)?);
+        let probes = Probes::bind(config.probes_listen, readiness, metrics).await?;
+        let spawn = Arc::new(Attendants(scope.clone()));
+        let endpoint = Endpoint::serve(
+            config.tunnel.listen,
+            config.tunnel_material(),
+            &keys,
+            number(&config.server_id),
+            spawn,
+        )
+        .map_err(not_bound)?;
+        let listener = listener(&config)?;
+        let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
+        let authenticator = authenticator(&config.gateway.authentication)?;
+        let policy = Policy::new(config.policy);
+        let gateway = Gateway::new(authenticator, names, policy, registry.clone(), scope.clone());
+        let (domain, server_id) = (config.trust_domain, config.server_id);
+        let reception = Reception::new(endpoint.clone(), registry.clone(), domain, server_id);
+        Ok(Self { probes, starting, listener, endpoint, gateway, reception, registry })
+    }
+
+    /// The addresses that were bound.
+    ///
+    /// # Errors
+    /// Where the system does not tell.
+    pub fn addresses(&self) -> std::io::Result<Addresses> {
+        Ok(Addresses {
+            gateway: self.listener.address(),
+            tunnel: self.endpoint.address()?,
+            probes: self.probes.address(),
+        })
+    }
+
+    /// Serves until the drain has begun; what is open then is the scope's.
+    ///
+    /// # Errors
+    /// Where the directory of clusters cannot be kept.
+    pub async fn run(self, scope: Scope) -> Result<(), Failure> {
+        let addresses = self.addresses().map_err(Failure::could_not_go_on)?;
+        let Addresses { gateway: callers, tunnel: agents, probes } = addresses;
+        info!(%callers, %agents, %probes, "serving");
+        self.probes.run(&scope);
+        scope.spawn(self.reception.run(scope.clone()));
+        let gateway = self.gateway;
+        scope.spawn(self.listener.run(scope.clone(), move |accepted| serve(gateway.clone(), accepted)));
+        drop(self.starting);
+        scope.draining().await;
+        self.registry.save().await.map_err(Failure::could_not_go_on)
+    }
+}
+
+/// Serves a caller's connection, which holds its place among all to its end.
+async fn serve(gateway: Gateway, accepted: Accepted) {
+    let Accepted { stream, peer, peer_certificates, is_h2, place } = accepted;
+    let peer = Peer { address: peer, certificates: peer_certificates };
+    gateway.serve_connection(stream, peer, is_h2).await;
+    drop(place);
+}
+
+/// The callers' TCP door.
+fn listener(config: &Config) -> Result<Listener, Failure> {
+    let roots = config.gateway.authentication.client_certificate.as_ref().map(|method| method.roots.clone());
+    let pair = &config.certificate;
+    let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
+        .map_err(Failure::misconfigured)?;
+    // The sender is dropped: certificates are read at the start.
+    let (_, tls) = watch::channel(Arc::new(tls));
+    Ok(Listener::bind("gateway.listen", config.gateway.listen, tls, Limits::default())?)
+}
+
+/// The ways in which callers prove who they are.
+fn authenticator(ways: &config::Authentication) -> Result<Authenticator, Failure> {
+    let certificates = ways.client_certificate.as_ref().map(|way| Prefixes {
+        username: way.username_prefix.clone(),
+        groups: way.groups_prefix.clone(),
+    });
+    let tokens = ways.token_file.as_ref().map(|way| {
+        let prefixes =
+            Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() };
+        StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))
+    });
+    Ok(Authenticator::new(certificates, tokens.transpose()?))
+}
+
+/// The endpoint's keys: those of the last run, so that agents notice a restart at once, or new ones.
+fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
+    match state.read(KEYS_FILE, EndpointKeys::BYTES as u64)? {
+        Some(bytes) => EndpointKeys::from_bytes(&bytes).map_err(Failure::misconfigured),
+        None => {
+            let keys = EndpointKeys::generate().map_err(Failure::could_not_go_on)?;
+            state.write(KEYS_FILE, &keys.to_bytes())?;
+            Ok(keys)
+        }
+    }
+}
+
+/// A server's number in connection IDs, drawn from its name, so that nobody has to hand numbers out.
+fn number(server_id: &str) -> ServerNumber {
+    let digest = digest::digest(&digest::SHA256, server_id.as_bytes());
+    ServerNumber(u16::from_be_bytes([digest.as_ref()[0], digest.as_ref()[1]]))
+}
+
+fn not_bound(error: EndpointError) -> Failure {
+    match error {
+        EndpointError::Bind { address, source } => BindError::new("tunnel.listen", address, source).into(),
+        error @ EndpointError::Tls(_) => Failure::misconfigured(error),
+    }
+}
+
+/// Drivers of a carrier serve the work and are none: a drain does not wait for them.
+struct Attendants(Scope);
+
+impl transport::Spawn for Attendants {
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.0.attend(driver);
+    }
+}

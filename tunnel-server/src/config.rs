@@ -1,0 +1,215 @@
+//! What a server is told: flags over environment over file over default.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use daemon::args::SharedFlags;
+use daemon::config::{KeyError, LoadError};
+use daemon::{Failure, Layout, LogOptions};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use transport::tls::Material;
+
+mod authentication;
+mod pem;
+mod valid;
+mod written;
+
+/// The file that is read unless `--config` names another.
+pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
+
+/// The `kind` of the file.
+pub const KIND: &str = "ServerConfig";
+
+/// Most rules of the policy.
+pub const RULES_MAX: usize = 10_000;
+
+/// Most names or patterns in one list.
+pub const NAMES_MAX: usize = 1_000;
+
+/// The server of a Tombolo tunnel: agents dial it, and callers reach the agents' clusters through it
+#[derive(Debug, Clone, Default, Parser)]
+#[command(name = "tunnel-server", version)]
+pub struct Flags {
+    /// The flags of every daemon.
+    #[command(flatten)]
+    pub shared: SharedFlags,
+
+    /// This server's name among its like, a DNS label [default: the one in its certificate]
+    #[arg(long, value_name = "NAME")]
+    pub server_id: Option<String>,
+
+    /// Address for callers (TCP)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub gateway_listen: Option<SocketAddr>,
+
+    /// Address for agents (UDP)
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub tunnel_listen: Option<SocketAddr>,
+}
+
+/// A valid configuration, the files that it names included.
+#[derive(Debug)]
+pub struct Config {
+    /// This server's name among its like, a DNS label.
+    pub server_id: String,
+    /// The trust domain of all certificates.
+    pub trust_domain: String,
+    /// What the server shows to callers and to agents.
+    pub certificate: CertifiedPair,
+    /// The door for callers.
+    pub gateway: Gateway,
+    /// The door for agents.
+    pub tunnel: Tunnel,
+    /// Who may reach which clusters; 1 to [`RULES_MAX`] rules.
+    pub policy: Vec<AllowRule>,
+    /// Where keys and other state are kept.
+    pub state_dir: PathBuf,
+    /// Where `/livez`, `/readyz` and `/metrics` answer.
+    pub probes_listen: SocketAddr,
+    /// How long running exchanges may go on after the drain began; 1 to 600 s.
+    pub drain_grace: Duration,
+    /// Form and filter of the log.
+    pub logs: LogOptions,
+    /// Runtimes and threads.
+    pub layout: Layout,
+}
+
+/// A certificate, leaf first, and the key that fits it.
+#[derive(Debug)]
+pub struct CertifiedPair {
+    /// At least one.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The leaf's.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// The door for callers.
+#[derive(Debug)]
+pub struct Gateway {
+    /// A TCP address.
+    pub listen: SocketAddr,
+    /// Clusters are reached as `NAME.host_suffix`, in lower case.
+    pub host_suffix: Option<String>,
+    /// Names and addresses, without brackets and in lower case, under which clusters are reached by path; every name
+    /// that is not under the suffix, if empty.
+    pub hosts: Vec<String>,
+    /// How callers prove who they are; at least one way.
+    pub authentication: Authentication,
+}
+
+/// How callers prove who they are.
+#[derive(Debug)]
+pub struct Authentication {
+    /// By a certificate in the TLS handshake.
+    pub client_certificate: Option<ClientCertificate>,
+    /// By a bearer token.
+    pub token_file: Option<TokenFile>,
+}
+
+/// Callers' certificates.
+#[derive(Debug)]
+pub struct ClientCertificate {
+    /// The roots that they must chain to; at least one, and none that agents chain to.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// In front of user names.
+    pub username_prefix: String,
+    /// In front of group names.
+    pub groups_prefix: String,
+}
+
+/// Static bearer tokens. `Debug` shows none of them.
+pub struct TokenFile {
+    /// Where they were read.
+    pub path: PathBuf,
+    /// What was read.
+    pub contents: Vec<u8>,
+    /// In front of user names; not the one for certificates.
+    pub username_prefix: String,
+    /// In front of group names; not the one for certificates.
+    pub groups_prefix: String,
+}
+
+/// The door for agents.
+#[derive(Debug)]
+pub struct Tunnel {
+    /// A UDP address.
+    pub listen: SocketAddr,
+    /// The roots that agents' certificates must chain to; at least one.
+    pub agent_roots: Vec<CertificateDer<'static>>,
+}
+
+/// A rule of the policy: any of the users, and whoever is in any of the groups, may reach any of the clusters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowRule {
+    /// Names in full, or `*` for everybody.
+    pub users: Vec<String>,
+    /// Names in full, or `*` for whoever is in a group.
+    pub groups: Vec<String>,
+    /// Names in which `*` stands for any text; at least one.
+    pub clusters: Vec<String>,
+}
+
+/// Why a configuration was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A value.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+impl Config {
+    /// What flags, environment and file say together, and the files that are named there.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`], which names the key, its value and what is allowed.
+    pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
+        let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
+        let written = daemon::config::load(&path, KIND)?;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        Ok(valid::config(written, flags, directory)?)
+    }
+
+    /// The TLS material of the door for agents.
+    #[must_use]
+    pub fn tunnel_material(&self) -> Material {
+        Material {
+            chain: self.certificate.chain.clone(),
+            key: self.certificate.key.clone_key(),
+            peer_roots: self.tunnel.agent_roots.clone(),
+        }
+    }
+}
+
+impl TokenFile {
+    /// The error for a file that turned out to be wrong when it was read as tokens.
+    #[must_use]
+    pub fn refused(&self, reason: impl std::fmt::Display) -> KeyError {
+        let allowed = format!("a file of lines token,user,uid,\"group1,group2\" ({reason})");
+        KeyError::new("gateway.authentication.tokenFile.path", self.path.display(), allowed)
+    }
+}
+
+impl std::fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenFile")
+            .field("path", &self.path)
+            .field("username_prefix", &self.username_prefix)
+            .field("groups_prefix", &self.groups_prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::misconfigured(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

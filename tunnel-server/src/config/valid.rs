@@ -1,0 +1,273 @@
+//! From what was written to what is valid; the only place where defaults stand.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use daemon::args::DRAIN_GRACE;
+use daemon::config::{KeyError, LayoutKey, RuntimeKeys, bounded, seconds, socket_address};
+use daemon::{Layout, LogFormat, LogOptions};
+use proto::cluster::is_dns_label;
+use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+use super::authentication::{authentication, file};
+use super::written::{self, Written};
+use super::{AllowRule, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, RULES_MAX, Tunnel, pem};
+
+const STATE_DIR_DEFAULT: &str = "/var/lib/tombolo/server";
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
+const PROBES_LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+const GRACE_SECONDS_MAX: u64 = 600;
+
+/// What a server runs on unless told otherwise: small requests cost half as much as on one shared runtime.
+const LAYOUT_DEFAULT: LayoutKey = LayoutKey::PerCore;
+
+/// Longest DNS name (RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 253;
+
+/// What stands in an error for a key that is not there.
+pub(super) const NOTHING: &str = "nothing";
+
+pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Result<Config, KeyError> {
+    let Written {
+        server_id,
+        trust_domain,
+        tls,
+        gateway,
+        tunnel,
+        policy,
+        state_dir,
+        probes,
+        drain_grace_seconds,
+        log,
+        runtime,
+    } = written;
+    let trust_domain = self::trust_domain(trust_domain)?;
+    let certificate = self::certificate(tls.unwrap_or_default(), directory)?;
+    let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
+    let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
+    roots_differ(&gateway, &tunnel)?;
+    Ok(Config {
+        server_id: self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?,
+        trust_domain,
+        certificate,
+        gateway,
+        tunnel,
+        policy: self::policy(policy.unwrap_or_default())?,
+        state_dir: self::state_dir(flags, state_dir, directory),
+        probes_listen: listen(
+            "probes.listen",
+            flags.shared.probes_listen,
+            probes.unwrap_or_default().listen,
+            PROBES_LISTEN_DEFAULT,
+        )?,
+        drain_grace: drain_grace(flags.shared.drain_grace.or(drain_grace_seconds))?,
+        logs: logs(flags, log.unwrap_or_default()),
+        layout: layout(runtime.unwrap_or_default())?,
+    })
+}
+
+fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
+    let domain = written.unwrap_or_else(|| TRUST_DOMAIN_DEFAULT.to_owned());
+    // The characters of a trust domain, SPIFFE-ID section 2.1.
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
+    if domain.is_empty() || domain.len() > 255 || !domain.bytes().all(fits) {
+        let allowed = "1 to 255 lower-case letters, digits, '.', '-' and '_'";
+        return Err(KeyError::new("trustDomain", domain, allowed));
+    }
+    Ok(domain)
+}
+
+fn certificate(written: written::Tls, directory: &Path) -> Result<CertifiedPair, KeyError> {
+    let written::Tls { certificate_file, key_file } = written;
+    let certificate = file("tls.certificateFile", certificate_file, directory)?;
+    let key = file("tls.keyFile", key_file, directory)?;
+    pem::pair(("tls.certificateFile", &certificate), ("tls.keyFile", &key))
+}
+
+fn server_id(
+    said: Option<String>,
+    certificate: &CertifiedPair,
+    trust_domain: &str,
+) -> Result<String, KeyError> {
+    let from_certificate = || certificate.chain.first().and_then(|leaf| id_in(leaf, trust_domain));
+    let allowed = "1 to 63 lower-case letters, digits and '-'";
+    match said {
+        Some(id) if is_dns_label(&id) => Ok(id),
+        Some(id) => Err(KeyError::new("serverId", id, allowed)),
+        None => from_certificate().ok_or_else(|| {
+            let allowed = format!(
+                "{allowed}; it may be left out only where the certificate holds spiffe://{trust_domain}/server/ID"
+            );
+            KeyError::new("serverId", NOTHING, allowed)
+        }),
+    }
+}
+
+/// The server's id in its certificate.
+fn id_in(leaf: &CertificateDer<'_>, trust_domain: &str) -> Option<String> {
+    let (_, leaf) = X509Certificate::from_der(leaf).ok()?;
+    let names = leaf.subject_alternative_name().ok()??;
+    names.value.general_names.iter().find_map(|name| match name {
+        GeneralName::URI(uri) => spiffe::parse_server(uri, trust_domain).ok().map(str::to_owned),
+        GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::DNSName(_)
+        | GeneralName::X400Address(_)
+        | GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::IPAddress(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::Invalid(..) => None,
+    })
+}
+
+fn gateway(written: written::Gateway, flags: &Flags, directory: &Path) -> Result<Gateway, KeyError> {
+    let written::Gateway { listen, host_suffix, hosts, authentication: written_authentication } = written;
+    let host_suffix = host_suffix.map(|suffix| self::host_suffix(&suffix)).transpose()?;
+    let hosts = hosts.unwrap_or_default();
+    bounded("gateway.hosts", hosts.len(), 0..=NAMES_MAX)?;
+    Ok(Gateway {
+        listen: self::listen("gateway.listen", flags.gateway_listen, listen, LISTEN_DEFAULT)?,
+        hosts: hosts.iter().map(|name| host(name, host_suffix.as_deref())).collect::<Result<_, _>>()?,
+        host_suffix,
+        authentication: authentication(written_authentication.unwrap_or_default(), directory)?,
+    })
+}
+
+fn host_suffix(suffix: &str) -> Result<String, KeyError> {
+    if is_dns_name(suffix) && suffix.parse::<IpAddr>().is_err() {
+        return Ok(suffix.to_ascii_lowercase());
+    }
+    let allowed = "a DNS name without a dot at an end, such as clusters.example";
+    Err(KeyError::new("gateway.hostSuffix", suffix, allowed))
+}
+
+fn host(name: &str, suffix: Option<&str>) -> Result<String, KeyError> {
+    let refused = |allowed: &str| KeyError::new("gateway.hosts", name, allowed);
+    if !is_dns_name(name) && name.parse::<IpAddr>().is_err() {
+        return Err(refused("DNS names without a dot at an end, and IP addresses without brackets or port"));
+    }
+    let name = name.to_ascii_lowercase();
+    let below = |suffix: &str| name.strip_suffix(suffix).is_some_and(|label| label.ends_with('.'));
+    if suffix.is_some_and(below) {
+        return Err(refused("names that are not below gateway.hostSuffix, where every name is a cluster's"));
+    }
+    Ok(name)
+}
+
+fn is_dns_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    text.len() <= HOST_BYTES_MAX
+        && text.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
+}
+
+fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<Tunnel, KeyError> {
+    let written::Tunnel { listen, agent_ca_file } = written;
+    let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
+    Ok(Tunnel {
+        listen: self::listen("tunnel.listen", flags.tunnel_listen, listen, LISTEN_DEFAULT)?,
+        agent_roots: pem::roots("tunnel.agentCAFile", &agent_ca_file)?,
+    })
+}
+
+/// A root of both roles would make every agent a caller and the other way round.
+fn roots_differ(gateway: &Gateway, tunnel: &Tunnel) -> Result<(), KeyError> {
+    let callers = gateway.authentication.client_certificate.as_ref().map(|method| &method.roots);
+    let Some(shared) = callers.and_then(|roots| roots.iter().position(|root| tunnel.agent_roots.contains(root)))
+    else {
+        return Ok(());
+    };
+    Err(KeyError::new(
+        "gateway.authentication.clientCertificate.caFile",
+        format_args!("certificate {}, which is in tunnel.agentCAFile too,", shared + 1),
+        "a CA of its own for callers, else every agent could call, and every caller could be an agent",
+    ))
+}
+
+fn policy(written: written::Policy) -> Result<Vec<AllowRule>, KeyError> {
+    let rules = written.allow.unwrap_or_default();
+    if rules.is_empty() {
+        let allowed = "at least one rule; what no rule allows is forbidden, so that nobody could reach any cluster";
+        return Err(KeyError::new("policy.allow", NOTHING, allowed));
+    }
+    bounded("policy.allow", rules.len(), 1..=RULES_MAX)?;
+    rules.into_iter().enumerate().map(|(index, rule)| allow_rule(index, rule)).collect()
+}
+
+fn allow_rule(index: usize, written: written::Allow) -> Result<AllowRule, KeyError> {
+    let written::Allow { users, groups, clusters } = written;
+    let at = |key: &str| format!("policy.allow[{index}].{key}");
+    let users = subjects(&at("users"), users.unwrap_or_default())?;
+    let groups = subjects(&at("groups"), groups.unwrap_or_default())?;
+    if users.is_empty() && groups.is_empty() {
+        let allowed = "at least one name in users or groups, or '*' for everybody";
+        return Err(KeyError::new(format!("policy.allow[{index}]"), "nobody", allowed));
+    }
+    let clusters = clusters.unwrap_or_default();
+    bounded(&at("clusters"), clusters.len(), 1..=NAMES_MAX)?;
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-*".contains(&byte);
+    let wrong = clusters.iter().find(|pattern| pattern.is_empty() || !pattern.bytes().all(fits));
+    if let Some(pattern) = wrong {
+        let allowed = "names of clusters, in which '*' stands for any text";
+        return Err(KeyError::new(at("clusters"), format_args!("{pattern:?}"), allowed));
+    }
+    Ok(AllowRule { users, groups, clusters })
+}
+
+/// Names in full, or `*`.
+fn subjects(key: &str, names: Vec<String>) -> Result<Vec<String>, KeyError> {
+    bounded(key, names.len(), 0..=NAMES_MAX)?;
+    for name in &names {
+        let refused = |allowed: &str| KeyError::new(key, format_args!("{name:?}"), allowed);
+        if name.is_empty() || name.trim() != name || name.chars().any(char::is_control) {
+            return Err(refused("names without control characters and without white space at an end"));
+        }
+        if name.contains('*') && name != "*" {
+            return Err(refused("names in full, or '*' alone for everybody"));
+        }
+        if name.starts_with("system:") {
+            return Err(refused("names that do not begin with system:, since no caller can bear one of those"));
+        }
+    }
+    Ok(names)
+}
+
+fn listen(
+    key: &str,
+    flag: Option<SocketAddr>,
+    written: Option<String>,
+    default: SocketAddr,
+) -> Result<SocketAddr, KeyError> {
+    match (flag, written) {
+        (Some(address), _) => Ok(address),
+        (None, Some(written)) => socket_address(key, &written),
+        (None, None) => Ok(default),
+    }
+}
+
+fn state_dir(flags: &Flags, written: Option<PathBuf>, directory: &Path) -> PathBuf {
+    let written = || written.map(|path| directory.join(path));
+    flags.shared.state_dir.clone().or_else(written).unwrap_or_else(|| STATE_DIR_DEFAULT.into())
+}
+
+fn drain_grace(written: Option<u64>) -> Result<Duration, KeyError> {
+    written.map_or(Ok(DRAIN_GRACE), |value| seconds("drainGraceSeconds", value, 1..=GRACE_SECONDS_MAX))
+}
+
+fn logs(flags: &Flags, written: written::Log) -> LogOptions {
+    let written::Log { format, level } = written;
+    let format = format.map(|format| match format {
+        written::Format::Json => LogFormat::Json,
+        written::Format::Text => LogFormat::Text,
+    });
+    let flags = flags.shared.logs();
+    LogOptions { format: flags.format.or(format), filter: flags.filter.or(level) }
+}
+
+fn layout(written: RuntimeKeys) -> Result<Layout, KeyError> {
+    let RuntimeKeys { layout, threads } = written;
+    RuntimeKeys { layout: layout.or(Some(LAYOUT_DEFAULT)), threads }.layout()
+}

@@ -1,0 +1,103 @@
+//! The configuration file as people write it.
+
+use std::path::PathBuf;
+
+use daemon::config::RuntimeKeys;
+use serde::Deserialize;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Written {
+    pub(super) server_id: Option<String>,
+    pub(super) trust_domain: Option<String>,
+    pub(super) tls: Option<Tls>,
+    pub(super) gateway: Option<Gateway>,
+    pub(super) tunnel: Option<Tunnel>,
+    pub(super) policy: Option<Policy>,
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) probes: Option<Probes>,
+    pub(super) drain_grace_seconds: Option<u64>,
+    pub(super) log: Option<Log>,
+    pub(super) runtime: Option<RuntimeKeys>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Tls {
+    pub(super) certificate_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Gateway {
+    pub(super) listen: Option<String>,
+    pub(super) host_suffix: Option<String>,
+    pub(super) hosts: Option<Vec<String>>,
+    pub(super) authentication: Option<Authentication>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Authentication {
+    pub(super) client_certificate: Option<ClientCertificate>,
+    pub(super) token_file: Option<TokenFile>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ClientCertificate {
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) username_prefix: Option<String>,
+    pub(super) groups_prefix: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct TokenFile {
+    pub(super) path: Option<PathBuf>,
+    pub(super) username_prefix: Option<String>,
+    pub(super) groups_prefix: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Tunnel {
+    pub(super) listen: Option<String>,
+    #[serde(rename = "agentCAFile")]
+    pub(super) agent_ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Policy {
+    pub(super) allow: Option<Vec<Allow>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Allow {
+    pub(super) users: Option<Vec<String>>,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) clusters: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Probes {
+    pub(super) listen: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Log {
+    pub(super) format: Option<Format>,
+    pub(super) level: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Format {
+    Json,
+    Text,
+}

@@ -1,0 +1,105 @@
+//! The body of an answer to a caller, and how it tells that it was taken whole.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::hangup::Running;
+use crate::metrics;
+
+/// What a caller gets: a text of ours, or what an API server sends, passed on piece by piece.
+pub enum AnswerBody {
+    /// A text of ours, once.
+    Text(Option<Bytes>),
+    /// An API server's answer.
+    Passed(Box<Passed>),
+}
+
+/// An API server's answer on its way. Dropped before its end, it abandons the exchange.
+pub struct Passed {
+    body: Incoming,
+    /// Tells the exchange's stream that everything was taken; dropped unsaid, the stream is aborted.
+    whole: Option<oneshot::Sender<Whole>>,
+    _slot: Slot,
+}
+
+/// Said once the last byte of an answer has been taken.
+pub struct Whole;
+
+/// One request's share of what the gateway serves at once: held to the last byte of the answer, not to its head.
+pub struct Slot {
+    _permit: OwnedSemaphorePermit,
+    _active: metrics::Active,
+    _running: Option<Running>,
+}
+
+impl Slot {
+    /// Takes a share for as long as it is held, and watches for a caller on HTTP/1.1 to hang up.
+    pub fn new(permit: OwnedSemaphorePermit, running: Option<Running>) -> Self {
+        Self { _permit: permit, _active: metrics::Active::begin(), _running: running }
+    }
+}
+
+impl AnswerBody {
+    /// A text of ours.
+    pub fn text(text: impl Into<Bytes>) -> Self {
+        Self::Text(Some(text.into()))
+    }
+
+    /// An API server's answer.
+    pub fn passed(body: Incoming, whole: oneshot::Sender<Whole>, slot: Slot) -> Self {
+        let mut passed = Passed { body, whole: Some(whole), _slot: slot };
+        if passed.body.is_end_stream() {
+            passed.tell_whole();
+        }
+        Self::Passed(Box::new(passed))
+    }
+}
+
+impl Passed {
+    fn tell_whole(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            // The stream's task is gone only if the tunnel is; the answer is whole all the same.
+            let _ = whole.send(Whole);
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
+            Self::Passed(passed) => {
+                let frame = ready!(Pin::new(&mut passed.body).poll_frame(cx));
+                if frame.is_none() || (matches!(frame, Some(Ok(_))) && passed.body.is_end_stream()) {
+                    passed.tell_whole();
+                }
+                Poll::Ready(frame)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_none(),
+            Self::Passed(passed) => passed.body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
+            Self::Passed(passed) => passed.body.size_hint(),
+        }
+    }
+}

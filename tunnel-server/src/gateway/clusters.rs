@@ -1,0 +1,55 @@
+//! `GET /clusters`: what this caller may reach.
+
+use std::time::UNIX_EPOCH;
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use proto::session::Health;
+use serde_json::{Value, json};
+
+use super::body::AnswerBody;
+use crate::identity::Caller;
+use crate::policy::Policy;
+use crate::registry::{Listed, ListedTunnel, Registry};
+
+/// The clusters that were ever met and that policy lets this caller reach, as a Kubernetes list. Others are not named,
+/// not even by their number.
+pub(super) fn list(registry: &Registry, policy: &Policy, caller: &Caller) -> Response<AnswerBody> {
+    let items: Vec<Value> =
+        registry.list(|cluster| policy.may_reach(caller, cluster)).iter().map(item).collect();
+    let list = json!({
+        "apiVersion": "tombolo.dev/v1alpha1",
+        "kind": "ClusterList",
+        "metadata": {},
+        "items": items,
+    });
+    let mut response = Response::new(AnswerBody::text(list.to_string()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn item(listed: &Listed) -> Value {
+    let reachable = listed.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost);
+    json!({
+        "apiVersion": "tombolo.dev/v1alpha1",
+        "kind": "Cluster",
+        "metadata": { "name": listed.cluster.as_str() },
+        "status": {
+            "connected": reachable,
+            "tunnels": listed.tunnels.iter().map(tunnel).collect::<Vec<_>>(),
+        },
+    })
+}
+
+fn tunnel(tunnel: &ListedTunnel) -> Value {
+    json!({
+        "agent": tunnel.agent.instance(),
+        "health": match tunnel.health {
+            Health::Live => "Live",
+            Health::Suspect => "Suspect",
+            Health::Lost => "Lost",
+        },
+        "sinceUnixSeconds": tunnel.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        "endpoints": tunnel.endpoints,
+    })
+}

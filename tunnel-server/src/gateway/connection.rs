@@ -1,0 +1,132 @@
+//! One caller's connection: HTTP/1.1 or HTTP/2, with limits, until it ends or the drain asks it to.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::{Scope, chain};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::debug;
+
+use super::{Gateway, hangup};
+
+/// Streams of one HTTP/2 connection. Go's programs open another connection beyond it.
+const STREAMS_MAX: u32 = 250;
+
+/// What one caller's stream may have in flight towards a cluster that does not read.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+
+/// All streams together: the connection's window never binds before the streams' own, because it is shared.
+const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
+
+/// What hyper holds for one stream of a caller that does not read.
+const SEND_BYTES_MAX: usize = 64 * 1024;
+
+/// Largest head, in bytes. Beyond it HTTP/1.1 gets 431 and HTTP/2 a stream error.
+const HEAD_BYTES_MAX: u32 = proto::headers::HEADER_BYTES_MAX as u32;
+
+/// A head of HTTP/1.1 arrives within this time, counted from the end of the exchange before: slow heads and idle
+/// connections are one thing to hyper. Longer than Go's clients keep idle connections (90 s) would be of no use.
+const HEAD_OR_IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// An HTTP/2 connection that does not answer a PING is dead.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_MAX: Duration = Duration::from_secs(20);
+
+/// Resets that a caller may provoke before its connection is closed (CVE-2023-44487, CVE-2025-8671).
+const PENDING_RESETS_MAX: usize = 20;
+const LOCAL_RESETS_MAX: usize = 1024;
+
+/// Who is at the other end of a connection.
+pub struct Peer {
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// Its certificate, verified against the callers' root; leaf first.
+    pub certificates: Option<Vec<CertificateDer<'static>>>,
+}
+
+impl Gateway {
+    /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
+    /// its last answer.
+    pub async fn serve_connection<S>(self, stream: S, peer: Peer, is_h2: bool)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (from, scope, peer) = (peer.address, self.0.scope.clone(), Arc::new(peer));
+        let served =
+            if is_h2 { self.serve_h2(stream, peer, scope).await } else { self.serve_h1(stream, peer, scope).await };
+        if let Err(error) = served {
+            debug!(%from, error = %chain(&error), "a caller's connection broke");
+        }
+    }
+
+    async fn serve_h1<S>(self, stream: S, peer: Arc<Peer>, scope: Scope) -> hyper::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (stream, hung_up, exchange) = hangup::watch(stream);
+        let service = service_fn(move |request: Request<Incoming>| {
+            self.clone().serve(Arc::clone(&peer), request, Some(Arc::clone(&exchange)))
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_OR_IDLE_MAX)
+            .max_headers(proto::headers::HEADERS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX as usize)
+            .keep_alive(true)
+            .half_close(false)
+            .serve_connection(stream, service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let mut hung_up = pin!(hung_up);
+        let mut draining = pin!(scope.draining());
+        let mut drains = false;
+        loop {
+            // All arms are cancel-safe: each is polled by reference. Biased, so that hyper reads first and the watch
+            // for a hang-up only reads what hyper does not.
+            tokio::select! {
+                biased;
+                served = &mut connection => return served,
+                () = &mut hung_up => return Ok(()),
+                () = &mut draining, if !drains => {
+                    drains = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+
+    async fn serve_h2<S>(self, stream: S, peer: Arc<Peer>, scope: Scope) -> hyper::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let service = service_fn(move |request: Request<Incoming>| self.clone().serve(Arc::clone(&peer), request, None));
+        let connection = http2::Builder::new(scope.clone())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .adaptive_window(false)
+            .max_send_buf_size(SEND_BYTES_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+            .max_local_error_reset_streams(LOCAL_RESETS_MAX)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        let mut connection = pin!(connection);
+        // Both arms are cancel-safe: each is polled by reference.
+        tokio::select! {
+            served = &mut connection => return served,
+            () = scope.draining() => connection.as_mut().graceful_shutdown(),
+        }
+        connection.await
+    }
+}

@@ -1,0 +1,208 @@
+//! One exchange: a request and its answer over one stream of a tunnel.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use daemon::{Scope, chain};
+use http::header::{HOST, LOCATION};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use proto::headers;
+use proto::wire::{Assert, StreamOpen};
+use proto::{AbortCode, ClusterId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tracing::debug;
+use transport::{OpenError, TunnelStream, Verdict};
+
+use super::body::{AnswerBody, Slot, Whole};
+use super::refusal::Refusal;
+use crate::identity::Caller;
+use crate::policy::Permit;
+use crate::registry::{NoTunnel, Route};
+
+/// After an answer was taken whole, its stream is wound up within this time, or aborted.
+const FINISH_MAX: Duration = Duration::from_secs(30);
+
+/// Largest head of an answer, in bytes, and most headers in it.
+const HEAD_BYTES_MAX: usize = 128 * 1024;
+const HEADERS_MAX: usize = 200;
+
+/// A stream that was opened for a permitted request; nothing but its first frame was sent.
+pub(super) struct Exchange {
+    pub(super) permit: Permit,
+    pub(super) route: Route,
+    pub(super) scope: Scope,
+    pub(super) stream: TunnelStream,
+    /// What stands before the cluster's own paths where the caller sees them.
+    pub(super) prefix: String,
+}
+
+/// What stays of an exchange for the answer's head.
+pub(super) struct Answering {
+    pub(super) cluster: ClusterId,
+    pub(super) verdict: Verdict,
+    prefix: String,
+}
+
+impl Exchange {
+    /// Opens the stream.
+    pub(super) async fn begin(
+        permit: Permit,
+        route: Route,
+        audit_id: &str,
+        prefix: String,
+        scope: Scope,
+    ) -> Result<Self, Refusal> {
+        let open = StreamOpen::http(assertion(permit.caller()), audit_id.to_owned());
+        let stream = match route.tunnel.open(&open).await {
+            Ok(stream) => stream,
+            Err(error) => return Err(not_opened(permit.action().cluster(), &error)),
+        };
+        Ok(Self { permit, route, scope, stream, prefix })
+    }
+
+    /// Sends the request and returns the answer, whose body is on its way.
+    pub(super) async fn forward(
+        self,
+        request: Request<Incoming>,
+        slot: Slot,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let answering = self.answering();
+        let request = self.rewritten(request)?;
+        let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
+        let (whole, wholeness) = oneshot::channel();
+        self.scope.spawn_on(self.route.home, carry(connection, wholeness));
+        let response = sender.send_request(request).await.map_err(|error| answering.broken(&error))?;
+        // An upgrade that nobody asked for: the bytes behind it are nobody's.
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Refusal::Nonsense(answering.cluster));
+        }
+        let response = answering.cleaned(response)?;
+        Ok(response.map(|body| AnswerBody::passed(body, whole, slot)))
+    }
+
+    pub(super) fn answering(&self) -> Answering {
+        Answering {
+            cluster: self.permit.action().cluster().clone(),
+            verdict: self.stream.verdict(),
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// The request as it crosses the tunnel. Its headers were cleaned when it was admitted.
+    pub(super) fn rewritten(&self, request: Request<Incoming>) -> Result<Request<Incoming>, Refusal> {
+        let action = self.permit.action();
+        let (mut parts, body) = request.into_parts();
+        parts.uri = Uri::from(action.path().clone());
+        parts.version = Version::HTTP_11;
+        // What hyper knows of the caller's connection is no business of the stream.
+        parts.extensions.clear();
+        // The agent puts its API server's name here; until then the cluster's says where this is going.
+        let host = HeaderValue::from_str(action.cluster().as_str());
+        parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(action.cluster().clone()))?);
+        Ok(Request::from_parts(parts, body))
+    }
+}
+
+/// hyper's side of a stream, with limits.
+pub(super) async fn handshake(
+    stream: TunnelStream,
+    cluster: &ClusterId,
+) -> Result<(http1::SendRequest<Incoming>, http1::Connection<TokioIo<TunnelStream>, Incoming>), Refusal> {
+    http1::Builder::new()
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| Refusal::Lost(cluster.clone()))
+}
+
+/// Moves an exchange's bytes, on the tunnel's home, until its answer was taken whole or nobody wants it any more.
+async fn carry(
+    mut connection: http1::Connection<TokioIo<TunnelStream>, Incoming>,
+    mut wholeness: oneshot::Receiver<Whole>,
+) {
+    // Both arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
+    let whole = tokio::select! {
+        whole = &mut wholeness => whole,
+        carried = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
+            if let Err(error) = carried {
+                debug!(error = %chain(&error), "an exchange broke");
+                return;
+            }
+            // All was read; the caller has still to take it.
+            wholeness.await
+        }
+    };
+    // Nobody wants the answer any more: the stream is dropped unfinished, which aborts it.
+    let Ok(Whole) = whole else {
+        return;
+    };
+    if timeout(FINISH_MAX, wind_up(connection)).await.is_err() {
+        debug!("a stream was not wound up in time");
+    }
+}
+
+/// Ends a stream whose answer was taken whole: both directions are shut down, so neither side sees an abort.
+async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, Incoming>) {
+    if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
+        return;
+    }
+    let mut stream = connection.into_parts().io.into_inner();
+    // A stream that breaks here breaks behind the answer, and is aborted by being dropped.
+    if stream.shutdown().await.is_ok() {
+        // Behind an answer comes nothing; one byte is enough to see that it does.
+        let _ = stream.read(&mut [0]).await;
+    }
+}
+
+/// What the agent is to assert.
+fn assertion(caller: &Caller) -> Assert {
+    Assert { user: caller.user().to_owned(), groups: caller.groups().to_vec() }
+}
+
+impl Answering {
+    /// An answer's head without what concerns one hop only, and without a way to somewhere else.
+    pub(super) fn cleaned<B>(&self, response: Response<B>) -> Result<Response<B>, Refusal> {
+        let (mut parts, body) = response.into_parts();
+        headers::clean_response(&mut parts.headers);
+        if let Some(location) = parts.headers.get(LOCATION) {
+            let within = location_within(location, &self.prefix);
+            let within = within.ok_or_else(|| Refusal::Redirect(self.cluster.clone()))?;
+            parts.headers.insert(LOCATION, within);
+        }
+        Ok(Response::from_parts(parts, body))
+    }
+
+    /// Why no head of an answer came.
+    pub(super) fn broken(&self, error: &hyper::Error) -> Refusal {
+        let cluster = self.cluster.clone();
+        debug!(%cluster, error = %chain(error), "no answer");
+        match self.verdict.heard() {
+            Some(AbortCode::ApiServerNonsense) => Refusal::Nonsense(cluster),
+            Some(code) => Refusal::Aborted(cluster, code),
+            None if error.is_parse() => Refusal::Nonsense(cluster),
+            None => Refusal::Lost(cluster),
+        }
+    }
+}
+
+/// Where a redirect leads as the caller sees it; `None` if it leads away from the cluster. A caller's credential would
+/// follow it (CVE-2022-3172).
+fn location_within(location: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
+    let location = location.to_str().ok()?;
+    let is_path = location.starts_with('/') && !location.starts_with("//") && !location.contains('\\');
+    if is_path { HeaderValue::try_from(format!("{prefix}{location}")).ok() } else { None }
+}
+
+fn not_opened(cluster: &ClusterId, error: &OpenError) -> Refusal {
+    debug!(%cluster, error = %chain(error), "could not open a stream");
+    match error {
+        OpenError::Ended(_) => Refusal::NoTunnel(NoTunnel::NotConnected(cluster.clone())),
+        OpenError::Draining | OpenError::Full | OpenError::Frame(_) => Refusal::NoStream(cluster.clone()),
+    }
+}

@@ -1,0 +1,301 @@
+//! Why a caller is not served, as the one kind of answer that Kubernetes' programs understand.
+
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use proto::{AbortCode, ClusterId};
+use serde_json::json;
+
+use crate::action::ActionFault;
+use crate::identity::NotAuthenticated;
+use crate::policy::Forbidden;
+use crate::registry::NoTunnel;
+use proto::headers::HeaderFault;
+use proto::upgrade::UpgradeFault;
+
+/// Why a request was not served. Each becomes a `Status` object, here and nowhere else.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Who asks is not known.
+    #[error("{0}")]
+    NotAuthenticated(#[from] NotAuthenticated),
+    /// What is asked cannot be told, or not without guessing.
+    #[error("{0}")]
+    Action(#[from] ActionFault),
+    /// Policy does not let this caller reach this cluster.
+    #[error("{0}")]
+    Forbidden(#[from] Forbidden),
+    /// The request's headers try to be what they must not.
+    #[error("{0}")]
+    Headers(#[from] HeaderFault),
+    /// The request asks for an upgrade that is not passed on.
+    #[error("{0}")]
+    Upgrade(#[from] UpgradeFault),
+    /// There is no way to the cluster.
+    #[error("{0}")]
+    NoTunnel(#[from] NoTunnel),
+    /// The tunnel was there and took no stream; nothing was sent.
+    #[error("cluster {0} takes no new request at the moment: try again")]
+    NoStream(ClusterId),
+    /// The tunnel ended, or the stream broke, before the answer's head.
+    #[error("the connection to cluster {0} was lost before it answered: the outcome of this request is not known")]
+    Lost(ClusterId),
+    /// The agent or its API server gave up, with this code.
+    #[error("{}", of_code(.0, *.1))]
+    Aborted(ClusterId, AbortCode),
+    /// The answer of the cluster would lead the caller elsewhere.
+    #[error("cluster {0} answered with a redirect to another host, which is not followed")]
+    Redirect(ClusterId),
+    /// The answer breaks the protocol.
+    #[error("cluster {0} answered what is not HTTP, or an upgrade that nobody asked for")]
+    Nonsense(ClusterId),
+    /// As many requests are being served as may be.
+    #[error("this gateway serves as many requests as it may: try again in a second")]
+    Busy,
+    /// The server is stopping.
+    #[error("this gateway is stopping: try again")]
+    Stopping,
+}
+
+impl Refusal {
+    /// The status that a caller sees. Total: a new refusal does not compile until it has one.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NotAuthenticated(
+                NotAuthenticated::TwoCredentials | NotAuthenticated::TwoAuthorizations,
+            ) => StatusCode::BAD_REQUEST,
+            Self::NotAuthenticated(
+                NotAuthenticated::NoCredential(_)
+                | NotAuthenticated::Scheme(_)
+                | NotAuthenticated::NotAToken
+                | NotAuthenticated::UnknownToken
+                | NotAuthenticated::Certificate(_),
+            ) => StatusCode::UNAUTHORIZED,
+            Self::Action(fault) => status_of_fault(fault),
+            Self::Upgrade(_) => StatusCode::BAD_REQUEST,
+            Self::Headers(HeaderFault::Impersonation(_)) | Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Headers(
+                HeaderFault::Alias(_)
+                | HeaderFault::ConnectionNames(_)
+                | HeaderFault::TooMany
+                | HeaderFault::TooLarge
+                | HeaderFault::Hosts,
+            ) => StatusCode::BAD_REQUEST,
+            // Never 404, although one cluster is not known: a controller would take that for "the object is gone".
+            Self::NoTunnel(_) | Self::NoStream(_) | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Lost(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Aborted(_, code) => status_of_code(*code),
+            Self::Redirect(_) | Self::Nonsense(_) => StatusCode::BAD_GATEWAY,
+            Self::Busy => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+
+    /// When to try again, where not one byte of the request has reached an API server. client-go repeats *any* request,
+    /// writes too, on a 429 or 5xx that carries `Retry-After`, so it stands only where that is harmless and helps.
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy | Self::Stopping => Some(Duration::from_secs(1)),
+            Self::NotAuthenticated(_)
+            | Self::Action(_)
+            | Self::Forbidden(_)
+            | Self::Headers(_)
+            | Self::Upgrade(_)
+            | Self::NoTunnel(_)
+            | Self::NoStream(_)
+            | Self::Lost(_)
+            | Self::Aborted(..)
+            | Self::Redirect(_)
+            | Self::Nonsense(_) => None,
+        }
+    }
+
+    /// A word for programs, in `details.causes`.
+    fn cause(&self) -> &'static str {
+        match self {
+            Self::NotAuthenticated(_) => "NotAuthenticated",
+            Self::Action(_) => "NotARequest",
+            Self::Forbidden(_) => "ForbiddenByPolicy",
+            Self::Headers(_) => "HeadersRefused",
+            Self::Upgrade(_) => "UpgradeRefused",
+            Self::NoTunnel(NoTunnel::NeverSeen(_)) => "ClusterNeverSeen",
+            Self::NoTunnel(NoTunnel::NotConnected(_)) => "ClusterNotConnected",
+            Self::NoStream(_) => "ClusterBusy",
+            Self::Lost(_) => "ClusterLost",
+            Self::Aborted(_, code) => cause_of_code(*code),
+            Self::Redirect(_) => "RedirectRefused",
+            Self::Nonsense(_) => "NotHTTP",
+            Self::Busy => "GatewayBusy",
+            Self::Stopping => "GatewayStopping",
+        }
+    }
+
+    /// What to do, said to the caller.
+    fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::NoTunnel(NoTunnel::NeverSeen(_)) => Some(
+                "no agent of that name has ever connected to this gateway: check the name (GET /clusters lists yours), \
+                 or install an agent in the cluster",
+            ),
+            Self::NoTunnel(NoTunnel::NotConnected(_)) => Some(
+                "its agents have connected before and are away now: check that one is running in the cluster and that \
+                 the site can send UDP to this gateway",
+            ),
+            Self::NotAuthenticated(_)
+            | Self::Action(_)
+            | Self::Forbidden(_)
+            | Self::Headers(_)
+            | Self::Upgrade(_)
+            | Self::NoStream(_)
+            | Self::Lost(_)
+            | Self::Aborted(..)
+            | Self::Redirect(_)
+            | Self::Nonsense(_)
+            | Self::Busy
+            | Self::Stopping => None,
+        }
+    }
+
+    /// The answer: a `Status` (meta/v1) in JSON, which every client decodes by its content type.
+    #[must_use]
+    pub fn response(&self) -> Response<String> {
+        let status = self.status();
+        let message = match self.advice() {
+            Some(advice) => format!("{self}: {advice}"),
+            None => self.to_string(),
+        };
+        let mut details = json!({ "causes": [{ "reason": self.cause(), "message": "tombolo gateway" }] });
+        if let Some(after) = self.retry_after() {
+            details["retryAfterSeconds"] = after.as_secs().into();
+        }
+        let body = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason(status),
+            "details": details,
+            "code": status.as_u16(),
+        });
+        let mut response = Response::new(body.to_string());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(after) = self.retry_after() {
+            headers.insert(RETRY_AFTER, after.as_secs().into());
+        }
+        if self.ends_the_connection() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+
+    /// Whether what stands behind the request's head on an HTTP/1.1 connection must not be read as another request.
+    fn ends_the_connection(&self) -> bool {
+        matches!(self, Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::Stopping)
+    }
+}
+
+fn status_of_fault(fault: &ActionFault) -> StatusCode {
+    match fault {
+        ActionFault::Method(_) | ActionFault::ListOnlyGet => StatusCode::METHOD_NOT_ALLOWED,
+        ActionFault::TooLong => StatusCode::URI_TOO_LONG,
+        ActionFault::NotAClusterPath => StatusCode::NOT_FOUND,
+        ActionFault::ForeignHost | ActionFault::TwiceNamed(_) => StatusCode::MISDIRECTED_REQUEST,
+        ActionFault::NotAPath
+        | ActionFault::RawByte
+        | ActionFault::EmptySegment
+        | ActionFault::DotSegment
+        | ActionFault::HiddenCharacter
+        | ActionFault::Encoding
+        | ActionFault::NoHost
+        | ActionFault::Hosts
+        | ActionFault::HostsDisagree
+        | ActionFault::NotAHost
+        | ActionFault::NotAClusterName
+        | ActionFault::UpgradeNotHere => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
+    match code {
+        AbortCode::ApiServerUnreachable => format!(
+            "cluster {cluster} is connected, but its agent cannot reach its API server: check that the API server runs, \
+             and the agent's apiServer configuration"
+        ),
+        AbortCode::ApiServerSilent => format!(
+            "cluster {cluster} is connected, but its API server did not answer in time: the outcome of this request is \
+             not known"
+        ),
+        AbortCode::ApiServerUntrusted => format!(
+            "cluster {cluster} is connected, but its agent does not trust its API server's certificate: check the CA in \
+             the agent's apiServer configuration"
+        ),
+        AbortCode::NoCredential => format!(
+            "cluster {cluster} is connected, but its agent has no credential for its API server: check the agent's \
+             apiServer configuration and its ServiceAccount token"
+        ),
+        AbortCode::GuardRefused => format!(
+            "the agent of cluster {cluster} does not let this identity be asserted: check the agent's impersonation \
+             configuration"
+        ),
+        AbortCode::ApiServerLost => format!(
+            "the API server of cluster {cluster} broke the connection off: the outcome of this request is not known"
+        ),
+        AbortCode::ApiServerNonsense => format!("the API server of cluster {cluster} answered what is not HTTP"),
+        AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
+        AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
+        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => {
+            format!("the agent of cluster {cluster} gave up: {code}")
+        }
+    }
+}
+
+fn status_of_code(code: AbortCode) -> StatusCode {
+    match code {
+        AbortCode::ApiServerUnreachable
+        | AbortCode::ApiServerUntrusted
+        | AbortCode::NoCredential
+        | AbortCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        AbortCode::ApiServerSilent => StatusCode::GATEWAY_TIMEOUT,
+        AbortCode::GuardRefused => StatusCode::FORBIDDEN,
+        AbortCode::BadRequest => StatusCode::BAD_REQUEST,
+        AbortCode::ApiServerLost
+        | AbortCode::ApiServerNonsense
+        | AbortCode::Abandoned
+        | AbortCode::BadOpen
+        | AbortCode::Unknown(_) => StatusCode::BAD_GATEWAY,
+    }
+}
+
+fn cause_of_code(code: AbortCode) -> &'static str {
+    match code {
+        AbortCode::ApiServerUnreachable => "APIServerUnreachable",
+        AbortCode::ApiServerSilent => "APIServerSilent",
+        AbortCode::ApiServerUntrusted => "APIServerUntrusted",
+        AbortCode::ApiServerLost => "APIServerLost",
+        AbortCode::ApiServerNonsense => "APIServerNotHTTP",
+        AbortCode::NoCredential => "AgentWithoutCredential",
+        AbortCode::GuardRefused => "ForbiddenByAgent",
+        AbortCode::BadRequest => "HeadersRefused",
+        AbortCode::Draining => "AgentStopping",
+        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => "AgentGaveUp",
+    }
+}
+
+/// Kubernetes' word for a status (`metav1.StatusReason`), where it has one.
+fn reason(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::BAD_REQUEST | StatusCode::MISDIRECTED_REQUEST => "BadRequest",
+        StatusCode::UNAUTHORIZED => "Unauthorized",
+        StatusCode::FORBIDDEN => "Forbidden",
+        StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
+        StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
+        StatusCode::GATEWAY_TIMEOUT => "Timeout",
+        StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
+        _ => "InternalError",
+    }
+}

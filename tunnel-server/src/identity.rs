@@ -1,0 +1,196 @@
+//! Who asks: callers by certificate or token, agents by certificate.
+//!
+//! Pure: certificates come in verified, the time comes in as an argument.
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, header};
+use rustls_pki_types::CertificateDer;
+
+mod agent;
+mod certificate;
+mod name;
+mod token;
+
+pub use agent::{NotAnAgent, agent_identity};
+pub use certificate::CertificateFault;
+pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
+pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
+
+/// Longest bearer token, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// Who asks. Only [`Authenticator::authenticate`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    method: Method,
+    user: String,
+    groups: Vec<String>,
+}
+
+/// How a caller proved who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Method {
+    /// A client certificate of the callers' CA.
+    ClientCertificate,
+    /// A bearer token of the token file.
+    StaticToken,
+}
+
+/// The ways in which callers prove who they are. Its `Debug` shows no token.
+#[derive(Debug, Clone)]
+pub struct Authenticator {
+    certificates: Option<Prefixes>,
+    tokens: Option<StaticTokens>,
+}
+
+/// Why it is not known who asks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAuthenticated {
+    /// 401.
+    #[error("no credential was sent: {0}")]
+    NoCredential(Accepted),
+    /// 400.
+    #[error("two credentials were sent, a client certificate and an Authorization header: send one")]
+    TwoCredentials,
+    /// 400.
+    #[error("the request has more than one Authorization header")]
+    TwoAuthorizations,
+    /// 401. Basic, Negotiate and others; `Bearer` where tokens are not accepted.
+    #[error("this kind of Authorization is not accepted here: {0}")]
+    Scheme(Accepted),
+    /// 401.
+    #[error("the Authorization header does not hold one bearer token")]
+    NotAToken,
+    /// 401.
+    #[error("the token is not known here")]
+    UnknownToken,
+    /// 401.
+    #[error("the client certificate names nobody whom this server can take")]
+    Certificate(#[from] CertificateFault),
+}
+
+/// What is accepted, as words for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Client certificates are.
+    pub certificates: bool,
+    /// Bearer tokens are.
+    pub tokens: bool,
+}
+
+impl Caller {
+    /// How it proved who it is.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Its name, with the prefix of the method; 1 to [`NAME_BYTES_MAX`] bytes without control characters.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Its groups, with the prefix of the method; at most [`GROUPS_MAX`].
+    #[must_use]
+    pub fn groups(&self) -> &[String] {
+        &self.groups
+    }
+
+    /// A caller whom nobody authenticated.
+    #[cfg(test)]
+    pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(|&group| group.to_owned()).collect();
+        Self { method: Method::StaticToken, user: user.to_owned(), groups }
+    }
+}
+
+impl Method {
+    /// A name for logs and labels.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ClientCertificate => "client-certificate",
+            Self::StaticToken => "static-token",
+        }
+    }
+}
+
+impl Authenticator {
+    /// Accepts what is given: client certificates, whose names get these prefixes, and these tokens.
+    ///
+    /// A name that begins with the longer prefix of the other method is that method's, and is refused.
+    #[must_use]
+    pub fn new(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Self {
+        Self { certificates, tokens }
+    }
+
+    /// Who sent a request with these `headers`, on a connection whose verified certificates are `peer_certificates`,
+    /// leaf first.
+    ///
+    /// # Errors
+    ///
+    /// Not exactly one credential, or one that does not hold at `now`.
+    pub fn authenticate(
+        &self,
+        peer_certificates: Option<&[CertificateDer<'_>]>,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Result<Caller, NotAuthenticated> {
+        let mut authorizations = headers.get_all(header::AUTHORIZATION).iter();
+        let (authorization, None) = (authorizations.next(), authorizations.next()) else {
+            return Err(NotAuthenticated::TwoAuthorizations);
+        };
+        match (peer_certificates.and_then(<[_]>::first), authorization) {
+            (Some(_), Some(_)) => Err(NotAuthenticated::TwoCredentials),
+            (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
+            (Some(leaf), None) => self.by_certificate(leaf, now),
+            (None, Some(authorization)) => self.by_token(authorization.as_bytes()),
+        }
+    }
+
+    fn by_certificate(&self, leaf: &CertificateDer<'_>, now: SystemTime) -> Result<Caller, NotAuthenticated> {
+        let Some(prefixes) = &self.certificates else {
+            return Err(NotAuthenticated::NoCredential(self.accepted()));
+        };
+        let (user, groups) = certificate::subject(leaf, prefixes, now)?;
+        if let Some(tokens) = &self.tokens {
+            prefixes.do_not_trespass(tokens.prefixes(), &user, &groups).map_err(CertificateFault::Name)?;
+        }
+        Ok(Caller { method: Method::ClientCertificate, user, groups })
+    }
+
+    fn by_token(&self, authorization: &[u8]) -> Result<Caller, NotAuthenticated> {
+        let Some((tokens, token)) = self.tokens.as_ref().zip(token::of_bearer(authorization)) else {
+            return Err(NotAuthenticated::Scheme(self.accepted()));
+        };
+        if token.len() > TOKEN_BYTES_MAX || !token::is_token(token) {
+            return Err(NotAuthenticated::NotAToken);
+        }
+        let holder = tokens.holder(token).ok_or(NotAuthenticated::UnknownToken)?;
+        if let Some(certificates) = &self.certificates {
+            let trespass = tokens.prefixes().do_not_trespass(certificates, &holder.user, &holder.groups);
+            trespass.map_err(|_| NotAuthenticated::UnknownToken)?;
+        }
+        Ok(Caller { method: Method::StaticToken, user: holder.user.clone(), groups: holder.groups.clone() })
+    }
+
+    fn accepted(&self) -> Accepted {
+        Accepted { certificates: self.certificates.is_some(), tokens: self.tokens.is_some() }
+    }
+}
+
+impl std::fmt::Display for Accepted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match (self.certificates, self.tokens) {
+            (true, true) => "use a client certificate or a bearer token",
+            (true, false) => "use a client certificate",
+            (false, true) => "use a bearer token",
+            (false, false) => "no method of authentication is configured",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

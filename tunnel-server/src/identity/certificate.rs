@@ -1,0 +1,68 @@
+//! A caller by its certificate: the common name is the user, each organization a group.
+
+use std::time::SystemTime;
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
+
+use super::name::{NameFault, Prefixes};
+
+/// Why a caller's certificate, which its CA signed, is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateFault {
+    /// Not X.509 as we read it.
+    #[error("the certificate cannot be read")]
+    Unreadable,
+    /// It ended, perhaps while its connection lived.
+    #[error("the certificate has expired")]
+    Expired,
+    /// It begins later.
+    #[error("the certificate is not valid yet")]
+    NotYetValid,
+    /// None or several.
+    #[error("the certificate has not exactly one common name")]
+    CommonName,
+    /// Of a kind that is not Unicode, or not valid.
+    #[error("a name in the certificate is not UTF-8")]
+    Text,
+    /// A user or a group that cannot be.
+    #[error(transparent)]
+    Name(NameFault),
+}
+
+/// User and groups of `leaf`, with their prefixes.
+pub(super) fn subject(
+    leaf: &CertificateDer<'_>,
+    prefixes: &Prefixes,
+    now: SystemTime,
+) -> Result<(String, Vec<String>), CertificateFault> {
+    let certificate = read(leaf).ok_or(CertificateFault::Unreadable)?;
+    // The handshake checked this too, but a connection may outlive its certificate.
+    let now = unix_seconds(now).ok_or(CertificateFault::NotYetValid)?;
+    if now < certificate.validity().not_before.timestamp() {
+        return Err(CertificateFault::NotYetValid);
+    }
+    if now > certificate.validity().not_after.timestamp() {
+        return Err(CertificateFault::Expired);
+    }
+    let mut common_names = certificate.subject().iter_common_name();
+    let (Some(user), None) = (common_names.next(), common_names.next()) else {
+        return Err(CertificateFault::CommonName);
+    };
+    let groups: Vec<&str> = certificate.subject().iter_organization().map(text).collect::<Result<_, _>>()?;
+    prefixes.apply(text(user)?, &groups).map_err(CertificateFault::Name)
+}
+
+/// The fields of a certificate, if these bytes are exactly one.
+pub(super) fn read<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    let (rest, certificate) = X509Certificate::from_der(certificate).ok()?;
+    rest.is_empty().then_some(certificate)
+}
+
+fn text<'a>(attribute: &AttributeTypeAndValue<'a>) -> Result<&'a str, CertificateFault> {
+    attribute.as_str().map_err(|_| CertificateFault::Text)
+}
+
+fn unix_seconds(time: SystemTime) -> Option<i64> {
+    time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs().try_into().ok()
+}

@@ -1,0 +1,190 @@
+//! Static bearer tokens, of which only digests are kept.
+//!
+//! The file is Kubernetes' static token file, read more strictly:
+//! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file>
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+
+use super::TOKEN_BYTES_MAX;
+use super::name::{NameFault, Prefixes};
+
+/// Most tokens in a file.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
+#[derive(Clone)]
+pub struct StaticTokens {
+    holders: HashMap<[u8; SHA256_OUTPUT_LEN], Holder>,
+    prefixes: Prefixes,
+}
+
+/// Whose a token is, with prefixes.
+#[derive(Clone)]
+pub(super) struct Holder {
+    pub(super) user: String,
+    pub(super) groups: Vec<String>,
+}
+
+/// What is wrong with a token file, and in which line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {fault}")]
+pub struct TokenFileError {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong there; quotes nothing of the line.
+    pub fault: TokenFileFault,
+}
+
+/// What is wrong with a line of a token file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFileFault {
+    /// The bytes are no text.
+    #[error("not UTF-8")]
+    Text,
+    /// A quote that does not end, or stands in the middle of a column.
+    #[error("a quotation mark stands where none may stand, or is not closed")]
+    Quote,
+    /// Not `token,user,uid` or `token,user,uid,groups`.
+    #[error("there must be 3 or 4 columns: token,user,uid,\"group1,group2\"")]
+    Columns,
+    /// Nothing that could be sent in an Authorization header.
+    #[error("the first column is not a bearer token: 1 to {max} letters, digits and -._~+/ with = at the end", max = TOKEN_BYTES_MAX)]
+    Token,
+    /// The same token as in an earlier line.
+    #[error("the token already stands in an earlier line")]
+    Duplicate,
+    /// A user or a group that cannot be.
+    #[error(transparent)]
+    Name(#[from] NameFault),
+    /// More than [`TOKENS_MAX`].
+    #[error("there are more than {max} tokens", max = TOKENS_MAX)]
+    TooMany,
+    /// Nobody could come in.
+    #[error("there is no token in the file")]
+    None,
+}
+
+impl StaticTokens {
+    /// Reads a token file.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenFileError`]; one wrong line makes the whole file wrong.
+    pub fn parse(file: &[u8], prefixes: Prefixes) -> Result<Self, TokenFileError> {
+        let mut tokens = Self { holders: HashMap::new(), prefixes };
+        let mut last = 1;
+        for (index, line) in file.split(|byte| *byte == b'\n').enumerate() {
+            last = index + 1;
+            tokens.take(line).map_err(|fault| TokenFileError { line: last, fault })?;
+        }
+        if tokens.holders.is_empty() {
+            return Err(TokenFileError { line: last, fault: TokenFileFault::None });
+        }
+        Ok(tokens)
+    }
+
+    pub(super) fn prefixes(&self) -> &Prefixes {
+        &self.prefixes
+    }
+
+    /// Whose `token` is. Digests are compared, so that time tells nothing about a token.
+    pub(super) fn holder(&self, token: &[u8]) -> Option<&Holder> {
+        self.holders.get(&digest_of(token))
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<(), TokenFileFault> {
+        let line = std::str::from_utf8(line).map_err(|_| TokenFileFault::Text)?;
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Ok(());
+        }
+        let columns = columns(line)?;
+        let (token, user, groups) = match columns.as_slice() {
+            [token, user, _uid] => (token, user, ""),
+            [token, user, _uid, groups] => (token, user, groups.as_str()),
+            _ => return Err(TokenFileFault::Columns),
+        };
+        if token.len() > TOKEN_BYTES_MAX || !is_token(token.as_bytes()) {
+            return Err(TokenFileFault::Token);
+        }
+        let groups: Vec<&str> = if groups.is_empty() { Vec::new() } else { groups.split(',').collect() };
+        let (user, groups) = self.prefixes.apply(user, &groups)?;
+        if self.holders.len() == TOKENS_MAX {
+            return Err(TokenFileFault::TooMany);
+        }
+        match self.holders.entry(digest_of(token.as_bytes())) {
+            Entry::Occupied(_) => Err(TokenFileFault::Duplicate),
+            Entry::Vacant(place) => {
+                place.insert(Holder { user, groups });
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for StaticTokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StaticTokens({} tokens)", self.holders.len())
+    }
+}
+
+/// What follows `Bearer ` in the value of an Authorization header.
+pub(super) fn of_bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(b"Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}
+
+/// Whether `text` is a `b64token` (RFC 6750, section 2.1), which every header can carry.
+pub(super) fn is_token(text: &[u8]) -> bool {
+    let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
+    let (body, _) = text.split_at(text.len() - padding);
+    !body.is_empty() && body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
+}
+
+fn digest_of(token: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
+    let mut bytes = [0; SHA256_OUTPUT_LEN];
+    bytes.copy_from_slice(digest(&SHA256, token).as_ref());
+    bytes
+}
+
+/// The columns of a line of CSV (RFC 4180), of which none may span lines.
+fn columns(line: &str) -> Result<Vec<String>, TokenFileFault> {
+    let mut columns = Vec::new();
+    let mut rest = line;
+    loop {
+        let column;
+        (column, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => unquoted(quoted)?,
+            None => {
+                let (column, rest) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+                if column.contains('"') {
+                    return Err(TokenFileFault::Quote);
+                }
+                (column.to_owned(), rest)
+            }
+        };
+        columns.push(column);
+        if rest.is_empty() {
+            return Ok(columns);
+        }
+        rest = rest.strip_prefix(',').ok_or(TokenFileFault::Quote)?;
+    }
+}
+
+/// The text up to the closing quotation mark, and what stands behind it. Two marks in a row are one of the text.
+fn unquoted(text: &str) -> Result<(String, &str), TokenFileFault> {
+    let mut column = String::new();
+    let mut rest = text;
+    loop {
+        let (part, after) = rest.split_once('"').ok_or(TokenFileFault::Quote)?;
+        column.push_str(part);
+        let Some(further) = after.strip_prefix('"') else {
+            return Ok((column, after));
+        };
+        column.push('"');
+        rest = further;
+    }
+}

@@ -1,0 +1,216 @@
+//! The TCP door: accepts, shakes hands under a deadline, and hands each connection to a home.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::{BindError, Home, Scope};
+use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::sleep;
+use tokio_rustls::server::TlsStream;
+use tracing::{debug, warn};
+
+mod counts;
+mod handshake;
+pub mod tls;
+
+pub use counts::{Counts, Tally};
+
+/// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
+const BACKLOG: u32 = 1024;
+
+/// How long nothing is accepted after the system refused: long enough that something may be closed meanwhile.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How many of what at once, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections, those that shake hands included.
+    pub connections_max: usize,
+    /// Handshakes in progress.
+    pub handshakes_max: usize,
+    /// From accept to the end of the handshake.
+    pub handshake: Duration,
+}
+
+/// A bound TCP socket for callers.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: watch::Receiver<Arc<ServerConfig>>,
+    limits: Limits,
+    counts: Arc<Counts>,
+}
+
+/// A caller's connection after its handshake. It holds one of the listener's places until it is dropped.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection, registered with the home on which it was handed over.
+    pub stream: TlsStream<TcpStream>,
+    /// The other side's address.
+    pub peer: SocketAddr,
+    /// The caller's certificate, leaf first, verified against the callers' CA; `None` if it showed none.
+    pub peer_certificates: Option<Vec<CertificateDer<'static>>>,
+    /// HTTP/2 was agreed on; otherwise HTTP/1.1 is spoken.
+    pub is_h2: bool,
+    /// The place among the connections that are counted; hold it as long as the connection.
+    pub place: Place,
+}
+
+/// One of the places that [`Limits::connections_max`] gives. A limit lasts as long as what it limits.
+#[derive(Debug)]
+#[must_use = "the connection is no longer counted when this is dropped"]
+pub struct Place {
+    _place: OwnedSemaphorePermit,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections_max: 10_000, handshakes_max: 2_000, handshake: Duration::from_secs(10) }
+    }
+}
+
+impl Listener {
+    /// Listens on `address`, which stands at `key` in the configuration. Each handshake uses the TLS configuration
+    /// that `tls` has at that time; see [`tls::server_config`].
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`], in words for the person who wrote the address.
+    pub fn bind(
+        key: &'static str,
+        address: SocketAddr,
+        tls: watch::Receiver<Arc<ServerConfig>>,
+        limits: Limits,
+    ) -> Result<Self, BindError> {
+        let (socket, address) = bind(address).map_err(|source| BindError::new(key, address, source))?;
+        Ok(Self { socket, address, tls, limits, counts: Arc::default() })
+    }
+
+    /// Where it listens, with the port that the system chose if 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it counts, also while it runs.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Accepts until `scope` drains, then closes the socket. Each connection gets a task of its own on the next home;
+    /// there the handshake is done, and what `accepted` returns is driven to its end.
+    pub async fn run<F>(self, scope: Scope, accepted: impl Fn(Accepted) -> F + Clone + Send + Sync + 'static)
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let connections = Arc::new(Semaphore::new(self.limits.connections_max));
+        let handshakes = Arc::new(Semaphore::new(self.limits.handshakes_max));
+        let mut homes = (0_usize..).map(|n| scope.home_for(n));
+        let mut draining = std::pin::pin!(scope.draining());
+        let mut is_paused = false;
+        loop {
+            // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that a flood of
+            // connections does not hold a drain up.
+            let arrived = tokio::select! {
+                biased;
+                () = &mut draining => return,
+                arrived = self.socket.accept() => arrived,
+            };
+            match arrived {
+                Ok((stream, peer)) => {
+                    is_paused = false;
+                    let place = Arc::clone(&connections).try_acquire_owned();
+                    let handshake = Arc::clone(&handshakes).try_acquire_owned();
+                    // The newest is the one to go: those who are in are served.
+                    let (Ok(place), Ok(handshake)) = (place, handshake) else {
+                        Counts::one_more(&self.counts.turned_away);
+                        debug!(%peer, "too many connections or handshakes, closed a new one");
+                        continue;
+                    };
+                    let place = Place { _place: place };
+                    let home = homes.next().unwrap_or_else(|| scope.home_for(0));
+                    self.hand_over(&scope, home, Newcomer { stream, peer, place, handshake }, accepted.clone());
+                }
+                Err(error) if concerns_one_connection(&error) => Counts::one_more(&self.counts.accept_failed),
+                Err(error) => {
+                    Counts::one_more(&self.counts.accept_failed);
+                    if !is_paused {
+                        warn!(%error, "cannot accept connections for now, trying again");
+                        is_paused = true;
+                    }
+                    // Both arms are cancel-safe: neither holds anything.
+                    tokio::select! {
+                        () = &mut draining => return,
+                        () = sleep(PAUSE) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Shakes hands with `newcomer` on `home` and goes on there with what `accepted` makes of it.
+    fn hand_over<F>(
+        &self,
+        scope: &Scope,
+        home: Home,
+        newcomer: Newcomer,
+        accepted: impl Fn(Accepted) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send,
+    {
+        let (tls, limits, counts) = (self.tls.clone(), self.limits, self.counts());
+        scope.spawn_on(home, async move {
+            let Newcomer { stream, peer, place, handshake } = newcomer;
+            let shaken = handshake::shake(stream, tls, limits.handshake).await;
+            drop(handshake);
+            match shaken {
+                Ok(shaken) => {
+                    Counts::one_more(&counts.accepted);
+                    let handshake::Shaken { stream, peer_certificates, is_h2 } = shaken;
+                    accepted(Accepted { stream, peer, peer_certificates, is_h2, place }).await;
+                }
+                Err(error) => {
+                    Counts::one_more(&counts.handshake_failed);
+                    debug!(%peer, error = %daemon::chain(&error), "handshake failed");
+                }
+            }
+        });
+    }
+}
+
+/// A connection before its handshake.
+struct Newcomer {
+    stream: TcpStream,
+    peer: SocketAddr,
+    place: Place,
+    handshake: OwnedSemaphorePermit,
+}
+
+fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A restarted server takes the port over at once, though old connections are still in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    let socket = socket.listen(BACKLOG)?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+/// Whether the next accept may well succeed at once, `accept(2)`: the other side hung up while it waited.
+#[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
+fn concerns_one_connection(error: &io::Error) -> bool {
+    match error.kind() {
+        io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::Interrupted => true,
+        _ => false,
+    }
+}

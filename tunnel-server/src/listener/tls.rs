@@ -1,0 +1,74 @@
+//! TLS towards callers.
+
+use std::sync::Arc;
+
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// HTTP/2 in the handshake (RFC 9113, section 3.2).
+pub const ALPN_H2: &[u8] = b"h2";
+
+/// HTTP/1.1 in the handshake (RFC 7301, section 6).
+pub const ALPN_HTTP1: &[u8] = b"http/1.1";
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A root certificate that cannot be used.
+    #[error("a root certificate for callers cannot be used")]
+    Root(#[source] rustls::Error),
+    /// The verifier of callers' certificates cannot be built, for want of a root for instance.
+    #[error("the verifier of callers' certificates cannot be built")]
+    Verifier(#[from] VerifierBuilderError),
+    /// The certificate and its key do not fit, or are of a kind that is not supported.
+    #[error("the certificate and its key cannot be used together")]
+    Certificate(#[source] rustls::Error),
+    /// The provider lacks what TLS 1.2 or 1.3 needs.
+    #[error("the cryptography provider cannot be used")]
+    Provider(#[source] rustls::Error),
+}
+
+/// TLS 1.2 and 1.3 with HTTP/2 and HTTP/1.1, showing `chain`. With `caller_roots`, callers may show a certificate, and
+/// one that they show must chain to these roots; without, none is asked for.
+///
+/// # Errors
+///
+/// [`TlsError`].
+pub fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    caller_roots: Option<Vec<CertificateDer<'static>>>,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(TlsError::Provider)?
+        .with_client_cert_verifier(verifier(caller_roots)?)
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Certificate)?;
+    config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()];
+    // A resumed session skips the verifier, so that a caller whose certificate ended could come back: no tickets (those
+    // of TLS 1.2 are off unless asked for), no store, no 0-RTT.
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+fn verifier(
+    caller_roots: Option<Vec<CertificateDer<'static>>>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let Some(caller_roots) = caller_roots else {
+        return Ok(WebPkiClientVerifier::no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    for root in caller_roots {
+        roots.add(root).map_err(TlsError::Root)?;
+    }
+    let builder =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), transport::tls::provider());
+    // Whoever shows none may still have a token.
+    Ok(builder.allow_unauthenticated().build()?)
+}

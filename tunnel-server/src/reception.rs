@@ -1,0 +1,202 @@
+//! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use daemon::{Home, Scope, chain};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use proto::CloseCode;
+use proto::greeting::Greeting;
+use proto::spiffe::AgentId;
+use proto::wire::refused::Reason;
+use tracing::{debug, info, warn};
+use transport::{Arriving, Driver, Endpoint, GreetError, Tunnel, TunnelEnded, TunnelEvent};
+
+use crate::identity;
+use crate::metrics;
+use crate::registry::{Enlisted, Registry};
+
+/// Handshakes of agents in progress; beyond, the newest is turned away.
+const HANDSHAKES_MAX: usize = 1024;
+
+/// Beyond so many handshakes in progress an agent has to show first that its address is its own.
+const HANDSHAKES_EASY_MAX: usize = 256;
+
+/// The agents' door.
+#[derive(Clone)]
+pub struct Reception(Arc<Inner>);
+
+struct Inner {
+    endpoint: Endpoint,
+    registry: Registry,
+    trust_domain: String,
+    server_id: String,
+    software: String,
+    handshakes: AtomicUsize,
+    /// Everything that still needs the endpoint.
+    connections: TaskTracker,
+}
+
+/// One handshake in progress.
+struct Handshake(Arc<Inner>);
+
+impl Reception {
+    /// A door at `endpoint`, for agents of `trust_domain`.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, registry: Registry, trust_domain: String, server_id: String) -> Self {
+        Self(Arc::new(Inner {
+            endpoint,
+            registry,
+            trust_domain,
+            server_id,
+            software: concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned(),
+            handshakes: AtomicUsize::new(0),
+            connections: TaskTracker::new(),
+        }))
+    }
+
+    /// Accepts agents until the drain begins, then waits until every tunnel has ended and every agent was told.
+    /// Tunnels are placed on the homes in turn.
+    pub async fn run(self, scope: Scope) {
+        self.accept(&scope).await;
+        self.0.connections.close();
+        self.0.connections.wait().await;
+        self.0.endpoint.close(CloseCode::Stopping).await;
+    }
+
+    async fn accept(&self, scope: &Scope) {
+        let draining = scope.draining();
+        tokio::pin!(draining);
+        for turn in 0.. {
+            // Both arms are cancel-safe: an agent that was not accepted stays in the endpoint's queue.
+            let arriving = tokio::select! {
+                arriving = self.0.endpoint.accept() => arriving,
+                () = &mut draining => return,
+            };
+            let Some(arriving) = arriving else {
+                return;
+            };
+            self.admit(arriving, scope, turn);
+        }
+    }
+
+    /// Lets one more handshake begin, if there are not too many.
+    fn admit(&self, arriving: Arriving, scope: &Scope, turn: usize) {
+        let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
+        let handshake = Handshake(Arc::clone(&self.0));
+        if in_progress >= HANDSHAKES_MAX {
+            arriving.refuse();
+        } else if in_progress >= HANDSHAKES_EASY_MAX && !arriving.is_validated() {
+            arriving.retry();
+        } else {
+            let (home, scope_within) = (scope.home_for(turn), scope.clone());
+            let connection = self.0.connections.token();
+            scope.spawn_on(home, handshake.receive(arriving, home, scope_within, connection));
+        }
+    }
+}
+
+impl Handshake {
+    /// From the knock to the tunnel's end.
+    async fn receive(self, arriving: Arriving, home: Home, scope: Scope, _connection: TaskTrackerToken) {
+        let from = arriving.address();
+        let inner = Arc::clone(&self.0);
+        match self.greet(arriving, &scope).await {
+            Ok((tunnel, driver, greeting)) => inner.serve(tunnel, driver, &greeting, home, &scope).await,
+            Err(error) => {
+                metrics::greeting_failed(&error);
+                match error {
+                    // Somebody configured this agent, so somebody wants to know.
+                    GreetError::Refused(reason) => warn!(%from, reason, "an agent was refused"),
+                    error => debug!(%from, error = %chain(&error), "no tunnel came of a connection"),
+                }
+            }
+        }
+    }
+
+    async fn greet(self, arriving: Arriving, scope: &Scope) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+        let inner = &self.0;
+        let arrived = arriving.shake_hands().await?;
+        let agent = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
+            Ok(agent) => agent,
+            Err(error) => {
+                let reason = chain(&error).to_string();
+                arrived.turn_away(&reason);
+                return Err(GreetError::Refused(reason));
+            }
+        };
+        let may_enter = |_: &Greeting| {
+            if scope.is_draining() {
+                Err((Reason::Draining, "this server is stopping; dial again".to_owned()))
+            } else {
+                Ok(())
+            }
+        };
+        arrived.greet(&agent, &inner.server_id, &inner.software, may_enter).await
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.handshakes.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// Enlists a greeted tunnel and drives it until it ends.
+    async fn serve(&self, tunnel: Tunnel, driver: Driver, greeting: &Greeting, home: Home, scope: &Scope) {
+        let agent = &greeting.agent;
+        let enlisted = match self.registry.enlist(greeting, tunnel.clone(), home) {
+            Ok(enlisted) => enlisted,
+            Err(full) => {
+                warn!(%agent, "a tunnel was refused: {full}");
+                tunnel.close(CloseCode::NotGreeted);
+                return;
+            }
+        };
+        if enlisted.is_first()
+            && let Err(error) = self.registry.save().await
+        {
+            warn!(error = %chain(&error), "could not write down that a cluster was met");
+        }
+        let counted = metrics::Connected::new(agent.cluster());
+        let began = Instant::now();
+        info!(
+            %agent,
+            address = %tunnel.peer_address(),
+            software = greeting.software,
+            version = greeting.version,
+            sequence = greeting.sequence,
+            "tunnel opened"
+        );
+        let ended = drive(driver, &tunnel, &enlisted, agent, scope).await;
+        // In this order: nobody is routed to it any more, and then it counts as gone.
+        drop(enlisted);
+        drop(counted);
+        metrics::tunnel_ended(&ended);
+        info!(%agent, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
+    }
+}
+
+async fn drive(
+    driver: Driver,
+    tunnel: &Tunnel,
+    enlisted: &Enlisted,
+    agent: &AgentId,
+    scope: &Scope,
+) -> TunnelEnded {
+    let driving = driver.run(|event| match event {
+        TunnelEvent::Health(health) => info!(%agent, ?health, "tunnel's health changed"),
+        TunnelEvent::PeerDrains => info!(%agent, "the agent is stopping"),
+        TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
+    });
+    tokio::pin!(driving);
+    // Both arms are cancel-safe: the driver is polled by reference and goes on below.
+    tokio::select! {
+        ended = &mut driving => return ended,
+        () = scope.draining() => tunnel.begin_drain(),
+    }
+    driving.await
+}

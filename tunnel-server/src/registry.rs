@@ -1,0 +1,246 @@
+//! Which clusters can be reached right now, and through which tunnels.
+
+mod roster;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use daemon::Home;
+use daemon::state_dir::StateError;
+use dashmap::DashMap;
+use proto::ClusterId;
+use proto::greeting::Greeting;
+use proto::session::Health;
+use proto::spiffe::AgentId;
+use transport::Tunnel;
+
+use crate::directory::{Directory, Meeting};
+use roster::{Entry, Roster, Standing};
+
+/// Most tunnels of one cluster: a DaemonSet's pods on its control-plane nodes, twice over for a rolling update.
+pub const TUNNELS_PER_CLUSTER_MAX: usize = 64;
+
+/// Most tunnels of all clusters.
+pub const TUNNELS_MAX: usize = 20_000;
+
+/// The tunnels of all clusters. Clones are the same registry.
+#[derive(Clone)]
+pub struct Registry(Arc<Inner>);
+
+struct Inner {
+    rosters: DashMap<ClusterId, Roster<Enlisting>>,
+    directory: Directory,
+    next_ticket: AtomicU64,
+    tunnels: AtomicU64,
+}
+
+/// A tunnel as the registry knows it.
+#[derive(Clone)]
+struct Enlisting {
+    tunnel: Tunnel,
+    home: Home,
+    endpoints: Arc<Mutex<Vec<String>>>,
+}
+
+/// The way to a cluster: a tunnel, and the home on which its exchanges run.
+#[derive(Clone)]
+pub struct Route {
+    /// The tunnel.
+    pub tunnel: Tunnel,
+    /// Where its exchanges run.
+    pub home: Home,
+}
+
+/// Why there is no way to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoTunnel {
+    /// No agent of it has ever greeted this server.
+    #[error("cluster {0} was never seen")]
+    NeverSeen(ClusterId),
+    /// It was seen before, and is away now.
+    #[error("cluster {0} is not connected")]
+    NotConnected(ClusterId),
+}
+
+/// Why a tunnel was not enlisted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// `TUNNELS_PER_CLUSTER_MAX`.
+    #[error("the cluster has {max} tunnels already, which is the most", max = TUNNELS_PER_CLUSTER_MAX)]
+    Cluster,
+    /// `TUNNELS_MAX`.
+    #[error("the server has {max} tunnels already, which is the most", max = TUNNELS_MAX)]
+    Server,
+}
+
+/// What is known of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub cluster: ClusterId,
+    /// Its tunnels, in the order in which they came. None: it is away.
+    pub tunnels: Vec<ListedTunnel>,
+}
+
+/// What is known of a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTunnel {
+    /// Whose it is.
+    pub agent: AgentId,
+    /// Where the agent's packets come from.
+    pub address: SocketAddr,
+    /// How it does.
+    pub health: Health,
+    /// Since when.
+    pub since: SystemTime,
+    /// Where the cluster says its control plane answers.
+    pub endpoints: Vec<String>,
+}
+
+/// Proof that a tunnel is enlisted; dropping it strikes that tunnel, and no newer one, off.
+#[must_use = "the tunnel is struck off when this is dropped"]
+pub struct Enlisted {
+    registry: Registry,
+    cluster: ClusterId,
+    ticket: u64,
+    endpoints: Arc<Mutex<Vec<String>>>,
+    is_first: bool,
+}
+
+impl Registry {
+    /// A registry that remembers in `directory` whom it has met.
+    #[must_use]
+    pub fn new(directory: Directory) -> Self {
+        Self(Arc::new(Inner {
+            rosters: DashMap::new(),
+            directory,
+            next_ticket: AtomicU64::new(0),
+            tunnels: AtomicU64::new(0),
+        }))
+    }
+
+    /// Makes a greeted tunnel reachable.
+    ///
+    /// # Errors
+    /// `Full`, where a limit is reached.
+    pub fn enlist(&self, greeting: &Greeting, tunnel: Tunnel, home: Home) -> Result<Enlisted, Full> {
+        let counted = self.0.tunnels.fetch_add(1, Ordering::Relaxed);
+        // From here on a drop gives the count back.
+        let cluster = greeting.agent.cluster().clone();
+        let mut enlisted = Enlisted {
+            registry: self.clone(),
+            cluster: cluster.clone(),
+            ticket: self.0.next_ticket.fetch_add(1, Ordering::Relaxed),
+            endpoints: Arc::new(Mutex::new(greeting.endpoints.clone())),
+            is_first: false,
+        };
+        if counted >= TUNNELS_MAX as u64 {
+            return Err(Full::Server);
+        }
+        let now = SystemTime::now();
+        let entry = Entry {
+            ticket: enlisted.ticket,
+            agent: greeting.agent.clone(),
+            boot: greeting.boot,
+            since: now,
+            tunnel: Enlisting { tunnel, home, endpoints: Arc::clone(&enlisted.endpoints) },
+        };
+        self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
+        enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
+        Ok(enlisted)
+    }
+
+    /// The best way to a cluster: through a live tunnel of low round-trip time and few streams.
+    ///
+    /// # Errors
+    /// `NoTunnel`, which says whether the cluster is known at all.
+    pub fn route(&self, cluster: &ClusterId) -> Result<Route, NoTunnel> {
+        let best = self.0.rosters.get(cluster).and_then(|roster| roster.best(standing).cloned());
+        match best {
+            Some(best) => Ok(Route { tunnel: best.tunnel, home: best.home }),
+            None if self.0.directory.met(cluster) => Err(NoTunnel::NotConnected(cluster.clone())),
+            None => Err(NoTunnel::NeverSeen(cluster.clone())),
+        }
+    }
+
+    /// What is known of the clusters that were ever met and that `wanted` picks, in the order of their names.
+    pub fn list(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<Listed> {
+        let mut names: Vec<ClusterId> = self.0.directory.names().into_iter().filter(wanted).collect();
+        names.sort_unstable();
+        names
+            .into_iter()
+            .map(|cluster| {
+                let entries = self.0.rosters.get(&cluster).map(|roster| roster.entries().to_vec());
+                let tunnels = entries.unwrap_or_default().iter().map(listed).collect();
+                Listed { cluster, tunnels }
+            })
+            .collect()
+    }
+
+    /// Writes down whom the registry has met.
+    ///
+    /// # Errors
+    /// Where the state directory cannot be written.
+    pub async fn save(&self) -> Result<(), StateError> {
+        let this = self.clone();
+        let saved = tokio::task::spawn_blocking(move || this.0.directory.save()).await;
+        // A task that was cut off has written nothing, and the next one writes it all.
+        saved.unwrap_or(Ok(()))
+    }
+
+    fn strike_off(&self, cluster: &ClusterId, ticket: u64) {
+        self.0.tunnels.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut roster) = self.0.rosters.get_mut(cluster) {
+            roster.strike_off(ticket);
+        }
+        self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
+    }
+}
+
+impl Enlisted {
+    /// Whether the cluster was never met before, so that the registry should be saved.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// Notes other control-plane endpoints than the greeting named.
+    pub fn advertise(&self, endpoints: Vec<String>) {
+        *self.endpoints.lock().unwrap_or_else(PoisonError::into_inner) = endpoints;
+    }
+}
+
+impl Drop for Enlisted {
+    fn drop(&mut self) {
+        self.registry.strike_off(&self.cluster, self.ticket);
+    }
+}
+
+impl fmt::Debug for Enlisted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enlisted").field("cluster", &self.cluster).field("ticket", &self.ticket).finish()
+    }
+}
+
+fn standing(entry: &Enlisting) -> Standing {
+    Standing {
+        health: entry.tunnel.health(),
+        draining: entry.tunnel.is_draining(),
+        round_trip: entry.tunnel.link().round_trip,
+        streams: entry.tunnel.streams_open(),
+    }
+}
+
+fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
+    ListedTunnel {
+        agent: entry.agent.clone(),
+        address: entry.tunnel.tunnel.peer_address(),
+        health: entry.tunnel.tunnel.health(),
+        since: entry.since,
+        endpoints: entry.tunnel.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+    }
+}
+

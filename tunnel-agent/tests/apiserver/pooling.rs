@@ -58,6 +58,43 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
 }
 
 #[tokio::test]
+async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() {
+    const STALLED: usize = 20;
+    let (full, mut fulls) = tokio::sync::mpsc::channel(STALLED);
+    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+        let full = full.clone();
+        http2(connection, move |request: Request<hyper::body::Incoming>| {
+            let (full, endless) = (full.clone(), request.uri().path() == "/endless");
+            let pieces = futures::stream::unfold(0, move |taken: usize| {
+                let full = full.clone();
+                async move {
+                    // 1 MiB is on its way: as much as one caller may leave unread.
+                    if endless && taken == 64 {
+                        full.send(()).await.unwrap();
+                    }
+                    let piece = hyper::body::Frame::data(vec![b'x'; 16 * 1024].into());
+                    (endless || taken < 256).then(|| (Ok::<_, std::io::Error>(piece), taken + 1))
+                }
+            });
+            async { Response::new(http_body_util::StreamBody::new(pieces)) }
+        })
+    })
+    .await;
+
+    let mut unread = Vec::new();
+    for _ in 0..STALLED {
+        unread.push(soon(api_server.send(get("/endless"))).await.unwrap());
+    }
+    for _ in 0..STALLED {
+        soon(fulls.recv()).await.unwrap();
+    }
+    let read = soon(whole(soon(api_server.send(get("/four-mebibytes"))).await.unwrap())).await.unwrap();
+
+    assert_eq!(read.len(), 4 * 1024 * 1024);
+    assert_eq!(fake.connections(), 1);
+}
+
+#[tokio::test]
 async fn one_after_the_other_takes_one_connection_over_either_version() {
     for (protocol, version) in [("h2", Version::HTTP_2), ("http/1.1", Version::HTTP_11)] {
         let (_scope, fake, api_server) =

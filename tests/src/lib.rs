@@ -9,5 +9,6 @@ pub mod kube;
 pub mod network;
 pub mod pki;
 pub mod process;
+pub mod rig;
 pub mod scratch;
 pub mod skip;

@@ -27,6 +27,7 @@ pub struct Invocation {
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     network_namespace: Option<PathBuf>,
+    directory: Option<PathBuf>,
 }
 
 /// A running program whose output goes to a file; it is killed when this is dropped or when the test process dies.
@@ -81,6 +82,7 @@ impl Invocation {
             arguments: Vec::new(),
             variables: Vec::new(),
             network_namespace: None,
+            directory: None,
         }
     }
 
@@ -105,6 +107,13 @@ impl Invocation {
         self
     }
 
+    /// Runs the program in this directory.
+    #[must_use]
+    pub fn in_directory(mut self, path: &Path) -> Self {
+        self.directory = Some(path.to_owned());
+        self
+    }
+
     fn name(&self) -> String {
         self.program
             .file_name()
@@ -121,6 +130,9 @@ impl Invocation {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).arg(&self.program).args(&self.arguments);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
         // A group of its own: Ctrl-C in a terminal must reach this process alone, which then ends the others in order.
         command.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
         command

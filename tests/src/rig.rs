@@ -1,0 +1,316 @@
+//! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration files.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use crate::binaries::binary;
+use crate::kube::EdgeCluster;
+use crate::kube::account::AgentAccount;
+use crate::pki::Issued;
+use crate::process::{Invocation, Process, run};
+use crate::scratch::Scratch;
+
+mod ask;
+mod ports;
+
+pub use ask::{Reply, ask, ask_raw};
+use ports::free_port;
+
+/// The group that policy lets reach every cluster.
+pub const GROUP: &str = "tombolo:admins";
+
+/// The token that the server's token file knows, for `token:tess` of the group `token:` + [`GROUP`].
+pub const TOKEN: &str = "a-token-for-trials-only";
+
+/// How long one `tombolo` may take.
+const TOMBOLO_MAX: Duration = Duration::from_secs(20);
+/// How long anything may take to be ready; builds of other tests may run beside.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The certificates' folder.
+const PKI: &str = "pki";
+
+/// A running server, with everything that belongs to it in one folder.
+#[derive(Debug)]
+#[must_use = "the server is killed when this is dropped"]
+pub struct Rig {
+    scratch: Scratch,
+    server: Option<Process>,
+    gateway: SocketAddr,
+    probes: SocketAddr,
+}
+
+/// A running agent.
+#[derive(Debug)]
+#[must_use = "the agent is killed when this is dropped"]
+pub struct Agent {
+    /// Its process.
+    pub process: Process,
+    /// Where its probes answer.
+    pub probes: SocketAddr,
+}
+
+/// What an agent's `apiServer` says.
+#[derive(Debug, Clone)]
+pub enum ApiServer {
+    /// A kubeconfig.
+    Kubeconfig(PathBuf),
+    /// A pod's files.
+    InCluster {
+        /// Their directory.
+        directory: PathBuf,
+        /// The API server.
+        address: SocketAddr,
+    },
+}
+
+impl ApiServer {
+    /// A real cluster's, with its agent's ServiceAccount.
+    pub fn of(cluster: &EdgeCluster, account: &AgentAccount) -> Self {
+        Self::InCluster { directory: account.directory().path().to_owned(), address: cluster.address() }
+    }
+
+    fn yaml(&self) -> String {
+        match self {
+            Self::Kubeconfig(path) => format!("{{ kubeconfig: {path:?} }}"),
+            Self::InCluster { directory, address } => format!(
+                "{{ inCluster: {{ directory: {directory:?}, host: {}, port: {} }} }}",
+                address.ip(),
+                address.port()
+            ),
+        }
+    }
+}
+
+impl Rig {
+    /// A server with the configuration of a trial.
+    pub async fn start() -> Self {
+        Self::start_with("").await
+    }
+
+    /// A server whose configuration ends with `more`: further top-level keys.
+    pub async fn start_with(more: &str) -> Self {
+        let scratch = Scratch::new("tombolo-rig-").expect("a folder");
+        let (gateway, probes) = (free_port(), free_port());
+        let mut rig = Self { scratch, server: None, gateway, probes };
+        rig.tombolo(&["ca", "init", "--dir", PKI]).await;
+        let names = ["--name", "127.0.0.1", "--name", "gateway.test", "--suffix", "clusters.test"];
+        rig.tombolo(&[["ca", "issue", "server", "--dir", PKI].as_slice(), &names].concat()).await;
+        rig.write("tokens.csv", &format!("{TOKEN},tess,1,\"{GROUP}\"\n"));
+        rig.write("server.yaml", &rig.server_yaml(more));
+        rig.start_server().await;
+        rig
+    }
+
+    /// The folder of all files.
+    pub fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Where callers come.
+    pub fn gateway(&self) -> SocketAddr {
+        self.gateway
+    }
+
+    /// Where the server's probes answer.
+    pub fn probes(&self) -> SocketAddr {
+        self.probes
+    }
+
+    /// The root that the gateway's certificate chains to, PEM.
+    pub fn server_ca(&self) -> String {
+        self.read("pki/server-ca.crt")
+    }
+
+    /// Starts the server, which is not running, and waits until it is ready.
+    pub async fn start_server(&mut self) {
+        let config = self.path().join("server.yaml");
+        self.server = Some(self.launch("tunnel-server", &config, "server.log").await);
+        self.ready(self.probes).await;
+    }
+
+    /// The server's process.
+    pub fn server(&mut self) -> &mut Process {
+        self.server.as_mut().expect("the server was started")
+    }
+
+    /// Ends the server as SIGKILL does.
+    pub fn kill_server(&mut self) {
+        self.server().kill();
+        self.server = None;
+    }
+
+    /// What the server has logged so far.
+    pub fn server_log(&self) -> String {
+        self.read("server.log")
+    }
+
+    /// Issues an agent's certificate, starts the agent, and waits until its cluster is connected.
+    pub async fn agent(&self, cluster: &str, api_server: &ApiServer) -> Agent {
+        let agent = self.agent_with(cluster, api_server, "").await;
+        self.connected(cluster).await;
+        agent
+    }
+
+    /// Issues an agent's certificate and starts the agent; its configuration ends with `more`.
+    pub async fn agent_with(&self, cluster: &str, api_server: &ApiServer, more: &str) -> Agent {
+        let name = format!("{PKI}/{cluster}-agent.crt");
+        if !self.path().join(&name).exists() {
+            self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster]).await;
+        }
+        let probes = free_port();
+        let config = self.write(
+            &format!("{cluster}.yaml"),
+            &format!(
+                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\nservers: [\"{}\"]\n\
+                 tls: {{ certificateFile: {PKI}/{cluster}-agent.crt, keyFile: {PKI}/{cluster}-agent.key, \
+                 serverCAFile: {PKI}/server-ca.crt }}\n\
+                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
+                self.gateway,
+                api_server.yaml(),
+                self.path().join(format!("{cluster}.state")).display(),
+            ),
+        );
+        let process = self.launch("tunnel-agent", &config, &format!("{cluster}.log")).await;
+        Agent { process, probes }
+    }
+
+    /// Waits until the gateway lists a cluster as connected.
+    pub async fn connected(&self, cluster: &str) {
+        let name = format!("\"name\":\"{cluster}\"");
+        self.listed(cluster, |item| item.contains(&name) && item.contains("\"connected\":true")).await;
+    }
+
+    /// Waits until the gateway lists a cluster as not connected.
+    pub async fn disconnected(&self, cluster: &str) {
+        let name = format!("\"name\":\"{cluster}\"");
+        self.listed(cluster, |item| item.contains(&name) && item.contains("\"connected\":false")).await;
+    }
+
+    async fn listed(&self, cluster: &str, wanted: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let reply = self.ask_with_token("GET", "/clusters", &[]).await;
+            if reply.body.split("\"apiVersion\"").any(&wanted) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{cluster}: {}\n{}", reply.body, self.logs());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// One request over a connection of its own, as the holder of [`TOKEN`].
+    pub async fn ask_with_token(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [&[("Authorization", authorization.as_str())], headers].concat();
+        ask(self.gateway, &self.server_ca(), None, method, path, &headers).await.expect("the gateway answers")
+    }
+
+    /// Issues a caller's certificate.
+    pub async fn caller(&self, user: &str, groups: &[&str]) -> Issued {
+        let file = |end: &str| format!("{PKI}/{user}-caller.{end}");
+        if !self.path().join(file("crt")).exists() {
+            let groups = groups.iter().flat_map(|group| ["--group", group]);
+            let words: Vec<&str> =
+                ["ca", "issue", "caller", "--dir", PKI, "--user", user].into_iter().chain(groups).collect();
+            self.tombolo(&words).await;
+        }
+        Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
+    }
+
+    /// Writes a caller's kubeconfig for a cluster by path, and returns where it is.
+    pub async fn kubeconfig(&self, user: &str, groups: &[&str], cluster: &str) -> PathBuf {
+        self.caller(user, groups).await;
+        let output = format!("{user}-{cluster}.kubeconfig");
+        let (gateway, crt, key) = (
+            format!("https://{}", self.gateway),
+            format!("{PKI}/{user}-caller.crt"),
+            format!("{PKI}/{user}-caller.key"),
+        );
+        let ca = format!("{PKI}/server-ca.crt");
+        let words = ["kubeconfig", "--gateway", &gateway, "--ca", &ca, "--cert", &crt, "--key", &key];
+        self.tombolo(&[words.as_slice(), &["--cluster", cluster, "--output", &output]].concat()).await;
+        self.path().join(output)
+    }
+
+    /// Runs `tombolo` in the rig's folder.
+    pub async fn tombolo(&self, words: &[&str]) -> String {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tombolo {words:?}: {stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Writes a file of the rig, and returns where it is.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        fs::write(&path, text).expect("a file can be written");
+        path
+    }
+
+    /// Sends a signal to a process and says with which code it ended.
+    pub async fn ends_with(process: &mut Process, signal: Signal) -> Option<i32> {
+        process.signal(signal).expect("the process runs");
+        process.wait(READY_MAX).await.expect("the process ends").code()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path().join(name)).unwrap_or_default()
+    }
+
+    async fn launch(&self, program: &str, config: &Path, log: &str) -> Process {
+        let invocation = Invocation::of(binary(program))
+            .arguments(["--config".to_owned(), config.display().to_string()])
+            .arguments(["--log-format", "text", "--log-level", "debug"]);
+        Process::start(&invocation, &self.path().join(log)).await.expect("the program starts")
+    }
+
+    /// Waits until probes say that their process is ready.
+    pub async fn ready(&self, probes: SocketAddr) {
+        let deadline = Instant::now() + READY_MAX;
+        while !matches!(ask::plain(probes, "/readyz").await, Ok(answer) if answer.contains(" 200 ")) {
+            assert!(Instant::now() < deadline, "not ready: {}", self.logs());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The text that a daemon's `/metrics` has.
+    pub async fn metrics(&self, probes: SocketAddr) -> String {
+        ask::plain(probes, "/metrics").await.expect("the probes answer")
+    }
+
+    fn logs(&self) -> String {
+        let logs = fs::read_dir(self.path()).expect("the folder").flatten().map(|entry| entry.path());
+        logs.filter(|path| path.extension().is_some_and(|end| end == "log"))
+            .map(|path| format!("--- {}\n{}", path.display(), fs::read_to_string(&path).unwrap_or_default()))
+            .collect()
+    }
+
+    fn server_yaml(&self, more: &str) -> String {
+        format!(
+            "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
+             tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
+             gateway:\n  listen: \"{0}\"\n  hostSuffix: clusters.test\n  authentication:\n    \
+             clientCertificate: {{ caFile: {PKI}/caller-ca.crt }}\n    \
+             tokenFile: {{ path: tokens.csv }}\n\
+             tunnel: {{ listen: \"{0}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
+             policy: {{ allow: [{{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}] }}\n\
+             stateDir: {1}\nprobes: {{ listen: \"{2}\" }}\n{more}\n",
+            self.gateway,
+            self.path().join("server.state").display(),
+            self.probes,
+        )
+    }
+}
+
+/// `127.0.0.1` and a port.
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}

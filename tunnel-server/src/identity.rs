@@ -66,7 +66,7 @@ pub enum NotAuthenticated {
     #[error("the token is not known here")]
     UnknownToken,
     /// 401.
-    #[error("the client certificate names nobody whom this server can take")]
+    #[error(transparent)]
     Certificate(#[from] CertificateFault),
 }
 

@@ -1,0 +1,520 @@
+use http::header::HeaderValue;
+use proptest::prelude::*;
+
+use super::*;
+
+const PATH_HOST: &str = "gateway.example:8443";
+const CLUSTER_HOST: &str = "edge-a.clusters.example";
+
+/// Faults as a table names them.
+use ActionFault::{
+    DotSegment, EmptySegment, Encoding, ForeignHost, HiddenCharacter, Hosts, HostsDisagree, ListOnlyGet,
+    NoHost, NotAClusterName, NotAClusterPath, NotAHost, NotAPath, RawByte, TooLong, UpgradeNotHere,
+};
+
+#[test]
+fn what_follows_the_clusters_name_is_kept_byte_for_byte() {
+    for rest in [
+        "/",
+        "/api/v1/pods",
+        "/api/v1/pods/",
+        "/api/v1/namespaces/a/pods?limit=500&continue=x%2F..%2F%00",
+        "/api/v1/namespaces/a%3Ab/pods/x%20y",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Aadmin",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/%ef%bc%8e%ef%bc%8e",
+        "/healthz;x=1",
+        "/apis/a/v1/b/...",
+        "/api/v1/namespaces/a/services/https:web:443/proxy/x%2Fy//z/../%2e%2e/%zz",
+        "/api/v1/namespaces/a/pods/x/proxy//",
+        "/api/v1/nodes/n/proxy/%00",
+        "/version?a=/../&b=//",
+    ] {
+        let by_path = action(PATH_HOST, &format!("/clusters/edge-a{rest}"));
+        assert_eq!(by_path.as_ref().map(|action| action.path().as_str()), Ok(rest));
+        assert_eq!(by_path.as_ref().map(|action| action.cluster().as_str()), Ok("edge-a"));
+        assert_eq!(action(CLUSTER_HOST, rest), by_path, "{rest}");
+    }
+}
+
+#[test]
+fn a_clusters_name_alone_is_its_root() {
+    assert_eq!(action(PATH_HOST, "/clusters/edge-a").unwrap().path(), "/");
+    assert_eq!(action(PATH_HOST, "/clusters/edge-a?a=b").unwrap().path(), "/?a=b");
+}
+
+#[test]
+fn ambiguous_paths_are_refused_by_path_and_by_host() {
+    let escapes: [(&str, ActionFault); 24] = [
+        (".", DotSegment),
+        ("..", DotSegment),
+        ("%2e", DotSegment),
+        ("%2E.", DotSegment),
+        (".%2e", DotSegment),
+        ("%2e%2E", DotSegment),
+        ("", EmptySegment),
+        ("a%2fb", HiddenCharacter),
+        ("a%2Fb", HiddenCharacter),
+        ("..%2f", HiddenCharacter),
+        ("%252e", HiddenCharacter),
+        ("%25", HiddenCharacter),
+        ("a%5cb", HiddenCharacter),
+        ("a%00", HiddenCharacter),
+        ("a%0d%0ab", HiddenCharacter),
+        ("a%7f", HiddenCharacter),
+        ("a%c2%85", HiddenCharacter),
+        ("%c0%ae%c0%ae", Encoding),
+        ("%ff", Encoding),
+        ("%", Encoding),
+        ("%2", Encoding),
+        ("%zz", Encoding),
+        ("a\\b", RawByte),
+        ("a#b", RawByte),
+    ];
+    let places = [
+        "/@/x",
+        "/x/@/y",
+        "/api/@/pods",
+        "/api/v1/@/x",
+        "/api/v1/namespaces/@/pods/x",
+        "/apis/@/v1/b",
+        "/api/v1/namespaces/@/pods/x/proxy/y",
+        "/api/v1/namespaces/a/pods/@/proxy/y",
+        "/api/v1/namespaces/a/services/@/proxy",
+        "/api/v1/nodes/@/proxy/y",
+        "/api/v1/namespaces/a/configmaps/x/@/y",
+        // None of these is the proxy of a service, pod or node, so nothing in them is opaque.
+        "/api/v1/namespaces/a/secrets/x/proxy/@/y",
+        "/apis/v1/namespaces/a/pods/x/proxy/@/y",
+        "/api/v2/nodes/n/proxy/@/y",
+        "/api/v1/nodes/n/p%72oxy/@/y",
+        "/api/v1/proxy/nodes/n/@/y",
+        "/API/v1/nodes/n/proxy/@/y",
+        "/api/v1/namespaces/a/pods/x/proxyx/@/y",
+        "/%61pi/v1/nodes/n/proxy/@/y",
+    ];
+    let mut tried = 0;
+    for place in places {
+        for (escape, fault) in &escapes {
+            for query in ["", "?watch=true", "?a=%2e%2e/"] {
+                let path = format!("{}{query}", place.replace('@', escape));
+                let expected = Err(fault.clone());
+                assert_eq!(action(CLUSTER_HOST, &path), expected, "{path}");
+                assert_eq!(action(PATH_HOST, &format!("/clusters/edge-a{path}")), expected, "{path}");
+                tried += 2;
+            }
+        }
+    }
+    assert_eq!(tried, 24 * 19 * 3 * 2);
+}
+
+#[test]
+fn bytes_that_have_no_place_in_a_request_line_are_refused_everywhere() {
+    for byte in (0..=255_u8).filter(|byte| !byte.is_ascii_graphic() || [b'#', b'\\'].contains(byte)) {
+        for place in [
+            "/clusters/edge-a/api@",
+            "/clusters/edge-a/api?@",
+            "/clusters/e@",
+            "/clusters/edge-a/api/v1/nodes/n/proxy/@",
+        ] {
+            let (before, after) = place.split_once('@').unwrap();
+            let target = [before.as_bytes(), &[byte], after.as_bytes()].concat();
+            assert_eq!(parse(None, Some(PATH_HOST), &Method::GET, &target, None), Err(RawByte), "{byte}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_path_is_refused() {
+    for target in
+        ["", "*", "clusters/edge-a", "https://gateway.example/clusters/edge-a/", "gateway.example:443", "?a"]
+    {
+        assert_eq!(asked(PATH_HOST, target), Err(NotAPath), "{target}");
+    }
+    let longest = format!("/clusters/edge-a/{}", "x".repeat(TARGET_BYTES_MAX - "/clusters/edge-a/".len()));
+    assert!(asked(PATH_HOST, &longest).is_ok());
+    assert_eq!(asked(PATH_HOST, &format!("{longest}x")), Err(TooLong));
+}
+
+#[test]
+fn only_a_label_names_a_cluster() {
+    for name in [
+        "",
+        "Edge",
+        "edge_a",
+        "edge%2da",
+        "-a",
+        "a-",
+        "a.b",
+        "..",
+        "%2e%2e",
+        "a;b",
+        "a:b",
+        "a@b",
+        &"x".repeat(64),
+    ] {
+        for rest in ["/", "/api", "?x", ""] {
+            let path = format!("/clusters/{name}{rest}");
+            assert_eq!(asked(PATH_HOST, &path), Err(NotAClusterName), "{path}");
+        }
+    }
+    for label in ["a.b", "-a", "a_b", &"x".repeat(64)] {
+        let host = format!("{label}.clusters.example");
+        assert_eq!(asked(&host, "/api"), Err(NotAClusterName), "{host}");
+    }
+}
+
+#[test]
+fn other_paths_lead_nowhere() {
+    for path in [
+        "/",
+        "/api",
+        "/cluster/a/",
+        "/clustersx",
+        "/Clusters/a/",
+        "/%63lusters/a/",
+        "/x/clusters/a/",
+        "//clusters/a/",
+        "/clusters?limit=1",
+    ] {
+        assert_eq!(asked(PATH_HOST, path), Err(NotAClusterPath), "{path}");
+    }
+}
+
+#[test]
+fn the_list_is_one_path_that_is_only_read() {
+    assert_eq!(asked(PATH_HOST, "/clusters"), Ok(Asked::ClusterList));
+    for method in [Method::POST, Method::DELETE, Method::HEAD, Method::OPTIONS] {
+        assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters", None), Err(ListOnlyGet));
+    }
+    let upgrade = Some(Protocol::WebSocket);
+    assert_eq!(parse(None, Some(PATH_HOST), &Method::GET, b"/clusters", upgrade), Err(UpgradeNotHere));
+}
+
+#[test]
+fn a_clusters_host_name_and_a_clusters_path_together_are_misdirected() {
+    for path in [
+        "/clusters",
+        "/clusters/",
+        "/clusters/edge-a/api",
+        "/clusters/edge-b/api",
+        "/%63lusters/edge-b",
+        "//clusters/x",
+        "/clusters?x",
+    ] {
+        let twice = ActionFault::TwiceNamed("edge-a".parse().unwrap());
+        assert_eq!(asked(CLUSTER_HOST, path), Err(twice), "{path}");
+    }
+    assert!(asked(CLUSTER_HOST, "/clustersx").is_ok());
+}
+
+#[test]
+fn hosts_are_compared_as_dns_does() {
+    for host in [
+        "EDGE-A.Clusters.Example",
+        "edge-a.clusters.example.",
+        "edge-a.clusters.example:1",
+        "edge-a.clusters.example.:65535",
+    ] {
+        assert_eq!(
+            action(host, "/api").map(|action| action.cluster().to_string()),
+            Ok("edge-a".to_owned()),
+            "{host}"
+        );
+    }
+    for host in ["gateway.example", "GATEWAY.example.", "127.0.0.1:80", "[::1]:80", "[::1]"] {
+        assert_eq!(asked(host, "/clusters"), Ok(Asked::ClusterList), "{host}");
+    }
+    for host in
+        ["other.example", "clusters.example", "evilclusters.example", "edge-a.clusters.example.evil", "[::2]"]
+    {
+        assert_eq!(asked(host, "/clusters"), Err(ForeignHost), "{host}");
+    }
+    for host in [
+        "",
+        ".",
+        "..",
+        ":80",
+        "a@gateway.example",
+        "gateway.example@b",
+        "gateway.example:",
+        "gateway.example:0",
+        "gateway.example:65536",
+        "gateway.example:+80",
+        "gateway.example:80:80",
+        "::1",
+        "[::1",
+        "::1]",
+        "[::1]80",
+        "[gateway.example]",
+        "gateway..example",
+        ".clusters.example",
+        "gateway.example/x",
+        "gateway.example?",
+        "a b",
+        "gateway.example..",
+        "gat%65way.example",
+        "[::1%25lo]",
+    ] {
+        assert_eq!(asked(host, "/clusters"), Err(NotAHost), "{host:?}");
+    }
+    assert_eq!(parse(None, None, &Method::GET, b"/clusters", None), Err(NoHost));
+}
+
+#[test]
+fn without_hosts_every_name_that_is_not_below_the_suffix_serves_paths() {
+    let names = Names::new(Some("clusters.example"), &[]);
+    let head = |host| head(None, Some(host), &Method::GET, b"/clusters", None);
+    for host in ["anything", "10.0.0.1", "clusters.example", "evilclusters.example"] {
+        assert_eq!(Action::parse(&names, &head(host)), Ok(Asked::ClusterList), "{host}");
+    }
+    assert!(Action::parse(&names, &head("x.clusters.example")).is_err());
+}
+
+#[test]
+fn two_hosts_must_be_one() {
+    let asked = |authority, host| parse(Some(authority), Some(host), &Method::GET, b"/clusters", None);
+    assert_eq!(asked("gateway.example", "GATEWAY.example"), Ok(Asked::ClusterList));
+    assert_eq!(asked("gateway.example", "edge-a.clusters.example"), Err(HostsDisagree));
+    assert_eq!(asked("gateway.example:1", "gateway.example:2"), Err(HostsDisagree));
+    assert_eq!(
+        parse(Some("gateway.example"), None, &Method::GET, b"/clusters", None),
+        Ok(Asked::ClusterList)
+    );
+}
+
+#[test]
+fn methods_that_no_api_server_knows_are_refused() {
+    for method in ["CONNECT", "TRACE", "get", "PROPFIND"] {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let fault = ActionFault::Method(method.clone());
+        assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters/edge-a/api", None), Err(fault));
+    }
+}
+
+#[test]
+fn verbs_are_those_of_kubernetes() {
+    for (method, path, verb) in [
+        ("GET", "/api/v1/pods", "list"),
+        ("GET", "/api/v1/pods/", "list"),
+        ("HEAD", "/api/v1/pods", "list"),
+        ("GET", "/api/v1/pods?watch=true", "watch"),
+        ("GET", "/api/v1/pods?watch=1&watch=0", "watch"),
+        ("GET", "/api/v1/pods?watch", "watch"),
+        ("GET", "/api/v1/pods?%77atch=true", "watch"),
+        ("GET", "/api/v1/pods?limit=1&watch=False", "list"),
+        ("GET", "/api/v1/pods?watch=0&watch=1", "list"),
+        ("GET", "/api/v1/pods?watch=1;x", "list"),
+        ("GET", "/api/v1/namespaces", "list"),
+        ("GET", "/api/v1/namespaces/a", "get"),
+        ("GET", "/api/v1/namespaces/a/pods", "list"),
+        ("PUT", "/api/v1/namespaces/a/finalize", "update"),
+        ("GET", "/api/v1/namespaces/a/pods/x", "get"),
+        ("GET", "/api/v1/namespaces/a/pods/x?watch=true", "get"),
+        ("GET", "/api/v1/namespaces/a/pods/x/log?follow=true", "get"),
+        ("GET", "/api/v1/watch/namespaces/a/pods", "watch"),
+        ("POST", "/apis/apps/v1/namespaces/a/deployments", "create"),
+        ("PUT", "/apis/apps/v1/namespaces/a/deployments/x/status", "update"),
+        ("PATCH", "/apis/apps/v1/namespaces/a/deployments/x", "patch"),
+        ("DELETE", "/apis/apps/v1/namespaces/a/deployments/x", "delete"),
+        ("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection"),
+        ("OPTIONS", "/api/v1/pods", "options"),
+        ("GET", "/api/v1/namespaces/a/pods/x/exec?command=ls", "connect"),
+        ("POST", "/api/v1/namespaces/a/pods/x/exec", "connect"),
+        ("GET", "/api/v1/namespaces/a/pods/x/%65xec", "connect"),
+        ("GET", "/%61pi/v1/namespaces/a/pods/x/attach", "connect"),
+        ("GET", "/api/v1/namespaces/a/pods/x/portforward/", "connect"),
+        ("GET", "/api/v1/nodes/n/proxy/exec/a/b", "connect"),
+        ("GET", "/api/v1/namespaces/a/services/x:80/proxy", "connect"),
+        ("DELETE", "/api/v1/namespaces/a/pods/x:80/proxy/y", "connect"),
+        ("PATCH", "/api/v1/namespaces/a/pods/x/ephemeralcontainers", "connect"),
+        ("GET", "/api/v1/proxy/nodes/n/", "connect"),
+        ("GET", "/", "get"),
+        ("GET", "/version", "get"),
+        ("GET", "/api", "get"),
+        ("GET", "/api/v1", "get"),
+        ("GET", "/apis/apps/v1", "get"),
+        ("HEAD", "/healthz", "head"),
+        ("POST", "/x", "post"),
+        ("PUT", "/x", "put"),
+        ("PATCH", "/x", "patch"),
+        ("DELETE", "/x", "delete"),
+    ] {
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let Ok(Asked::Cluster(action)) = parse(None, Some(CLUSTER_HOST), &method, path.as_bytes(), None)
+        else {
+            panic!("{method} {path}");
+        };
+        assert_eq!(action.verb().as_str(), verb, "{method} {path}");
+    }
+}
+
+#[test]
+fn an_upgrade_is_for_what_kubernetes_upgrades() {
+    let upgraded = |path: &str| {
+        parse(None, Some(CLUSTER_HOST), &Method::GET, path.as_bytes(), Some(Protocol::WebSocket)).err()
+    };
+    for path in [
+        "/api/v1/namespaces/a/pods/x/exec",
+        "/api/v1/pods?watch=1",
+        "/api/v1/namespaces/a/pods/x/log",
+        "/api/v1/nodes/n/proxy/x",
+    ] {
+        assert_eq!(upgraded(path), None, "{path}");
+    }
+    for path in [
+        "/",
+        "/version",
+        "/api/v1/pods",
+        "/api/v1/namespaces/a/pods/x",
+        "/x/exec",
+        "/api/v1/namespaces/a/pods/log",
+    ] {
+        assert_eq!(upgraded(path), Some(UpgradeNotHere), "{path}");
+    }
+}
+
+#[test]
+fn a_received_head_has_one_host_and_http1_no_authority() {
+    let mut headers = HeaderMap::new();
+    let path: Uri = "/clusters".parse().unwrap();
+    let whole: Uri = "https://gateway.example/clusters".parse().unwrap();
+    headers.append(header::HOST, HeaderValue::from_static("gateway.example"));
+    assert_eq!(received(Version::HTTP_11, &path, &headers), Ok((false, true)));
+    assert_eq!(received(Version::HTTP_11, &whole, &headers), Err(NotAPath));
+    assert_eq!(received(Version::HTTP_2, &whole, &headers), Ok((true, true)));
+    let authority: Uri = "gateway.example:443".parse().unwrap();
+    assert_eq!(received(Version::HTTP_11, &authority, &headers), Err(NotAPath));
+    assert_eq!(received(Version::HTTP_2, &authority, &headers), Err(NotAPath));
+    headers.append(header::HOST, HeaderValue::from_static("gateway.example"));
+    assert_eq!(received(Version::HTTP_11, &path, &headers), Err(Hosts));
+}
+
+proptest! {
+    /// Whatever comes in, nothing panics, and what is taken goes out as it came, to the cluster that was named.
+    #[test]
+    fn a_path_that_is_taken_is_a_suffix_of_what_was_sent(target in target(), host in host()) {
+        if let Ok(Asked::Cluster(action)) = asked(&host, &target) {
+            let path = action.path().as_str();
+            let sent = target.strip_suffix(path).or_else(|| target.strip_suffix(&path[1..]));
+            prop_assert!(sent.is_some(), "{target} became {path}");
+            let cluster = action.cluster().as_str();
+            if host.ends_with(".clusters.example") {
+                prop_assert_eq!((sent, cluster), (Some(""), "edge-b"));
+            } else {
+                prop_assert_eq!(sent.unwrap(), format!("/clusters/{cluster}"));
+            }
+        }
+    }
+
+    /// A reader that decodes once and resolves dots, as many do, still sees the same cluster's path.
+    #[test]
+    fn no_taken_path_changes_by_being_resolved(target in target()) {
+        if let Ok(Asked::Cluster(action)) = asked(PATH_HOST, &target) {
+            let path = action.path().path();
+            prop_assume!(!path.contains("/proxy/"));
+            let decoded = path::percent_decoded(path).unwrap();
+            let mut kept = path.split('/').count();
+            for segment in decoded.split('/') {
+                kept -= usize::from(segment == "." || segment == "..");
+            }
+            prop_assert_eq!(kept, decoded.split('/').count());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_survived(target in proptest::collection::vec(any::<u8>(), 0..64), host in proptest::collection::vec(any::<u8>(), 0..64)) {
+        let mut slashed = b"/clusters/edge-a/".to_vec();
+        slashed.extend(&target);
+        for target in [&target, &slashed] {
+            let head = Head { method: &Method::GET, authority: None, host: Some(&host), target, upgrade: None };
+            let _ = Action::parse(&names(), &head);
+            let head = Head { host: Some(PATH_HOST.as_bytes()), ..head };
+            let _ = Action::parse(&names(), &head);
+        }
+    }
+}
+
+fn target() -> impl Strategy<Value = String> {
+    let segment = prop_oneof![
+        Just("api"),
+        Just("v1"),
+        Just("namespaces"),
+        Just("pods"),
+        Just("nodes"),
+        Just("proxy"),
+        Just("exec"),
+        Just("clusters"),
+        Just("x"),
+        Just("."),
+        Just(".."),
+        Just("%2e"),
+        Just("%2F"),
+        Just("%3A"),
+        Just("%25"),
+        Just(""),
+        Just("%5C"),
+        Just("%00"),
+        Just("edge-a"),
+        Just("edge-b"),
+        Just("%zz"),
+        Just("a;b"),
+        Just("\u{fc}"),
+    ];
+    let head = prop_oneof![Just("/clusters/edge-a"), Just("/clusters"), Just("")];
+    let query = prop_oneof![Just(""), Just("?"), Just("?watch=1"), Just("?/../clusters/edge-b")];
+    (head, proptest::collection::vec(segment, 0..9), query).prop_map(|(head, segments, query)| {
+        let path: String = segments.iter().map(|segment| format!("/{segment}")).collect();
+        format!("{head}{path}{query}")
+    })
+}
+
+fn host() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(PATH_HOST),
+        Just("edge-b.clusters.example"),
+        Just("EDGE-b.clusters.example"),
+        Just("other")
+    ]
+    .prop_map(str::to_owned)
+}
+
+fn received(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(bool, bool), ActionFault> {
+    let head = Head::received(version, &Method::GET, uri, headers, None)?;
+    Ok((head.authority.is_some(), head.host.is_some()))
+}
+
+fn names() -> Names {
+    let hosts = ["gateway.example", "127.0.0.1", "::1"].map(str::to_owned);
+    Names::new(Some("Clusters.example"), &hosts)
+}
+
+fn head<'a>(
+    authority: Option<&'a str>,
+    host: Option<&'a str>,
+    method: &'a Method,
+    target: &'a [u8],
+    upgrade: Option<Protocol>,
+) -> Head<'a> {
+    Head { method, authority, host: host.map(str::as_bytes), target, upgrade }
+}
+
+fn parse(
+    authority: Option<&str>,
+    host: Option<&str>,
+    method: &Method,
+    target: &[u8],
+    upgrade: Option<Protocol>,
+) -> Result<Asked, ActionFault> {
+    Action::parse(&names(), &head(authority, host, method, target, upgrade))
+}
+
+fn asked(host: &str, target: &str) -> Result<Asked, ActionFault> {
+    parse(None, Some(host), &Method::GET, target.as_bytes(), None)
+}
+
+fn action(host: &str, target: &str) -> Result<Action, ActionFault> {
+    asked(host, target).map(|asked| match asked {
+        Asked::Cluster(action) => action,
+        Asked::ClusterList => panic!("{target} asks for the list"),
+    })
+}

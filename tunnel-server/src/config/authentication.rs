@@ -79,7 +79,8 @@ fn prefix(key: &str, prefix: String) -> Result<String, KeyError> {
     if visible && prefix.len() <= PREFIX_BYTES_MAX && !prefix.starts_with("system:") {
         return Ok(prefix);
     }
-    let allowed = format!("at most {PREFIX_BYTES_MAX} visible ASCII characters that do not begin with system:");
+    let allowed =
+        format!("at most {PREFIX_BYTES_MAX} visible ASCII characters that do not begin with system:");
     Err(KeyError::new(key, format_args!("{prefix:?}"), allowed))
 }
 

@@ -45,7 +45,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         runtime,
     } = written;
     let trust_domain = self::trust_domain(trust_domain)?;
-    let certificate = self::certificate(tls.unwrap_or_default(), directory)?;
+    let certificate = certificate(tls.unwrap_or_default(), directory)?;
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
     let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     roots_differ(&gateway, &tunnel)?;
@@ -160,8 +160,7 @@ fn host(name: &str, suffix: Option<&str>) -> Result<String, KeyError> {
 
 fn is_dns_name(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    text.len() <= HOST_BYTES_MAX
-        && text.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
+    text.len() <= HOST_BYTES_MAX && text.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
 }
 
 fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<Tunnel, KeyError> {
@@ -176,7 +175,8 @@ fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<T
 /// A root of both roles would make every agent a caller and the other way round.
 fn roots_differ(gateway: &Gateway, tunnel: &Tunnel) -> Result<(), KeyError> {
     let callers = gateway.authentication.client_certificate.as_ref().map(|method| &method.roots);
-    let Some(shared) = callers.and_then(|roots| roots.iter().position(|root| tunnel.agent_roots.contains(root)))
+    let Some(shared) =
+        callers.and_then(|roots| roots.iter().position(|root| tunnel.agent_roots.contains(root)))
     else {
         return Ok(());
     };
@@ -190,7 +190,8 @@ fn roots_differ(gateway: &Gateway, tunnel: &Tunnel) -> Result<(), KeyError> {
 fn policy(written: written::Policy) -> Result<Vec<AllowRule>, KeyError> {
     let rules = written.allow.unwrap_or_default();
     if rules.is_empty() {
-        let allowed = "at least one rule; what no rule allows is forbidden, so that nobody could reach any cluster";
+        let allowed =
+            "at least one rule; what no rule allows is forbidden, so that nobody could reach any cluster";
         return Err(KeyError::new("policy.allow", NOTHING, allowed));
     }
     bounded("policy.allow", rules.len(), 1..=RULES_MAX)?;
@@ -229,7 +230,9 @@ fn subjects(key: &str, names: Vec<String>) -> Result<Vec<String>, KeyError> {
             return Err(refused("names in full, or '*' alone for everybody"));
         }
         if name.starts_with("system:") {
-            return Err(refused("names that do not begin with system:, since no caller can bear one of those"));
+            return Err(refused(
+                "names that do not begin with system:, since no caller can bear one of those",
+            ));
         }
     }
     Ok(names)

@@ -39,11 +39,13 @@ pub fn agent_identity(chain: &[CertificateDer<'_>], trust_domain: &str) -> Resul
     if leaf.is_ca() {
         return Err(NotAnAgent::Authority);
     }
-    let usage = leaf.extended_key_usage().map_err(|_| NotAnAgent::Unreadable)?.ok_or(NotAnAgent::Usage)?.value;
+    let usage =
+        leaf.extended_key_usage().map_err(|_| NotAnAgent::Unreadable)?.ok_or(NotAnAgent::Usage)?.value;
     if !usage.client_auth || usage.server_auth || usage.any {
         return Err(NotAnAgent::Usage);
     }
-    let names = leaf.subject_alternative_name().map_err(|_| NotAnAgent::Unreadable)?.ok_or(NotAnAgent::Names)?;
+    let names =
+        leaf.subject_alternative_name().map_err(|_| NotAnAgent::Unreadable)?.ok_or(NotAnAgent::Names)?;
     let [GeneralName::URI(uri)] = names.value.general_names.as_slice() else {
         return Err(NotAnAgent::Names);
     };

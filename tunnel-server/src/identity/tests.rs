@@ -1,0 +1,345 @@
+use std::time::Duration;
+
+use http::header::HeaderValue;
+use rcgen::string::Ia5String;
+use rcgen::{
+    CertificateParams, CustomExtension, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, SanType,
+};
+use time::OffsetDateTime;
+
+use proto::spiffe::SpiffeError;
+
+use super::*;
+
+const TOKENS: &str =
+    "sesame,alice,1,\"ops,dev\"\r\nmellon,bob,2\n\nquoted,\"the \"\"cook\"\"\",3,\"cooks\"\n";
+
+#[test]
+fn a_certificate_names_user_and_groups() {
+    let caller = by_certificate(&subject("alice", "ops")).unwrap();
+
+    assert_eq!(caller.method(), Method::ClientCertificate);
+    assert_eq!((caller.user(), caller.groups()), ("alice", &["ops".to_owned()][..]));
+}
+
+#[test]
+fn prefixes_stand_in_front_of_every_name() {
+    let prefixes = Prefixes { username: "cert:".to_owned(), groups: "team:".to_owned() };
+    let leaf = issue(with_subject(&subject("alice", "ops")));
+
+    let caller = Authenticator::new(Some(prefixes), None)
+        .authenticate(Some(&[leaf]), &HeaderMap::new(), SystemTime::now())
+        .unwrap();
+
+    assert_eq!((caller.user(), caller.groups()), ("cert:alice", &["team:ops".to_owned()][..]));
+}
+
+#[test]
+fn names_that_cannot_be_asserted_are_refused() {
+    use NameFault::{Empty, Invisible, OthersPrefix, System, TooLong};
+
+    let long = "x".repeat(NAME_BYTES_MAX + 1);
+    for (name, fault) in [
+        ("", Empty),
+        ("system:admin", System),
+        ("system:masters", System),
+        ("a\r\nImpersonate-Group: b", Invisible),
+        ("a\0b", Invisible),
+        ("a\u{85}", Invisible),
+        (" a", Invisible),
+        ("a\u{a0}", Invisible),
+        (long.as_str(), TooLong),
+        ("token:alice", OthersPrefix),
+    ] {
+        for subject in [subject(name, "ops"), subject("alice", name)] {
+            let refused = by_certificate(&subject);
+            assert_eq!(refused, Err(CertificateFault::Name(fault).into()), "{name:?}");
+        }
+    }
+    assert!(by_certificate(&subject(&long[1..], "ops")).is_ok());
+}
+
+#[test]
+fn a_prefix_does_not_make_a_name_of_kubernetes() {
+    for (prefix, name) in [("sys", "tem:masters"), ("x:", "system:masters")] {
+        let prefixes = Prefixes { username: prefix.to_owned(), groups: String::new() };
+        assert_eq!(prefixes.apply(name, &[]), Err(NameFault::System), "{prefix}{name}");
+    }
+}
+
+#[test]
+fn at_most_64_groups_are_taken() {
+    let prefixes = Prefixes { username: String::new(), groups: String::new() };
+    assert!(prefixes.apply("alice", &["g"; GROUPS_MAX]).is_ok());
+    assert_eq!(prefixes.apply("alice", &["g"; GROUPS_MAX + 1]), Err(NameFault::TooManyGroups));
+}
+
+#[test]
+fn a_subject_without_exactly_one_common_name_is_nobody() {
+    let mut no_name = DistinguishedName::new();
+    no_name.push(DnType::OrganizationName, "ops");
+    let mut two = subject("alice", "ops");
+    two.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "bob");
+
+    for subject in [no_name, two] {
+        assert_eq!(by_certificate(&subject), Err(CertificateFault::CommonName.into()));
+    }
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_refused() {
+    let mut subject = DistinguishedName::new();
+    let bytes = rcgen::string::BmpString::try_from("alice").unwrap();
+    subject.push(DnType::CommonName, DnValue::BmpString(bytes));
+
+    assert_eq!(by_certificate(&subject), Err(CertificateFault::Text.into()));
+}
+
+#[test]
+fn a_certificate_ends_while_its_connection_lives() {
+    let leaf = issue(with_subject(&subject("alice", "ops")));
+    let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
+    let at = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap());
+    let (begin, end) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+    let asked =
+        |now| both().authenticate(Some(std::slice::from_ref(&leaf)), &HeaderMap::new(), now).map(drop);
+
+    assert_eq!(asked(at(begin - 1)), Err(CertificateFault::NotYetValid.into()));
+    assert_eq!(asked(at(begin)), Ok(()));
+    assert_eq!(asked(at(end)), Ok(()));
+    assert_eq!(asked(at(end + 1)), Err(CertificateFault::Expired.into()));
+    assert_eq!(
+        asked(SystemTime::UNIX_EPOCH - Duration::from_secs(1)),
+        Err(CertificateFault::NotYetValid.into())
+    );
+}
+
+#[test]
+fn a_token_names_user_and_groups() {
+    let caller = by_header(&["Bearer sesame"]).unwrap();
+
+    assert_eq!(caller.method(), Method::StaticToken);
+    assert_eq!(caller.user(), "token:alice");
+    assert_eq!(caller.groups(), ["token:ops", "token:dev"]);
+    assert_eq!(by_header(&["bEARER mellon"]).unwrap().groups(), [""; 0]);
+    assert_eq!(by_header(&["Bearer quoted"]).unwrap().user(), "token:the \"cook\"");
+}
+
+#[test]
+fn whatever_is_not_one_known_token_is_refused() {
+    let accepted = Accepted { certificates: true, tokens: true };
+    for (headers, refused) in [
+        (&["Bearer sesame", "Bearer sesame"][..], NotAuthenticated::TwoAuthorizations),
+        (&["Bearer open"], NotAuthenticated::UnknownToken),
+        (&["Bearer Sesame"], NotAuthenticated::UnknownToken),
+        (&["Bearer "], NotAuthenticated::NotAToken),
+        (&["Bearer  sesame"], NotAuthenticated::NotAToken),
+        (&["Bearer sesame "], NotAuthenticated::NotAToken),
+        (&["Bearer sesame, Bearer sesame"], NotAuthenticated::NotAToken),
+        (&["Bearer"], NotAuthenticated::Scheme(accepted)),
+        (&["Bearer\tsesame"], NotAuthenticated::Scheme(accepted)),
+        (&["Basic c2VzYW1lOg=="], NotAuthenticated::Scheme(accepted)),
+        (&["sesame"], NotAuthenticated::Scheme(accepted)),
+        (&[""], NotAuthenticated::Scheme(accepted)),
+        (&[], NotAuthenticated::NoCredential(accepted)),
+    ] {
+        assert_eq!(by_header(headers), Err(refused), "{headers:?}");
+    }
+    let longest = format!("Bearer {}", "x".repeat(TOKEN_BYTES_MAX));
+    assert_eq!(by_header(&[&longest]), Err(NotAuthenticated::UnknownToken));
+    assert_eq!(by_header(&[&format!("{longest}x")]), Err(NotAuthenticated::NotAToken));
+}
+
+#[test]
+fn a_certificate_and_a_token_together_are_refused_whatever_they_are() {
+    let leaf = issue(with_subject(&subject("alice", "ops")));
+    for value in ["Bearer sesame", "Bearer wrong", "Basic x", ""] {
+        let refused =
+            both().authenticate(Some(std::slice::from_ref(&leaf)), &headers(&[value]), SystemTime::now());
+        assert_eq!(refused, Err(NotAuthenticated::TwoCredentials), "{value}");
+    }
+}
+
+#[test]
+fn a_cookie_a_proxys_credential_and_a_subprotocol_authenticate_nobody() {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [
+        ("cookie", "Authorization=Bearer sesame"),
+        ("proxy-authorization", "Bearer sesame"),
+        ("x-remote-user", "alice"),
+        ("impersonate-user", "alice"),
+        ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2VzYW1l"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+        let refused = both().authenticate(None, &headers, SystemTime::now());
+        assert!(matches!(refused, Err(NotAuthenticated::NoCredential(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_method_that_is_not_configured_accepts_nobody() {
+    let leaf = issue(with_subject(&subject("alice", "ops")));
+    let none = Authenticator::new(None, None);
+    let refused = none.authenticate(Some(&[leaf]), &HeaderMap::new(), SystemTime::now());
+    assert!(matches!(refused, Err(NotAuthenticated::NoCredential(_))));
+    let refused = none.authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now());
+    assert!(matches!(refused, Err(NotAuthenticated::Scheme(_))));
+}
+
+#[test]
+fn a_wrong_line_makes_the_whole_token_file_wrong_and_is_named_without_its_token() {
+    use TokenFileFault::{Columns, Duplicate, Name, None, Quote, Text, Token};
+
+    for (line, fault) in [
+        ("secret", Columns),
+        ("secret,alice", Columns),
+        ("secret,alice,1,ops,dev", Columns),
+        (",alice,1", Token),
+        ("sec ret,alice,1", Token),
+        ("secrät,alice,1", Token),
+        ("=secret,alice,1", Token),
+        ("secret,,1", Name(NameFault::Empty)),
+        ("secret,system:admin,1", Name(NameFault::System)),
+        ("secret,alice,1,system:masters", Name(NameFault::System)),
+        ("secret,alice,1,\"ops,\"", Name(NameFault::Empty)),
+        ("secret,alice,1,\"ops, dev\"", Name(NameFault::Invisible)),
+        ("secret,\"alice,1", Quote),
+        ("secret,\"alice\"x,1", Quote),
+        ("secret,al\"ice\",1", Quote),
+        ("sesame,mallory,9", Duplicate),
+    ] {
+        let file = format!("{TOKENS}{line}\n");
+        let error = StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap_err();
+        assert_eq!(error, TokenFileError { line: 5, fault }, "{line}");
+        assert!(!error.to_string().contains("sec"), "{error}");
+    }
+    let parsed = |file: &[u8]| StaticTokens::parse(file, token_prefixes()).map(drop);
+    assert_eq!(parsed(b"a,b,c\n\xff,b,c"), Err(TokenFileError { line: 2, fault: Text }));
+    assert_eq!(parsed(b"\n\n"), Err(TokenFileError { line: 3, fault: None }));
+}
+
+#[test]
+fn debug_shows_no_token() {
+    let shown = format!("{:?}", both());
+    assert!(!shown.contains("sesame") && !shown.contains("alice"), "{shown}");
+}
+
+#[test]
+fn an_agents_certificate_names_cluster_and_instance() {
+    let agent =
+        agent_identity(&[issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"))], "tombolo").unwrap();
+    assert_eq!((agent.cluster().as_str(), agent.instance()), ("edge-a", "one"));
+}
+
+#[test]
+fn whatever_is_not_exactly_an_agents_certificate_is_refused() {
+    let names = with_names;
+    let usage = |purposes: &[ExtendedKeyUsagePurpose]| {
+        let mut params = with_uri("spiffe://tombolo/cluster/edge-a/agent/one");
+        params.extended_key_usages = purposes.to_vec();
+        params
+    };
+    let (client, server) = (ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth);
+    let uri = || uri("spiffe://tombolo/cluster/edge-a/agent/one");
+    let dns = || SanType::DnsName(Ia5String::try_from("edge-b").unwrap());
+    let other_domain = with_uri("spiffe://other/cluster/edge-a/agent/one");
+    let a_server = with_uri("spiffe://tombolo/server/one");
+    let mut authority = with_uri("spiffe://tombolo/cluster/edge-a/agent/one");
+    authority.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    for (params, refused) in [
+        (names(vec![]), NotAnAgent::Names),
+        (names(vec![dns()]), NotAnAgent::Names),
+        (names(vec![uri(), uri()]), NotAnAgent::Names),
+        (names(vec![uri(), dns()]), NotAnAgent::Names),
+        (usage(&[]), NotAnAgent::Usage),
+        (usage(std::slice::from_ref(&server)), NotAnAgent::Usage),
+        (usage(&[client.clone(), server]), NotAnAgent::Usage),
+        (usage(&[client, ExtendedKeyUsagePurpose::Any]), NotAnAgent::Usage),
+        (authority, NotAnAgent::Authority),
+        (other_domain, NotAnAgent::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
+        (a_server, NotAnAgent::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
+    ] {
+        assert_eq!(agent_identity(&[issue(params)], "tombolo"), Err(refused));
+    }
+    assert_eq!(agent_identity(&[], "tombolo"), Err(NotAnAgent::NoCertificate));
+    assert_eq!(
+        agent_identity(&[CertificateDer::from(vec![0x30, 0])], "tombolo"),
+        Err(NotAnAgent::Unreadable)
+    );
+}
+
+#[test]
+fn a_nul_in_a_uri_hides_nothing() {
+    // GeneralNames with one URI (RFC 5280, section 4.2.1.6), which rcgen would not write.
+    let text = b"spiffe://tombolo/cluster/edge-a/agent/one\0";
+    let names = [&[0x30, text.len() as u8 + 2, 0x86, text.len() as u8], &text[..]].concat();
+    let mut params = params();
+    params.custom_extensions = vec![CustomExtension::from_oid_content(&[2, 5, 29, 17], names)];
+
+    assert!(matches!(agent_identity(&[issue(params)], "tombolo"), Err(NotAnAgent::Uri(_))));
+}
+
+fn both() -> Authenticator {
+    let certificates = Prefixes { username: String::new(), groups: String::new() };
+    Authenticator::new(
+        Some(certificates),
+        Some(StaticTokens::parse(TOKENS.as_bytes(), token_prefixes()).unwrap()),
+    )
+}
+
+fn token_prefixes() -> Prefixes {
+    Prefixes { username: "token:".to_owned(), groups: "token:".to_owned() }
+}
+
+fn by_certificate(subject: &DistinguishedName) -> Result<Caller, NotAuthenticated> {
+    let leaf = issue(with_subject(subject));
+    both().authenticate(Some(&[leaf]), &HeaderMap::new(), SystemTime::now())
+}
+
+fn by_header(values: &[&str]) -> Result<Caller, NotAuthenticated> {
+    both().authenticate(None, &headers(values), SystemTime::now())
+}
+
+fn headers(values: &[&str]) -> HeaderMap {
+    values.iter().map(|value| (header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())).collect()
+}
+
+fn subject(user: &str, group: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::OrganizationName, group);
+    subject.push(DnType::CommonName, user);
+    subject
+}
+
+fn with_subject(subject: &DistinguishedName) -> CertificateParams {
+    let mut params = params();
+    params.distinguished_name = subject.clone();
+    params
+}
+
+fn with_uri(text: &str) -> CertificateParams {
+    with_names(vec![uri(text)])
+}
+
+fn with_names(names: Vec<SanType>) -> CertificateParams {
+    let mut params = params();
+    params.subject_alt_names = names;
+    params
+}
+
+fn uri(text: &str) -> SanType {
+    SanType::URI(Ia5String::try_from(text).unwrap())
+}
+
+fn params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_before = OffsetDateTime::now_utc() - Duration::from_secs(60);
+    params.not_after = OffsetDateTime::now_utc() + Duration::from_secs(3600);
+    params
+}
+
+fn issue(params: CertificateParams) -> CertificateDer<'static> {
+    params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+}

@@ -67,8 +67,7 @@ fn verifier(
     for root in caller_roots {
         roots.add(root).map_err(TlsError::Root)?;
     }
-    let builder =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), transport::tls::provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), transport::tls::provider());
     // Whoever shows none may still have a token.
     Ok(builder.allow_unauthenticated().build()?)
 }

@@ -14,6 +14,8 @@ use std::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_saphyr::{Location, Spanned};
 
+use crate::outcome::Failure;
+
 mod head;
 mod invalid;
 mod keys;
@@ -167,6 +169,12 @@ fn expect(
     }
     let place = Place::new(path, Some(found.referenced));
     Err(LoadError::Foreign { place, key, found: found.value, allowed })
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Self {
+        Self::misconfigured(error)
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@
 //! ```
 
 pub mod args;
+mod chain;
 pub mod config;
 pub mod listen;
 pub mod outcome;
@@ -37,6 +38,7 @@ pub mod scope;
 pub mod state_dir;
 pub mod telemetry;
 
+pub use chain::chain;
 pub use listen::BindError;
 pub use outcome::{Failure, Outcome, conclude};
 pub use probes::{BoundProbes, Probes};
@@ -44,4 +46,4 @@ pub use readiness::{NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
 pub use scope::{GraceExceeded, Home, Scope};
 pub use state_dir::StateDir;
-pub use telemetry::{LogFormat, LogOptions, Metrics, Product, chain};
+pub use telemetry::{LogFormat, LogOptions, Metrics, Product};

@@ -4,6 +4,8 @@ use std::{io, net::SocketAddr};
 
 use tokio::net::TcpListener;
 
+use crate::outcome::Failure;
+
 /// Why an address could not be listened on. `key` is the configuration key that names the address.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -69,6 +71,12 @@ impl BindError {
 /// [`BindError`], in words for the person who wrote the address.
 pub async fn tcp(key: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| BindError::new(key, address, source))
+}
+
+impl From<BindError> for Failure {
+    fn from(error: BindError) -> Self {
+        Self::could_not_go_on(error)
+    }
 }
 
 #[cfg(test)]

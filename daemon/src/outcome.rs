@@ -2,11 +2,7 @@
 
 use std::{error::Error, io::Write as _, process::ExitCode};
 
-use crate::{
-    BindError, GraceExceeded, chain,
-    config::{KeyError, LoadError},
-    state_dir::StateError,
-};
+use crate::{chain::chain, scope::GraceExceeded};
 
 /// How a daemon ended.
 #[derive(Debug)]
@@ -63,35 +59,6 @@ impl Failure {
     /// For `map_err`: could not go on, exit code 1.
     pub fn could_not_go_on(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::CouldNotGoOn(error.into())
-    }
-}
-
-impl From<LoadError> for Failure {
-    fn from(error: LoadError) -> Self {
-        Self::misconfigured(error)
-    }
-}
-
-impl From<KeyError> for Failure {
-    fn from(error: KeyError) -> Self {
-        Self::misconfigured(error)
-    }
-}
-
-impl From<BindError> for Failure {
-    fn from(error: BindError) -> Self {
-        Self::could_not_go_on(error)
-    }
-}
-
-impl From<StateError> for Failure {
-    fn from(error: StateError) -> Self {
-        match error {
-            StateError::Open { .. } | StateError::NotADirectory(_) => Self::misconfigured(error),
-            StateError::NotAName(_) | StateError::TooLarge { .. } | StateError::Io { .. } => {
-                Self::could_not_go_on(error)
-            }
-        }
     }
 }
 

@@ -8,6 +8,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use crate::outcome::Failure;
+
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
@@ -141,6 +143,17 @@ fn replace(directory: &Path, path: &Path, temporary: &Path, bytes: &[u8]) -> io:
     file.sync_all()?;
     fs::rename(temporary, path)?;
     File::open(directory)?.sync_all()
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Open { .. } | StateError::NotADirectory(_) => Self::misconfigured(error),
+            StateError::NotAName(_) | StateError::TooLarge { .. } | StateError::Io { .. } => {
+                Self::could_not_go_on(error)
+            }
+        }
+    }
 }
 
 #[cfg(test)]

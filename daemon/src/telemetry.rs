@@ -14,7 +14,7 @@ use tracing_subscriber::{
     EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use crate::{Failure, Scope};
+use crate::{Scope, outcome::Failure};
 
 /// What is logged unless configured.
 const FILTER_DEFAULT: &str = "info";
@@ -157,25 +157,6 @@ impl From<TelemetryError> for Failure {
             TelemetryError::Twice(_) => Self::could_not_go_on(error),
         }
     }
-}
-
-/// `error` with all its sources in one line: `cannot write X: no space left on device`. A source that its error
-/// quotes already, as some foreign errors do, is not repeated.
-pub fn chain(error: &dyn Error) -> impl fmt::Display + use<'_> {
-    fmt::from_fn(move |f| {
-        let mut said = error.to_string();
-        f.write_str(&said)?;
-        let mut next = error.source();
-        while let Some(source) = next {
-            let text = source.to_string();
-            if !said.ends_with(&text) {
-                write!(f, ": {text}")?;
-            }
-            said = text;
-            next = source.source();
-        }
-        Ok(())
-    })
 }
 
 fn filter(written: &str) -> Result<EnvFilter, TelemetryError> {

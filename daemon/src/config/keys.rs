@@ -7,6 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
+use crate::outcome::Failure;
 use crate::runtime::{Layout, THREADS_MAX};
 
 /// A value that is not allowed.
@@ -116,6 +117,12 @@ pub fn readable_file(key: &str, path: &Path, bytes_max: u64) -> Result<Vec<u8>, 
         return Err(not_allowed(format!("a file of at most {bytes_max} bytes")));
     }
     Ok(bytes)
+}
+
+impl From<KeyError> for Failure {
+    fn from(error: KeyError) -> Self {
+        Self::misconfigured(error)
+    }
 }
 
 #[cfg(test)]

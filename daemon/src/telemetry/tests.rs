@@ -1,4 +1,4 @@
-//! Claims about filters, error chains and what a scrape finds.
+//! Claims about filters and what a scrape finds.
 
 use super::*;
 
@@ -33,23 +33,4 @@ fn a_wrong_filter_is_a_configuration_error_that_quotes_it() {
     assert!(error.to_string().starts_with("--log-level (TOMBOLO_LOG): \"info,transport=loud\""), "{error}");
     assert!(matches!(Failure::from(error), Failure::Misconfigured(_)));
     assert!(filter("info,transport=debug").is_ok());
-}
-
-#[test]
-fn a_chain_has_every_source_once_in_one_line() {
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot write the key")]
-    struct Outer(#[source] Inner);
-    #[derive(Debug, thiserror::Error)]
-    #[error("the disk refused")]
-    struct Inner(#[source] io::Error);
-
-    let error = Outer(Inner(io::Error::other("no space")));
-
-    assert_eq!(chain(&error).to_string(), "cannot write the key: the disk refused: no space");
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("it failed: {0}")]
-    struct Quoting(#[source] io::Error);
-    assert_eq!(chain(&Quoting(io::Error::other("no space"))).to_string(), "it failed: no space");
 }

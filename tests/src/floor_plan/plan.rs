@@ -18,29 +18,29 @@ pub const HOUSES: &[House] = &[
     House {
         krate: "tunnel-server",
         floors: &[
-            Floor { name: "roof", rooms: &[planned("app")] },
+            Floor { name: "roof", rooms: &[built("app")] },
             Floor {
                 name: "doors",
                 rooms: &[
-                    planned("gateway"),
-                    planned("reception"),
+                    built("gateway"),
+                    built("reception"),
                     planned("enrollment"),
                     planned("admin"),
                     planned("peering"),
                     planned("proxy"),
                 ],
             },
-            Floor { name: "hall", rooms: &[planned("registry"), planned("policy")] },
+            Floor { name: "hall", rooms: &[built("registry"), built("policy")] },
             Floor {
                 name: "ground",
                 rooms: &[
-                    planned("identity"),
-                    planned("action"),
-                    planned("config"),
-                    planned("metrics"),
-                    planned("directory"),
+                    built("identity"),
+                    built("action"),
+                    built("config"),
+                    built("metrics"),
+                    built("directory"),
                     planned("audit"),
-                    planned("listener"),
+                    built("listener"),
                 ],
             },
         ],
@@ -48,19 +48,12 @@ pub const HOUSES: &[House] = &[
     House {
         krate: "tunnel-agent",
         floors: &[
-            Floor { name: "roof", rooms: &[planned("app")] },
-            Floor { name: "tunnels", rooms: &[planned("dialer"), planned("streams")] },
-            Floor { name: "requests", rooms: &[planned("guard"), planned("forward")] },
-            Floor {
-                name: "ground",
-                rooms: &[
-                    planned("apiserver"),
-                    planned("discovery"),
-                    planned("identity"),
-                    planned("config"),
-                    planned("metrics"),
-                ],
-            },
+            Floor { name: "roof", rooms: &[built("app")] },
+            Floor { name: "tunnels", rooms: &[built("dialer")] },
+            Floor { name: "streams", rooms: &[built("streams")] },
+            Floor { name: "requests", rooms: &[built("forward"), built("discovery")] },
+            Floor { name: "walls", rooms: &[built("guard"), built("apiserver"), built("identity")] },
+            Floor { name: "ground", rooms: &[built("config"), built("metrics")] },
         ],
     },
 ];

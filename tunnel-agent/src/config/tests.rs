@@ -1,3 +1,5 @@
+//! Configurations that are taken, and the words for those that are not.
+
 use super::written::Written;
 use super::*;
 

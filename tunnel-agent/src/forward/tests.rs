@@ -1,3 +1,5 @@
+//! The second wall, and how an identity is rendered.
+
 use super::*;
 use crate::config::Impersonation;
 use crate::guard::Guard;

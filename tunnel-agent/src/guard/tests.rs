@@ -1,3 +1,5 @@
+//! Who may be asserted, by tables.
+
 use super::*;
 
 #[test]

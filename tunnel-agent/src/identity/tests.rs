@@ -1,3 +1,5 @@
+//! Certificates that an agent takes for its own, and those that it does not.
+
 use std::fs;
 use std::time::Duration;
 

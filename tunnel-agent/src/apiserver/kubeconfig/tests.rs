@@ -1,3 +1,5 @@
+//! What of a kubeconfig is read, and what is refused by name.
+
 use std::fs;
 
 use super::*;

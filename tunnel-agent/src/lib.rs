@@ -3,10 +3,10 @@
 pub mod apiserver;
 pub mod app;
 pub mod config;
-mod dialer;
+pub mod dialer;
 pub mod discovery;
 pub mod forward;
 pub mod guard;
 pub mod identity;
-mod metrics;
-mod streams;
+pub mod metrics;
+pub mod streams;

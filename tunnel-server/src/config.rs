@@ -171,7 +171,7 @@ impl Config {
     pub fn load(flags: &Flags) -> Result<Self, ConfigError> {
         let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
         let written = daemon::config::load(&path, KIND)?;
-        let directory = path.parent().unwrap_or(Path::new("."));
+        let directory = path.parent().unwrap_or_else(|| Path::new("."));
         Ok(valid::config(written, flags, directory)?)
     }
 

@@ -7,7 +7,7 @@ pub mod directory;
 pub mod gateway;
 pub mod identity;
 pub mod listener;
-mod metrics;
+pub mod metrics;
 pub mod policy;
 pub mod reception;
 pub mod registry;

@@ -136,7 +136,12 @@ impl Listener {
                     };
                     let place = Place { _place: place };
                     let home = homes.next().unwrap_or_else(|| scope.home_for(0));
-                    self.hand_over(&scope, home, Newcomer { stream, peer, place, handshake }, accepted.clone());
+                    self.hand_over(
+                        &scope,
+                        home,
+                        Newcomer { stream, peer, place, handshake },
+                        accepted.clone(),
+                    );
                 }
                 Err(error) if concerns_one_connection(&error) => Counts::one_more(&self.counts.accept_failed),
                 Err(error) => {
@@ -204,13 +209,12 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 }
 
 /// Whether the next accept may well succeed at once, `accept(2)`: the other side hung up while it waited.
-#[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
 fn concerns_one_connection(error: &io::Error) -> bool {
-    match error.kind() {
+    matches!(
+        error.kind(),
         io::ErrorKind::ConnectionAborted
-        | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::ConnectionRefused
-        | io::ErrorKind::Interrupted => true,
-        _ => false,
-    }
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
 }

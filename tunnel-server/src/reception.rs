@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use daemon::{Home, Scope, chain};
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 use proto::CloseCode;
 use proto::greeting::Greeting;
 use proto::spiffe::AgentId;
 use proto::wire::refused::Reason;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
 use transport::{Arriving, Driver, Endpoint, GreetError, Tunnel, TunnelEnded, TunnelEvent};
 
@@ -110,13 +110,22 @@ impl Handshake {
                 match error {
                     // Somebody configured this agent, so somebody wants to know.
                     GreetError::Refused(reason) => warn!(%from, reason, "an agent was refused"),
-                    error => debug!(%from, error = %chain(&error), "no tunnel came of a connection"),
+                    error @ (GreetError::TooSlow
+                    | GreetError::Handshake(_)
+                    | GreetError::NotAHello
+                    | GreetError::Broke(_)) => {
+                        debug!(%from, error = %chain(&error), "no tunnel came of a connection");
+                    }
                 }
             }
         }
     }
 
-    async fn greet(self, arriving: Arriving, scope: &Scope) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+    async fn greet(
+        self,
+        arriving: Arriving,
+        scope: &Scope,
+    ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let inner = &self.0;
         let arrived = arriving.shake_hands().await?;
         let agent = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {

@@ -12,7 +12,7 @@ use super::hangup::Running;
 use crate::metrics;
 
 /// What a caller gets: a text of ours, or what an API server sends, passed on piece by piece.
-pub enum AnswerBody {
+pub(super) enum AnswerBody {
     /// A text of ours, once.
     Text(Option<Bytes>),
     /// An API server's answer.
@@ -20,7 +20,7 @@ pub enum AnswerBody {
 }
 
 /// An API server's answer on its way. Dropped before its end, it abandons the exchange.
-pub struct Passed {
+pub(super) struct Passed {
     body: Incoming,
     /// Tells the exchange's stream that everything was taken; dropped unsaid, the stream is aborted.
     whole: Option<oneshot::Sender<Whole>>,
@@ -28,10 +28,10 @@ pub struct Passed {
 }
 
 /// Said once the last byte of an answer has been taken.
-pub struct Whole;
+pub(super) struct Whole;
 
 /// One request's share of what the gateway serves at once: held to the last byte of the answer, not to its head.
-pub struct Slot {
+pub(super) struct Slot {
     _permit: OwnedSemaphorePermit,
     _active: metrics::Active,
     _running: Option<Running>,
@@ -39,19 +39,19 @@ pub struct Slot {
 
 impl Slot {
     /// Takes a share for as long as it is held, and watches for a caller on HTTP/1.1 to hang up.
-    pub fn new(permit: OwnedSemaphorePermit, running: Option<Running>) -> Self {
+    pub(super) fn new(permit: OwnedSemaphorePermit, running: Option<Running>) -> Self {
         Self { _permit: permit, _active: metrics::Active::begin(), _running: running }
     }
 }
 
 impl AnswerBody {
     /// A text of ours.
-    pub fn text(text: impl Into<Bytes>) -> Self {
+    pub(super) fn text(text: impl Into<Bytes>) -> Self {
         Self::Text(Some(text.into()))
     }
 
     /// An API server's answer.
-    pub fn passed(body: Incoming, whole: oneshot::Sender<Whole>, slot: Slot) -> Self {
+    pub(super) fn passed(body: Incoming, whole: oneshot::Sender<Whole>, slot: Slot) -> Self {
         let mut passed = Passed { body, whole: Some(whole), _slot: slot };
         if passed.body.is_end_stream() {
             passed.tell_whole();

@@ -29,7 +29,8 @@ pub(super) fn list(registry: &Registry, policy: &Policy, caller: &Caller) -> Res
 }
 
 fn item(listed: &Listed) -> Value {
-    let reachable = listed.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost);
+    // As the registry chooses its ways: a cluster whose only agent is stopping takes no new request.
+    let reachable = listed.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining);
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
@@ -49,6 +50,7 @@ fn tunnel(tunnel: &ListedTunnel) -> Value {
             Health::Suspect => "Suspect",
             Health::Lost => "Lost",
         },
+        "draining": tunnel.draining,
         "sinceUnixSeconds": tunnel.since.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         "endpoints": tunnel.endpoints,
     })

@@ -60,8 +60,11 @@ impl Gateway {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let (from, scope, peer) = (peer.address, self.0.scope.clone(), Arc::new(peer));
-        let served =
-            if is_h2 { self.serve_h2(stream, peer, scope).await } else { self.serve_h1(stream, peer, scope).await };
+        let served = if is_h2 {
+            self.serve_h2(stream, peer, scope).await
+        } else {
+            self.serve_h1(stream, peer, scope).await
+        };
         if let Err(error) = served {
             debug!(%from, error = %chain(&error), "a caller's connection broke");
         }
@@ -107,7 +110,9 @@ impl Gateway {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let service = service_fn(move |request: Request<Incoming>| self.clone().serve(Arc::clone(&peer), request, None));
+        let service = service_fn(move |request: Request<Incoming>| {
+            self.clone().serve(Arc::clone(&peer), request, None)
+        });
         let connection = http2::Builder::new(scope.clone())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)

@@ -19,23 +19,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// A caller's connection, shared by hyper and by the watch for its end. Both are polled by one task.
-pub struct Watched<S>(Arc<Mutex<Ahead<S>>>);
+pub(super) struct Watched<S>(Arc<Mutex<Ahead<S>>>);
 
 /// Resolves when the caller hung up in the middle of an exchange.
-pub struct HungUp<S> {
+pub(super) struct HungUp<S> {
     ahead: Arc<Mutex<Ahead<S>>>,
     exchange: Arc<Exchange>,
 }
 
 /// Where the exchange on the connection stands; at most one runs at a time on HTTP/1.1.
 #[derive(Default)]
-pub struct Exchange {
+pub(super) struct Exchange {
     running: AtomicBool,
     uploading: AtomicBool,
 }
 
 /// Marks an exchange as running until it is dropped.
-pub struct Running(Arc<Exchange>);
+pub(super) struct Running(Arc<Exchange>);
 
 struct Ahead<S> {
     stream: S,
@@ -44,7 +44,7 @@ struct Ahead<S> {
 }
 
 /// Wraps a caller's connection.
-pub fn watch<S: AsyncRead + Unpin>(stream: S) -> (Watched<S>, HungUp<S>, Arc<Exchange>) {
+pub(super) fn watch<S: AsyncRead + Unpin>(stream: S) -> (Watched<S>, HungUp<S>, Arc<Exchange>) {
     let ahead = Arc::new(Mutex::new(Ahead { stream, bytes: BytesMut::new(), ended: None }));
     let exchange = Arc::new(Exchange::default());
     (Watched(Arc::clone(&ahead)), HungUp { ahead, exchange: Arc::clone(&exchange) }, exchange)
@@ -52,7 +52,7 @@ pub fn watch<S: AsyncRead + Unpin>(stream: S) -> (Watched<S>, HungUp<S>, Arc<Exc
 
 impl Exchange {
     /// Begins an exchange whose request has a body, or none.
-    pub fn begin(self: &Arc<Self>, has_body: bool) -> Running {
+    pub(super) fn begin(self: &Arc<Self>, has_body: bool) -> Running {
         self.uploading.store(has_body, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
         Running(Arc::clone(self))
@@ -102,7 +102,11 @@ impl<S: AsyncRead + Unpin> Future for HungUp<S> {
 }
 
 impl<S: AsyncRead + Unpin> Read for Watched<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut ahead = lock(&self.0);
         if !ahead.bytes.is_empty() {
             let taken = ahead.bytes.len().min(into.remaining());

@@ -39,7 +39,9 @@ pub enum Refusal {
     #[error("cluster {0} takes no new request at the moment: try again")]
     NoStream(ClusterId),
     /// The tunnel ended, or the stream broke, before the answer's head.
-    #[error("the connection to cluster {0} was lost before it answered: the outcome of this request is not known")]
+    #[error(
+        "the connection to cluster {0} was lost before it answered: the outcome of this request is not known"
+    )]
     Lost(ClusterId),
     /// The agent or its API server gave up, with this code.
     #[error("{}", of_code(.0, *.1))]
@@ -244,7 +246,9 @@ fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
         AbortCode::ApiServerLost => format!(
             "the API server of cluster {cluster} broke the connection off: the outcome of this request is not known"
         ),
-        AbortCode::ApiServerNonsense => format!("the API server of cluster {cluster} answered what is not HTTP"),
+        AbortCode::ApiServerNonsense => {
+            format!("the API server of cluster {cluster} answered what is not HTTP")
+        }
         AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
         AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
         AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => {

@@ -130,7 +130,7 @@ pub async fn run(order: &Order, way: &Way) -> ExitCode {
     if let Played::Failed(error) = &played {
         teller.plain(&format!("\nFAILED: {}\n{}", chain(error), stage.tails()));
     }
-    conclude(stage, &teller, &mut signals, &played).await
+    conclude(stage, &teller, &mut signals, &played, !order.once).await
 }
 
 enum Played {
@@ -173,17 +173,24 @@ async fn stay_up(stage: &mut Stage) -> Result<(), DemoError> {
     }
 }
 
-async fn conclude(stage: Stage, teller: &Teller, signals: &mut Signals, played: &Played) -> ExitCode {
+async fn conclude(
+    stage: Stage,
+    teller: &Teller,
+    signals: &mut Signals,
+    played: &Played,
+    others_watch: bool,
+) -> ExitCode {
     teller.say("stopping; Ctrl-C again to kill everything at once");
     // What is dropped here is killed.
     let stopped = tokio::select! {
-        stopped = stage.stop(teller) => stopped,
+        stopped = stage.stop(teller, others_watch) => stopped,
         () = signals.next() => {
             teller.say("killed everything; nothing is left");
             return ExitCode::from(INTERRUPTED);
         }
     };
-    if let Err(error) = &stopped {
+    // After a failure the rest often ends badly too, and says nothing new.
+    if let (Err(error), Played::Through | Played::Interrupted) = (&stopped, played) {
         teller.plain(&format!("FAILED: {}", chain(error)));
     }
     teller.say("stopped everything; nothing is left");

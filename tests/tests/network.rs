@@ -3,13 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tests::network::NetworkNamespace;
 use tests::skip::skip;
 
 /// How long a connection across a cable may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long the kernel may take to clear up after a namespace.
+const CLEARED_MAX: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn two_namespaces_bear_the_same_address_and_each_is_reached_by_its_own_cable() {
@@ -47,7 +49,9 @@ async fn a_dropped_namespace_takes_its_cables_with_it() {
     drop(edge);
 
     // The kernel clears namespaces up in its own time.
+    let deadline = Instant::now() + CLEARED_MAX;
     while cloud.ip("link show edge").await.is_ok() {
+        assert!(Instant::now() < deadline, "the cable is still there");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

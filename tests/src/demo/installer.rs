@@ -115,7 +115,12 @@ impl Installer<'_> {
 
     async fn tombolo(&self, words: &str) -> Result<(), DemoError> {
         self.teller.command(&format!("tombolo {words}"));
-        let tombolo = Invocation::of(&self.programs.tombolo).arguments(words.split(' '));
+        // The person's own settings stay out of it.
+        let home = self.folder.join("home").display().to_string();
+        let tombolo = Invocation::of(&self.programs.tombolo)
+            .arguments(words.split(' '))
+            .variable("HOME", home.clone())
+            .variable("XDG_CONFIG_HOME", home);
         let output = run(&tombolo, TOMBOLO_MAX).await?;
         if output.status.success() {
             return Ok(());

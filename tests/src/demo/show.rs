@@ -11,6 +11,7 @@ use super::ground::{EDGES, Ground};
 use super::probes;
 use super::teller::Teller;
 use crate::kube::kubectl::Kubectl;
+use crate::network::{NetworkError, NetworkNamespace};
 
 /// How long both agents may take to be connected.
 const CONNECTED_MAX: Duration = Duration::from_secs(30);
@@ -21,8 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How many lines of metrics are shown.
 const METRICS_SHOWN_MAX: usize = 12;
-/// What the server's own metrics begin with, rather than those of any process.
+/// What the server's metrics begin with, and those among them that every process has.
 const METRICS: &str = "tombolo_server_";
+const PROCESS_METRICS: &str = "tombolo_server_process_";
 
 /// kubectl and what it needs to be shown.
 #[derive(Debug)]
@@ -62,12 +64,7 @@ impl Show<'_> {
             self.run(&format!("--context {edge} get endpointslices kubernetes")).await?;
         }
         if let Some(cloud) = &ground.cloud.namespace {
-            let words = "route get 192.168.1.10";
-            self.teller.command(&format!("nsenter --net={} ip {words}", cloud.path().display()));
-            match cloud.ip(words).await {
-                Ok(route) => self.teller.output(&route),
-                Err(refused) => self.teller.output(&format!("{refused}: only the tunnel leads there")),
-            }
+            self.no_way_but_the_tunnel(cloud).await?;
         }
         self.say("an object of the same name with other contents in each:");
         for edge in EDGES {
@@ -88,13 +85,12 @@ impl Show<'_> {
             let output = self.folder.join(format!("{edge}-watch.out"));
             let watch = self.kubectl.start(&words.split(' ').collect::<Vec<_>>(), &output).await?;
             self.seen(&output, &words, 1).await?;
+            let applying = Instant::now();
             self.apply(edge, "greeting: hello\n  changed: \"yes\"").await?;
-            let applied = Instant::now();
             self.seen(&output, &words, 2).await?;
-            let took = applied.elapsed().as_millis();
+            self.teller.done("and the watch has shown it", applying);
             watch.stop(STOP_GRACE).await?;
             self.teller.output(&fs::read_to_string(&output).map_err(DemoError::Files)?);
-            self.say(&format!("the watch showed the change {took} ms after kubectl had applied it"));
         }
         Ok(())
     }
@@ -109,13 +105,30 @@ impl Show<'_> {
         self.run(&format!("--server https://{} get --raw /clusters", ground.gateway)).await?;
         self.say(&format!("some of the server's metrics, at http://{}/metrics:", ground.probes));
         let metrics = probes::get(ground.probes, "/metrics").await?;
-        let lines: Vec<&str> =
-            metrics.lines().filter(|line| line.starts_with(METRICS) && !line.contains("_bucket{")).collect();
+        let is_shown = |line: &&str| {
+            line.starts_with(METRICS) && !line.starts_with(PROCESS_METRICS) && !line.contains("_bucket{")
+        };
+        let lines: Vec<&str> = metrics.lines().filter(is_shown).collect();
         if lines.is_empty() {
             return Err(DemoError::Refused { command: "GET /metrics".to_owned(), stderr: metrics });
         }
         let shown = &lines[..lines.len().min(METRICS_SHOWN_MAX)];
         self.teller.output(&shown.join("\n"));
+        Ok(())
+    }
+
+    async fn no_way_but_the_tunnel(&self, cloud: &NetworkNamespace) -> Result<(), DemoError> {
+        self.say("the cloud itself has no way to 192.168.1.10:");
+        let words = "route get 192.168.1.10";
+        let command = format!("nsenter --net={} ip {words}", cloud.path().display());
+        self.teller.command(&command);
+        match cloud.ip(words).await {
+            Err(NetworkError::Refused { stderr, .. }) => self.teller.output(&stderr),
+            Err(error) => return Err(error.into()),
+            Ok(route) => {
+                return Err(DemoError::Refused { command, stderr: format!("there is a way: {route}") });
+            }
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! All that runs during the demo, and the order in which it begins and ends.
 
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::ground::{EDGES, Edge, Ground};
@@ -18,6 +19,8 @@ use crate::scratch::Scratch;
 
 /// How long a daemon may take to end: its drain grace, and time to go.
 const STOP_GRACE: Duration = Duration::from_secs(10);
+/// The exit code of a daemon that cut off what still ran at the end of its grace.
+const GRACE_EXCEEDED: i32 = 3;
 
 /// What has been started so far. Fields are dropped in this order, which kills them.
 #[derive(Debug)]
@@ -140,14 +143,21 @@ impl Stage {
     }
 
     /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the first.
-    pub(super) async fn stop(self, teller: &Teller) -> Result<(), DemoError> {
+    ///
+    /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
+    pub(super) async fn stop(self, teller: &Teller, others_watch: bool) -> Result<(), DemoError> {
         let Self { agents, server, clusters, ground, scratch } = self;
         let mut stopped = Ok(());
         for Daemon { name, process } in agents.into_iter().chain(server) {
             let since = Instant::now();
-            let ended = ended_well(&name, process.stop(STOP_GRACE).await);
-            teller.done(&format!("stopped {name}"), since);
-            stopped = stopped.and(ended);
+            let ended = process.stop(STOP_GRACE).await;
+            let cut_off =
+                others_watch && ended.as_ref().is_ok_and(|status| status.code() == Some(GRACE_EXCEEDED));
+            let remark = if cut_off { ", which cut off requests that still ran" } else { "" };
+            teller.done(&format!("stopped {name}{remark}"), since);
+            if !cut_off {
+                stopped = stopped.and(ended_well(name, ended));
+            }
         }
         for ((cluster, _), name) in clusters.into_iter().zip(EDGES) {
             let since = Instant::now();
@@ -161,12 +171,12 @@ impl Stage {
     }
 }
 
-fn ended_well(name: &str, ended: Result<std::process::ExitStatus, ProcessError>) -> Result<(), DemoError> {
+fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(), DemoError> {
     let status = ended?;
     if status.success() {
         return Ok(());
     }
-    Err(DemoError::Ended { name: name.to_owned(), status })
+    Err(DemoError::Ended { name, status })
 }
 
 async fn start_cluster(edge: &Edge, teller: &Teller) -> Result<(EdgeCluster, AgentAccount), DemoError> {

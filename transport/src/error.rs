@@ -5,7 +5,7 @@ use std::io;
 
 use proto::session::Violation;
 use proto::{AbortCode, CloseCode};
-use quinn::{ConnectionError, ReadError, StoppedError, VarInt, WriteError};
+use quinn::{Connection, ConnectionError, ReadError, StoppedError, VarInt, WriteError};
 
 /// The peer aborted the whole stream. Stands inside the `io::Error` that a read or write returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -82,6 +82,12 @@ pub fn abort_code(error: &(dyn Error + 'static)) -> Option<AbortCode> {
         };
     }
     None
+}
+
+/// Ends a connection that came to no tunnel.
+pub(crate) fn not_greeted(connection: &Connection) {
+    let code = CloseCode::NotGreeted;
+    connection.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
 }
 
 pub(crate) fn number(code: VarInt) -> u32 {

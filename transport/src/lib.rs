@@ -4,9 +4,11 @@
 //! task by itself: QUIC's own drivers go to the [`Spawn`] that the caller hands in, everything else is a future for its
 //! caller to own.
 
+mod arrive;
 mod cid;
 mod control;
 mod counted;
+mod dial;
 mod endpoint;
 mod error;
 mod keys;
@@ -17,10 +19,10 @@ mod stream;
 pub mod tls;
 mod tunnel;
 
+pub use arrive::{Arrived, Arriving, GreetError};
 pub use control::{Driver, TunnelEvent};
-pub use endpoint::{
-    Arrived, Arriving, DialError, DialTls, Dialed, Endpoint, EndpointError, GreetError, ServerNumber,
-};
+pub use dial::{DialError, DialTls, Dialed};
+pub use endpoint::{Endpoint, EndpointError, ServerNumber};
 pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};
 pub use runtime::Spawn;

@@ -1,0 +1,175 @@
+//! The server's side of a new connection: handshake, certificate, greeting.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use proto::greeting::{self, GREETING_MAX, Greeting};
+use proto::session::SILENCE_MAX;
+use proto::spiffe::AgentId;
+use proto::wire::{control_frame::Frame, refused::Reason};
+use proto::{CloseCode, Session};
+use quinn::{Connection, ConnectionError, Incoming, VarInt};
+use rustls::pki_types::CertificateDer;
+use tokio::time::timeout;
+
+use crate::control::{ControlStream, Driver};
+use crate::error::{TunnelEnded, not_greeted};
+use crate::settings::HANDSHAKE_MAX;
+use crate::tunnel::Tunnel;
+
+/// An agent that knocks: nothing of it is verified yet.
+pub struct Arriving {
+    incoming: Incoming,
+}
+
+/// An agent whose certificate was verified.
+pub struct Arrived {
+    connection: Connection,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+/// Why an agent did not come as far as a tunnel.
+#[derive(Debug, thiserror::Error)]
+pub enum GreetError {
+    /// The handshake or the greeting took too long.
+    #[error("no greeting within the deadline")]
+    TooSlow,
+    /// The handshake failed: no certificate, or not one of the agents' root, most likely.
+    #[error("the handshake failed")]
+    Handshake(#[source] ConnectionError),
+    /// The agent's first frame is not a Hello.
+    #[error("the first frame is not a Hello")]
+    NotAHello,
+    /// The connection broke in the greeting.
+    #[error("the connection broke in the greeting")]
+    Broke(#[from] TunnelEnded),
+    /// The greeting was refused with this message.
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+impl Arriving {
+    pub(crate) fn new(incoming: Incoming) -> Self {
+        Self { incoming }
+    }
+
+    /// Where it knocks from; not verified unless `is_validated`.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.incoming.remote_address()
+    }
+
+    /// Whether the address was shown to be the sender's.
+    #[must_use]
+    pub fn is_validated(&self) -> bool {
+        self.incoming.remote_address_validated()
+    }
+
+    /// Asks the sender to show that the address is its own (RFC 9000, section 8.1.2), at the cost of a round trip.
+    pub fn retry(self) {
+        // Only an address that was validated cannot be asked again.
+        let _ = self.incoming.retry();
+    }
+
+    /// Turns the sender away.
+    pub fn refuse(self) {
+        self.incoming.refuse();
+    }
+
+    /// Shakes hands. The connection's driver is spawned from the task that awaits this: that is the tunnel's home.
+    ///
+    /// # Errors
+    /// `TooSlow` after `HANDSHAKE_MAX`, or `Handshake`.
+    pub async fn shake_hands(self) -> Result<Arrived, GreetError> {
+        let connecting = self.incoming.accept().map_err(GreetError::Handshake)?;
+        let connection = match timeout(HANDSHAKE_MAX, connecting).await {
+            Ok(shaken) => shaken.map_err(GreetError::Handshake)?,
+            Err(_) => return Err(GreetError::TooSlow),
+        };
+        let chain = connection.peer_identity().and_then(|chain| chain.downcast().ok());
+        let chain: Vec<CertificateDer<'static>> = chain.map(|chain| *chain).unwrap_or_default();
+        Ok(Arrived { connection, chain })
+    }
+}
+
+impl Arrived {
+    /// The agent's verified certificate, leaf first.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// Where the agent is.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.connection.remote_address()
+    }
+
+    /// Ends the connection of an agent whose certificate says nothing useful, with a sentence for its log.
+    pub fn turn_away(self, reason: &str) {
+        self.connection.close(VarInt::from_u32(CloseCode::NotGreeted.number()), reason.as_bytes());
+    }
+
+    /// Reads the agent's greeting, judges it against the identity from its certificate, and answers.
+    ///
+    /// `may_enter` has the last word: a limit, or a server that is stopping.
+    ///
+    /// # Errors
+    /// `GreetError`; the connection is closed then.
+    pub async fn greet(
+        self,
+        agent: &AgentId,
+        server_id: &str,
+        software: &str,
+        may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
+    ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+        let greeted =
+            timeout(GREETING_MAX, greet_agent(&self.connection, agent, server_id, software, may_enter)).await;
+        match greeted {
+            Ok(Ok((stream, greeting))) => {
+                let (tunnel, driver) =
+                    Driver::new(self.connection, stream, Session::new(Instant::now(), SILENCE_MAX));
+                Ok((tunnel, driver, greeting))
+            }
+            Ok(Err(error)) => {
+                not_greeted(&self.connection);
+                Err(error)
+            }
+            Err(_) => {
+                not_greeted(&self.connection);
+                Err(GreetError::TooSlow)
+            }
+        }
+    }
+}
+
+async fn greet_agent(
+    connection: &Connection,
+    agent: &AgentId,
+    server_id: &str,
+    software: &str,
+    may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
+) -> Result<(ControlStream, Greeting), GreetError> {
+    let pair = connection.accept_bi().await.map_err(TunnelEnded::from)?;
+    let mut stream = ControlStream::new(pair);
+    let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
+        return Err(GreetError::NotAHello);
+    };
+    let judged = greeting::judge(hello, agent).and_then(|greeting| {
+        may_enter(&greeting).map_err(|(reason, message)| greeting::refuse(reason, message))?;
+        Ok(greeting)
+    });
+    match judged {
+        Ok(greeting) => {
+            let welcome = greeting::welcome(&greeting, server_id, software, SILENCE_MAX);
+            stream.write(Frame::Welcome(welcome)).await?;
+            Ok((stream, greeting))
+        }
+        Err(refused) => {
+            let message = refused.message.clone();
+            stream.write(Frame::Refused(refused)).await?;
+            stream.finish().await;
+            Err(GreetError::Refused(message))
+        }
+    }
+}

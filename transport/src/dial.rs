@@ -1,0 +1,168 @@
+//! The agent's side of a new connection: dial, handshake, greeting.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proto::Session;
+use proto::greeting::{self, GREETING_MAX};
+use proto::wire::{Hello, Refused, Welcome, control_frame::Frame};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, ConnectionError};
+use tokio::time::timeout;
+
+use crate::control::{ControlStream, Driver};
+use crate::endpoint::Endpoint;
+use crate::error::{TunnelEnded, not_greeted};
+use crate::settings::{self, HANDSHAKE_MAX, Side};
+use crate::tls::{self, Material, TlsError};
+use crate::tunnel::Tunnel;
+
+/// An agent's TLS, made once and used for every dial.
+#[derive(Clone)]
+pub struct DialTls(ClientConfig);
+
+/// A tunnel that an agent has dialed.
+pub struct Dialed {
+    /// The tunnel.
+    pub tunnel: Tunnel,
+    /// What speaks for it.
+    pub driver: Driver,
+    /// What the server said.
+    pub welcome: Welcome,
+}
+
+/// Why a dial did not come as far as a tunnel.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name is not one that a certificate could bear.
+    #[error("{0:?} is not a server name")]
+    Name(String),
+    /// Nothing answered.
+    #[error("no answer: check that UDP to this address is allowed, and that the server runs")]
+    NoAnswer,
+    /// The server's certificate was not accepted, or the server did not accept ours.
+    #[error("the handshake failed: {0}")]
+    Handshake(String),
+    /// The greeting took too long.
+    #[error("no Welcome within the deadline")]
+    TooSlow,
+    /// The server refused the greeting.
+    #[error("refused by the server: {}", .0.message)]
+    Refused(Refused),
+    /// The server's first frame is neither Welcome nor Refused.
+    #[error("the server's first frame is not a Welcome")]
+    NotAWelcome,
+    /// The connection broke in the greeting.
+    #[error("the connection broke in the greeting")]
+    Broke(#[from] TunnelEnded),
+    /// The local side failed.
+    #[error("cannot dial")]
+    Local(#[source] io::Error),
+}
+
+impl DialTls {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// `TlsError`.
+    pub fn new(material: Material) -> Result<Self, TlsError> {
+        let crypto = QuicClientConfig::try_from(tls::agent(material)?)
+            .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
+        let mut config = ClientConfig::new(Arc::new(crypto));
+        config.transport_config(Arc::new(settings::connection(Side::Agent)));
+        Ok(Self(config))
+    }
+}
+
+impl Endpoint {
+    /// Dials, shakes hands and greets.
+    ///
+    /// # Errors
+    /// `DialError`, within `HANDSHAKE_MAX` + `GREETING_MAX`.
+    pub async fn dial(
+        &self,
+        address: SocketAddr,
+        server_name: &str,
+        tls: &DialTls,
+        hello: Hello,
+    ) -> Result<Dialed, DialError> {
+        let connecting = self
+            .quic()
+            .connect_with(tls.0.clone(), address, server_name)
+            .map_err(|error| dial_refused(&error, server_name))?;
+        let connection = match timeout(HANDSHAKE_MAX, connecting).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(handshake_failed(error)),
+            Err(_) => return Err(DialError::NoAnswer),
+        };
+        match timeout(GREETING_MAX, greet_server(&connection, hello)).await {
+            Ok(Ok((stream, welcome))) => {
+                let silence_max = Duration::from_millis(welcome.silence_max_ms.into());
+                let (tunnel, driver) =
+                    Driver::new(connection, stream, Session::new(Instant::now(), silence_max));
+                Ok(Dialed { tunnel, driver, welcome })
+            }
+            Ok(Err(error)) => {
+                let reason = connection.close_reason();
+                not_greeted(&connection);
+                // A certificate that the server does not accept shows only now, as a close in place of a Welcome.
+                match (reason, error) {
+                    (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
+                        Err(handshake_failed(reason))
+                    }
+                    (_, error) => Err(error),
+                }
+            }
+            Err(_) => {
+                not_greeted(&connection);
+                Err(DialError::TooSlow)
+            }
+        }
+    }
+}
+
+async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlStream, Welcome), DialError> {
+    let pair = connection.open_bi().await.map_err(TunnelEnded::from)?;
+    let mut stream = ControlStream::new(pair);
+    stream.write(Frame::Hello(hello)).await?;
+    loop {
+        match stream.read().await?.frame {
+            Some(Frame::Welcome(welcome)) if greeting::VERSIONS.contains(&welcome.version) => {
+                return Ok((stream, welcome));
+            }
+            Some(Frame::Refused(refused)) => return Err(DialError::Refused(refused)),
+            // A newer server's frame that may be ignored.
+            None => {}
+            Some(_) => return Err(DialError::NotAWelcome),
+        }
+    }
+}
+
+fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
+    use quinn::ConnectError;
+    match error {
+        ConnectError::InvalidServerName(_) => DialError::Name(server_name.to_owned()),
+        ConnectError::EndpointStopping
+        | ConnectError::CidsExhausted
+        | ConnectError::InvalidRemoteAddress(_)
+        | ConnectError::NoDefaultClientConfig
+        | ConnectError::UnsupportedVersion => DialError::Local(io::Error::other(error.to_string())),
+    }
+}
+
+fn handshake_failed(error: ConnectionError) -> DialError {
+    match error {
+        ConnectionError::TimedOut => DialError::NoAnswer,
+        ConnectionError::ConnectionClosed(close) => {
+            DialError::Handshake(format!("the server closed it: {close}; check the agent's certificate"))
+        }
+        ConnectionError::TransportError(error) => DialError::Handshake(error.to_string()),
+        error @ (ConnectionError::VersionMismatch
+        | ConnectionError::ApplicationClosed(_)
+        | ConnectionError::Reset
+        | ConnectionError::LocallyClosed
+        | ConnectionError::CidsExhausted) => DialError::Handshake(error.to_string()),
+    }
+}

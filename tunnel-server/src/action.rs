@@ -79,7 +79,9 @@ pub enum ActionFault {
     #[error("the path has a segment '.' or '..', send the path that it leads to")]
     DotSegment,
     /// 400. One that another server could take for a separator, the end of the text, or one more encoding.
-    #[error("a segment of the path holds an encoded '/', '\\', '%' or control character, which no name here has")]
+    #[error(
+        "a segment of the path holds an encoded '/', '\\', '%' or control character, which no name here has"
+    )]
     HiddenCharacter,
     /// 400.
     #[error("a segment of the path is not valid percent-encoded UTF-8")]

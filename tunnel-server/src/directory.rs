@@ -120,8 +120,11 @@ impl Directory {
     /// The system refused; the file is then as it was.
     pub fn save(&self) -> Result<(), StateError> {
         let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let clusters_last_seen =
-            self.clusters().iter().map(|(cluster, seen)| (cluster.to_string(), unix_seconds(*seen))).collect();
+        let clusters_last_seen = self
+            .clusters()
+            .iter()
+            .map(|(cluster, seen)| (cluster.to_string(), unix_seconds(*seen)))
+            .collect();
         let path = || self.state_dir.path().join(FILE);
         let bytes = serde_json::to_vec_pretty(&Stored { clusters_last_seen })
             .map_err(|error| StateError::Io { act: "write", path: path(), source: error.into() })?;
@@ -133,10 +136,7 @@ impl Directory {
     }
 }
 
-fn read(
-    bytes: &[u8],
-    path: impl Fn() -> String,
-) -> Result<BTreeMap<ClusterId, SystemTime>, DirectoryError> {
+fn read(bytes: &[u8], path: impl Fn() -> String) -> Result<BTreeMap<ClusterId, SystemTime>, DirectoryError> {
     let stored: Stored =
         serde_json::from_slice(bytes).map_err(|source| DirectoryError::Damaged { path: path(), source })?;
     let Stored { clusters_last_seen } = stored;

@@ -41,10 +41,7 @@ impl Names {
 }
 
 /// What both say, where `:authority` and `Host` are there.
-pub(super) fn agreed<'a>(
-    authority: Option<&'a str>,
-    host: Option<&'a [u8]>,
-) -> Result<&'a str, ActionFault> {
+pub(super) fn agreed<'a>(authority: Option<&'a str>, host: Option<&'a [u8]>) -> Result<&'a str, ActionFault> {
     let host = host.map(|host| std::str::from_utf8(host).map_err(|_| ActionFault::NotAHost)).transpose()?;
     match (authority, host) {
         (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host) => {

@@ -23,8 +23,7 @@ pub(super) fn target(raw: &[u8]) -> Result<&str, ActionFault> {
 
 /// What follows the cluster's name, as the cluster's own path; a `/` is put in front where there is none.
 pub(super) fn of_cluster(rest: &str) -> Result<PathAndQuery, ActionFault> {
-    let whole: Cow<'_, str> =
-        if rest.starts_with('/') { rest.into() } else { format!("/{rest}").into() };
+    let whole: Cow<'_, str> = if rest.starts_with('/') { rest.into() } else { format!("/{rest}").into() };
     let path = PathAndQuery::try_from(whole.as_ref()).map_err(|_| ActionFault::RawByte)?;
     // The parser may have its own opinion of the end; ours is that every byte counts.
     if path.as_str() == whole { Ok(path) } else { Err(ActionFault::RawByte) }

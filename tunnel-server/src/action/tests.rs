@@ -1,7 +1,10 @@
+//! What requests ask, by tables and by arbitrary bytes.
+
 use http::header::HeaderValue;
-use proptest::prelude::*;
 
 use super::*;
+
+mod properties;
 
 const PATH_HOST: &str = "gateway.example:8443";
 const CLUSTER_HOST: &str = "edge-a.clusters.example";
@@ -387,95 +390,6 @@ fn a_received_head_has_one_host_and_http1_no_authority() {
     assert_eq!(received(Version::HTTP_2, &authority, &headers), Err(NotAPath));
     headers.append(header::HOST, HeaderValue::from_static("gateway.example"));
     assert_eq!(received(Version::HTTP_11, &path, &headers), Err(Hosts));
-}
-
-proptest! {
-    /// Whatever comes in, nothing panics, and what is taken goes out as it came, to the cluster that was named.
-    #[test]
-    fn a_path_that_is_taken_is_a_suffix_of_what_was_sent(target in target(), host in host()) {
-        if let Ok(Asked::Cluster(action)) = asked(&host, &target) {
-            let path = action.path().as_str();
-            let sent = target.strip_suffix(path).or_else(|| target.strip_suffix(&path[1..]));
-            prop_assert!(sent.is_some(), "{target} became {path}");
-            let cluster = action.cluster().as_str();
-            if host.ends_with(".clusters.example") {
-                prop_assert_eq!((sent, cluster), (Some(""), "edge-b"));
-            } else {
-                prop_assert_eq!(sent.unwrap(), format!("/clusters/{cluster}"));
-            }
-        }
-    }
-
-    /// A reader that decodes once and resolves dots, as many do, still sees the same cluster's path.
-    #[test]
-    fn no_taken_path_changes_by_being_resolved(target in target()) {
-        if let Ok(Asked::Cluster(action)) = asked(PATH_HOST, &target) {
-            let path = action.path().path();
-            prop_assume!(!path.contains("/proxy/"));
-            let decoded = path::percent_decoded(path).unwrap();
-            let mut kept = path.split('/').count();
-            for segment in decoded.split('/') {
-                kept -= usize::from(segment == "." || segment == "..");
-            }
-            prop_assert_eq!(kept, decoded.split('/').count());
-        }
-    }
-
-    #[test]
-    fn any_bytes_are_survived(target in proptest::collection::vec(any::<u8>(), 0..64), host in proptest::collection::vec(any::<u8>(), 0..64)) {
-        let mut slashed = b"/clusters/edge-a/".to_vec();
-        slashed.extend(&target);
-        for target in [&target, &slashed] {
-            let head = Head { method: &Method::GET, authority: None, host: Some(&host), target, upgrade: None };
-            let _ = Action::parse(&names(), &head);
-            let head = Head { host: Some(PATH_HOST.as_bytes()), ..head };
-            let _ = Action::parse(&names(), &head);
-        }
-    }
-}
-
-fn target() -> impl Strategy<Value = String> {
-    let segment = prop_oneof![
-        Just("api"),
-        Just("v1"),
-        Just("namespaces"),
-        Just("pods"),
-        Just("nodes"),
-        Just("proxy"),
-        Just("exec"),
-        Just("clusters"),
-        Just("x"),
-        Just("."),
-        Just(".."),
-        Just("%2e"),
-        Just("%2F"),
-        Just("%3A"),
-        Just("%25"),
-        Just(""),
-        Just("%5C"),
-        Just("%00"),
-        Just("edge-a"),
-        Just("edge-b"),
-        Just("%zz"),
-        Just("a;b"),
-        Just("\u{fc}"),
-    ];
-    let head = prop_oneof![Just("/clusters/edge-a"), Just("/clusters"), Just("")];
-    let query = prop_oneof![Just(""), Just("?"), Just("?watch=1"), Just("?/../clusters/edge-b")];
-    (head, proptest::collection::vec(segment, 0..9), query).prop_map(|(head, segments, query)| {
-        let path: String = segments.iter().map(|segment| format!("/{segment}")).collect();
-        format!("{head}{path}{query}")
-    })
-}
-
-fn host() -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just(PATH_HOST),
-        Just("edge-b.clusters.example"),
-        Just("EDGE-b.clusters.example"),
-        Just("other")
-    ]
-    .prop_map(str::to_owned)
 }
 
 fn received(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(bool, bool), ActionFault> {

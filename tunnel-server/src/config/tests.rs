@@ -1,1 +1,294 @@
+//! Configurations that are taken, and the words for those that are not.
 
+use std::fs;
+
+use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+use rcgen::string::Ia5String;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
+use tempfile::TempDir;
+
+use super::*;
+
+const WHOLE: &str = "
+serverId: gateway-7
+trustDomain: edge.example
+tls: { certificateFile: server.crt, keyFile: server.key }
+gateway:
+  listen: 127.0.0.1:1
+  hostSuffix: Clusters.example
+  hosts: [Gateway.example, '::1']
+  authentication:
+    clientCertificate: { caFile: caller-ca.crt, usernamePrefix: 'cert:', groupsPrefix: 'team:' }
+    tokenFile: { path: tokens.csv, usernamePrefix: 't:', groupsPrefix: 'u:' }
+tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt }
+policy:
+  allow:
+    - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
+stateDir: state
+probes: { listen: '127.0.0.1:3' }
+drainGraceSeconds: 5
+log: { format: text, level: debug }
+runtime: { layout: shared, threads: 2 }
+";
+
+const LEAST: &str = "
+tls: { certificateFile: server.crt, keyFile: server.key }
+gateway: { authentication: { tokenFile: { path: tokens.csv } } }
+tunnel: { agentCAFile: agent-ca.crt }
+policy: { allow: [{ users: [alice], clusters: ['*'] }] }
+";
+
+#[test]
+fn every_key_is_read_and_relative_paths_start_at_the_file() {
+    let files = files();
+    let config = load(&files, WHOLE, &Flags::default()).unwrap();
+
+    assert_eq!((config.server_id.as_str(), config.trust_domain.as_str()), ("gateway-7", "edge.example"));
+    assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:1");
+    assert_eq!(config.gateway.host_suffix.as_deref(), Some("clusters.example"));
+    assert_eq!(config.gateway.hosts, ["gateway.example", "::1"]);
+    let certificate = config.gateway.authentication.client_certificate.unwrap();
+    assert_eq!(
+        (certificate.username_prefix.as_str(), certificate.groups_prefix.as_str()),
+        ("cert:", "team:")
+    );
+    let tokens = config.gateway.authentication.token_file.unwrap();
+    assert_eq!((tokens.username_prefix.as_str(), tokens.groups_prefix.as_str()), ("t:", "u:"));
+    assert_eq!(
+        (tokens.contents.as_slice(), &tokens.path),
+        (&b"sesame,alice,1"[..], &files.path().join("tokens.csv"))
+    );
+    assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
+    assert_eq!(config.policy.len(), 1);
+    assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
+    assert_eq!(config.state_dir, files.path().join("state"));
+    assert_eq!(config.probes_listen.port(), 3);
+    assert_eq!(config.drain_grace, Duration::from_secs(5));
+    assert_eq!(config.layout, Layout::Shared { workers: 2 });
+}
+
+#[test]
+fn what_is_not_said_has_its_default() {
+    let config = load(&files(), LEAST, &Flags::default()).unwrap();
+
+    assert_eq!(
+        (config.server_id.as_str(), config.trust_domain.as_str()),
+        ("in-the-certificate", TRUST_DOMAIN_DEFAULT)
+    );
+    assert_eq!(config.gateway.listen.to_string(), "0.0.0.0:8443");
+    assert_eq!(config.tunnel.listen.to_string(), "0.0.0.0:8443");
+    assert_eq!((config.gateway.host_suffix, config.gateway.hosts), (None, Vec::new()));
+    let tokens = config.gateway.authentication.token_file.unwrap();
+    assert_eq!((tokens.username_prefix.as_str(), tokens.groups_prefix.as_str()), ("token:", "token:"));
+    assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/server"));
+    assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9090");
+    assert_eq!(config.drain_grace, Duration::from_secs(30));
+    assert!(matches!(config.layout, Layout::PerCore { .. }));
+}
+
+#[test]
+fn a_flag_wins_over_the_file() {
+    let flags = Flags {
+        shared: SharedFlags {
+            drain_grace: Some(7),
+            state_dir: Some("/flag".into()),
+            ..SharedFlags::default()
+        },
+        server_id: Some("flag".to_owned()),
+        gateway_listen: Some("127.0.0.1:7".parse().unwrap()),
+        tunnel_listen: Some("127.0.0.1:8".parse().unwrap()),
+    };
+
+    let config = load(&files(), WHOLE, &flags).unwrap();
+
+    assert_eq!(config.server_id, "flag");
+    assert_eq!((config.gateway.listen.port(), config.tunnel.listen.port()), (7, 8));
+    assert_eq!((config.drain_grace, config.state_dir), (Duration::from_secs(7), "/flag".into()));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_key_and_value() {
+    let files = files();
+    for (from, to, key, value) in [
+        ("serverId: gateway-7", "serverId: Gateway", "serverId", "Gateway"),
+        ("serverId: gateway-7", "", "serverId", "nothing"),
+        ("edge.example", "Edge", "trustDomain", "Edge"),
+        ("certificateFile: server.crt, ", "", "tls.certificateFile", "nothing"),
+        ("keyFile: server.key", "keyFile: ''", "tls.keyFile", "nothing"),
+        ("127.0.0.1:1", "localhost:1", "gateway.listen", "localhost:1"),
+        ("Clusters.example", ".clusters.example", "gateway.hostSuffix", ".clusters.example"),
+        ("Clusters.example", "10.0.0.1", "gateway.hostSuffix", "10.0.0.1"),
+        ("Gateway.example", "a.clusters.Example", "gateway.hosts", "a.clusters.Example"),
+        ("Gateway.example", "'a:8443'", "gateway.hosts", "a:8443"),
+        ("caFile: caller-ca.crt, ", "", "gateway.authentication.clientCertificate.caFile", "nothing"),
+        ("'cert:'", "'system:'", "gateway.authentication.clientCertificate.usernamePrefix", "\"system:\""),
+        ("'cert:'", "'a b'", "gateway.authentication.clientCertificate.usernamePrefix", "\"a b\""),
+        ("'t:'", "'cert:'", "gateway.authentication.tokenFile.usernamePrefix", "\"cert:\""),
+        ("'u:'", "'team:'", "gateway.authentication.tokenFile.groupsPrefix", "\"team:\""),
+        ("path: tokens.csv, ", "", "gateway.authentication.tokenFile.path", "nothing"),
+        ("[::1]:2", "::1", "tunnel.listen", "::1"),
+        (", agentCAFile: agent-ca.crt", "", "tunnel.agentCAFile", "nothing"),
+        (
+            "- { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }",
+            "[]",
+            "policy.allow",
+            "nothing",
+        ),
+        ("users: [alice], groups: [ops], ", "", "policy.allow[0]", "nobody"),
+        ("[alice]", "['al*']", "policy.allow[0].users", "\"al*\""),
+        ("[alice]", "['']", "policy.allow[0].users", "\"\""),
+        ("[ops]", "['system:masters']", "policy.allow[0].groups", "\"system:masters\""),
+        ("clusters: [edge-a, 'shop-*']", "clusters: []", "policy.allow[0].clusters", "0"),
+        ("edge-a", "Edge", "policy.allow[0].clusters", "\"Edge\""),
+        ("127.0.0.1:3", "3", "probes.listen", "3"),
+        ("drainGraceSeconds: 5", "drainGraceSeconds: 601", "drainGraceSeconds", "601"),
+        ("threads: 2", "threads: 0", "runtime.threads", "0"),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let error = key_error(&files, &WHOLE.replace(from, to));
+        assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{to}");
+    }
+}
+
+#[test]
+fn a_server_without_authentication_or_policy_does_not_start() {
+    let files = files();
+    for (line, key) in [
+        ("gateway:", "gateway.authentication"),
+        ("policy:", "policy.allow"),
+        ("tunnel:", "tunnel.agentCAFile"),
+    ] {
+        let text: String =
+            LEAST.lines().filter(|kept| !kept.starts_with(line)).collect::<Vec<_>>().join("\n");
+        let error = key_error(&files, &text);
+        assert_eq!((error.key.as_str(), error.value.as_str()), (key, "nothing"));
+    }
+}
+
+#[test]
+fn a_file_that_is_wrong_is_named_with_its_key_its_path_and_the_reason() {
+    let files = files();
+    let path = |name: &str| files.path().join(name).display().to_string();
+    fs::write(path("empty"), "").unwrap();
+    fs::write(path("broken"), "-----BEGIN CERTIFICATE-----\nMIIB\n").unwrap();
+    fs::write(path("not-der"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").unwrap();
+    let (certificate, caller) = (
+        ["server.crt", "tls.certificateFile"],
+        ["caller-ca.crt", "gateway.authentication.clientCertificate.caFile"],
+    );
+    for ([from, key], to, reason) in [
+        (certificate, "absent", "No such file"),
+        (certificate, "empty", "it holds none"),
+        (certificate, "broken", "a PEM file of certificates alone ("),
+        (certificate, "server.key", "it holds something else too"),
+        (["server.key", "tls.keyFile"], "absent", "No such file"),
+        (["server.key", "tls.keyFile"], "server.crt", "an unencrypted PEM private key ("),
+        (["server.key", "tls.keyFile"], "other.key", "the key that belongs to"),
+        (caller, "empty", "it holds none"),
+        (caller, "not-der", "number 1 in it"),
+        (["agent-ca.crt", "tunnel.agentCAFile"], "absent", "No such file"),
+        (["tokens.csv", "gateway.authentication.tokenFile.path"], "absent", "No such file"),
+    ] {
+        let error = key_error(&files, &WHOLE.replace(from, to));
+        assert_eq!((error.key.as_str(), &error.value), (key, &path(to)), "{to}");
+        assert!(error.allowed.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn agents_and_callers_have_roots_of_their_own() {
+    let error = key_error(&files(), &WHOLE.replace("agent-ca.crt", "caller-ca.crt"));
+    assert_eq!(error.key, "gateway.authentication.clientCertificate.caFile");
+    assert!(error.to_string().contains("tunnel.agentCAFile"), "{error}");
+}
+
+#[test]
+fn unknown_keys_are_refused_on_every_level() {
+    let files = files();
+    for (from, to) in [
+        ("serverId:", "serverID:"),
+        ("keyFile:", "key:"),
+        ("hosts:", "host:"),
+        ("tokenFile:", "tokens:"),
+        ("caFile:", "caCert:"),
+        ("path:", "file:"),
+        ("agentCAFile:", "agentCaFile:"),
+        ("allow:", "deny:"),
+        ("users:", "user:"),
+        ("level:", "file:"),
+        ("threads:", "workers:"),
+        ("layout: shared", "layout: many"),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let refused = load(&files, &WHOLE.replace(from, to), &Flags::default());
+        assert!(matches!(refused, Err(ConfigError::Load(LoadError::Invalid { .. }))), "{to}: {refused:?}");
+    }
+}
+
+#[test]
+fn debug_shows_no_token_and_no_key() {
+    let files = files();
+    let shown = format!("{:?}", load(&files, WHOLE, &Flags::default()).unwrap());
+    assert!(!shown.contains("sesame") && !shown.contains("115, 101, 115"), "{shown}");
+    let refused = load(&files, WHOLE, &Flags::default()).unwrap().gateway.authentication.token_file.unwrap();
+    assert!(!refused.refused("line 1: wrong").to_string().contains("sesame"));
+}
+
+#[test]
+fn flags_have_variables() {
+    use clap::CommandFactory as _;
+
+    let command = daemon::args::with_environment(Flags::command(), "TOMBOLO_SERVER");
+    let variables: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
+
+    for name in ["TOMBOLO_SERVER_SERVER_ID", "TOMBOLO_SERVER_GATEWAY_LISTEN", "TOMBOLO_SERVER_TUNNEL_LISTEN"]
+    {
+        assert!(variables.contains(&name), "{variables:?}");
+    }
+}
+
+fn load(files: &TempDir, rest: &str, flags: &Flags) -> Result<Config, ConfigError> {
+    let shared = SharedFlags { config: Some(written(files, rest)), ..flags.shared.clone() };
+    Config::load(&Flags { shared, ..flags.clone() })
+}
+
+fn written(files: &TempDir, rest: &str) -> PathBuf {
+    let path = files.path().join("server.yaml");
+    fs::write(
+        &path,
+        format!(
+            "apiVersion: tombolo.dev/v1alpha1
+kind: ServerConfig
+{rest}"
+        ),
+    )
+    .unwrap();
+    path
+}
+
+fn key_error(files: &TempDir, rest: &str) -> KeyError {
+    match load(files, rest, &Flags::default()) {
+        Err(ConfigError::Key(error)) => error,
+        other => panic!("{other:?}\n{rest}"),
+    }
+}
+
+/// A directory with every file that [`WHOLE`] and [`LEAST`] name, and a key that fits nothing.
+fn files() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| fs::write(directory.path().join(name), text).unwrap();
+    let mut params = CertificateParams::new(vec!["gateway.example".to_owned()]).unwrap();
+    let uri = Ia5String::try_from("spiffe://tombolo/server/in-the-certificate").unwrap();
+    params.subject_alt_names.push(SanType::URI(uri));
+    let key = KeyPair::generate().unwrap();
+    write("server.crt", params.self_signed(&key).unwrap().pem());
+    write("server.key", key.serialize_pem());
+    write("other.key", KeyPair::generate().unwrap().serialize_pem());
+    for name in ["caller-ca.crt", "agent-ca.crt"] {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        write(name, params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem());
+    }
+    write("tokens.csv", "sesame,alice,1".to_owned());
+    directory
+}

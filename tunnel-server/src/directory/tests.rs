@@ -1,3 +1,5 @@
+//! What is remembered over a restart, and what is never forgotten silently.
+
 use super::*;
 
 #[test]
@@ -67,7 +69,7 @@ fn what_is_damaged_is_refused_and_left_alone() {
 }
 
 fn open(state: &tempfile::TempDir) -> Result<Directory, DirectoryError> {
-    Directory::open(StateDir::open(&state.path().join("state")).unwrap())
+    Directory::open(StateDir::open(&state.path().join("state"))?)
 }
 
 fn stored(state: &tempfile::TempDir) -> String {

@@ -1,3 +1,5 @@
+//! Credentials, one by one and together.
+
 use std::time::Duration;
 
 use http::header::HeaderValue;

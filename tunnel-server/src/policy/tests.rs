@@ -1,3 +1,5 @@
+//! Who is permitted what, by tables.
+
 use http::Method;
 use proptest::prelude::*;
 

@@ -1,0 +1,339 @@
+//! The TCP door, from outside: who gets through it, and whom nobody holds up.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "tests may unwrap; the configured exemption reaches no helper outside of a test function"
+)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::Scope;
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::client::Resumption;
+use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tunnel_server::listener::{Accepted, Counts, Limits, Listener, tls};
+
+/// Longer than anything here takes; its end is a failure.
+const SOON: Duration = Duration::from_secs(20);
+
+const WAITS: Limits = Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600) };
+
+#[tokio::test]
+async fn a_caller_without_a_certificate_gets_through_without_one() {
+    let mut door = Door::open(WAITS);
+
+    let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+    let seen = door.next().await;
+
+    assert_eq!(seen.certificates, None);
+    assert_eq!(seen.peer, stream.get_ref().0.local_addr().unwrap());
+    assert!(is_served(&mut stream).await);
+}
+
+#[tokio::test]
+async fn a_callers_certificate_is_handed_over_in_both_versions_of_tls() {
+    let mut door = Door::open(WAITS);
+    let alice = door.callers.issue("alice");
+    for version in [&version::TLS12, &version::TLS13] {
+        let mut stream = door.connect(door.caller(Some(&alice), version)).await.unwrap();
+        assert!(is_served(&mut stream).await);
+        assert_eq!(door.next().await.certificates, Some(vec![alice.certificate.clone()]));
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_is_refused() {
+    let door = Door::open(WAITS);
+    let mallory = Authority::new().issue("alice");
+    for version in [&version::TLS12, &version::TLS13] {
+        // In TLS 1.3 the caller learns of it only when it reads.
+        let refused = match door.connect(door.caller(Some(&mallory), version)).await {
+            Ok(mut stream) => !is_served(&mut stream).await,
+            Err(_) => true,
+        };
+        assert!(refused, "{version:?}");
+    }
+    wait_for(&door.counts, |tally| tally.handshake_failed == 2 && tally.accepted == 0).await;
+}
+
+#[tokio::test]
+async fn no_session_is_ever_resumed() {
+    let mut door = Door::open(WAITS);
+    let alice = door.callers.issue("alice");
+    for version in [&version::TLS12, &version::TLS13] {
+        let mut config = door.caller(Some(&alice), version);
+        config.resumption = Resumption::in_memory_sessions(8);
+        let config = Arc::new(config);
+        for _ in 0..3 {
+            let mut stream = door.connect(Arc::clone(&config)).await.unwrap();
+            // What is served comes behind the tickets, if there were any.
+            assert!(is_served(&mut stream).await);
+            let connection = stream.get_ref().1;
+            assert_eq!(connection.tls13_tickets_received(), 0);
+            assert!(
+                !matches!(connection.handshake_kind(), None | Some(HandshakeKind::Resumed)),
+                "{version:?}"
+            );
+            assert!(door.next().await.certificates.is_some());
+        }
+    }
+}
+
+#[tokio::test]
+async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
+    let mut door = Door::open(WAITS);
+    for (offered, is_h2) in [(&["http/1.1", "h2"][..], true), (&["http/1.1"], false), (&[], false)] {
+        let mut config = door.caller(None, &version::TLS13);
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let _stream = door.connect(config).await.unwrap();
+        assert_eq!(door.next().await.is_h2, is_h2, "{offered:?}");
+    }
+}
+
+#[tokio::test]
+async fn callers_who_stall_in_the_handshake_hold_nobody_up() {
+    let mut door = Door::open(WAITS);
+    let mut stalled = Vec::new();
+    for bytes in [&[][..], &[0x16], &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc]] {
+        let mut stream = TcpStream::connect(door.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stalled.push(stream);
+    }
+
+    let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+
+    assert!(is_served(&mut stream).await);
+    assert_eq!(door.next().await.peer, stream.get_ref().0.local_addr().unwrap());
+}
+
+#[tokio::test]
+async fn a_stalled_handshake_ends_at_its_deadline() {
+    let door = Door::open(Limits { handshake: Duration::from_millis(50), ..WAITS });
+    let mut silent = TcpStream::connect(door.address).await.unwrap();
+
+    let ended = timeout(SOON, silent.read(&mut [0; 1])).await.expect("the deadline ends it");
+
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    assert_eq!(door.counts.now().handshake_failed, 1);
+}
+
+#[tokio::test]
+async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
+    let door = Door::open(Limits { handshakes_max: 1, ..WAITS });
+    let stalled = TcpStream::connect(door.address).await.unwrap();
+
+    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
+    assert_eq!(door.counts.now().turned_away, 1);
+
+    // The place is free when the handshake is over, whatever came of it.
+    drop(stalled);
+    wait_for(&door.counts, |tally| tally.handshake_failed == 1).await;
+    for _ in 0..2 {
+        let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+        // Only then has the listener too seen the end of the handshake.
+        assert!(is_served(&mut stream).await);
+    }
+}
+
+#[tokio::test]
+async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ended() {
+    let mut door = Door::open(Limits { connections_max: 1, ..WAITS });
+    let first = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+    let seen = door.next().await;
+
+    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
+
+    drop(first);
+    timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
+    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());
+    assert_eq!(door.counts.now().turned_away, 1);
+}
+
+#[tokio::test]
+async fn a_drain_closes_the_door_and_leaves_who_is_inside() {
+    let mut door = Door::open(WAITS);
+    let mut inside = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+    let _seen = door.next().await;
+
+    door.scope.begin_drain();
+
+    let closed = async {
+        while TcpStream::connect(door.address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(SOON, closed).await.expect("the socket is closed");
+    assert!(is_served(&mut inside).await);
+}
+
+#[tokio::test]
+async fn a_new_tls_configuration_counts_from_the_next_handshake() {
+    let door = Door::open(WAITS);
+    let renewed = Authority::new();
+    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());
+
+    door.tls.send_replace(Arc::new(renewed.server_config(&door.callers)));
+
+    assert!(door.connect(door.caller(None, &version::TLS13)).await.is_err());
+    assert!(door.connect(caller(&renewed, None, &version::TLS13)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_its_key() {
+    let door = Door::open(WAITS);
+
+    let error = Listener::bind("gateway.listen", door.address, door.tls.subscribe(), WAITS).unwrap_err();
+
+    assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", door.address)));
+}
+
+/// A listener that answers each byte with the same byte.
+struct Door {
+    address: SocketAddr,
+    scope: Scope,
+    servers: Authority,
+    callers: Authority,
+    tls: watch::Sender<Arc<rustls::ServerConfig>>,
+    counts: Arc<Counts>,
+    seen: mpsc::Receiver<Seen>,
+}
+
+/// What the listener handed over.
+struct Seen {
+    peer: SocketAddr,
+    certificates: Option<Vec<CertificateDer<'static>>>,
+    is_h2: bool,
+    /// Its receiver lives as long as the connection's place.
+    ended: mpsc::Sender<()>,
+}
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    root: CertificateDer<'static>,
+}
+
+struct Issued {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Door {
+    fn open(limits: Limits) -> Self {
+        let (servers, callers) = (Authority::new(), Authority::new());
+        let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind("gateway.listen", any, tls.subscribe(), limits).unwrap();
+        let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
+        let (tell, seen) = mpsc::channel(64);
+        scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, tell.clone())));
+        Self { address, scope, servers, callers, tls, counts, seen }
+    }
+
+    fn caller(&self, issued: Option<&Issued>, version: &'static SupportedProtocolVersion) -> ClientConfig {
+        caller(&self.servers, issued, version)
+    }
+
+    async fn connect(&self, config: impl Into<Arc<ClientConfig>>) -> std::io::Result<TlsStream<TcpStream>> {
+        let connected = async {
+            let stream = TcpStream::connect(self.address).await?;
+            let name = "gateway.example".try_into().unwrap();
+            TlsConnector::from(config.into()).connect(name, stream).await
+        };
+        timeout(SOON, connected).await.expect("nobody waits for a handshake")
+    }
+
+    async fn next(&mut self) -> Seen {
+        timeout(SOON, self.seen.recv()).await.expect("a connection is handed over").unwrap()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.scope.abort();
+    }
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let root = params.self_signed(&key).unwrap().der().clone();
+        Self { issuer: Issuer::new(params, key), root }
+    }
+
+    fn issue(&self, name: &str) -> Issued {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        Issued { certificate, key: PrivateKeyDer::try_from(key.serialize_der()).unwrap() }
+    }
+
+    fn server_config(&self, callers: &Self) -> rustls::ServerConfig {
+        let Issued { certificate, key } = self.issue("gateway.example");
+        tls::server_config(vec![certificate], key, Some(vec![callers.root.clone()])).unwrap()
+    }
+}
+
+fn caller(
+    servers: &Authority,
+    issued: Option<&Issued>,
+    version: &'static SupportedProtocolVersion,
+) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(servers.root.clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(transport::tls::provider())
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots);
+    match issued {
+        Some(issued) => {
+            builder.with_client_auth_cert(vec![issued.certificate.clone()], issued.key.clone_key()).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    }
+}
+
+async fn echo(accepted: Accepted, tell: mpsc::Sender<Seen>) {
+    let Accepted { mut stream, peer, peer_certificates, is_h2, place } = accepted;
+    let (ended, lives) = mpsc::channel(1);
+    tell.send(Seen { peer, certificates: peer_certificates, is_h2, ended }).await.unwrap_or(());
+    let mut byte = [0];
+    while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {
+        stream.flush().await.unwrap_or(());
+    }
+    drop((place, lives));
+}
+
+/// Whether a byte comes back.
+async fn is_served(stream: &mut TlsStream<TcpStream>) -> bool {
+    let mut answer = [0];
+    let asked = async {
+        stream.write_all(b"x").await.is_ok()
+            && stream.flush().await.is_ok()
+            && stream.read_exact(&mut answer).await.is_ok()
+    };
+    timeout(SOON, asked).await.expect("an answer or an end")
+}
+
+async fn wait_for(counts: &Counts, reached: impl Fn(tunnel_server::listener::Tally) -> bool) {
+    let polled = async {
+        while !reached(counts.now()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    if timeout(SOON, polled).await.is_err() {
+        panic!("{:?}", counts.now());
+    }
+}

@@ -176,7 +176,7 @@ impl Site {
             panic!("a user's credential is a certificate");
         };
         let rig = Rig::start().await;
-        let binding = ["create", "clusterrolebinding", "callers", "--clusterrole=view"];
+        let binding = ["create", "clusterrolebinding", "callers", "--clusterrole=cluster-admin"];
         cluster.admin().stdout(&[binding.as_slice(), &[&format!("--group={GROUP}")]].concat()).await;
         let agent = rig.agent("edge-a", &ApiServer::of(&cluster, &account)).await;
         let caller = rig.caller("alice", &[GROUP]).await;

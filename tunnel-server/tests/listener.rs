@@ -137,10 +137,12 @@ async fn beyond_the_limit_of_handshakes_the_newest_is_closed() {
     // The place is free when the handshake is over, whatever came of it.
     drop(stalled);
     wait_for(&door.counts, |tally| tally.handshake_failed == 1).await;
+    let mut inside = Vec::new();
     for _ in 0..2 {
         let mut stream = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
         // Only then has the listener too seen the end of the handshake.
         assert!(is_served(&mut stream).await);
+        inside.push(stream);
     }
 }
 

@@ -311,6 +311,8 @@ fn verbs_are_those_of_kubernetes() {
         ("GET", "/api/v1/namespaces/a", "get"),
         ("GET", "/api/v1/namespaces/a/pods", "list"),
         ("PUT", "/api/v1/namespaces/a/finalize", "update"),
+        ("GET", "/api/v1/namespaces/a/status", "get"),
+        ("GET", "/api/v1/namespaces/a/finalize", "get"),
         ("GET", "/api/v1/namespaces/a/pods/x", "get"),
         ("GET", "/api/v1/namespaces/a/pods/x?watch=true", "get"),
         ("GET", "/api/v1/namespaces/a/pods/x/log?follow=true", "get"),

@@ -61,7 +61,8 @@ pub enum Event {
     PeerDrains,
     /// The cluster's endpoints changed (only agents say so).
     Endpoints(Endpoints),
-    /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss.
+    /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or this side
+    /// asked for the drain, has none, and the other side is silent, so that there is nobody to wait for.
     Empty,
 }
 
@@ -215,6 +216,10 @@ impl Session {
         }
         if silence >= self.suspect_after() {
             self.change_health(Health::Suspect);
+            // Only here, where the clock was looked at: a stream may end in the very moment in which the peer is back.
+            if self.drain.is_alone(self.streams_open) {
+                self.events.push_back(Event::Empty);
+            }
         }
         self.speak_if_due(now);
     }

@@ -236,7 +236,9 @@ fn speak(from: &mut End, to: &mut End, arrival: Instant, streams: u32) {
     while let Some(event) = from.session.poll_event() {
         if event == Event::Empty {
             assert!(!from.empty, "a tunnel is emptied once");
-            assert_eq!(streams, 0, "no stream is open where a side would close the tunnel");
+            // A side that stops gives up waiting for a silent peer; what that one has open has not arrived.
+            let agreed = from.session.health() == Health::Live;
+            assert!(streams == 0 || !agreed, "no stream is open where a side would close the tunnel");
             from.empty = true;
         }
     }

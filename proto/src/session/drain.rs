@@ -47,4 +47,11 @@ impl DrainState {
         self.told_empty |= now;
         now
     }
+
+    /// Whether this side is stopping, empty, and has nobody to wait for, because the peer is silent; true once.
+    pub(super) fn is_alone(&mut self, streams_open: u32) -> bool {
+        let now = self.asked_here && streams_open == 0 && !self.told_empty;
+        self.told_empty |= now;
+        now
+    }
 }

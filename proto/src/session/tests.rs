@@ -96,6 +96,30 @@ fn an_open_stream_holds_a_drain_back() {
 }
 
 #[test]
+fn who_stops_does_not_wait_for_a_silent_peer_unless_a_stream_is_open() {
+    let (mut session, began) = session();
+    session.streams_changed(began, 1);
+    session.begin_drain();
+    let silent = began + HEARTBEAT_IDLE * 5 / 2;
+    session.handle_timeout(silent);
+    assert_eq!((session.poll_event(), session.poll_event()), (Some(Event::Health(Health::Suspect)), None));
+
+    session.streams_changed(silent, 0);
+    session.handle_timeout(silent + HEARTBEAT_ACTIVE);
+
+    assert_eq!(session.poll_event(), Some(Event::Empty));
+}
+
+#[test]
+fn who_was_asked_to_drain_waits_for_the_peer_however_silent_it_is() {
+    let (mut session, began) = session();
+    session.handle_frame(began, Some(Frame::Drain(Drain {}))).unwrap();
+    session.handle_timeout(began + HEARTBEAT_IDLE * 5 / 2);
+    let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
+    assert_eq!(events, [Event::PeerDrains, Event::Health(Health::Suspect)]);
+}
+
+#[test]
 fn a_blocked_carrier_fills_no_queue() {
     let (mut session, began) = session();
     session.begin_drain();

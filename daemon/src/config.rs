@@ -16,10 +16,12 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::outcome::Failure;
 
+mod every;
 mod head;
 mod invalid;
 mod keys;
 
+pub use every::{Every, EveryDefault, EveryKeys, GRACE_SECONDS_MAX, LogFormatKey, LogKeys, ProbesKeys};
 pub use keys::{KeyError, LayoutKey, RuntimeKeys, bounded, readable_file, seconds, socket_address};
 
 /// The `apiVersion` of every configuration file.

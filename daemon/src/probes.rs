@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::{BindError, Metrics, Readiness, Scope, listen};
 
 /// The configuration key of the address, with its flag for those who do not use the file.
-const KEY: &str = "probesListen (--probes-listen)";
+const KEY: &str = "probes.listen (--probes-listen)";
 
 /// Connections that are served at the same time; more wait in the listen queue.
 const CONNECTIONS_MAX: usize = 64;

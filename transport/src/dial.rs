@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::Session;
 use proto::greeting::{self, GREETING_MAX};
 use proto::wire::{Hello, Refused, Welcome, control_frame::Frame};
+use proto::{CloseCode, Session};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, ConnectionError};
+use quinn::{ApplicationClose, ClientConfig, Connection, ConnectionError, TransportErrorCode};
 use tokio::time::timeout;
 
 use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
-use crate::error::{TunnelEnded, not_greeted};
+use crate::error::{TunnelEnded, not_greeted, number};
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls::{self, Material, TlsError};
 use crate::tunnel::Tunnel;
@@ -45,6 +45,12 @@ pub enum DialError {
     /// The server's certificate was not accepted, or the server did not accept ours.
     #[error("the handshake failed: {0}")]
     Handshake(String),
+    /// The server takes nobody at the moment; a later dial may find it, or its successor, otherwise.
+    #[error("the server takes no new tunnel at the moment: it is stopping, or holds as many as it may")]
+    NotNow,
+    /// The server accepted the certificate and cannot use what it says, for this reason.
+    #[error("turned away by the server: {0}")]
+    TurnedAway(String),
     /// The greeting took too long.
     #[error("no Welcome within the deadline")]
     TooSlow,
@@ -112,6 +118,9 @@ impl Endpoint {
                     (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
                         Err(handshake_failed(reason))
                     }
+                    (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
+                        Err(turned_away(&close))
+                    }
                     (_, error) => Err(error),
                 }
             }
@@ -152,9 +161,25 @@ fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
     }
 }
 
+/// What a server says that closes the connection in place of a Welcome.
+fn turned_away(close: &ApplicationClose) -> DialError {
+    match CloseCode::from_number(number(close.error_code)) {
+        CloseCode::Stopping | CloseCode::Drained => DialError::NotNow,
+        CloseCode::NotGreeted | CloseCode::Violation | CloseCode::Lost | CloseCode::Unknown(_) => {
+            let reason = String::from_utf8_lossy(&close.reason);
+            DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
+        }
+    }
+}
+
 fn handshake_failed(error: ConnectionError) -> DialError {
     match error {
         ConnectionError::TimedOut => DialError::NoAnswer,
+        ConnectionError::ConnectionClosed(close)
+            if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+        {
+            DialError::NotNow
+        }
         ConnectionError::ConnectionClosed(close) => {
             DialError::Handshake(format!("the server closed it: {close}; check the agent's certificate"))
         }

@@ -233,14 +233,20 @@ async fn serve_streams(streams: Streams, tunnel: Tunnel, scope: Scope) {
 /// Whether the same dial would fail the same way until somebody changes something.
 fn is_final(vain: &Vain) -> bool {
     match vain {
-        Vain::Dial(DialError::Name(_) | DialError::Handshake(_) | DialError::NotAWelcome) => true,
+        Vain::Dial(
+            DialError::Name(_) | DialError::Handshake(_) | DialError::TurnedAway(_) | DialError::NotAWelcome,
+        ) => true,
         Vain::Dial(DialError::Refused(refused)) => refused.reason() != proto::wire::refused::Reason::Draining,
         Vain::Resolve { .. }
         | Vain::NoAddress(_)
         | Vain::Socket(_)
-        | Vain::Dial(DialError::NoAnswer | DialError::TooSlow | DialError::Broke(_) | DialError::Local(_)) => {
-            false
-        }
+        | Vain::Dial(
+            DialError::NoAnswer
+            | DialError::NotNow
+            | DialError::TooSlow
+            | DialError::Broke(_)
+            | DialError::Local(_),
+        ) => false,
     }
 }
 

@@ -68,8 +68,9 @@ pub fn dial_failed(error: &DialError) {
         DialError::Name(_) => "name",
         DialError::NoAnswer => "no_answer",
         DialError::Handshake(_) => "handshake",
+        DialError::NotNow => "not_now",
         DialError::TooSlow => "too_slow",
-        DialError::Refused(_) => "refused",
+        DialError::Refused(_) | DialError::TurnedAway(_) => "refused",
         DialError::NotAWelcome | DialError::Broke(_) => "greeting",
         DialError::Local(_) => "local",
     };

@@ -52,6 +52,12 @@ pub enum ForwardError {
     /// The identity in the headers is not the one that was to be asserted. A fault of ours; nothing was sent.
     #[error("the identity could not be rendered as it must be")]
     Identity,
+    /// The API server does not know the agent. To the caller a 401 would say that its own credential was refused, which
+    /// the API server never saw.
+    #[error(
+        "the API server refused the agent's credential; check its ServiceAccount token, or its kubeconfig"
+    )]
+    CredentialRefused,
     /// The API server.
     #[error(transparent)]
     ApiServer(#[from] ApiServerError),
@@ -88,6 +94,7 @@ impl Forwarder {
             // What hyper knows of the tunnel's stream is no business of the other connection.
             request.extensions_mut().clear();
             let mut response = self.api_server.send(request).await?;
+            check_accepted(response.status())?;
             clean_response(response.headers_mut());
             return Ok(answer(response));
         };
@@ -95,6 +102,7 @@ impl Forwarder {
         request.extensions_mut().clear();
         match self.api_server.upgrade(request.map(drop), protocol).await? {
             Answer::Declined(mut response) => {
+                check_accepted(response.status())?;
                 clean_response(response.headers_mut());
                 // The stream carries this one answer: what was sent behind the request is no next request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -123,6 +131,7 @@ impl ForwardError {
             Self::AuditId => AbortCode::BadOpen,
             Self::Target | Self::Headers(_) | Self::Upgrade(_) => AbortCode::BadRequest,
             Self::Identity => AbortCode::GuardRefused,
+            Self::CredentialRefused => AbortCode::NoCredential,
             Self::ApiServer(error) => error.code(),
         }
     }
@@ -132,6 +141,11 @@ impl ForwardError {
 fn check_target(method: &Method, uri: &Uri) -> Result<(), ForwardError> {
     let is_path = uri.scheme().is_none() && uri.authority().is_none() && uri.path().starts_with('/');
     if is_path && method != Method::CONNECT { Ok(()) } else { Err(ForwardError::Target) }
+}
+
+/// Whether the API server has accepted the agent, whatever it thinks of the caller.
+fn check_accepted(status: StatusCode) -> Result<(), ForwardError> {
+    if status == StatusCode::UNAUTHORIZED { Err(ForwardError::CredentialRefused) } else { Ok(()) }
 }
 
 /// Says on whose behalf, last of all and with set semantics, and then looks whether it is so.

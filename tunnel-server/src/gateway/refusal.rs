@@ -228,16 +228,16 @@ fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
              and the agent's apiServer configuration"
         ),
         AbortCode::ApiServerSilent => format!(
-            "cluster {cluster} is connected, but its API server did not answer in time: the outcome of this request is \
-             not known"
+            "cluster {cluster} is connected, but its API server did not answer in time: check that API server; the outcome \
+             of this request is not known"
         ),
         AbortCode::ApiServerUntrusted => format!(
             "cluster {cluster} is connected, but its agent does not trust its API server's certificate: check the CA in \
              the agent's apiServer configuration"
         ),
         AbortCode::NoCredential => format!(
-            "cluster {cluster} is connected, but its agent has no credential for its API server: check the agent's \
-             apiServer configuration and its ServiceAccount token"
+            "cluster {cluster} is connected, but its agent has no credential that its API server accepts: check the \
+             agent's apiServer configuration and its ServiceAccount token"
         ),
         AbortCode::GuardRefused => format!(
             "the agent of cluster {cluster} does not let this identity be asserted: check the agent's impersonation \

@@ -10,6 +10,7 @@ use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
 use proto::ClusterId;
 
+mod help;
 mod valid;
 mod written;
 
@@ -30,7 +31,7 @@ pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceac
 
 /// The agent of a Tombolo tunnel: dials the servers, and hands what comes through the tunnel to the cluster's API server
 #[derive(Debug, Clone, Default, Parser)]
-#[command(name = "tunnel-agent", version)]
+#[command(name = "tunnel-agent", version, after_long_help = help::AFTER)]
 pub struct Flags {
     /// The flags of every daemon.
     #[command(flatten)]

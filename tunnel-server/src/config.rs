@@ -12,6 +12,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
 
 mod authentication;
+mod help;
 mod pem;
 mod valid;
 mod written;
@@ -30,7 +31,7 @@ pub const NAMES_MAX: usize = 1_000;
 
 /// The server of a Tombolo tunnel: agents dial it, and callers reach the agents' clusters through it
 #[derive(Debug, Clone, Default, Parser)]
-#[command(name = "tunnel-server", version)]
+#[command(name = "tunnel-server", version, after_long_help = help::AFTER)]
 pub struct Flags {
     /// The flags of every daemon.
     #[command(flatten)]

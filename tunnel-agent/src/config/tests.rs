@@ -1,5 +1,7 @@
 //! Configurations that are taken, and the words for those that are not.
 
+use clap::CommandFactory;
+
 use super::written::Written;
 use super::*;
 
@@ -12,7 +14,7 @@ tls: { certificateFile: agent.crt, keyFile: /keys/agent.key, serverCAFile: serve
 apiServer: { kubeconfig: admin.conf, context: here }
 impersonation: { users: ['*'], groups: ['tombolo:*'], systemNames: ['system:serviceaccount:ci:deployer'] }
 advertise: ['192.168.1.10:6443']
-stateDir: /state
+stateDir: state
 probes: { listen: '127.0.0.1:9999' }
 drainGraceSeconds: 5
 log: { format: text, level: debug }
@@ -42,6 +44,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.advertise, ["192.168.1.10:6443"]);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
+    assert_eq!(config.state_dir, Path::new("/etc/tombolo/state"));
     assert_eq!(config.probes_listen.port(), 9999);
 }
 
@@ -158,6 +161,26 @@ fn flags_have_variables() {
 
 fn headed(rest: &str) -> String {
     format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{rest}")
+}
+
+#[test]
+fn the_help_teaches_with_examples_and_exit_codes() {
+    let help = <Flags as CommandFactory>::command().render_long_help().to_string();
+
+    for words in ["Examples:", "tunnel-agent --config", "Exit codes:", "  3  the grace period passed"] {
+        assert!(help.contains(words), "{words}: {help}");
+    }
+}
+
+#[test]
+fn what_help_and_examples_show_is_a_configuration() {
+    let (_, least) = help::AFTER.split_once("has to say:\n").unwrap();
+    let (least, _) = least.split_once("\n\n").unwrap();
+    let least: Vec<&str> = least.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
+    for text in [least.join("\n"), include_str!("../../../deploy/examples/agent.yaml").to_owned()] {
+        let written = daemon::config::parse::<Written>(&text, Path::new("agent.yaml"), KIND);
+        assert!(written.is_ok(), "{}: {text}", written.unwrap_err());
+    }
 }
 
 fn valid(text: &str, flags: &Flags) -> Result<Config, KeyError> {

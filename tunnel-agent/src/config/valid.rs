@@ -72,7 +72,7 @@ pub(super) fn config(
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
         impersonation: impersonation(written_impersonation.unwrap_or_default())?,
         advertise: self::advertise(advertise.unwrap_or_default())?,
-        state_dir: flags.shared.state_dir.clone().or(state_dir).unwrap_or_else(|| STATE_DIR_DEFAULT.into()),
+        state_dir: self::state_dir(flags, state_dir, directory),
         probes_listen: probes_listen(flags, probes.unwrap_or_default())?,
         drain_grace: drain_grace(flags.shared.drain_grace.or(drain_grace_seconds))?,
         logs: logs(flags, log.unwrap_or_default()),
@@ -223,6 +223,11 @@ fn probes_listen(flags: &Flags, written: written::Probes) -> Result<SocketAddr, 
         (None, Some(listen)) => socket_address("probes.listen", &listen),
         (None, None) => Ok(PROBES_LISTEN_DEFAULT),
     }
+}
+
+fn state_dir(flags: &Flags, written: Option<PathBuf>, directory: &Path) -> PathBuf {
+    let written = || written.map(|path| directory.join(path));
+    flags.shared.state_dir.clone().or_else(written).unwrap_or_else(|| STATE_DIR_DEFAULT.into())
 }
 
 fn drain_grace(written: Option<u64>) -> Result<Duration, KeyError> {

@@ -1,12 +1,15 @@
 //! Certificates and keys out of PEM files; what is wrong with a file is said with its key in the configuration.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use daemon::config::{KeyError, readable_file};
 use rustls::RootCertStore;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::time::ASN1Time;
 
 use super::CertifiedPair;
 
@@ -31,6 +34,33 @@ pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<Cer
         },
     )?;
     Ok(CertifiedPair { chain, key: private })
+}
+
+/// Whether the leaf of `chain`, which was read at `path`, is valid at `now`. Nobody would accept it otherwise, and each
+/// caller and agent would say so in words of its own.
+pub(super) fn in_time(
+    key: &str,
+    path: &Path,
+    chain: &[CertificateDer<'_>],
+    now: SystemTime,
+) -> Result<(), KeyError> {
+    let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    let Some((_, leaf)) = leaf else {
+        return Err(KeyError::new(key, path.display(), "a certificate that can be read"));
+    };
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let shown = |time: ASN1Time| time.to_rfc2822().unwrap_or_else(|time| time);
+    let validity = leaf.validity();
+    if seconds > validity.not_after.timestamp() {
+        let found = format!("{} (expired at {})", path.display(), shown(validity.not_after));
+        return Err(KeyError::new(key, found, "a new one: tombolo ca issue server --force"));
+    }
+    if seconds < validity.not_before.timestamp() {
+        let found = format!("{} (valid only from {})", path.display(), shown(validity.not_before));
+        return Err(KeyError::new(key, found, "a valid one, or correct this machine's clock"));
+    }
+    Ok(())
 }
 
 /// The roots in a file, each fit to verify with.

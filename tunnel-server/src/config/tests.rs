@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use clap::CommandFactory;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
@@ -244,6 +245,26 @@ fn flags_have_variables() {
     for name in ["TOMBOLO_SERVER_SERVER_ID", "TOMBOLO_SERVER_GATEWAY_LISTEN", "TOMBOLO_SERVER_TUNNEL_LISTEN"]
     {
         assert!(variables.contains(&name), "{variables:?}");
+    }
+}
+
+#[test]
+fn the_help_teaches_with_examples_and_exit_codes() {
+    let help = <Flags as CommandFactory>::command().render_long_help().to_string();
+
+    for words in ["Examples:", "tunnel-server --config", "Exit codes:", "  3  the grace period passed"] {
+        assert!(help.contains(words), "{words}: {help}");
+    }
+}
+
+#[test]
+fn what_help_and_examples_show_is_a_configuration() {
+    let (_, least) = help::AFTER.split_once("has to say:\n").unwrap();
+    let (least, _) = least.split_once("\n\n").unwrap();
+    let least: Vec<&str> = least.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
+    for text in [least.join("\n"), include_str!("../../../deploy/examples/server.yaml").to_owned()] {
+        let written = daemon::config::parse::<written::Written>(&text, Path::new("server.yaml"), KIND);
+        assert!(written.is_ok(), "{}: {text}", written.unwrap_err());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use daemon::args::DRAIN_GRACE;
 use daemon::config::{KeyError, LayoutKey, RuntimeKeys, bounded, seconds, socket_address};
@@ -84,7 +84,9 @@ fn certificate(written: written::Tls, directory: &Path) -> Result<CertifiedPair,
     let written::Tls { certificate_file, key_file } = written;
     let certificate = file("tls.certificateFile", certificate_file, directory)?;
     let key = file("tls.keyFile", key_file, directory)?;
-    pem::pair(("tls.certificateFile", &certificate), ("tls.keyFile", &key))
+    let pair = pem::pair(("tls.certificateFile", &certificate), ("tls.keyFile", &key))?;
+    pem::in_time("tls.certificateFile", &certificate, &pair.chain, SystemTime::now())?;
+    Ok(pair)
 }
 
 fn server_id(

@@ -1,0 +1,32 @@
+//! What `--help` says behind the flags.
+
+pub(super) const AFTER: &str = "\
+Examples:
+  With /etc/tombolo/server.yaml:
+  tunnel-server
+  With another file, and more to read in the log:
+  tunnel-server --config server.yaml --log-level debug
+  Behind a balancer, in a container:
+  TOMBOLO_SERVER_PROBES_LISTEN=0.0.0.0:9090 tunnel-server
+
+The least that a configuration file has to say:
+  apiVersion: tombolo.dev/v1alpha1
+  kind: ServerConfig
+  tls: { certificateFile: server.crt, keyFile: server.key }
+  gateway:
+    authentication: { clientCertificate: { caFile: caller-ca.crt } }
+  tunnel: { agentCAFile: agent-ca.crt }
+  policy:
+    allow: [{ groups: [\"tombolo:admins\"], clusters: [\"*\"] }]
+
+`tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
+its variable, which wins over the file. The first SIGTERM or SIGINT lets what
+runs finish, a second ends it at once.
+
+Exit codes:
+  0  stopped by SIGTERM or SIGINT, and everything that ran was finished
+  1  could not go on: a port in use, for example
+  2  flags, environment or configuration file are wrong
+  3  the grace period passed and what still ran was cut off
+  4  a second signal cut off what ran
+";

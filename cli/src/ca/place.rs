@@ -5,17 +5,17 @@ use super::Role;
 /// Who trusts the root of this role, and where it is told to.
 pub(super) fn of_root(role: Role) -> &'static str {
     match role {
-        Role::Server => "agent.yaml, as the root of servers; `tombolo kubeconfig --ca`",
-        Role::Agent => "server.yaml, as the root of agents",
-        Role::Caller => "server.yaml, as the root of callers",
+        Role::Server => "tls.serverCAFile in agent.yaml, and `tombolo kubeconfig --ca`",
+        Role::Agent => "tunnel.agentCAFile in server.yaml",
+        Role::Caller => "gateway.authentication.clientCertificate.caFile in server.yaml",
     }
 }
 
 /// Where a certificate of this role is presented.
 pub(super) fn of_certificate(role: Role) -> &'static str {
     match role {
-        Role::Server => "server.yaml, as the server's certificate",
-        Role::Agent => "agent.yaml, as the agent's certificate",
+        Role::Server => "tls.certificateFile in server.yaml",
+        Role::Agent => "tls.certificateFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --cert`",
     }
 }
@@ -23,8 +23,8 @@ pub(super) fn of_certificate(role: Role) -> &'static str {
 /// Where the key of such a certificate is used.
 pub(super) fn of_key(role: Role) -> &'static str {
     match role {
-        Role::Server => "server.yaml, as the server's key",
-        Role::Agent => "agent.yaml, as the agent's key",
+        Role::Server => "tls.keyFile in server.yaml",
+        Role::Agent => "tls.keyFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --key`",
     }
 }

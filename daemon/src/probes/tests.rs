@@ -105,7 +105,7 @@ async fn a_port_in_use_names_the_key_and_the_flag() {
     let error = Probes::bind(scene.address, Readiness::new(), quiet_metrics()).await.unwrap_err();
 
     let text = error.to_string();
-    assert!(text.starts_with("probesListen (--probes-listen): 127.0.0.1:"), "{text}");
+    assert!(text.starts_with("probes.listen (--probes-listen): 127.0.0.1:"), "{text}");
 }
 
 /// Running probes.

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::binaries::binary;
+use crate::fake_api::FakeApi;
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
 use crate::pki::Issued;
@@ -27,6 +28,9 @@ pub const GROUP: &str = "tombolo:admins";
 /// The token that the server's token file knows, for `token:tess` of the group `token:` + [`GROUP`].
 pub const TOKEN: &str = "a-token-for-trials-only";
 
+/// Whom agents let through unless a trial says otherwise.
+const GUARD: &str = "impersonation: { groups: [\"tombolo:*\", \"token:*\"] }\n";
+
 /// How long one `tombolo` may take.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);
 /// How long anything may take to be ready; builds of other tests may run beside.
@@ -44,6 +48,7 @@ pub struct Rig {
     server: Option<Process>,
     gateway: SocketAddr,
     probes: SocketAddr,
+    log_level: &'static str,
 }
 
 /// A running agent.
@@ -76,6 +81,13 @@ impl ApiServer {
         Self::InCluster { directory: account.directory().path().to_owned(), address: cluster.address() }
     }
 
+    /// A fake's, with a kubeconfig that is written into the rig's folder.
+    pub fn of_fake(rig: &Rig, api: &FakeApi) -> Self {
+        let path = rig.path().join(format!("fake-{}.kubeconfig", api.address().port()));
+        api.write_kubeconfig(&path, "the-agents-token").expect("a kubeconfig can be written");
+        Self::Kubeconfig(path)
+    }
+
     fn yaml(&self) -> String {
         match self {
             Self::Kubeconfig(path) => format!("{{ kubeconfig: {path:?} }}"),
@@ -96,9 +108,14 @@ impl Rig {
 
     /// A server whose configuration ends with `more`: further top-level keys.
     pub async fn start_with(more: &str) -> Self {
+        Self::start_logging("debug", more).await
+    }
+
+    /// The same with another level of its logs and its agents': to measure, as people run it.
+    pub async fn start_logging(log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
-        let mut rig = Self { scratch, server: None, gateway, probes };
+        let mut rig = Self { scratch, server: None, gateway, probes, log_level };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "gateway.test", "--suffix", "clusters.test"];
         rig.tombolo(&[["ca", "issue", "server", "--dir", PKI].as_slice(), &names].concat()).await;
@@ -151,6 +168,20 @@ impl Rig {
         self.read("server.log")
     }
 
+    /// What an agent has logged so far; its name is its cluster's, or `CLUSTER.ID`.
+    pub fn agent_log(&self, name: &str) -> String {
+        self.read(&format!("{name}.log"))
+    }
+
+    /// Waits until a daemon's log, such as `server.log` or `edge-a.log`, has this text behind its first `from` bytes.
+    pub async fn logged(&self, log: &str, from: usize, text: &str) {
+        let deadline = Instant::now() + READY_MAX;
+        while !self.read(log).get(from..).is_some_and(|new| new.contains(text)) {
+            assert!(Instant::now() < deadline, "{log} never said {text:?}: {}", self.logs());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Issues an agent's certificate, starts the agent, and waits until its cluster is connected.
     pub async fn agent(&self, cluster: &str, api_server: &ApiServer) -> Agent {
         let agent = self.agent_with(cluster, api_server, "").await;
@@ -164,20 +195,35 @@ impl Rig {
         if !self.path().join(&name).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster]).await;
         }
+        self.start_agent(cluster, cluster, api_server, more).await
+    }
+
+    /// The same for one of several agents of a cluster; its log is `CLUSTER.ID.log`.
+    pub async fn agent_of_id(&self, cluster: &str, id: &str, api_server: &ApiServer, more: &str) -> Agent {
+        let name = format!("{cluster}.{id}");
+        if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
+            self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
+        }
+        self.start_agent(&name, cluster, api_server, more).await
+    }
+
+    async fn start_agent(&self, name: &str, cluster: &str, api_server: &ApiServer, more: &str) -> Agent {
         let probes = free_port();
+        // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
+        let guard = if more.contains("impersonation:") { "" } else { GUARD };
         let config = self.write(
-            &format!("{cluster}.yaml"),
+            &format!("{name}.yaml"),
             &format!(
                 "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\nservers: [\"{}\"]\n\
-                 tls: {{ certificateFile: {PKI}/{cluster}-agent.crt, keyFile: {PKI}/{cluster}-agent.key, \
+                 tls: {{ certificateFile: {PKI}/{name}-agent.crt, keyFile: {PKI}/{name}-agent.key, \
                  serverCAFile: {PKI}/server-ca.crt }}\n\
-                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
+                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{more}\n",
                 self.gateway,
                 api_server.yaml(),
-                self.path().join(format!("{cluster}.state")).display(),
+                self.path().join(format!("{name}.state")).display(),
             ),
         );
-        let process = self.launch("tunnel-agent", &config, &format!("{cluster}.log")).await;
+        let process = self.launch("tunnel-agent", &config, &format!("{name}.log")).await;
         Agent { process, probes }
     }
 
@@ -193,7 +239,8 @@ impl Rig {
         self.listed(cluster, |item| item.contains(&name) && item.contains("\"connected\":false")).await;
     }
 
-    async fn listed(&self, cluster: &str, wanted: impl Fn(&str) -> bool) {
+    /// Waits until the gateway lists a cluster in a way that is wanted.
+    pub async fn listed(&self, cluster: &str, wanted: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + READY_MAX;
         loop {
             let reply = self.ask_with_token("GET", "/clusters", &[]).await;
@@ -268,15 +315,24 @@ impl Rig {
     async fn launch(&self, program: &str, config: &Path, log: &str) -> Process {
         let invocation = Invocation::of(binary(program))
             .arguments(["--config".to_owned(), config.display().to_string()])
-            .arguments(["--log-format", "text", "--log-level", "debug"]);
+            .arguments(["--log-format", "text", "--log-level", self.log_level]);
         Process::start(&invocation, &self.path().join(log)).await.expect("the program starts")
     }
 
     /// Waits until probes say that their process is ready.
     pub async fn ready(&self, probes: SocketAddr) {
+        self.readyz(probes, " 200 ").await;
+    }
+
+    /// Waits until probes say that their process drains.
+    pub async fn draining(&self, probes: SocketAddr) {
+        self.readyz(probes, "[-]draining").await;
+    }
+
+    async fn readyz(&self, probes: SocketAddr, wanted: &str) {
         let deadline = Instant::now() + READY_MAX;
-        while !matches!(ask::plain(probes, "/readyz").await, Ok(answer) if answer.contains(" 200 ")) {
-            assert!(Instant::now() < deadline, "not ready: {}", self.logs());
+        while !matches!(ask::plain(probes, "/readyz").await, Ok(answer) if answer.contains(wanted)) {
+            assert!(Instant::now() < deadline, "/readyz never said {wanted:?}: {}", self.logs());
             sleep(LOOK_EVERY).await;
         }
     }

@@ -94,6 +94,8 @@ pub struct ListedTunnel {
     pub address: SocketAddr,
     /// How it does.
     pub health: Health,
+    /// One side is stopping: what runs is finished, and nothing new is sent through it.
+    pub draining: bool,
     /// Since when.
     pub since: SystemTime,
     /// Where the cluster says its control plane answers.
@@ -239,8 +241,8 @@ fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
         agent: entry.agent.clone(),
         address: entry.tunnel.tunnel.peer_address(),
         health: entry.tunnel.tunnel.health(),
+        draining: entry.tunnel.tunnel.is_draining(),
         since: entry.since,
         endpoints: entry.tunnel.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
     }
 }
-

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{KeyError, RuntimeKeys, seconds, socket_address};
+use super::{KeyError, LayoutKey, RuntimeKeys, seconds, socket_address};
 use crate::args::{DRAIN_GRACE, SharedFlags};
 use crate::runtime::Layout;
 use crate::telemetry::{LogFormat, LogOptions};
@@ -65,6 +65,10 @@ pub struct EveryDefault {
     pub state_dir: &'static str,
     /// Where the probes answer.
     pub probes_listen: SocketAddr,
+    /// How runtimes are laid over threads.
+    pub layout: LayoutKey,
+    /// How many threads; `None` is one for each core.
+    pub threads: Option<usize>,
 }
 
 /// What every daemon needs to know.
@@ -109,9 +113,19 @@ impl EveryKeys {
             probes_listen,
             drain_grace,
             logs: logs(flags, log.unwrap_or_default()),
-            layout: runtime.unwrap_or_default().layout()?,
+            layout: layout(runtime.unwrap_or_default(), default)?,
         })
     }
+}
+
+/// The default number of threads belongs to the default layout; another layout has one for each core.
+fn layout(written: RuntimeKeys, default: &EveryDefault) -> Result<Layout, KeyError> {
+    let RuntimeKeys { layout, threads } = written;
+    let threads = match layout {
+        Some(_) => threads,
+        None => threads.or(default.threads),
+    };
+    RuntimeKeys { layout: layout.or(Some(default.layout)), threads }.layout()
 }
 
 fn logs(flags: &SharedFlags, written: LogKeys) -> LogOptions {
@@ -131,6 +145,8 @@ mod tests {
     const DEFAULT: EveryDefault = EveryDefault {
         state_dir: "/var/lib/test",
         probes_listen: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9090),
+        layout: LayoutKey::PerCore,
+        threads: Some(1),
     };
 
     #[test]
@@ -163,6 +179,20 @@ mod tests {
             (settled.logs.format, settled.logs.filter.as_deref()),
             (Some(LogFormat::Json), Some("warn"))
         );
+    }
+
+    #[test]
+    fn the_default_number_of_threads_belongs_to_the_default_layout() {
+        let layout = |runtime| {
+            let keys = EveryKeys { runtime: Some(runtime), ..EveryKeys::default() };
+            keys.settle(&SharedFlags::default(), &DEFAULT, Path::new("/")).unwrap().layout
+        };
+        let threads = |threads| RuntimeKeys { layout: None, threads };
+
+        assert_eq!(layout(threads(None)), Layout::PerCore { homes: 1 });
+        assert_eq!(layout(threads(Some(3))), Layout::PerCore { homes: 3 });
+        let shared = RuntimeKeys { layout: Some(LayoutKey::Shared), threads: Some(2) };
+        assert_eq!(layout(shared), Layout::Shared { workers: 2 });
     }
 
     #[test]

@@ -1,12 +1,9 @@
 //! From what was written to what is valid; the only place where defaults stand.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use daemon::args::DRAIN_GRACE;
-use daemon::config::{KeyError, LayoutKey, RuntimeKeys, bounded, seconds, socket_address};
-use daemon::{Layout, LogFormat, LogOptions};
+use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded};
 use proto::ClusterId;
 use proto::greeting::ENDPOINTS_MAX;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
@@ -17,13 +14,13 @@ use super::{
     ServerAddress, TlsFiles,
 };
 
-const STATE_DIR_DEFAULT: &str = "/var/lib/tombolo/agent";
-const PROBES_LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9091);
-const GRACE_SECONDS_MAX: u64 = 600;
-
-/// What an agent runs on unless told otherwise: one cluster seldom needs more than one thread.
-const LAYOUT_DEFAULT: LayoutKey = LayoutKey::PerCore;
-const THREADS_DEFAULT: usize = 1;
+/// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
+const EVERY_DEFAULT: EveryDefault = EveryDefault {
+    state_dir: "/var/lib/tombolo/agent",
+    probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9091),
+    layout: LayoutKey::PerCore,
+    threads: Some(1),
+};
 
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
@@ -58,6 +55,11 @@ pub(super) fn config(
         log,
         runtime,
     } = written;
+    let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime }.settle(
+        &flags.shared,
+        &EVERY_DEFAULT,
+        directory,
+    )?;
     Ok(Config {
         cluster: self::cluster(flags.cluster.clone().or(cluster))?,
         servers: self::servers(&flags.servers, servers)?,
@@ -72,11 +74,11 @@ pub(super) fn config(
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
         impersonation: impersonation(written_impersonation.unwrap_or_default())?,
         advertise: self::advertise(advertise.unwrap_or_default())?,
-        state_dir: self::state_dir(flags, state_dir, directory),
-        probes_listen: probes_listen(flags, probes.unwrap_or_default())?,
-        drain_grace: drain_grace(flags.shared.drain_grace.or(drain_grace_seconds))?,
-        logs: logs(flags, log.unwrap_or_default()),
-        layout: layout(runtime.unwrap_or_default())?,
+        state_dir: every.state_dir,
+        probes_listen: every.probes_listen,
+        drain_grace: every.drain_grace,
+        logs: every.logs,
+        layout: every.layout,
     })
 }
 
@@ -214,43 +216,6 @@ fn advertise(written: Vec<String>) -> Result<Vec<String>, KeyError> {
         .iter()
         .map(|endpoint| address("advertise", endpoint).map(|endpoint| endpoint.to_string()))
         .collect()
-}
-
-fn probes_listen(flags: &Flags, written: written::Probes) -> Result<SocketAddr, KeyError> {
-    let written::Probes { listen } = written;
-    match (flags.shared.probes_listen, listen) {
-        (Some(address), _) => Ok(address),
-        (None, Some(listen)) => socket_address("probes.listen", &listen),
-        (None, None) => Ok(PROBES_LISTEN_DEFAULT),
-    }
-}
-
-fn state_dir(flags: &Flags, written: Option<PathBuf>, directory: &Path) -> PathBuf {
-    let written = || written.map(|path| directory.join(path));
-    flags.shared.state_dir.clone().or_else(written).unwrap_or_else(|| STATE_DIR_DEFAULT.into())
-}
-
-fn drain_grace(written: Option<u64>) -> Result<Duration, KeyError> {
-    written.map_or(Ok(DRAIN_GRACE), |value| seconds("drainGraceSeconds", value, 1..=GRACE_SECONDS_MAX))
-}
-
-fn logs(flags: &Flags, written: written::Log) -> LogOptions {
-    let written::Log { format, level } = written;
-    let format = format.map(|format| match format {
-        written::Format::Json => LogFormat::Json,
-        written::Format::Text => LogFormat::Text,
-    });
-    let flags = flags.shared.logs();
-    LogOptions { format: flags.format.or(format), filter: flags.filter.or(level) }
-}
-
-fn layout(written: RuntimeKeys) -> Result<Layout, KeyError> {
-    let RuntimeKeys { layout, threads } = written;
-    RuntimeKeys {
-        layout: layout.or(Some(LAYOUT_DEFAULT)),
-        threads: threads.or_else(|| layout.is_none().then_some(THREADS_DEFAULT)),
-    }
-    .layout()
 }
 
 /// `host:port`, an IPv6 address in brackets.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use daemon::config::RuntimeKeys;
+use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]
@@ -17,9 +17,9 @@ pub(super) struct Written {
     pub(super) impersonation: Option<Impersonation>,
     pub(super) advertise: Option<Vec<String>>,
     pub(super) state_dir: Option<PathBuf>,
-    pub(super) probes: Option<Probes>,
+    pub(super) probes: Option<ProbesKeys>,
     pub(super) drain_grace_seconds: Option<u64>,
-    pub(super) log: Option<Log>,
+    pub(super) log: Option<LogKeys>,
     pub(super) runtime: Option<RuntimeKeys>,
 }
 
@@ -54,24 +54,4 @@ pub(super) struct Impersonation {
     pub(super) users: Option<Vec<String>>,
     pub(super) groups: Option<Vec<String>>,
     pub(super) system_names: Option<Vec<String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Probes {
-    pub(super) listen: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Log {
-    pub(super) format: Option<Format>,
-    pub(super) level: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Format {
-    Json,
-    Text,
 }

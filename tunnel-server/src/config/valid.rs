@@ -1,12 +1,10 @@
 //! From what was written to what is valid; the only place where defaults stand.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::time::SystemTime;
 
-use daemon::args::DRAIN_GRACE;
-use daemon::config::{KeyError, LayoutKey, RuntimeKeys, bounded, seconds, socket_address};
-use daemon::{Layout, LogFormat, LogOptions};
+use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, socket_address};
 use proto::cluster::is_dns_label;
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 use rustls_pki_types::CertificateDer;
@@ -16,13 +14,15 @@ use super::authentication::{authentication, file};
 use super::written::{self, Written};
 use super::{AllowRule, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, RULES_MAX, Tunnel, pem};
 
-const STATE_DIR_DEFAULT: &str = "/var/lib/tombolo/server";
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
-const PROBES_LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
-const GRACE_SECONDS_MAX: u64 = 600;
 
-/// What a server runs on unless told otherwise: small requests cost half as much as on one shared runtime.
-const LAYOUT_DEFAULT: LayoutKey = LayoutKey::PerCore;
+/// What a server takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
+const EVERY_DEFAULT: EveryDefault = EveryDefault {
+    state_dir: "/var/lib/tombolo/server",
+    probes_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090),
+    layout: LayoutKey::PerCore,
+    threads: None,
+};
 
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
@@ -44,6 +44,11 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         log,
         runtime,
     } = written;
+    let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime }.settle(
+        &flags.shared,
+        &EVERY_DEFAULT,
+        directory,
+    )?;
     let trust_domain = self::trust_domain(trust_domain)?;
     let certificate = certificate(tls.unwrap_or_default(), directory)?;
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
@@ -56,16 +61,11 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy: self::policy(policy.unwrap_or_default())?,
-        state_dir: self::state_dir(flags, state_dir, directory),
-        probes_listen: listen(
-            "probes.listen",
-            flags.shared.probes_listen,
-            probes.unwrap_or_default().listen,
-            PROBES_LISTEN_DEFAULT,
-        )?,
-        drain_grace: drain_grace(flags.shared.drain_grace.or(drain_grace_seconds))?,
-        logs: logs(flags, log.unwrap_or_default()),
-        layout: layout(runtime.unwrap_or_default())?,
+        state_dir: every.state_dir,
+        probes_listen: every.probes_listen,
+        drain_grace: every.drain_grace,
+        logs: every.logs,
+        layout: every.layout,
     })
 }
 
@@ -251,28 +251,4 @@ fn listen(
         (None, Some(written)) => socket_address(key, &written),
         (None, None) => Ok(default),
     }
-}
-
-fn state_dir(flags: &Flags, written: Option<PathBuf>, directory: &Path) -> PathBuf {
-    let written = || written.map(|path| directory.join(path));
-    flags.shared.state_dir.clone().or_else(written).unwrap_or_else(|| STATE_DIR_DEFAULT.into())
-}
-
-fn drain_grace(written: Option<u64>) -> Result<Duration, KeyError> {
-    written.map_or(Ok(DRAIN_GRACE), |value| seconds("drainGraceSeconds", value, 1..=GRACE_SECONDS_MAX))
-}
-
-fn logs(flags: &Flags, written: written::Log) -> LogOptions {
-    let written::Log { format, level } = written;
-    let format = format.map(|format| match format {
-        written::Format::Json => LogFormat::Json,
-        written::Format::Text => LogFormat::Text,
-    });
-    let flags = flags.shared.logs();
-    LogOptions { format: flags.format.or(format), filter: flags.filter.or(level) }
-}
-
-fn layout(written: RuntimeKeys) -> Result<Layout, KeyError> {
-    let RuntimeKeys { layout, threads } = written;
-    RuntimeKeys { layout: layout.or(Some(LAYOUT_DEFAULT)), threads }.layout()
 }

@@ -129,36 +129,32 @@ async fn a_second_signal_ends_an_agent_at_once_with_4() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_go_to_the_other_agent_of_the_cluster_without_a_failure() {
-    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
-    api.on("/api/v1/pods", Behaviour::json("{}"));
+    let (rig, api, feed) =
+        (Rig::start().await, FakeApi::start().await.expect("a fake starts"), WatchFeed::new());
+    api.on("/api/v1/pods", Behaviour::Watch(feed.clone()));
+    api.on("/version", Behaviour::json("{}"));
     let api_server = ApiServer::of_fake(&rig, &api);
-    let mut agents = Vec::new();
-    for id in ["a", "b"] {
-        agents.push(rig.agent_of_id("edge-a", id, &api_server, "").await);
-        rig.logged("server.log", 0, &format!("tunnel opened agent=edge-a/{id}")).await;
-    }
+    let mut leaving = rig.agent_of_id("edge-a", "a", &api_server, "").await;
+    rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
+    let agent = rig.agent_of_id("edge-a", "b", &api_server, "").await;
+    rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
+    let trial = Trial { rig, agent, api, feed };
+    // The less busy agent is taken, so each of the two has one watch, and the one that leaves stays a while.
+    let watches = [trial.watch("one event").await, trial.watch("another").await];
 
-    // Each agent in turn is stopped while requests run, and the first is started again in between.
-    let asked =
-        |number: u32| (0..number).map(|_| rig.ask_with_token("GET", "/clusters/edge-a/api/v1/pods", &[]));
-    for id in ["a", "b"] {
-        let mut leaving = agents.remove(0);
-        let requests = async {
-            let mut statuses = Vec::new();
-            for request in asked(60) {
-                statuses.push(request.await.status);
-            }
-            statuses
-        };
-        let leave = stop(&mut leaving.process, Signal::TERM);
-        let (statuses, code) = tokio::join!(requests, leave);
-        assert_eq!((statuses, code), (vec![200; 60], Some(0)), "while {id} left");
-        if id == "a" {
-            let said = rig.server_log().len();
-            agents.push(rig.agent_of_id("edge-a", id, &api_server, "").await);
-            rig.logged("server.log", said, "tunnel opened agent=edge-a/a").await;
-        }
+    leaving.process.signal(Signal::TERM).expect("the agent runs");
+    let mut statuses = Vec::new();
+    while statuses.len() < 60 || !trial.rig.server_log().contains("the agent is stopping") {
+        statuses.push(trial.rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status);
     }
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert!(leaving.process.ended().is_none(), "it finishes its watch");
+    trial.feed.end();
+    for (caller, _) in watches {
+        let heard = caller.await.expect("the caller lives");
+        assert!(heard.is_whole(), "{heard:?}");
+    }
+    assert_eq!(ended(&mut leaving.process, SOON).await, Some(0));
 }
 
 /// A server, an agent, and a fake API server that knows one watch.
@@ -186,15 +182,16 @@ impl Trial {
     /// Begins a watch, and returns when its first event has reached the caller; what else does, the task tells.
     async fn watch(&self, event: &'static str) -> (JoinHandle<Heard>, RecordedRequest) {
         let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
+        let before = self.api.requests().len() as u64;
         let mut stream = dial(gateway, &ca, &["http/1.1"], None).await.expect("a connection");
         let head = format!(
             "GET {WATCH} HTTP/1.1\r\nHost: {gateway}\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.expect("a request is written");
-        let arrived =
-            self.api.wait_for_request(ARRIVE_MAX, |request| request.target.contains("watch=1")).await;
-        let arrived = arrived.expect("the watch arrives");
-        while self.feed.push(event) == 0 {
+        let is_new = |request: &RecordedRequest| request.id >= before && request.target.contains("watch=1");
+        let arrived = self.api.wait_for_request(ARRIVE_MAX, is_new).await.expect("the watch arrives");
+        let watches = self.api.requests().iter().filter(|request| request.target.contains("watch=1")).count();
+        while self.feed.push(event) < watches {
             tokio::task::yield_now().await;
         }
         let mut heard = Vec::new();

@@ -8,6 +8,8 @@ use tempfile::TempDir;
 
 /// Held locked by the process that owns the folder, so that others can tell a leftover from a folder in use.
 const OWNER: &str = "owner.lock";
+/// What that file is called until it is locked.
+const OWNER_NEW: &str = "owner.lock.new";
 
 /// A folder `PREFIX` + process id + random letters in the system's temporary directory, which only its owner can enter.
 #[derive(Debug)]
@@ -26,8 +28,11 @@ impl Scratch {
         sweep(prefix);
         let directory =
             tempfile::Builder::new().prefix(&format!("{prefix}{}-", std::process::id())).tempdir()?;
-        let owner = File::create(directory.path().join(OWNER))?;
+        // Locked before it has its name: a sweep that found it unlocked would take the folder for a leftover.
+        let unnamed = directory.path().join(OWNER_NEW);
+        let owner = File::create(&unnamed)?;
         owner.lock()?;
+        fs::rename(&unnamed, directory.path().join(OWNER))?;
         Ok(Self { directory, _owner: owner })
     }
 
@@ -49,5 +54,27 @@ fn sweep(prefix: &str) {
         if owner.try_lock().is_ok() {
             let _ = fs::remove_dir_all(entry.path()); // Another sweep may be at it.
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn folders_that_are_made_at_the_same_time_are_not_taken_for_leftovers() {
+        let makers: Vec<_> = (0..8)
+            .map(|_| {
+                thread::spawn(|| {
+                    let made: Vec<_> =
+                        (0..50).map(|_| Scratch::new("tombolo-scratch-race-").unwrap()).collect();
+                    made.iter().filter(|scratch| !scratch.path().join(OWNER).exists()).count()
+                })
+            })
+            .collect();
+        let lost: usize = makers.into_iter().map(|maker| maker.join().unwrap()).sum();
+        assert_eq!(lost, 0);
     }
 }

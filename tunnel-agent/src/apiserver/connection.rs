@@ -109,7 +109,7 @@ pub(super) async fn dial(
         () = &mut deadline => return Err(ApiServerError::Silent(limit)),
     };
     let multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
-    let socket = TokioIo::new(Socket { tls, _seat: seat });
+    let socket = TokioIo::new(Socket { tls, is_shut_down: false, _seat: seat });
     // hyper's own handshakes write their first bytes and wait for nobody.
     let link = timeout(limit, open(socket, multiplexed, usage, scope)).await;
     link.map_err(|_| ApiServerError::Silent(limit))?.map_err(|error| ApiServerError::Lost(Arc::new(error)))
@@ -153,7 +153,7 @@ async fn open(
     let closed = close.clone();
     scope.attend(async move {
         let driven = match usage {
-            Use::Pooled => closed.run_until_cancelled(connection).await,
+            Use::Pooled => closed.run_until_cancelled(drive_unto_reset(connection)).await,
             Use::Upgrade => closed.run_until_cancelled(connection.with_upgrades()).await,
         };
         if let Some(Err(error)) = driven {
@@ -163,6 +163,14 @@ async fn open(
     // So that whoever finds it in the pool finds it ready.
     sender.ready().await?;
     Ok(Link::Single(Single { sender, _close: close.drop_guard() }))
+}
+
+/// Drives a connection and never shuts it down: hyper would do so in good order for an exchange that broke off, too, and
+/// the FIN would stay behind an upload that the API server does not read. After a whole exchange nothing is on the way.
+async fn drive_unto_reset(
+    mut connection: http1::Connection<TokioIo<Socket>, RequestBody>,
+) -> Result<(), hyper::Error> {
+    poll_fn(|cx| connection.poll_without_shutdown(cx)).await
 }
 
 async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link, hyper::Error> {
@@ -234,9 +242,11 @@ where
     }
 }
 
-/// A socket and its place among [`super::CONNECTIONS_MAX`], which is free again when the socket is closed.
+/// A socket and its place among [`super::CONNECTIONS_MAX`], which is free again when the socket is closed. Shut down is
+/// whole; dropped is reset.
 struct Socket {
     tls: TlsStream<TcpStream>,
+    is_shut_down: bool,
     _seat: OwnedSemaphorePermit,
 }
 
@@ -260,7 +270,9 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tls).poll_shutdown(cx)
+        let shut_down = Pin::new(&mut self.tls).poll_shutdown(cx);
+        self.is_shut_down |= matches!(shut_down, Poll::Ready(Ok(())));
+        shut_down
     }
 
     fn poll_write_vectored(
@@ -273,5 +285,14 @@ impl AsyncWrite for Socket {
 
     fn is_write_vectored(&self) -> bool {
         self.tls.is_write_vectored()
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if !self.is_shut_down {
+            // Fails only on a socket that is gone already.
+            let _ = self.tls.get_ref().0.set_zero_linger();
+        }
     }
 }

@@ -48,6 +48,8 @@ pub struct Head<'a> {
     pub authority: Option<&'a str>,
     /// The value of the one `Host` header, if there is one.
     pub host: Option<&'a [u8]>,
+    /// The name that TLS was asked for (SNI), if there was one.
+    pub server_name: Option<&'a str>,
     /// The path with the query, raw.
     pub target: &'a [u8],
     /// The protocol that it wants to be upgraded to.
@@ -114,6 +116,11 @@ pub enum ActionFault {
         "the host name and the path both name a cluster, use https://{0}.SUFFIX/ without /clusters, or /clusters under the gateway's own name"
     )]
     TwiceNamed(ClusterId),
+    /// 421. TLS was asked for one cluster's name and the request for something else.
+    #[error(
+        "this connection was made to another cluster's host name, open one to the host that this request names"
+    )]
+    OtherConnection,
     /// 400.
     #[error("an upgrade is served only for exec, attach, portforward, proxy, log and watch")]
     UpgradeNotHere,
@@ -131,7 +138,11 @@ impl Action {
         }
         let target = path::target(head.target)?;
         let by_host = names.cluster_of(authority::agreed(head.authority, head.host)?)?;
-        let Some((cluster, rest)) = routed(by_host, target)? else {
+        let routed = routed(by_host, target)?;
+        if !names.fits_connection(head.server_name, routed.as_ref().map(|(cluster, _)| cluster)) {
+            return Err(ActionFault::OtherConnection);
+        }
+        let Some((cluster, rest)) = routed else {
             return match *head.method {
                 Method::GET if head.upgrade.is_none() => Ok(Asked::ClusterList),
                 Method::GET => Err(ActionFault::UpgradeNotHere),
@@ -167,12 +178,14 @@ impl Action {
 }
 
 impl<'a> Head<'a> {
-    /// The head of a received request, `upgrade` being what [`Protocol::asked`] found in it.
+    /// The head of a request received on a connection to `server_name`, `upgrade` being what [`Protocol::asked`] found
+    /// in it.
     ///
     /// # Errors
     ///
     /// The request line holds no path, or there are several `Host` headers.
     pub fn received(
+        server_name: Option<&'a str>,
         version: Version,
         method: &'a Method,
         uri: &'a Uri,
@@ -189,7 +202,7 @@ impl<'a> Head<'a> {
         let (host, None) = (hosts.next(), hosts.next()) else {
             return Err(ActionFault::Hosts);
         };
-        Ok(Self { method, authority, host: host.map(|host| host.as_bytes()), target, upgrade })
+        Ok(Self { method, authority, host: host.map(|host| host.as_bytes()), server_name, target, upgrade })
     }
 }
 

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
-use daemon::{BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
+use daemon::{
+    BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
+};
 use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
@@ -115,7 +117,8 @@ impl Bound {
 /// Serves a caller's connection, which holds its place among all to its end.
 async fn serve(gateway: Gateway, accepted: Accepted) {
     let Accepted { stream, peer, peer_certificates, is_h2, place } = accepted;
-    let peer = Peer { address: peer, certificates: peer_certificates };
+    let server_name = stream.get_ref().1.server_name().map(str::to_owned);
+    let peer = Peer { address: peer, server_name, certificates: peer_certificates };
     gateway.serve_connection(stream, peer, is_h2).await;
     drop(place);
 }
@@ -133,13 +136,12 @@ fn listener(config: &Config) -> Result<Listener, Failure> {
 
 /// The ways in which callers prove who they are.
 fn authenticator(ways: &config::Authentication) -> Result<Authenticator, Failure> {
-    let certificates = ways.client_certificate.as_ref().map(|way| Prefixes {
-        username: way.username_prefix.clone(),
-        groups: way.groups_prefix.clone(),
-    });
+    let certificates = ways
+        .client_certificate
+        .as_ref()
+        .map(|way| Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() });
     let tokens = ways.token_file.as_ref().map(|way| {
-        let prefixes =
-            Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() };
+        let prefixes = Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() };
         StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))
     });
     Ok(Authenticator::new(certificates, tokens.transpose()?))

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use daemon::Scope;
-use http::{HeaderValue, Request, Response};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
-use proto::{ClusterId, headers};
 use proto::upgrade::Protocol;
+use proto::{ClusterId, headers};
 use tokio::sync::Semaphore;
 use tracing::debug;
 use uuid::Uuid;
@@ -91,6 +92,7 @@ impl Gateway {
         let began = Instant::now();
         let running = watched.map(|watched| watched.begin(!request.body().is_end_stream()));
         let audit_id = audit_id(&request);
+        let asks_upgrade = request.headers().contains_key(UPGRADE);
         let (verb, served) = match self.admit(&peer, &mut request) {
             Ok(Admitted::List(caller)) => {
                 ("list", Ok(clusters::list(&self.0.registry, &self.0.policy, &caller)))
@@ -105,6 +107,10 @@ impl Gateway {
             debug!(from = %peer.address, audit_id, %refusal, "refused");
             refusal.response().map(AnswerBody::text)
         });
+        if asks_upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            // What stands behind the request was meant for another protocol, and is no next request.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if let Ok(audit_id) = HeaderValue::from_str(&audit_id) {
             response.headers_mut().entry("audit-id").or_insert(audit_id);
         }
@@ -116,11 +122,13 @@ impl Gateway {
     fn admit(&self, peer: &Peer, request: &mut Request<Incoming>) -> Result<Admitted, Refusal> {
         let inner = &self.0;
         let now = SystemTime::now();
-        let caller = inner.authenticator.authenticate(peer.certificates.as_deref(), request.headers(), now)?;
+        let caller =
+            inner.authenticator.authenticate(peer.certificates.as_deref(), request.headers(), now)?;
         let upgrade = Protocol::asked(request.method(), request.headers())?;
         headers::clean_request(request.headers_mut())?;
-        let head =
-            Head::received(request.version(), request.method(), request.uri(), request.headers(), upgrade)?;
+        let (version, method) = (request.version(), request.method());
+        let server_name = peer.server_name.as_deref();
+        let head = Head::received(server_name, version, method, request.uri(), request.headers(), upgrade)?;
         match Action::parse(&inner.names, &head)? {
             Asked::ClusterList => Ok(Admitted::List(caller)),
             Asked::Cluster(action) => {

@@ -38,6 +38,19 @@ impl Names {
         }
         Err(ActionFault::ForeignHost)
     }
+
+    /// Whether a request for `cluster`, or for none, may come over a connection whose TLS was asked for `server_name`.
+    /// Where that name is a cluster's, the connection is for this cluster alone.
+    pub(super) fn fits_connection(&self, server_name: Option<&str>, cluster: Option<&ClusterId>) -> bool {
+        let (Some(name), Some(suffix)) = (server_name, &self.dotted_suffix) else {
+            return true;
+        };
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        let Some(label) = name.strip_suffix(suffix.as_str()) else {
+            return true;
+        };
+        cluster.is_some_and(|cluster| cluster.as_str() == label)
+    }
 }
 
 /// What both say, where `:authority` and `Host` are there.

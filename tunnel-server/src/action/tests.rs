@@ -395,7 +395,7 @@ fn a_received_head_has_one_host_and_http1_no_authority() {
 }
 
 fn received(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(bool, bool), ActionFault> {
-    let head = Head::received(version, &Method::GET, uri, headers, None)?;
+    let head = Head::received(None, version, &Method::GET, uri, headers, None)?;
     Ok((head.authority.is_some(), head.host.is_some()))
 }
 
@@ -411,7 +411,7 @@ fn head<'a>(
     target: &'a [u8],
     upgrade: Option<Protocol>,
 ) -> Head<'a> {
-    Head { method, authority, host: host.map(str::as_bytes), target, upgrade }
+    Head { method, authority, host: host.map(str::as_bytes), server_name: None, target, upgrade }
 }
 
 fn parse(

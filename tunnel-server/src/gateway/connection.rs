@@ -12,7 +12,8 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::{Gateway, hangup};
@@ -48,6 +49,8 @@ const LOCAL_RESETS_MAX: usize = 1024;
 pub struct Peer {
     /// Where it comes from.
     pub address: SocketAddr,
+    /// The name that it asked TLS for.
+    pub server_name: Option<String>,
     /// Its certificate, verified against the callers' root; leaf first.
     pub certificates: Option<Vec<CertificateDer<'static>>>,
 }
@@ -55,10 +58,7 @@ pub struct Peer {
 impl Gateway {
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
     /// its last answer.
-    pub async fn serve_connection<S>(self, stream: S, peer: Peer, is_h2: bool)
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
+    pub async fn serve_connection(self, stream: TlsStream<TcpStream>, peer: Peer, is_h2: bool) {
         let (from, scope, peer) = (peer.address, self.0.scope.clone(), Arc::new(peer));
         let served = if is_h2 {
             self.serve_h2(stream, peer, scope).await
@@ -70,10 +70,12 @@ impl Gateway {
         }
     }
 
-    async fn serve_h1<S>(self, stream: S, peer: Arc<Peer>, scope: Scope) -> hyper::Result<()>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
+    async fn serve_h1(
+        self,
+        stream: TlsStream<TcpStream>,
+        peer: Arc<Peer>,
+        scope: Scope,
+    ) -> hyper::Result<()> {
         let (stream, hung_up, exchange) = hangup::watch(stream);
         let service = service_fn(move |request: Request<Incoming>| {
             self.clone().serve(Arc::clone(&peer), request, Some(Arc::clone(&exchange)))
@@ -106,10 +108,12 @@ impl Gateway {
         }
     }
 
-    async fn serve_h2<S>(self, stream: S, peer: Arc<Peer>, scope: Scope) -> hyper::Result<()>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
+    async fn serve_h2(
+        self,
+        stream: TlsStream<TcpStream>,
+        peer: Arc<Peer>,
+        scope: Scope,
+    ) -> hyper::Result<()> {
         let service = service_fn(move |request: Request<Incoming>| {
             self.clone().serve(Arc::clone(&peer), request, None)
         });

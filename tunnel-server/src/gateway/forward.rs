@@ -186,17 +186,21 @@ impl Answering {
             Some(AbortCode::ApiServerNonsense) => Refusal::Nonsense(cluster),
             Some(code) => Refusal::Aborted(cluster, code),
             None if error.is_parse() => Refusal::Nonsense(cluster),
+            None if error.is_user() => Refusal::BrokenBody,
             None => Refusal::Lost(cluster),
         }
     }
 }
 
-/// Where a redirect leads as the caller sees it; `None` if it leads away from the cluster. A caller's credential would
-/// follow it (CVE-2022-3172).
+/// Where a redirect leads as the caller sees it; `None` if it leads away from the cluster, to another host or up out of
+/// the cluster's own paths. A caller's credential would follow it (CVE-2022-3172).
 fn location_within(location: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
     let location = location.to_str().ok()?;
     let is_path = location.starts_with('/') && !location.starts_with("//") && !location.contains('\\');
-    if is_path { HeaderValue::try_from(format!("{prefix}{location}")).ok() } else { None }
+    let path = location.split(['?', '#']).next().unwrap_or_default();
+    // A caller resolves these before it asks again, and some resolve the encoded ones too.
+    let climbs = path.split('/').any(|segment| segment.to_ascii_lowercase().replace("%2e", ".") == "..");
+    if is_path && !climbs { HeaderValue::try_from(format!("{prefix}{location}")).ok() } else { None }
 }
 
 fn not_opened(cluster: &ClusterId, error: &OpenError) -> Refusal {

@@ -3,29 +3,40 @@
 //! hyper reads nothing while it waits for an answer and bytes of a next request stand before it, so it would see a
 //! caller's end of file only after the answer: an idle watch would live on at the API server. This wrapper reads ahead,
 //! up to a limit, while an exchange runs, and takes the end of file for what it is on such a connection, a hang-up.
+//! Behind an upload that nobody reads the limit is reached; there the socket itself says that a FIN or a RST has come.
 
+use std::future::pending;
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 /// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes that hyper gets at a time: a TLS record.
+const READ_BYTES_MAX: usize = 16 * 1024;
+
 /// A caller's connection, shared by hyper and by the watch for its end. Both are polled by one task.
-pub(super) struct Watched<S>(Arc<Mutex<Ahead<S>>>);
+pub(super) struct Watched(Arc<Mutex<Ahead>>);
 
 /// Resolves when the caller hung up in the middle of an exchange.
-pub(super) struct HungUp<S> {
-    ahead: Arc<Mutex<Ahead<S>>>,
+pub(super) struct HungUp {
+    ahead: Arc<Mutex<Ahead>>,
     exchange: Arc<Exchange>,
+    /// Resolves with the caller's FIN or RST; there once an upload has filled the room.
+    far_end: Option<FarEnd>,
 }
+
+type FarEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Where the exchange on the connection stands; at most one runs at a time on HTTP/1.1.
 #[derive(Default)]
@@ -37,17 +48,18 @@ pub(super) struct Exchange {
 /// Marks an exchange as running until it is dropped.
 pub(super) struct Running(Arc<Exchange>);
 
-struct Ahead<S> {
-    stream: S,
+struct Ahead {
+    stream: TlsStream<TcpStream>,
     bytes: BytesMut,
     ended: Option<io::Result<()>>,
 }
 
 /// Wraps a caller's connection.
-pub(super) fn watch<S: AsyncRead + Unpin>(stream: S) -> (Watched<S>, HungUp<S>, Arc<Exchange>) {
+pub(super) fn watch(stream: TlsStream<TcpStream>) -> (Watched, HungUp, Arc<Exchange>) {
     let ahead = Arc::new(Mutex::new(Ahead { stream, bytes: BytesMut::new(), ended: None }));
     let exchange = Arc::new(Exchange::default());
-    (Watched(Arc::clone(&ahead)), HungUp { ahead, exchange: Arc::clone(&exchange) }, exchange)
+    let hung_up = HungUp { ahead: Arc::clone(&ahead), exchange: Arc::clone(&exchange), far_end: None };
+    (Watched(ahead), hung_up, exchange)
 }
 
 impl Exchange {
@@ -66,7 +78,7 @@ impl Drop for Running {
     }
 }
 
-impl<S: AsyncRead + Unpin> Ahead<S> {
+impl Ahead {
     /// Reads ahead until there is nothing to read, or no room.
     fn poll_fill(&mut self, cx: &mut Context<'_>) {
         let mut chunk = [0; 4096];
@@ -83,25 +95,35 @@ impl<S: AsyncRead + Unpin> Ahead<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Future for HungUp<S> {
+impl Future for HungUp {
     type Output = ();
 
     /// Never ready between exchanges: there hyper reads, and sees the end itself. The task that polls this is the one
     /// that polls hyper, so each of its turns looks here as well.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.exchange.running.load(Ordering::Relaxed) {
+        let this = self.get_mut();
+        if !this.exchange.running.load(Ordering::Relaxed) {
+            this.far_end = None;
             return Poll::Pending;
         }
-        let mut ahead = lock(&self.ahead);
+        let mut ahead = lock(&this.ahead);
         ahead.poll_fill(cx);
+        if ahead.ended.is_some() {
+            return Poll::Ready(());
+        }
+        if ahead.bytes.len() < AHEAD_BYTES_MAX {
+            return Poll::Pending;
+        }
         // An upload may fill the room and wait for its reader; anything else that does says more than it may.
-        let says_too_much =
-            ahead.bytes.len() >= AHEAD_BYTES_MAX && !self.exchange.uploading.load(Ordering::Relaxed);
-        if ahead.ended.is_some() || says_too_much { Poll::Ready(()) } else { Poll::Pending }
+        if !this.exchange.uploading.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
+        let far_end = this.far_end.get_or_insert_with(|| Box::pin(far_end(ahead.stream.get_ref().0)));
+        far_end.as_mut().poll(cx)
     }
 }
 
-impl<S: AsyncRead + Unpin> Read for Watched<S> {
+impl Read for Watched {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -119,11 +141,21 @@ impl<S: AsyncRead + Unpin> Read for Watched<S> {
             ahead.ended = Some(Ok(()));
             return Poll::Ready(ended);
         }
-        Pin::new(&mut TokioIo::new(&mut ahead.stream)).poll_read(cx, into)
+        let mut chunk = [0; READ_BYTES_MAX];
+        let room = chunk.len().min(into.remaining());
+        let mut read = ReadBuf::new(&mut chunk[..room]);
+        ready!(Pin::new(&mut ahead.stream).poll_read(cx, &mut read))
+            .inspect_err(|_| ahead.ended = Some(Ok(())))?;
+        if read.filled().is_empty() {
+            // hyper keeps this from an exchange whose upload nobody reads.
+            ahead.ended = Some(Ok(()));
+        }
+        into.put_slice(read.filled());
+        Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> Write for Watched<S> {
+impl Write for Watched {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut lock(&self.0).stream).poll_write(cx, bytes)
     }
@@ -149,6 +181,20 @@ impl<S: AsyncWrite + Unpin> Write for Watched<S> {
     }
 }
 
-fn lock<S>(ahead: &Mutex<Ahead<S>>) -> MutexGuard<'_, Ahead<S>> {
+fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
     ahead.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
+fn far_end(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
+    // A descriptor of its own, because this must not borrow the stream.
+    let second = socket.as_fd().try_clone_to_owned();
+    async move {
+        let Ok(second) = second.and_then(|second| TcpStream::from_std(second.into())) else {
+            // No descriptor was left: the end is seen when the upload is read on.
+            return pending().await;
+        };
+        // Urgent bytes are not registered for, so of what is asked for here only the end of reading ever comes.
+        let _ = second.ready(Interest::PRIORITY).await; // Fails with the runtime, which takes the connection along.
+    }
 }

@@ -52,6 +52,9 @@ pub enum Refusal {
     /// The answer breaks the protocol.
     #[error("cluster {0} answered what is not HTTP, or an upgrade that nobody asked for")]
     Nonsense(ClusterId),
+    /// The request's own body broke off or is not framed as its head says. Part of it may have reached the API server.
+    #[error("the request's body cannot be read to its end: the outcome of this request is not known")]
+    BrokenBody,
     /// As many requests are being served as may be.
     #[error("this gateway serves as many requests as it may: try again in a second")]
     Busy,
@@ -76,7 +79,7 @@ impl Refusal {
                 | NotAuthenticated::Certificate(_),
             ) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
-            Self::Upgrade(_) => StatusCode::BAD_REQUEST,
+            Self::Upgrade(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Headers(HeaderFault::Impersonation(_)) | Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Headers(
                 HeaderFault::Alias(_)
@@ -109,7 +112,8 @@ impl Refusal {
             | Self::Lost(_)
             | Self::Aborted(..)
             | Self::Redirect(_)
-            | Self::Nonsense(_) => None,
+            | Self::Nonsense(_)
+            | Self::BrokenBody => None,
         }
     }
 
@@ -128,6 +132,7 @@ impl Refusal {
             Self::Aborted(_, code) => cause_of_code(*code),
             Self::Redirect(_) => "RedirectRefused",
             Self::Nonsense(_) => "NotHTTP",
+            Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
             Self::Stopping => "GatewayStopping",
         }
@@ -154,6 +159,7 @@ impl Refusal {
             | Self::Aborted(..)
             | Self::Redirect(_)
             | Self::Nonsense(_)
+            | Self::BrokenBody
             | Self::Busy
             | Self::Stopping => None,
         }
@@ -196,7 +202,10 @@ impl Refusal {
 
     /// Whether what stands behind the request's head on an HTTP/1.1 connection must not be read as another request.
     fn ends_the_connection(&self) -> bool {
-        matches!(self, Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::Stopping)
+        matches!(
+            self,
+            Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::BrokenBody | Self::Stopping
+        )
     }
 }
 
@@ -205,7 +214,9 @@ fn status_of_fault(fault: &ActionFault) -> StatusCode {
         ActionFault::Method(_) | ActionFault::ListOnlyGet => StatusCode::METHOD_NOT_ALLOWED,
         ActionFault::TooLong => StatusCode::URI_TOO_LONG,
         ActionFault::NotAClusterPath => StatusCode::NOT_FOUND,
-        ActionFault::ForeignHost | ActionFault::TwiceNamed(_) => StatusCode::MISDIRECTED_REQUEST,
+        ActionFault::ForeignHost | ActionFault::TwiceNamed(_) | ActionFault::OtherConnection => {
+            StatusCode::MISDIRECTED_REQUEST
+        }
         ActionFault::NotAPath
         | ActionFault::RawByte
         | ActionFault::EmptySegment

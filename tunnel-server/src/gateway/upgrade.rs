@@ -46,8 +46,7 @@ impl Exchange {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Nonsense(answering.cluster));
         }
-        let mut answer = answering.cleaned(response)?;
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        let answer = answering.cleaned(response)?;
         Ok(answer.map(|body| AnswerBody::passed(body, whole, slot)))
     }
 }

@@ -123,6 +123,7 @@ fn action(cluster: &ClusterId) -> Action {
         method: &Method::GET,
         authority: None,
         host: Some(b"x"),
+        server_name: None,
         target: target.as_bytes(),
         upgrade: None,
     };

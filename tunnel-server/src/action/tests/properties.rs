@@ -41,7 +41,7 @@ proptest! {
         let mut slashed = b"/clusters/edge-a/".to_vec();
         slashed.extend(&target);
         for target in [&target, &slashed] {
-            let head = Head { method: &Method::GET, authority: None, host: Some(&host), target, upgrade: None };
+            let head = Head { method: &Method::GET, authority: None, host: Some(&host), server_name: None, target, upgrade: None };
             let _ = Action::parse(&names(), &head);
             let head = Head { host: Some(PATH_HOST.as_bytes()), ..head };
             let _ = Action::parse(&names(), &head);

@@ -170,6 +170,7 @@ impl Inner {
         {
             warn!(error = %chain(&error), "could not write down that a cluster was met");
         }
+        enlisted.close_left_behind();
         let counted = metrics::Connected::new(agent.cluster());
         let began = Instant::now();
         info!(
@@ -197,7 +198,10 @@ async fn drive(
     scope: &Scope,
 ) -> TunnelEnded {
     let driving = driver.run(|event| match event {
-        TunnelEvent::Health(health) => info!(%agent, ?health, "tunnel's health changed"),
+        TunnelEvent::Health(health) => {
+            info!(%agent, ?health, "tunnel's health changed");
+            enlisted.close_left_behind();
+        }
         TunnelEvent::PeerDrains => info!(%agent, "the agent is stopping"),
         TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
     });

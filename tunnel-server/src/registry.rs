@@ -11,10 +11,10 @@ use std::time::SystemTime;
 use daemon::Home;
 use daemon::state_dir::StateError;
 use dashmap::DashMap;
-use proto::ClusterId;
 use proto::greeting::Greeting;
 use proto::session::Health;
 use proto::spiffe::AgentId;
+use proto::{CloseCode, ClusterId};
 use transport::Tunnel;
 
 use crate::directory::{Directory, Meeting};
@@ -207,6 +207,18 @@ impl Enlisted {
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.is_first
+    }
+
+    /// Closes the tunnels of this cluster that are silent and whose agent has greeted again as another process: on a
+    /// link that is only dark they would be held, but behind these nobody stands, and their callers wait in vain. One that
+    /// still speaks is left to finish: the process before may be stopping in good order.
+    pub fn close_left_behind(&self) {
+        let roster = self.registry.0.rosters.get(&self.cluster);
+        let left: Vec<Tunnel> = roster.map_or_else(Vec::new, |roster| {
+            let silent = roster.superseded().filter(|old| old.tunnel.health() == Health::Suspect);
+            silent.map(|old| old.tunnel.clone()).collect()
+        });
+        left.iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
     }
 
     /// Notes other control-plane endpoints than the greeting named.

@@ -68,9 +68,8 @@ impl<T> Roster<T> {
             .filter(|(_, standing)| !standing.draining && standing.health != Health::Lost)
             .collect();
         let any_live = usable.iter().any(|(_, standing)| standing.health == Health::Live);
-        let of_best_health = || {
-            usable.iter().filter(move |(_, standing)| !any_live || standing.health == Health::Live)
-        };
+        let of_best_health =
+            || usable.iter().filter(move |(_, standing)| !any_live || standing.health == Health::Live);
         let nearest = of_best_health().map(|(_, standing)| standing.round_trip).min()?;
         of_best_health()
             .filter(|(_, standing)| standing.round_trip <= nearest + NEAR)
@@ -78,12 +77,17 @@ impl<T> Roster<T> {
             .map(|(tunnel, _)| *tunnel)
     }
 
+    /// The tunnels of processes whose agent has greeted again as another process since.
+    pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
+    }
+
     /// Whether a later process of the same agent has greeted. Its predecessor's tunnel may look alive for a few more
     /// heartbeats, but nobody stands behind it.
     fn is_superseded(&self, entry: &Entry<T>) -> bool {
-        self.0
-            .iter()
-            .any(|other| other.agent == entry.agent && other.boot != entry.boot && other.ticket > entry.ticket)
+        self.0.iter().any(|other| {
+            other.agent == entry.agent && other.boot != entry.boot && other.ticket > entry.ticket
+        })
     }
 }
 
@@ -105,6 +109,12 @@ mod tests {
     fn a_restarted_agents_old_tunnel_gets_nothing_more() {
         let nearer = Standing { round_trip: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, nearer), ("a", 2, LIVE)])), Some(1));
+    }
+
+    #[test]
+    fn a_restarted_agents_old_tunnel_and_no_other_is_superseded() {
+        let roster = roster(&[("a", 1, LIVE), ("b", 1, LIVE), ("a", 2, LIVE), ("a", 2, LIVE)]);
+        assert_eq!(roster.superseded().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
     }
 
     #[test]
@@ -157,7 +167,8 @@ mod tests {
     }
 
     fn entry(index: usize, instance: &str, boot: u8, standing: Standing) -> Entry<(usize, Standing)> {
-        let agent = AgentId::parse(&format!("spiffe://tombolo/cluster/c/agent/{instance}"), "tombolo").unwrap();
+        let agent =
+            AgentId::parse(&format!("spiffe://tombolo/cluster/c/agent/{instance}"), "tombolo").unwrap();
         let boot = BootNonce([boot; 16]);
         Entry { ticket: index as u64, agent, boot, since: SystemTime::UNIX_EPOCH, tunnel: (index, standing) }
     }

@@ -1,9 +1,11 @@
 //! End-to-end tests against real Kubernetes, and the floor plan as a test.
 
 pub mod binaries;
+pub mod caller;
 pub mod demo;
 pub mod dial;
 pub mod fake_api;
+pub mod fake_edge;
 pub mod floor_plan;
 pub mod kube;
 pub mod network;

@@ -22,8 +22,8 @@ pub enum Door {
     HangUp,
 }
 
-/// What a request gets. All but `Answer`, `Slow`, `Stall`, `Truncate`, `Endless` and `Watch` need HTTP/1.1; on HTTP/2
-/// they reset the stream with `HTTP_1_1_REQUIRED`.
+/// What a request gets. All but `Answer`, `Slow`, `Stall`, `Deaf`, `Truncate`, `Endless` and `Watch` need HTTP/1.1; on
+/// HTTP/2 they reset the stream with `HTTP_1_1_REQUIRED`.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// The request is read to its end and answered.
@@ -39,6 +39,8 @@ pub enum Behaviour {
     },
     /// The request is read and never answered.
     Stall,
+    /// Nothing behind the request's head is read, and nothing is answered.
+    Deaf,
     /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the whole
     /// connection is dropped.
     Truncate {

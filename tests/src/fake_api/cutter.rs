@@ -1,14 +1,16 @@
-//! Ending a TCP connection that something else owns, by FIN or by RST.
+//! The TCP connection below what something else owns: how it is to end, and that its peer has ended it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
 
 use super::behaviour::Cut;
 
-/// A second descriptor of a socket, kept only to say how its end looks.
+/// A second descriptor of a socket, kept to say how its end looks, and to see its peer's.
 #[derive(Debug)]
 pub(super) struct Cutter(OwnedFd);
 
@@ -23,5 +25,18 @@ impl Cutter {
             // Fails only on a socket that is gone already.
             let _ = set_socket_linger(&self.0, Some(Duration::ZERO));
         }
+    }
+
+    /// Waits until the peer's FIN or RST has arrived, also behind bytes that nobody reads, and says that it did.
+    pub(super) async fn gone(&self) -> String {
+        let seen = async {
+            let socket = TcpStream::from_std(self.0.try_clone()?.into())?;
+            // Of what is asked for here, nothing but the end of reading ever happens: no urgent bytes are sent.
+            socket.ready(Interest::PRIORITY).await
+        };
+        seen.await.map_or_else(
+            |error: io::Error| error.to_string(),
+            |ready| format!("the peer has gone: {ready:?}"),
+        )
     }
 }

@@ -26,6 +26,9 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared:
     while let Some(head) = reader.head().await {
         let plan = Plan::of(shared.script.behaviour(&head.target));
         let request = shared.records.arrived(connection, &head);
+        if matches!(plan, Plan::Deaf) {
+            return shared.records.hung_up(request, cutter.gone().await);
+        }
         match exchange(&mut reader, &mut writer, &head, plan, request).await {
             Outcome::Answered => shared.records.answered(request),
             Outcome::HungUp(how) => return shared.records.hung_up(request, how),
@@ -61,7 +64,7 @@ async fn exchange(
         match plan {
             Plan::Reply(reply) => answer(writer, head, reply).await,
             Plan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| Outcome::Cut(cut)),
-            Plan::Stall | Plan::Upgrade { .. } => std::future::pending().await,
+            Plan::Stall | Plan::Deaf | Plan::Upgrade { .. } => std::future::pending().await,
         }
     };
     // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The answer

@@ -116,6 +116,9 @@ impl Exchange {
         plan: Plan,
         id: u64,
     ) -> Outcome {
+        if matches!(plan, Plan::Deaf) {
+            return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
+        }
         while let Some(data) = body.data().await {
             match data {
                 Ok(bytes) => {
@@ -128,7 +131,9 @@ impl Exchange {
         self.shared.records.body_ended(id);
         let reply = match plan {
             Plan::Reply(reply) => reply,
-            Plan::Stall => return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await)),
+            Plan::Stall | Plan::Deaf => {
+                return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
+            }
             Plan::Upgrade { .. } | Plan::Raw { .. } => {
                 respond.send_reset(Reason::HTTP_1_1_REQUIRED);
                 return Outcome::Answered;

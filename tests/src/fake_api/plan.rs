@@ -12,6 +12,7 @@ use super::behaviour::{Behaviour, Cut, Declared, Event};
 pub(super) enum Plan {
     Reply(Reply),
     Stall,
+    Deaf,
     Upgrade { pause: Duration, first: Bytes },
     Raw { bytes: Bytes, cut: Cut },
 }
@@ -77,6 +78,7 @@ impl Plan {
             Behaviour::Endless(piece) => ok(None, Source::Endless(piece)),
             Behaviour::Watch(feed) => ok(None, Source::Feed(feed.subscribe())),
             Behaviour::Stall => Self::Stall,
+            Behaviour::Deaf => Self::Deaf,
             Behaviour::Upgrade { pause, first } => Self::Upgrade { pause, first },
             Behaviour::Raw { bytes, cut } => Self::Raw { bytes, cut },
         }

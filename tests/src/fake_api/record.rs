@@ -10,7 +10,7 @@ use tokio::sync::watch;
 /// Bytes kept of what one connection sent; more is counted, not kept.
 const CONNECTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes kept of one request's body; more is counted, not kept.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct RecordedRequest {
     pub headers: Vec<(String, String)>,
     /// The bytes of the body so far.
     pub body_bytes: u64,
-    /// The first MiB of the body.
+    /// The first 64 MiB of the body.
     pub body: Vec<u8>,
     /// When the head had arrived.
     pub arrived: Instant,

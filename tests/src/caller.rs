@@ -1,0 +1,242 @@
+//! Callers of the gateway who speak byte by byte or stream by stream, and leave as they like.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
+use http::{Request, Response};
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+
+use crate::dial::dial_name;
+use crate::pki::Issued;
+use crate::rig::{Rig, TOKEN};
+
+/// How long anything that a caller waits for may take; builds of other tests may run beside.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The gateway's own name, under which clusters are chosen by path.
+pub const GATEWAY: &str = "gateway.test";
+
+/// How a caller leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Farewell {
+    /// The socket is closed without a word of TLS. The kernel makes it a RST where bytes have arrived unread.
+    Close,
+    /// TLS's close_notify and a FIN, and the socket stays open.
+    CloseNotify,
+    /// A RST.
+    Reset,
+}
+
+/// A caller who speaks HTTP/1.1.
+#[derive(Debug)]
+pub struct Http1Caller {
+    stream: TlsStream<TcpStream>,
+    unread: Vec<u8>,
+}
+
+/// A caller who speaks HTTP/2. It holds the [`TOKEN`].
+#[derive(Debug)]
+pub struct Http2Caller {
+    sender: SendRequest<Bytes>,
+    driver: JoinHandle<()>,
+    socket: OwnedFd,
+    authorization: Option<String>,
+}
+
+/// The head of a request that the holder of [`TOKEN`] sends, with these further lines, each ending in CRLF.
+pub fn head(method: &str, target: &str, lines: &str) -> String {
+    format!("{method} {target} HTTP/1.1\r\nHost: {GATEWAY}\r\nAuthorization: Bearer {TOKEN}\r\n{lines}\r\n")
+}
+
+impl Http1Caller {
+    /// Connects without a certificate.
+    pub async fn dial(rig: &Rig) -> Self {
+        Self::dial_name(rig, GATEWAY, None).await
+    }
+
+    /// Connects to the gateway under a name of its own.
+    pub async fn dial_name(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
+        let dialed = dial_name(rig.gateway(), name, &rig.server_ca(), &["http/1.1"], identity).await;
+        Self { stream: dialed.expect("the gateway shakes hands"), unread: Vec::new() }
+    }
+
+    /// Writes all of it.
+    pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        self.try_write(bytes).await.expect("the gateway reads");
+    }
+
+    /// Writes all of it, as long as the gateway reads.
+    ///
+    /// # Errors
+    /// The gateway has closed the connection.
+    pub async fn try_write(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        let written = async {
+            self.stream.write_all(bytes.as_ref()).await?;
+            self.stream.flush().await
+        };
+        timeout(SOON, written).await.expect("the gateway reads in time")
+    }
+
+    /// Reads a head, and leaves what is behind it.
+    pub async fn read_head(&mut self) -> String {
+        loop {
+            if let Some(end) = self.unread.windows(4).position(|four| four == b"\r\n\r\n") {
+                let rest = self.unread.split_off(end + 4);
+                let head = std::mem::replace(&mut self.unread, rest);
+                return String::from_utf8(head).expect("a head is text");
+            }
+            let more = self.more().await.expect("a head comes");
+            assert!(more > 0, "an end instead of a head: {:?}", String::from_utf8_lossy(&self.unread));
+        }
+    }
+
+    /// Reads as many bytes.
+    pub async fn read_exactly(&mut self, count: usize) -> Vec<u8> {
+        while self.unread.len() < count {
+            let more = self.more().await.expect("more comes");
+            assert!(more > 0, "an end after {} bytes of {count}", self.unread.len());
+        }
+        let rest = self.unread.split_off(count);
+        std::mem::replace(&mut self.unread, rest)
+    }
+
+    /// Reads to the end, and says how that was: an error where TLS did not end with a close_notify.
+    pub async fn read_to_end(&mut self) -> (Vec<u8>, io::Result<()>) {
+        let end = loop {
+            match self.more().await {
+                Ok(0) => break Ok(()),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        (std::mem::take(&mut self.unread), end)
+    }
+
+    /// Ends the writing direction as TLS does, and goes on reading.
+    pub async fn shut_down(&mut self) {
+        // The gateway may have closed the connection.
+        let _ = timeout(SOON, self.stream.shutdown()).await.expect("the gateway reads in time");
+    }
+
+    /// Leaves; what is returned keeps the socket open where that belongs to it.
+    pub async fn leave(mut self, how: Farewell) -> Option<Self> {
+        match how {
+            Farewell::Close => None,
+            Farewell::CloseNotify => {
+                self.shut_down().await;
+                Some(self)
+            }
+            Farewell::Reset => {
+                set_socket_linger(self.stream.get_ref().0, Some(Duration::ZERO)).expect("the socket is open");
+                None
+            }
+        }
+    }
+
+    async fn more(&mut self) -> io::Result<usize> {
+        timeout(SOON, self.stream.read_buf(&mut self.unread)).await.expect("the gateway writes in time")
+    }
+}
+
+impl Http2Caller {
+    /// Connects as the holder of [`TOKEN`].
+    pub async fn dial(rig: &Rig) -> Self {
+        let mut caller = Self::dial_name(rig, GATEWAY, None).await;
+        caller.authorization = Some(format!("Bearer {TOKEN}"));
+        caller
+    }
+
+    /// Connects to the gateway under a name of its own, and sends no token by itself.
+    pub async fn dial_name(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
+        let stream = dial_name(rig.gateway(), name, &rig.server_ca(), &["h2"], identity).await;
+        let stream = stream.expect("the gateway shakes hands");
+        let socket = stream.get_ref().0.as_fd().try_clone_to_owned().expect("a second descriptor");
+        let (sender, connection) = h2::client::handshake(stream).await.expect("the gateway speaks HTTP/2");
+        let driver = tokio::spawn(async move { drop(connection.await) });
+        Self { sender, driver, socket, authorization: None }
+    }
+
+    /// Sends a head for a path under [`GATEWAY`], and says that a body follows unless it is `whole`.
+    pub fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        whole: bool,
+    ) -> (ResponseFuture, SendStream<Bytes>) {
+        let mut request = Request::builder().method(method).uri(format!("https://{GATEWAY}{path}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let request = request.body(()).expect("a test sends what can be sent");
+        self.sender.send_request(request, whole).expect("the connection is open")
+    }
+
+    /// Sends a request without a body, and reads its answer whole.
+    ///
+    /// # Errors
+    /// The stream or the connection broke.
+    pub async fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Response<Bytes>, h2::Error> {
+        let (answer, _) = self.send(method, path, headers, true);
+        let (parts, body) = timeout(SOON, answer).await.expect("an answer in time")?.into_parts();
+        let (body, end) = read_to_end(body).await;
+        end.map(|()| Response::from_parts(parts, Bytes::from(body)))
+    }
+
+    /// Closes the connection, or resets it; HTTP/2 says no farewell here.
+    pub async fn leave(self, how: Farewell) {
+        if how == Farewell::Reset {
+            set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("the socket is open");
+        }
+        let Self { driver, socket, .. } = self;
+        drop(socket);
+        driver.abort();
+        let _ = driver.await; // Aborted, which is what was asked; the socket is closed now.
+    }
+}
+
+/// Reads a body of HTTP/2 to its end, and says how that was.
+pub async fn read_to_end(mut body: RecvStream) -> (Vec<u8>, Result<(), h2::Error>) {
+    let mut bytes = Vec::new();
+    while let Some(data) = timeout(SOON, body.data()).await.expect("more in time") {
+        match data {
+            Ok(data) => {
+                let _ = body.flow_control().release_capacity(data.len()); // Fails only on a stream that is gone.
+                bytes.extend_from_slice(&data);
+            }
+            Err(error) => return (bytes, Err(error)),
+        }
+    }
+    (bytes, Ok(()))
+}
+
+/// Sends bytes on a stream of HTTP/2 as its windows allow.
+///
+/// # Errors
+/// The stream was reset.
+pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes, end: bool) -> Result<(), h2::Error> {
+    while !bytes.is_empty() {
+        stream.reserve_capacity(bytes.len());
+        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let Some(room) = room.transpose()? else { return Ok(()) };
+        stream.send_data(bytes.split_to(room.min(bytes.len())), false)?;
+    }
+    if end { stream.send_data(Bytes::new(), true) } else { Ok(()) }
+}

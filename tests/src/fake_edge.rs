@@ -1,0 +1,62 @@
+//! A gateway with a cluster behind it whose API server is a fake.
+
+use std::path::PathBuf;
+
+use crate::fake_api::{FakeApi, FakeApiOptions, HttpVersion};
+use crate::rig::{Agent, ApiServer, Rig};
+
+/// The cluster's name.
+pub const CLUSTER: &str = "edge-a";
+
+/// What the agent shows its API server.
+pub const AGENT_TOKEN: &str = "the-agents-own-token";
+
+/// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own accord, so
+/// that every request there is a caller's.
+const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
+
+/// A server, one agent, and its fake API server.
+#[derive(Debug)]
+#[must_use = "all of it ends when this is dropped"]
+pub struct FakeEdge {
+    /// The server and its files.
+    pub rig: Rig,
+    /// The API server.
+    pub fake: FakeApi,
+    /// The agent.
+    pub agent: Agent,
+}
+
+impl FakeEdge {
+    /// Starts all of it; the API server speaks this version of HTTP alone.
+    pub async fn start(version: HttpVersion) -> Self {
+        let rig = Rig::start().await;
+        let (fake, agent) = add_cluster(&rig, CLUSTER, version).await;
+        Self { rig, fake, agent }
+    }
+
+    /// Kills the agent and starts another process of it, which the server takes for the agent at its first word. Nobody
+    /// would know of the death before a long silence otherwise: a dark link looks the same.
+    pub async fn kill_agent(&mut self) {
+        self.agent.process.kill();
+        self.agent = start_agent(&self.rig, CLUSTER).await;
+    }
+}
+
+/// Connects a further cluster to a running server.
+pub async fn add_cluster(rig: &Rig, name: &str, version: HttpVersion) -> (FakeApi, Agent) {
+    let options = FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() };
+    let fake = FakeApi::start_with(options).await.expect("the fake starts");
+    fake.write_kubeconfig(&kubeconfig(rig, name), AGENT_TOKEN).expect("a file can be written");
+    let agent = start_agent(rig, name).await;
+    rig.connected(name).await;
+    (fake, agent)
+}
+
+async fn start_agent(rig: &Rig, name: &str) -> Agent {
+    rig.agent_with(name, &ApiServer::Kubeconfig(kubeconfig(rig, name)), MORE).await
+}
+
+fn kubeconfig(rig: &Rig, name: &str) -> PathBuf {
+    rig.path().join(format!("{name}.kubeconfig"))
+}

@@ -1,0 +1,153 @@
+//! A request that can be read in two ways is refused, or passed on as the one that was authorized.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use tests::caller::{GATEWAY, Http2Caller, SOON, send_all};
+use tests::fake_api::{Behaviour, HttpVersion};
+use tests::fake_edge::FakeEdge;
+use tests::rig::{Reply, TOKEN, ask_raw};
+
+const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
+
+/// Host and credential of a request that is allowed.
+const PLAIN: &str = "Host: {GATEWAY}\r\n{auth}";
+
+/// What a request may carry behind itself.
+const SMUGGLED: &str = "GET /clusters/edge-a/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+
+/// Each in the words of [`written`].
+const ROWS: [(&str, &str); 32] = [
+    (
+        "CL and TE",
+        "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    (
+        "TE and CL",
+        "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    (
+        "TE twice",
+        "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    ("TE x", "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{smuggled}"),
+    ("TE tab", "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked\t\r\n\r\n0\r\n\r\n"),
+    (
+        "TE then other",
+        "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    (
+        "CL differs",
+        "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: 2\r\nContent-Length: 3\r\n\r\nab{smuggled}",
+    ),
+    ("CL list", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: 2, 3\r\n\r\nab{smuggled}"),
+    ("CL same", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: 2\r\nContent-Length: 2\r\n\r\nab"),
+    ("CL plus", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: +2\r\n\r\nab{smuggled}"),
+    ("CL minus", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: -2\r\n\r\nab{smuggled}"),
+    ("CL huge", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length: 99999999999999999999999\r\n\r\nab{smuggled}"),
+    ("fold", "GET {PATH} HTTP/1.1\r\n{plain}X-Fold: a\r\n b\r\n\r\n"),
+    ("fold of CL", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length:\r\n 2\r\n\r\nab{smuggled}"),
+    ("space before colon", "POST {PATH} HTTP/1.1\r\n{plain}Content-Length : 2\r\n\r\nab{smuggled}"),
+    (
+        "space before colon of TE",
+        "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    ("bare LF", "GET {PATH} HTTP/1.1\nHost: {GATEWAY}\n{auth_lf}\n"),
+    ("bare CR", "GET {PATH} HTTP/1.1\r\n{plain}X-A: b\rX-B: c\r\n\r\n"),
+    ("NUL", "GET {PATH} HTTP/1.1\r\n{plain}X-A: b\0c\r\n\r\n"),
+    ("two hosts", "GET {PATH} HTTP/1.1\r\n{plain}Host: edge-b.clusters.test\r\n\r\n"),
+    ("two equal hosts", "GET {PATH} HTTP/1.1\r\n{plain}Host: {GATEWAY}\r\n\r\n"),
+    ("no host", "GET {PATH} HTTP/1.1\r\n{auth}\r\n"),
+    ("HTTP/1.0", "GET {PATH} HTTP/1.0\r\n{plain}\r\n"),
+    (
+        "HTTP/1.0 chunked",
+        "POST {PATH} HTTP/1.0\r\n{plain}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    ("HTTP/1.0 without length", "POST {PATH} HTTP/1.0\r\n{plain}\r\nab{smuggled}"),
+    ("HTTP/1.2", "GET {PATH} HTTP/1.2\r\n{plain}\r\n"),
+    (
+        "chunk extension",
+        "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked\r\n\r\n2;a=\"b\"\r\nab\r\n0\r\n\r\n",
+    ),
+    ("chunk LF", "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked\r\n\r\n2\nab\n0\n\n{smuggled}"),
+    (
+        "chunk overflow",
+        "POST {PATH} HTTP/1.1\r\n{plain}Transfer-Encoding: chunked\r\n\r\n10000000000000002\r\nab\r\n0\r\n\r\n{smuggled}",
+    ),
+    ("GET with a body", "GET {PATH} HTTP/1.1\r\n{plain}Content-Length: 2\r\n\r\nab"),
+    ("expect", "POST {PATH} HTTP/1.1\r\n{plain}Expect: 100-continue\r\nContent-Length: 2\r\n\r\nab"),
+    ("connect", "CONNECT edge-a:443 HTTP/1.1\r\n{plain}\r\n{smuggled}"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_requests_arrive_as_were_answered_and_they_are_the_ones_asked() {
+    let edge = stage().await;
+    let mut told = Vec::new();
+    for (name, row) in ROWS {
+        let before = edge.fake.requests().len();
+        // A connection that is closed without an answer is a refusal, too.
+        let reply = ask_raw(edge.rig.gateway(), &edge.rig.server_ca(), None, &written(row)).await;
+        let arrived = &edge.fake.requests()[before..];
+        let statuses = reply.as_ref().map(final_statuses).map_err(io::Error::kind);
+        told.push(format!("{name}: {statuses:?}"));
+        assert!(statuses.as_ref().is_ok_and(|statuses| statuses.len() == 1) || statuses.is_err(), "{told:?}");
+        assert_eq!(arrived.len(), usize::from(statuses == Ok(vec![200])), "{told:?}");
+        for request in arrived {
+            assert_eq!(request.target, "/api/v1/namespaces", "{name}");
+            assert!(!String::from_utf8_lossy(&request.body).contains("smuggled"), "{name}");
+            let framings = request.header("content-length").len() + request.header("transfer-encoding").len();
+            assert!(framings <= 1, "{name}: {:?}", request.headers);
+        }
+    }
+    eprintln!("{told:#?}");
+    let seen: BTreeSet<String> = edge.fake.requests().into_iter().map(|request| request.target).collect();
+    assert_eq!(seen.len(), 1, "{seen:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
+    let edge = stage().await;
+    for headers in [
+        &[("content-length", "5")][..],
+        &[("content-length", "1")],
+        &[("content-length", "2"), ("content-length", "3")],
+        &[("host", "edge-b.clusters.test")],
+        &[("host", GATEWAY), ("host", GATEWAY)],
+    ] {
+        let before = edge.fake.requests().len();
+        let mut caller = Http2Caller::dial(&edge.rig).await;
+        let (answer, mut sending) = caller.send("POST", PATH, headers, false);
+        let _ = send_all(&mut sending, "ab".into(), true).await; // It may be refused before.
+
+        let answer = tokio::time::timeout(SOON, answer).await.unwrap();
+
+        let status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
+        assert!(status.is_none_or(|status| status >= 400), "{headers:?}: {status:?}");
+        let whole =
+            edge.fake.requests()[before..].iter().filter(|request| request.body_ended.is_some()).count();
+        assert_eq!(whole, 0, "{headers:?}: a whole request arrived");
+    }
+}
+
+async fn stage() -> FakeEdge {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::json("{}"));
+    edge
+}
+
+/// A row's bytes, with `Connection: close` in the first head, so that the answer has an end.
+fn written(row: &str) -> Vec<u8> {
+    let auth = format!("Authorization: Bearer {TOKEN}\r\n");
+    let text = row.replace("{plain}", PLAIN).replace("{smuggled}", SMUGGLED).replace("{PATH}", PATH);
+    let text = text.replace("{auth_lf}", &auth.replace("\r\n", "\n")).replace("{auth}", &auth);
+    let text = text.replace("{GATEWAY}", GATEWAY);
+    let end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    text.replacen(end, &format!("{end}Connection: close{end}"), 1).into_bytes()
+}
+
+/// The statuses of all answers on a connection, without the interim ones.
+fn final_statuses(reply: &Reply) -> Vec<u16> {
+    let all = format!("{}\r\n\r\n{}", reply.head, reply.body);
+    let statuses = all.split("HTTP/1.").skip(1).filter_map(|answer| answer.get(2..5)?.parse().ok());
+    statuses.filter(|status| *status >= 200).collect()
+}

@@ -1,0 +1,324 @@
+//! The cluster that was authorized is the cluster that is asked, and what it is asked arrives byte for byte.
+
+use std::sync::Mutex;
+
+use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head};
+use tests::fake_api::{Behaviour, FakeApi, HttpVersion};
+use tests::fake_edge::add_cluster;
+use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask_raw};
+
+/// What two servers could read in two ways, or what is not for a cluster at all.
+const AMBIGUOUS: [&str; 50] = [
+    "/clusters/edge-a/../edge-b/version",
+    "/clusters/edge-a/..",
+    "/clusters/edge-a/.",
+    "/clusters/edge-a/./version",
+    "/clusters/./edge-a/version",
+    "/clusters/../clusters/edge-a/version",
+    "/clusters/edge-a/%2e%2e/edge-b/version",
+    "/clusters/edge-a/%2E./edge-b",
+    "/clusters/edge-a/..%2fedge-b",
+    "/clusters/edge-a/%252e%252e/edge-b",
+    "/clusters/edge-a/..%5cedge-b",
+    "/clusters/edge-a/..\\edge-b",
+    "/clusters/edge-a/api%2fv1",
+    "/clusters/edge-a/api%2Fv1",
+    "/clusters/edge-a/%00",
+    "/clusters/edge-a/a%0d%0ab",
+    "/clusters/edge-a/%ff%fe",
+    "/clusters/edge-a/%c0%ae%c0%ae/edge-b",
+    "/clusters/edge-a/%",
+    "/clusters/edge-a/%2",
+    "/clusters/edge-a/%zz",
+    "/clusters/edge-a//version",
+    "/clusters/edge-a/api//v1",
+    "/clusters//edge-a/version",
+    "//clusters/edge-a/version",
+    "/clusters/edge%2da/version",
+    "/clusters/EDGE-A/version",
+    "/clusters/edge-a./version",
+    "/clusters/edge-a%00/version",
+    "/clusters/edge-a;x/version",
+    "/clusters/-edge/version",
+    "/clusters/ed_ge/version",
+    "/clusters//version",
+    "/clusters/",
+    "/%63lusters/edge-a/version",
+    "/Clusters/edge-a/version",
+    "/clusters%2fedge-a/version",
+    "/clustersedge-a/version",
+    "/version",
+    "/",
+    "*",
+    "clusters/edge-a/version",
+    "edge-a.clusters.test:443",
+    "https://gateway.test/clusters/edge-a/version",
+    "https://edge-b.clusters.test/version",
+    // Above the application's own part of the path the rules hold, whatever stands in that part.
+    "/clusters/edge-a/api/v1/namespaces/n/services/../proxy/x",
+    "/clusters/edge-a/api/v1/namespaces/n/services/s%2fx/proxy/y",
+    "/clusters/edge-a/api/v1/namespaces/n/services/s/%70roxy/../../x",
+    "/clusters/edge-a/api/v1//nodes/n/proxy/x",
+    "/clusters/edge-a/api/v1/namespaces/n/pods/p/log/../proxy/x",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
+    let two = Two::start("").await;
+    for (host, target, cluster, arrives) in [
+        (GATEWAY, "/clusters/edge-a/version", "edge-a", "/version"),
+        (GATEWAY, "/clusters/edge-b/version", "edge-b", "/version"),
+        ("127.0.0.1:6443", "/clusters/edge-b/version", "edge-b", "/version"),
+        ("[::1]:6443", "/clusters/edge-b/version", "edge-b", "/version"),
+        (GATEWAY, "/clusters/edge-a", "edge-a", "/"),
+        (GATEWAY, "/clusters/edge-a/", "edge-a", "/"),
+        (GATEWAY, "/clusters/edge-a?x=y", "edge-a", "/?x=y"),
+        // A fragment has no place in a request; it is cut off before anything is decided.
+        (GATEWAY, "/clusters/edge-a/version#/../../edge-b", "edge-a", "/version"),
+        (GATEWAY, "/clusters/edge-a/clusters/edge-b/version", "edge-a", "/clusters/edge-b/version"),
+        ("edge-a.clusters.test", "/version", "edge-a", "/version"),
+        ("edge-b.clusters.test:443", "/version", "edge-b", "/version"),
+        ("EDGE-B.Clusters.Test", "/version", "edge-b", "/version"),
+        ("edge-b.clusters.test.", "/version", "edge-b", "/version"),
+        ("edge-a.clusters.test", "/", "edge-a", "/"),
+    ] {
+        let reply = two.ask_as(host, target).await;
+
+        assert_eq!(reply.status, 200, "{host} {target}: {reply:?}");
+        assert_eq!(two.arrived(), [(cluster, arrives.to_owned())], "{host} {target}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
+    let two = Two::start("").await;
+    for (host, target) in [
+        ("edge-a.clusters.test", "/clusters/edge-b/version"),
+        ("edge-a.clusters.test", "/clusters/edge-a/version"),
+        ("edge-a.clusters.test", "/clusters"),
+        ("edge-a.clusters.test", "/%63lusters/edge-b/version"),
+        ("edge-a.clusters.test", "/clusters%2fedge-b/version"),
+    ] {
+        let reply = two.ask_as(host, target).await;
+        assert!([400, 421].contains(&reply.status), "{host} {target}: {reply:?}");
+        assert_eq!(reply.status == 421, !target.contains("%2f"), "{host} {target}: {reply:?}");
+    }
+    // The name that TLS was asked for, against Host and path.
+    for (name, host, target, status) in [
+        ("edge-a.clusters.test", "edge-a.clusters.test", "/version", 200),
+        (GATEWAY, "edge-a.clusters.test", "/version", 200),
+        ("edge-a.clusters.test", "edge-b.clusters.test", "/version", 421),
+        ("edge-a.clusters.test", GATEWAY, "/clusters/edge-b/version", 421),
+        ("edge-a.clusters.test", GATEWAY, "/clusters", 421),
+    ] {
+        let mut http1 = Http1Caller::dial_name(&two.rig, name, None).await;
+        http1
+            .write(head("GET", target, "").replace(&format!("Host: {GATEWAY}"), &format!("Host: {host}")))
+            .await;
+        let answered = http1.read_head().await;
+        assert!(answered.starts_with(&format!("HTTP/1.1 {status} ")), "{name} {host} {target}: {answered}");
+        if status == 200 {
+            assert_eq!(two.arrived(), [("edge-a", "/version".to_owned())]);
+        }
+    }
+    assert_eq!(two.arrived(), []);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
+    let two = Two::start("").await;
+    let mut caller = Http2Caller::dial(&two.rig).await;
+    for host in ["edge-a.clusters.test", "edge-b.clusters.test", "127.0.0.1"] {
+        let status = caller.ask("GET", "/clusters/edge-a/version", &[("host", host)]).await.unwrap().status();
+        assert_eq!(status, 400, "{host}");
+    }
+    assert_eq!(two.arrived(), []);
+    let same = caller.ask("GET", "/clusters/edge-a/version", &[("host", GATEWAY)]).await.unwrap().status();
+    assert_eq!(same, 200);
+    assert_eq!(two.arrived(), [("edge-a", "/version".to_owned())]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_reach_one_cluster_gets_no_path_into_another() {
+    let two = Two::start("  - { groups: [\"only-a\"], clusters: [\"edge-a\"] }").await;
+    let alice = two.rig.caller("alice", &["only-a"]).await;
+    for (host, target, status) in [
+        (GATEWAY, "/clusters/edge-a/version", 200),
+        (GATEWAY, "/clusters/edge-b/version", 403),
+        (GATEWAY, "/clusters/edge-a/../edge-b/version", 400),
+        (GATEWAY, "/clusters/edge-a/%2e%2e/edge-b/version", 400),
+        ("edge-b.clusters.test", "/version", 403),
+        ("edge-a.clusters.test", "/../clusters/edge-b/version", 400),
+    ] {
+        let bytes = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let reply =
+            ask_raw(two.rig.gateway(), &two.rig.server_ca(), Some(&alice), bytes.as_bytes()).await.unwrap();
+
+        assert_eq!(reply.status, status, "{host} {target}: {reply:?}");
+        let arrived: Vec<_> = two.arrived().into_iter().map(|(cluster, _)| cluster).collect();
+        assert_eq!(arrived, vec!["edge-a"; usize::from(status == 200)], "{host} {target}");
+    }
+    assert!(two.b.connections().is_empty(), "not even a connection");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ambiguous_paths_are_refused_and_reach_nobody() {
+    let two = Two::start("").await;
+    for path in AMBIGUOUS {
+        let asked = two.try_as(GATEWAY, path).await;
+        // What is no request line at all gets no more than a bare 400.
+        assert!(asked.is_ok_and(|reply| [400, 404, 405].contains(&reply.status)), "{path}");
+        assert_eq!(two.arrived(), [], "{path}");
+    }
+    for length in [17, 60] {
+        let long = format!("/clusters/edge-a/{}", "x".repeat(length * 1024));
+        assert!([414, 431].contains(&two.ask_as(GATEWAY, &long).await.status), "{length}");
+    }
+    assert_eq!(two.arrived(), []);
+    for host in [
+        "",
+        "edge-a.clusters.test:x",
+        "edge_a.clusters.test",
+        "a.edge-a.clusters.test",
+        ".clusters.test",
+        "x y",
+    ] {
+        let asked = two.try_as(host, "/version").await;
+        assert!(asked.is_ok_and(|reply| [400, 404].contains(&reply.status)), "{host:?}");
+        assert_eq!(two.arrived(), [], "{host:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paths_and_queries_arrive_byte_for_byte() {
+    let two = Two::start("").await;
+    let mut http2 = Http2Caller::dial(&two.rig).await;
+    for target in [
+        "/api/v1/namespaces/%41bc",
+        "/api/v1/namespaces/n/configmaps/a%20b",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:node",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles/system%3Anode",
+        "/api/v1/pods/",
+        "/%F0%9F%8F%9D",
+        "/a;b=c,d@e!f$g'(h)*+i~j_k-l.m/..n/...",
+        "/api/v1/pods?",
+        "/api/v1/pods?limit=500&continue=eyJ2%3D%3D&&=&a=%2F..%2f//x?y/../z",
+        "/api/v1/pods?labelSelector=a%20in%20(b,c)&fieldSelector=metadata.name%3Dx%26y&watch=0;drop",
+        "/api/v1/pods?%00%ff+%zz=%",
+        "/api/v1/namespaces/n/services/http:s:80/proxy/",
+        "/api/v1/namespaces/n/services/s/proxy",
+        "/api/v1/namespaces/n/services/s/proxy//a%2Fb//../.%2e/%252e%00;x?q=//%2f..",
+        "/api/v1/namespaces/n/pods/p:8080/proxy/../../../secrets",
+        "/api/v1/nodes/n/proxy//metrics%2f..//",
+    ] {
+        let by_path = format!("/clusters/edge-a{target}");
+        assert_eq!(two.ask_as(GATEWAY, &by_path).await.status, 200, "{target}");
+        assert_eq!(two.arrived(), [("edge-a", target.to_owned())], "by path");
+        assert_eq!(two.ask_as("edge-b.clusters.test", target).await.status, 200, "{target}");
+        assert_eq!(two.arrived(), [("edge-b", target.to_owned())], "by host name");
+        assert_eq!(http2.ask("GET", &by_path, &[]).await.unwrap().status(), 200, "{target}");
+        assert_eq!(two.arrived(), [("edge-a", target.to_owned())], "over HTTP/2");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirects_stay_in_the_cluster_or_are_refused() {
+    let two = Two::start("").await;
+    for status in [301, 302, 303, 307, 308] {
+        for (location, by_path) in [
+            ("/x/proxy/", Some("/clusters/edge-a/x/proxy/")),
+            ("/x?y=//z", Some("/clusters/edge-a/x?y=//z")),
+            ("https://169.254.169.254/latest", None),
+            ("http://127.0.0.1:1/", None),
+            ("//elsewhere.test/", None),
+            ("/\\elsewhere.test/", None),
+            ("\\\\elsewhere.test", None),
+            ("relative", None),
+            ("file:///etc/passwd", None),
+            ("javascript:alert(1)", None),
+            ("/../edge-b/version", None),
+            ("/%2e%2e/edge-b/version", None),
+            ("/x/..", None),
+            ("", None),
+        ] {
+            two.a.on("/redirect", Behaviour::redirect(status, location));
+
+            let reply = two.ask_as(GATEWAY, "/clusters/edge-a/redirect").await;
+            let by_name = two.ask_as("edge-a.clusters.test", "/redirect").await;
+
+            let said = |reply: &Reply| {
+                let line = reply.head.lines().find(|line| line.to_lowercase().starts_with("location:"));
+                line.map(|line| line["location:".len()..].trim().to_owned())
+            };
+            assert_eq!(said(&reply).as_deref(), by_path, "{status} {location}: {reply:?}");
+            assert_eq!(
+                said(&by_name).as_deref(),
+                by_path.map(|_| location),
+                "{status} {location}: {by_name:?}"
+            );
+            for reply in [reply, by_name] {
+                assert_eq!(reply.status, if by_path.is_some() { status } else { 502 }, "{location}");
+            }
+            assert_eq!(two.arrived().len(), 2, "nobody followed it");
+        }
+    }
+}
+
+/// Two clusters behind one gateway.
+struct Two {
+    rig: Rig,
+    a: FakeApi,
+    b: FakeApi,
+    _agents: [Agent; 2],
+    seen: Mutex<[usize; 2]>,
+}
+
+impl Two {
+    /// With one more line of policy.
+    async fn start(policy: &str) -> Self {
+        let mut rig = Rig::start().await;
+        if !policy.is_empty() {
+            rig.kill_server();
+            let config = std::fs::read_to_string(rig.path().join("server.yaml")).unwrap();
+            let mine = format!(
+                "policy:\n  allow:\n  - {{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}\n{policy}"
+            );
+            let lines: Vec<&str> = config
+                .lines()
+                .map(|line| if line.starts_with("policy:") { mine.as_str() } else { line })
+                .collect();
+            rig.write("server.yaml", &lines.join("\n"));
+            rig.start_server().await;
+        }
+        let (a, agent_a) = add_cluster(&rig, "edge-a", HttpVersion::Http1).await;
+        let (b, agent_b) = add_cluster(&rig, "edge-b", HttpVersion::Http2).await;
+        a.otherwise(Behaviour::json("{}"));
+        b.otherwise(Behaviour::json("{}"));
+        Self { rig, a, b, _agents: [agent_a, agent_b], seen: Mutex::default() }
+    }
+
+    async fn ask_as(&self, host: &str, target: &str) -> Reply {
+        self.try_as(host, target).await.unwrap_or_else(|error| panic!("{host} {target}: {error}"))
+    }
+
+    async fn try_as(&self, host: &str, target: &str) -> std::io::Result<Reply> {
+        let bytes = format!(
+            "GET {target} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n"
+        );
+        let ca = self.rig.server_ca();
+        let asked = ask_raw(self.rig.gateway(), &ca, None, bytes.as_bytes());
+        tokio::time::timeout(SOON, asked).await.expect("an answer in time")
+    }
+
+    /// What has arrived since the last time, at which cluster.
+    fn arrived(&self) -> Vec<(&'static str, String)> {
+        let mut seen = self.seen.lock().unwrap();
+        let mut arrived = Vec::new();
+        for (index, (name, fake)) in [("edge-a", &self.a), ("edge-b", &self.b)].into_iter().enumerate() {
+            let requests = fake.requests();
+            arrived.extend(requests[seen[index]..].iter().map(|request| (name, request.target.clone())));
+            seen[index] = requests.len();
+        }
+        arrived
+    }
+}

@@ -1,0 +1,289 @@
+//! Upgraded connections are pipes once the API server has agreed, and nothing at all before and otherwise.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tests::caller::{Farewell, Http1Caller, SOON, head};
+use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, RecordedRequest};
+use tests::fake_edge::{AGENT_TOKEN, FakeEdge};
+use tokio::time::{sleep, timeout};
+
+const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";
+
+const PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
+
+/// How long nothing is waited for. What wrongly arrives later slips through; a product that is right never fails.
+const A_WHILE: Duration = Duration::from_millis(500);
+
+/// What an attacker would like to be read as a request of its own.
+const SECOND: &str = "GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nImpersonate-User: system:admin\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_flow_both_ways_and_each_way_ends_on_its_own() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    let first = Bytes::from_static(b"first");
+    edge.fake.otherwise(Behaviour::Upgrade { pause: Duration::ZERO, first });
+    for protocol in PROTOCOLS {
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(asking(protocol)).await;
+        let answered = caller.read_head().await.to_lowercase();
+        assert!(answered.starts_with("http/1.1 101 "), "{answered}");
+        assert!(answered.contains("connection: upgrade\r\n"), "{answered}");
+        assert!(answered.contains(&format!("upgrade: {}\r\n", protocol.to_lowercase())), "{answered}");
+        assert_eq!(caller.read_exactly(5).await, b"first");
+
+        for piece in pieces() {
+            caller.write(&piece).await;
+            assert!(caller.read_exactly(piece.len()).await == piece, "{protocol}");
+        }
+        // The caller's direction ends with bytes on the way back; the other ends when they are there.
+        let last = vec![b'l'; 100_000];
+        caller.write(&last).await;
+        caller.shut_down().await;
+        let (rest, end) = caller.read_to_end().await;
+        end.unwrap();
+        assert!(rest == last, "{protocol}: {} bytes behind the half-close", rest.len());
+    }
+    for request in edge.fake.requests() {
+        assert_eq!(request.header("authorization"), [format!("Bearer {AGENT_TOKEN}")]);
+        assert_eq!(request.header("impersonate-user"), ["token:tess"]);
+        assert_eq!(request.header("upgrade").len(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_behind_the_request_arrive_only_after_the_101() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::Upgrade { pause: A_WHILE, first: Bytes::new() });
+    let early = vec![b'e'; 32 * 1024];
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    caller.write([asking("websocket").as_bytes(), &early].concat()).await;
+    assert!(caller.read_head().await.starts_with("HTTP/1.1 101 "));
+    assert!(caller.read_exactly(early.len()).await == early);
+
+    // From a server that never says 101 they never come to.
+    edge.fake.otherwise(Behaviour::Stall);
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    caller.write([asking("SPDY/3.1").as_bytes(), &early].concat()).await;
+    let request = arrived(&edge, 1).await;
+    sleep(A_WHILE).await;
+    reads_no_more(&edge, &request);
+    drop(caller);
+    edge.fake.wait_for_hangup(request.id, SOON).await.unwrap();
+    reads_no_more(&edge, &request);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_not_the_right_101_lets_no_byte_pass() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    let raw = |text: &str| Behaviour::raw(text.to_owned(), Cut::Hold);
+    let answer = |status| Behaviour::Answer(Answer::json(status, "no upgrade"));
+    for (number, wrong) in [
+        answer(200),
+        answer(400),
+        answer(403),
+        answer(500),
+        Behaviour::redirect(302, "/elsewhere"),
+        Behaviour::redirect(302, "https://elsewhere.test/"),
+        raw("HTTP/1.1 204 No Content\r\n\r\n"),
+        raw("HTTP/1.1 304 Not Modified\r\n\r\n"),
+        raw("HTTP/1.1 200 OK\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"),
+        raw("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+        Behaviour::wrong_101_protocol(),
+        Behaviour::wrong_101_without_connection("SPDY/3.1"),
+        raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n"),
+        raw("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
+        raw(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1, websocket\r\n\r\n",
+        ),
+        raw("HTTP/1.1 101 Switching Protocols\r\n\r\n"),
+        Behaviour::garbage(),
+        Behaviour::raw("", Cut::Close),
+        Behaviour::raw("HTTP/1.1 101 Switch", Cut::Reset),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let told = format!("{wrong:?}");
+        edge.fake.otherwise(wrong);
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(asking("SPDY/3.1") + SECOND).await;
+        let answered = caller.read_head().await;
+        assert!(!answered.starts_with("HTTP/1.1 101"), "{told}: {answered}");
+
+        // Now the caller goes on as if it had been upgraded, for as long as it is let.
+        let request = arrived(&edge, number).await;
+        let _ = caller.try_write(SECOND).await;
+        let (rest, _) = caller.read_to_end().await;
+
+        let rest = String::from_utf8_lossy(&rest).into_owned();
+        assert!(!rest.contains("HTTP/1.1"), "{told}: a second answer: {rest}");
+        gone(&edge, request.connection, &told).await;
+        reads_no_more(&edge, &request);
+        assert_eq!(edge.fake.requests().len(), number + 1, "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_101_that_nobody_asked_for_opens_nothing() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    let unasked = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
+    edge.fake.otherwise(Behaviour::raw(unasked, Cut::Hold));
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    caller.write(head("GET", EXEC, "Connection: close\r\n") + SECOND).await;
+
+    let answered = caller.read_head().await;
+
+    assert!(answered.starts_with("HTTP/1.1 502 "), "{answered}");
+    let request = arrived(&edge, 0).await;
+    gone(&edge, request.connection, "an unasked 101").await;
+    reads_no_more(&edge, &request);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hang_up_of_either_side_ends_the_other() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::upgrade());
+    let mut slowest = Duration::ZERO;
+    for number in 0..20 {
+        let how = [Farewell::Close, Farewell::Reset, Farewell::CloseNotify][number % 3];
+        let mut caller = upgraded(&edge, PROTOCOLS[number % 2]).await;
+        caller.write("ping").await;
+        assert_eq!(caller.read_exactly(4).await, b"ping");
+        let request = arrived(&edge, number).await;
+
+        let left = Instant::now();
+        let kept = caller.leave(how).await;
+
+        let hangup = edge.fake.wait_for_hangup(request.id, SOON).await.unwrap();
+        slowest = slowest.max(hangup.at.saturating_duration_since(left));
+        drop(kept);
+    }
+    eprintln!("upgraded connections: noticed after at most {slowest:?} of 20");
+
+    // The other way round: dropped without a farewell, which must not look like an end.
+    let mut caller = upgraded(&edge, "websocket").await;
+    edge.fake.drop_connections();
+    caller.read_to_end().await.1.unwrap_err();
+    for cut in [Cut::Close, Cut::Reset] {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        edge.fake.otherwise(Behaviour::raw(head, cut));
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(asking("websocket")).await;
+        let (_, end) = caller.read_to_end().await;
+        assert!(end.is_err(), "{cut:?}: cut off, not ended");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_was_killed_and_is_back_breaks_an_upgraded_connection() {
+    let mut edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::upgrade());
+    let mut caller = upgraded(&edge, "SPDY/3.1").await;
+
+    edge.kill_agent().await;
+
+    assert!(caller.read_to_end().await.1.is_err(), "cut off, not ended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::upgrade());
+    let pods = "/clusters/edge-a/api/v1/namespaces/n/pods";
+    for (method, target, lines) in [
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: h2c\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: tcp\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: TLS/1.0\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: websocket, SPDY/3.1\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: SPDY/3.1\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\n"),
+        ("GET", EXEC, "Upgrade: websocket\r\n"),
+        ("GET", EXEC, "Connection: Upgrade, Impersonate-User\r\nUpgrade: websocket\r\n"),
+        ("POST", EXEC, "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 5\r\n"),
+        ("POST", EXEC, "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nTransfer-Encoding: chunked\r\n"),
+        ("PUT", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ("DELETE", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ("GET", pods, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ("GET", "/clusters/edge-a/version", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ("GET", "/clusters", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+    ] {
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(head(method, target, lines) + "hello" + SECOND).await;
+
+        let answered = caller.read_head().await;
+        let (rest, _) = caller.read_to_end().await;
+
+        assert!(answered.starts_with("HTTP/1.1 400 "), "{method} {target} {lines}: {answered}");
+        let rest = String::from_utf8_lossy(&rest).into_owned();
+        assert!(!rest.contains("HTTP/1.1"), "{lines}: a second answer: {rest}");
+    }
+    assert!(edge.fake.connections().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_place_that_upgrades_in_kubernetes_does() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::upgrade());
+    for target in [
+        "/api/v1/namespaces/n/pods/p/exec",
+        "/api/v1/namespaces/n/pods/p/attach?stdin=1",
+        "/api/v1/namespaces/n/pods/p/portforward",
+        "/api/v1/namespaces/n/pods/p/log?follow=1",
+        "/api/v1/namespaces/n/pods/p/proxy/ws",
+        "/api/v1/namespaces/n/services/s/proxy/ws//%2F",
+        "/api/v1/nodes/n/proxy/exec",
+        "/api/v1/pods?watch=1",
+    ] {
+        let lines = "Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n";
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(head("GET", &format!("/clusters/edge-a{target}"), lines)).await;
+        assert!(caller.read_head().await.starts_with("HTTP/1.1 101 "), "{target}");
+        caller.write("ping").await;
+        assert_eq!(caller.read_exactly(4).await, b"ping");
+    }
+    // kubectl's SPDY says that its body has no length.
+    let lines = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n";
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    caller.write(head("POST", EXEC, lines)).await;
+    assert!(caller.read_head().await.starts_with("HTTP/1.1 101 "));
+}
+
+fn asking(protocol: &str) -> String {
+    head("POST", EXEC, &format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n"))
+}
+
+/// 1 MiB in pieces that differ.
+fn pieces() -> impl Iterator<Item = Vec<u8>> {
+    (0_u32..16).map(|piece| (piece * 16_384..(piece + 1) * 16_384).flat_map(u32::to_be_bytes).collect())
+}
+
+async fn upgraded(edge: &FakeEdge, protocol: &str) -> Http1Caller {
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    caller.write(asking(protocol)).await;
+    assert!(caller.read_head().await.starts_with("HTTP/1.1 101 "));
+    caller
+}
+
+async fn arrived(edge: &FakeEdge, number: usize) -> RecordedRequest {
+    edge.fake.wait_for_request(SOON, |request| request.id == number as u64).await.unwrap()
+}
+
+/// Waits until a connection of the fake has ended.
+async fn gone(edge: &FakeEdge, connection: u64, told: &str) {
+    let ended = async {
+        while !edge.fake.connections().iter().any(|one| one.id == connection && one.ended.is_some()) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, ended).await.unwrap_or_else(|_| panic!("{told}: the connection stays open"));
+}
+
+/// Whether the request's head is all that has arrived on its connection.
+fn reads_no_more(edge: &FakeEdge, request: &RecordedRequest) {
+    let connections = edge.fake.connections();
+    let connection = connections.iter().find(|one| one.id == request.connection).unwrap();
+    let text = String::from_utf8_lossy(&connection.bytes);
+    let (_, behind) = text.split_once("\r\n\r\n").unwrap();
+    assert!(behind.is_empty(), "{behind:?} behind the head of {}", request.target);
+}

@@ -174,9 +174,7 @@ where
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        self.spawn(async move {
-            future.await;
-        });
+        self.spawn(future.map(drop));
     }
 }
 
@@ -227,6 +225,8 @@ fn own(
     stop: CancellationToken,
     task: impl Future<Output = ()> + Send + 'static,
 ) {
+    // An exchange is kilobytes, and each layer around it would move them once more: they move once, to the heap.
+    let task = Box::pin(task);
     let contained = async move {
         let ended = AssertUnwindSafe(stop.run_until_cancelled_owned(task)).catch_unwind().await;
         if let Err(panic) = ended {

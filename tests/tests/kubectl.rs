@@ -40,6 +40,7 @@ async fn what_people_type_works_through_the_gateway() {
     asking_who_one_is(&edge).await;
     custom_resources(&edge).await;
     audit_names_both(&edge).await;
+    the_control_plane_is_found(&edge).await;
 }
 
 async fn reading(edge: &Edge) {
@@ -118,6 +119,12 @@ async fn audit_names_both(edge: &Edge) {
         .find(|event| event.impersonated_user.as_ref().is_some_and(|user| user.username == "alice"))
         .expect("an event of alice");
     assert_eq!(event.user.username, tests::kube::account::USERNAME);
+}
+
+/// The agent asked its cluster where its control plane is, and the gateway shows it.
+async fn the_control_plane_is_found(edge: &Edge) {
+    let advertised = format!("\"endpoints\":[\"{}:6443\"]", edge.cluster.place().advertise);
+    edge.rig.listed("edge-a", |item| item.contains(&advertised)).await;
 }
 
 /// A cluster with an agent, a server, and alice's kubectl through the gateway.

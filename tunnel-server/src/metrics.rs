@@ -10,8 +10,14 @@ use transport::{GreetError, TunnelEnded};
 pub fn describe() {
     describe_gauge!("tombolo_server_agents_connected", "Tunnels that agents of a cluster hold open now.");
     describe_counter!("tombolo_server_tunnels_ended_total", "Tunnels that ended, by reason.");
-    describe_counter!("tombolo_server_greetings_failed_total", "Connections of agents that came to no tunnel, by reason.");
-    describe_counter!("tombolo_server_exchanges_total", "Requests of callers, by verb and by the code of the answer.");
+    describe_counter!(
+        "tombolo_server_greetings_failed_total",
+        "Connections of agents that came to no tunnel, by reason."
+    );
+    describe_counter!(
+        "tombolo_server_exchanges_total",
+        "Requests of callers, by verb and by the code of the answer."
+    );
     describe_gauge!("tombolo_server_exchanges_active", "Requests of callers that are being served now.");
     describe_histogram!(
         "tombolo_server_exchange_head_seconds",

@@ -1,1 +1,0 @@
-//! Many callers through the tunnel, beside direct access to the same API server.

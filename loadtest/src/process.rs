@@ -1,0 +1,54 @@
+//! What the kernel says of a process: its CPU time and its memory.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+/// User and system time of all threads, in steps of a clock tick (10 ms).
+///
+/// # Errors
+/// Where the process has ended.
+pub fn cpu_time(process: u32) -> io::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let ticks = cpu_ticks(&stat).ok_or_else(|| io::Error::other(format!("cannot read {stat:?}")))?;
+    Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100))
+}
+
+/// Memory that is in RAM now.
+///
+/// # Errors
+/// Where the process has ended.
+pub fn resident_bytes(process: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    resident(&status).ok_or_else(|| io::Error::other("no VmRSS in its status"))
+}
+
+/// `utime` and `stime`, proc_pid_stat(5). The second field is a name in parentheses, which may hold spaces.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+/// `VmRSS`, proc_pid_status(5).
+fn resident(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_user_and_system_also_behind_a_name_with_spaces_and_parentheses() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 110 0 0 0 150 25 9 9 20 0 3 0 100 1000 10";
+        assert_eq!(cpu_ticks(stat), Some(175));
+    }
+
+    #[test]
+    fn this_process_has_memory() {
+        assert!(resident_bytes(std::process::id()).expect("it runs") > 100 * 1024);
+        assert_eq!(resident("VmHWM:\t 9 kB\nVmRSS:\t    12 kB\n"), Some(12 * 1024));
+    }
+}

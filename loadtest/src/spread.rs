@@ -1,0 +1,47 @@
+//! Many rounds' figures in three numbers.
+
+use serde::Serialize;
+
+/// The middle of some figures, and how far they lie apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// Half lie below, half above.
+    pub median: f64,
+    /// The lowest.
+    pub min: f64,
+    /// The highest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of some figures; `None` of none.
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut figures: Vec<f64> = figures.into_iter().collect();
+        figures.sort_by(f64::total_cmp);
+        let (min, max) = (*figures.first()?, *figures.last()?);
+        let middle = figures.len() / 2;
+        let median = if figures.len().is_multiple_of(2) {
+            f64::midpoint(figures[middle - 1], figures[middle])
+        } else {
+            figures[middle]
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_outlier_moves_the_maximum_and_not_the_median() {
+        let spread = Spread::of([3.0, 1.0, 900.0]).expect("three figures");
+        assert_eq!(spread, Spread { median: 3.0, min: 1.0, max: 900.0 });
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 8.0]).map(|spread| spread.median), Some(3.0));
+        assert_eq!(Spread::of([]), None);
+    }
+}

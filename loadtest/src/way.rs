@@ -1,0 +1,87 @@
+//! A way to an API server: where callers come, what they ask for, and which processes do the work between.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ::tests::pki::Issued;
+use http::Uri;
+
+use crate::process::{cpu_time, resident_bytes};
+
+/// One of the ways that are compared.
+#[derive(Debug)]
+pub struct Way {
+    /// What tables call it.
+    pub name: String,
+    /// Where its callers come.
+    pub door: Door,
+    /// The small request, once for each cluster; callers take them in turn.
+    pub small: Vec<Uri>,
+    /// The download, if there is one.
+    pub bulk: Option<Uri>,
+    /// The processes between callers and API server; none on the direct way.
+    pub daemons: Option<Daemons>,
+}
+
+/// How callers connect.
+#[derive(Debug, Clone)]
+pub struct Door {
+    /// Where.
+    pub address: SocketAddr,
+    /// Whom they trust, PEM.
+    pub ca_pem: String,
+    /// Who they are, if they are asked.
+    pub identity: Option<Issued>,
+}
+
+/// Process ids.
+#[derive(Debug, Clone)]
+pub struct Daemons {
+    /// The server's.
+    pub server: u32,
+    /// The agents', one for each cluster.
+    pub agents: Vec<u32>,
+}
+
+/// CPU time that the daemons have used since they started, user and system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTime {
+    /// The server.
+    pub server: Duration,
+    /// All agents together.
+    pub agents: Duration,
+}
+
+impl Door {
+    /// The URI of a path here.
+    pub fn uri(&self, path: &str) -> Uri {
+        format!("https://{}{path}", self.address).parse().expect("a path makes a URI")
+    }
+}
+
+impl Daemons {
+    /// What they have used so far.
+    ///
+    /// # Errors
+    /// Where one has ended.
+    pub fn cpu_time(&self) -> io::Result<CpuTime> {
+        let agents: io::Result<Duration> = self.agents.iter().map(|&agent| cpu_time(agent)).sum();
+        Ok(CpuTime { server: cpu_time(self.server)?, agents: agents? })
+    }
+
+    /// The resident memory of the server and of the first agent, in bytes.
+    ///
+    /// # Errors
+    /// Where one has ended.
+    pub fn resident_bytes(&self) -> io::Result<(u64, u64)> {
+        Ok((resident_bytes(self.server)?, resident_bytes(self.agents[0])?))
+    }
+}
+
+impl CpuTime {
+    /// What was used between an earlier time and this one.
+    pub fn since(self, earlier: Self) -> Self {
+        Self { server: self.server - earlier.server, agents: self.agents - earlier.agents }
+    }
+}

@@ -26,7 +26,7 @@ use crate::action::{Action, Asked, Head, Names};
 use crate::identity::{Authenticator, Caller};
 use crate::metrics;
 use crate::policy::{Permit, Policy};
-use crate::registry::{Registry, Route};
+use crate::registry::Registry;
 use body::{AnswerBody, Slot};
 use forward::Exchange;
 use hangup::Exchange as Watched;
@@ -63,7 +63,6 @@ enum Admitted {
 
 struct ForCluster {
     permit: Permit,
-    route: Route,
     upgrade: Option<Protocol>,
 }
 
@@ -133,8 +132,7 @@ impl Gateway {
             Asked::ClusterList => Ok(Admitted::List(caller)),
             Asked::Cluster(action) => {
                 let permit = inner.policy.authorize(&caller, action)?;
-                let route = inner.registry.route(permit.action().cluster())?;
-                Ok(Admitted::Exchange(Box::new(ForCluster { permit, route, upgrade })))
+                Ok(Admitted::Exchange(Box::new(ForCluster { permit, upgrade })))
             }
         }
     }
@@ -146,11 +144,12 @@ impl Gateway {
         request: Request<Incoming>,
         running: Option<hangup::Running>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let ForCluster { permit, route, upgrade } = admitted;
+        let ForCluster { permit, upgrade } = admitted;
         let permit_to_run = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| Refusal::Busy)?;
         let slot = Slot::new(permit_to_run, running);
         let prefix = prefix(request.uri().path(), permit.action().cluster());
-        let exchange = Exchange::begin(permit, route, audit_id, prefix, self.0.scope.clone()).await?;
+        let exchange =
+            Exchange::begin(permit, &self.0.registry, audit_id, prefix, self.0.scope.clone()).await?;
         match upgrade {
             None => exchange.forward(request, slot).await,
             Some(protocol) => exchange.upgrade(protocol, request, slot).await,

@@ -22,10 +22,13 @@ use super::body::{AnswerBody, Slot, Whole};
 use super::refusal::Refusal;
 use crate::identity::Caller;
 use crate::policy::Permit;
-use crate::registry::{NoTunnel, Route};
+use crate::registry::{NoTunnel, Registry, Route};
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
+
+/// How often a tunnel is chosen for one exchange.
+const ROUTES_MAX: usize = 3;
 
 /// Largest head of an answer, in bytes, and most headers in it.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
@@ -49,20 +52,30 @@ pub(super) struct Answering {
 }
 
 impl Exchange {
-    /// Opens the stream.
+    /// Opens the stream. A tunnel that drained or ended since it was chosen has taken nothing, so another one is chosen.
     pub(super) async fn begin(
         permit: Permit,
-        route: Route,
+        registry: &Registry,
         audit_id: &str,
         prefix: String,
         scope: Scope,
     ) -> Result<Self, Refusal> {
+        let cluster = permit.action().cluster().clone();
         let open = StreamOpen::http(assertion(permit.caller()), audit_id.to_owned());
-        let stream = match route.tunnel.open(&open).await {
-            Ok(stream) => stream,
-            Err(error) => return Err(not_opened(permit.action().cluster(), &error)),
-        };
-        Ok(Self { permit, route, scope, stream, prefix })
+        let mut last = Refusal::NoStream(cluster.clone());
+        for _ in 0..ROUTES_MAX {
+            let route = registry.route(&cluster)?;
+            match route.tunnel.open(&open).await {
+                Ok(stream) => return Ok(Self { permit, route, scope, stream, prefix }),
+                Err(error @ (OpenError::Draining | OpenError::Ended(_))) => {
+                    last = not_opened(&cluster, &error)
+                }
+                Err(error @ (OpenError::Full | OpenError::Frame(_))) => {
+                    return Err(not_opened(&cluster, &error));
+                }
+            }
+        }
+        Err(last)
     }
 
     /// Sends the request and returns the answer, whose body is on its way.

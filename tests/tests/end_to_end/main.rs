@@ -1,0 +1,17 @@
+//! The programs as they ship, end to end: with real API servers, and with one that misbehaves.
+//!
+//! One test program, so that it is linked once and its trials, most of which wait, run beside each other.
+
+mod bad_input;
+mod framing;
+mod hangup;
+mod headers;
+mod kubectl;
+mod paths;
+mod restart;
+mod stopping;
+mod strangers;
+mod three_messages;
+mod truth;
+mod upgrades;
+mod watch;

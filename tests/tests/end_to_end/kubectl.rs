@@ -123,7 +123,8 @@ async fn audit_names_both(edge: &Edge) {
 
 /// The agent asked its cluster where its control plane is, and the gateway shows it.
 async fn the_control_plane_is_found(edge: &Edge) {
-    let advertised = format!("\"endpoints\":[\"{}:6443\"]", edge.cluster.place().advertise);
+    let (advertise, port) = (edge.cluster.place().advertise, edge.cluster.address().port());
+    let advertised = format!("\"endpoints\":[\"{advertise}:{port}\"]");
     edge.rig.listed("edge-a", |item| item.contains(&advertised)).await;
 }
 

@@ -100,7 +100,9 @@ impl Streams {
         match self.0.guard.check(&identity) {
             Ok(identity) => Ok(Guarded { identity, audit_id }),
             Err(refusal) => {
-                warn!(audit_id, "the guard refused an identity: {refusal}");
+                // Who it was is in the line below: above DEBUG nobody is named.
+                warn!(audit_id, reason = refusal.reason(), "the guard refused an identity");
+                debug!(audit_id, "the guard refused an identity: {refusal}");
                 Err(AbortCode::GuardRefused)
             }
         }

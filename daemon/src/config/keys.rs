@@ -26,20 +26,20 @@ pub struct KeyError {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RuntimeKeys {
-    /// How runtimes are laid over threads; `shared` unless said.
+    /// How runtimes are laid over threads; `perCore` unless said.
     pub layout: Option<LayoutKey>,
-    /// How many threads; one per core unless said.
+    /// How many threads; one per core unless the daemon or its file says otherwise.
     pub threads: Option<usize>,
 }
 
-/// The values of `runtime.layout`.
+/// The values of `runtime.layout`. Measured: docs/decisions/0001-runtime-layout.md.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LayoutKey {
     /// [`Layout::Shared`].
-    #[default]
     Shared,
     /// [`Layout::PerCore`].
+    #[default]
     PerCore,
 }
 

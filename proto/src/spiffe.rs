@@ -10,6 +10,9 @@ use crate::cluster::{ClusterId, is_dns_label};
 /// The trust domain where nothing else is configured.
 pub const TRUST_DOMAIN_DEFAULT: &str = "tombolo";
 
+/// Longest trust domain, in bytes (SPIFFE-ID, section 2.1).
+pub const TRUST_DOMAIN_BYTES_MAX: usize = 255;
+
 /// Longest URI that is looked at, in bytes.
 const URI_BYTES_MAX: usize = 2048;
 
@@ -75,6 +78,13 @@ impl fmt::Display for AgentId {
     }
 }
 
+/// Whether `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_` (SPIFFE-ID, section 2.1).
+#[must_use]
+pub fn is_trust_domain(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
+    !text.is_empty() && text.len() <= TRUST_DOMAIN_BYTES_MAX && text.bytes().all(fits)
+}
+
 /// Reads a server's URI and returns its id, a DNS label.
 ///
 /// # Errors
@@ -121,6 +131,14 @@ mod tests {
             "spiffe://tombolo/server/edge-a",
         ] {
             assert!(AgentId::parse(uri, "tombolo").is_err(), "{uri:?}");
+        }
+    }
+
+    #[test]
+    fn a_trust_domain_is_lower_case_and_bounded() {
+        assert!(is_trust_domain("tombolo") && is_trust_domain(&"x".repeat(TRUST_DOMAIN_BYTES_MAX)));
+        for text in ["", "Tombolo", "a/b", "a b", "ä", &"x".repeat(TRUST_DOMAIN_BYTES_MAX + 1)] {
+            assert!(!is_trust_domain(text), "{text:?}");
         }
     }
 

@@ -5,9 +5,7 @@ use std::str::FromStr;
 
 use aws_lc_rs::rand;
 use proto::cluster::is_dns_label;
-
-/// The longest trust domain (SPIFFE ID specification, section 2.1).
-const TRUST_DOMAIN_BYTES_MAX: usize = 255;
+use proto::spiffe::{TRUST_DOMAIN_BYTES_MAX, is_trust_domain};
 
 /// A DNS-1123 label that names one server or one agent of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,12 +66,7 @@ impl FromStr for TrustDomain {
     type Err = NotATrustDomain;
 
     fn from_str(text: &str) -> Result<Self, NotATrustDomain> {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
-        if (1..=TRUST_DOMAIN_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NotATrustDomain)
-        }
+        if is_trust_domain(text) { Ok(Self(text.to_owned())) } else { Err(NotATrustDomain) }
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded};
 use proto::ClusterId;
 use proto::greeting::ENDPOINTS_MAX;
-use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 
 use super::written::{self, Written};
 use super::{
@@ -99,9 +99,7 @@ fn servers(flags: &[String], written: Option<Vec<String>>) -> Result<Vec<ServerA
 
 fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
     let domain = written.unwrap_or_else(|| TRUST_DOMAIN_DEFAULT.to_owned());
-    // The characters of a trust domain, SPIFFE-ID section 2.1.
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
-    if domain.is_empty() || domain.len() > 255 || !domain.bytes().all(fits) {
+    if !spiffe::is_trust_domain(&domain) {
         let allowed = "1 to 255 lower-case letters, digits, '.', '-' and '_'";
         return Err(KeyError::new("trustDomain", domain, allowed));
     }

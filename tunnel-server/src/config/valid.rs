@@ -71,9 +71,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
 
 fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
     let domain = written.unwrap_or_else(|| TRUST_DOMAIN_DEFAULT.to_owned());
-    // The characters of a trust domain, SPIFFE-ID section 2.1.
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
-    if domain.is_empty() || domain.len() > 255 || !domain.bytes().all(fits) {
+    if !spiffe::is_trust_domain(&domain) {
         let allowed = "1 to 255 lower-case letters, digits, '.', '-' and '_'";
         return Err(KeyError::new("trustDomain", domain, allowed));
     }

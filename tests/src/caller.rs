@@ -88,13 +88,18 @@ impl Http1Caller {
 
     /// Reads a head, and leaves what is behind it.
     pub async fn read_head(&mut self) -> String {
+        self.try_read_head().await.expect("a head comes")
+    }
+
+    /// Reads a head, unless the connection is cut before; a clean end is never taken for one.
+    pub async fn try_read_head(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.unread.windows(4).position(|four| four == b"\r\n\r\n") {
                 let rest = self.unread.split_off(end + 4);
                 let head = std::mem::replace(&mut self.unread, rest);
-                return String::from_utf8(head).expect("a head is text");
+                return Ok(String::from_utf8(head).expect("a head is text"));
             }
-            let more = self.more().await.expect("a head comes");
+            let more = self.more().await?;
             assert!(more > 0, "an end instead of a head: {:?}", String::from_utf8_lossy(&self.unread));
         }
     }

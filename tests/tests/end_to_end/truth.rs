@@ -169,8 +169,11 @@ async fn a_whole_upload_arrives_the_same_to_the_byte() {
 async fn http1_caller_sees_a_cut(edge: &FakeEdge, told: &str) {
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write(head("GET", "/clusters/edge-a/half", "")).await;
-    let answered = caller.read_head().await.to_lowercase();
-    // The end may overtake what was sent before it, the answer's head too.
+    // The end may overtake what was sent before it, the answer's head too: on its way to the gateway, which then says so,
+    // or in the gateway, which then cuts the connection.
+    let Ok(answered) = caller.try_read_head().await.map(|head| head.to_lowercase()) else {
+        return;
+    };
     if !answered.starts_with("http/1.1 200 ") {
         assert!(answered.starts_with("http/1.1 50"), "{told}: {answered}");
         return;

@@ -87,7 +87,6 @@ pub struct Session {
     peer_interval: Duration,
     spoke_at: Instant,
     streams_open: u32,
-    peer_streams_open: u32,
     drain: DrainState,
     /// How many frames the peer may send at once, and since when that is so.
     frames_allowed: (Instant, u32),
@@ -113,7 +112,6 @@ impl Session {
             peer_interval: HEARTBEAT_IDLE,
             spoke_at: now,
             streams_open: 0,
-            peer_streams_open: 0,
             drain: DrainState::default(),
             frames_allowed: (now, FRAMES_BURST_MAX),
             outbox: VecDeque::new(),
@@ -133,12 +131,6 @@ impl Session {
         self.drain.is_asked()
     }
 
-    /// The streams that the peer last said it counts as open.
-    #[must_use]
-    pub fn peer_streams_open(&self) -> u32 {
-        self.peer_streams_open
-    }
-
     /// Takes a frame of the peer.
     ///
     /// # Errors
@@ -150,7 +142,6 @@ impl Session {
             Some(Frame::Heartbeat(heartbeat)) => {
                 let promised = Duration::from_millis(heartbeat.interval_ms.into());
                 self.peer_interval = promised.clamp(HEARTBEAT_ACTIVE, HEARTBEAT_SLOWEST);
-                self.peer_streams_open = heartbeat.streams_open;
             }
             Some(Frame::Drain(Drain {})) => {
                 if self.drain.peer_asked() {

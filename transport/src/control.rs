@@ -208,7 +208,7 @@ fn close_code(ended: &TunnelEnded) -> CloseCode {
         TunnelEnded::Drained => CloseCode::Drained,
         TunnelEnded::Lost => CloseCode::Lost,
         TunnelEnded::Violation(_) | TunnelEnded::Frame(_) => CloseCode::Violation,
-        TunnelEnded::ClosedByPeer(code) | TunnelEnded::ClosedHere(code) => *code,
+        TunnelEnded::ClosedByPeer(code) => *code,
         TunnelEnded::Restarted | TunnelEnded::Carrier(_) => CloseCode::Stopping,
     }
 }

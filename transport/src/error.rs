@@ -21,9 +21,6 @@ pub enum TunnelEnded {
     /// The other side closed the tunnel.
     #[error("closed by the other side: {0}")]
     ClosedByPeer(CloseCode),
-    /// This side closed the tunnel.
-    #[error("closed by this side: {0}")]
-    ClosedHere(CloseCode),
     /// Nothing was heard for too long.
     #[error("nothing was heard for too long")]
     Lost,

@@ -28,4 +28,4 @@ pub use keys::{EndpointKeys, NotKeys};
 pub use runtime::Spawn;
 pub use settings::{HANDSHAKE_MAX, STREAMS_MAX};
 pub use stream::{OpenFrameError, TunnelStream, Verdict};
-pub use tunnel::{Link, OpenError, Tunnel};
+pub use tunnel::{OpenError, Tunnel};

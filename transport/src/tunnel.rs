@@ -26,21 +26,6 @@ pub struct Tunnel {
     shared: Arc<Shared>,
 }
 
-/// How a tunnel's path does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
-    /// Current estimate of the round trip.
-    pub round_trip: Duration,
-    /// Packets sent on the current path.
-    pub packets_sent: u64,
-    /// Of these, how many are believed lost.
-    pub packets_lost: u64,
-    /// Bytes of UDP payload sent.
-    pub bytes_sent: u64,
-    /// Bytes of UDP payload received.
-    pub bytes_received: u64,
-}
-
 /// Why a stream could not be opened. Not one byte was handed to the carrier, so whatever was to be sent may be sent
 /// another way.
 #[derive(Debug, thiserror::Error)]
@@ -111,17 +96,10 @@ impl Tunnel {
         self.shared.streams_open()
     }
 
-    /// How the path does.
+    /// Current estimate of the path's round trip.
     #[must_use]
-    pub fn link(&self) -> Link {
-        let stats = self.connection.stats();
-        Link {
-            round_trip: stats.path.rtt,
-            packets_sent: stats.path.sent_packets,
-            packets_lost: stats.path.lost_packets,
-            bytes_sent: stats.udp_tx.bytes,
-            bytes_received: stats.udp_rx.bytes,
-        }
+    pub fn round_trip(&self) -> Duration {
+        self.connection.rtt()
     }
 
     /// Where the peer's packets come from now; changes when its address does.

@@ -82,7 +82,6 @@ pub fn tunnel_ended(ended: &TunnelEnded) {
     let reason = match ended {
         TunnelEnded::Drained => "drained",
         TunnelEnded::ClosedByPeer(_) => "closed_by_server",
-        TunnelEnded::ClosedHere(_) => "closed_by_agent",
         TunnelEnded::Lost => "lost",
         TunnelEnded::Restarted => "server_restarted",
         TunnelEnded::Violation(_) | TunnelEnded::Frame(_) => "violation",

@@ -50,7 +50,6 @@ pub fn tunnel_ended(ended: &TunnelEnded) {
     let reason = match ended {
         TunnelEnded::Drained => "drained",
         TunnelEnded::ClosedByPeer(_) => "closed_by_agent",
-        TunnelEnded::ClosedHere(_) => "closed_by_server",
         TunnelEnded::Lost => "lost",
         TunnelEnded::Restarted => "restarted",
         TunnelEnded::Violation(_) | TunnelEnded::Frame(_) => "violation",

@@ -243,7 +243,7 @@ fn standing(entry: &Enlisting) -> Standing {
     Standing {
         health: entry.tunnel.health(),
         draining: entry.tunnel.is_draining(),
-        round_trip: entry.tunnel.link().round_trip,
+        round_trip: entry.tunnel.round_trip(),
         streams: entry.tunnel.streams_open(),
     }
 }

@@ -58,9 +58,6 @@ pub enum Refusal {
     /// As many requests are being served as may be.
     #[error("this gateway serves as many requests as it may: try again in a second")]
     Busy,
-    /// The server is stopping.
-    #[error("this gateway is stopping: try again")]
-    Stopping,
 }
 
 impl Refusal {
@@ -89,7 +86,7 @@ impl Refusal {
                 | HeaderFault::Hosts,
             ) => StatusCode::BAD_REQUEST,
             // Never 404, although one cluster is not known: a controller would take that for "the object is gone".
-            Self::NoTunnel(_) | Self::NoStream(_) | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoTunnel(_) | Self::NoStream(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
             Self::Redirect(_) | Self::Nonsense(_) => StatusCode::BAD_GATEWAY,
@@ -101,7 +98,7 @@ impl Refusal {
     /// writes too, on a 429 or 5xx that carries `Retry-After`, so it stands only where that is harmless and helps.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Busy | Self::Stopping => Some(Duration::from_secs(1)),
+            Self::Busy => Some(Duration::from_secs(1)),
             Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
@@ -134,7 +131,6 @@ impl Refusal {
             Self::Nonsense(_) => "NotHTTP",
             Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
-            Self::Stopping => "GatewayStopping",
         }
     }
 
@@ -160,8 +156,7 @@ impl Refusal {
             | Self::Redirect(_)
             | Self::Nonsense(_)
             | Self::BrokenBody
-            | Self::Busy
-            | Self::Stopping => None,
+            | Self::Busy => None,
         }
     }
 
@@ -202,10 +197,7 @@ impl Refusal {
 
     /// Whether what stands behind the request's head on an HTTP/1.1 connection must not be read as another request.
     fn ends_the_connection(&self) -> bool {
-        matches!(
-            self,
-            Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::BrokenBody | Self::Stopping
-        )
+        matches!(self, Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::BrokenBody)
     }
 }
 

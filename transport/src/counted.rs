@@ -1,4 +1,4 @@
-//! How many streams of a tunnel are open, told to its session.
+//! How many streams of a tunnel are open, told to its session, and what they carry.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,16 +7,24 @@ use std::time::Instant;
 use proto::Session;
 use tokio::sync::Notify;
 
+use crate::link::StreamBytes;
+
 /// A tunnel's session, and what wakes the task that speaks for it.
 pub(crate) struct Shared {
     session: Mutex<Session>,
     streams_open: AtomicU32,
     spoken: Notify,
+    stream_bytes: StreamBytes,
 }
 
 impl Shared {
     pub(crate) fn new(session: Session) -> Self {
-        Self { session: Mutex::new(session), streams_open: AtomicU32::new(0), spoken: Notify::new() }
+        Self {
+            session: Mutex::new(session),
+            streams_open: AtomicU32::new(0),
+            spoken: Notify::new(),
+            stream_bytes: StreamBytes::default(),
+        }
     }
 
     /// The session, for a moment and never over an await.
@@ -38,6 +46,10 @@ impl Shared {
 
     pub(crate) fn streams_open(&self) -> u32 {
         self.streams_open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stream_bytes(&self) -> &StreamBytes {
+        &self.stream_bytes
     }
 }
 
@@ -61,6 +73,16 @@ impl Counted {
     pub(crate) fn arrived(shared: &Arc<Shared>) -> Self {
         change(shared, &mut shared.session(), true);
         Self(Arc::clone(shared))
+    }
+}
+
+impl Counted {
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.0.stream_bytes.sent(bytes);
+    }
+
+    pub(crate) fn received(&self, bytes: usize) {
+        self.0.stream_bytes.received(bytes);
     }
 }
 

@@ -31,7 +31,7 @@ pub struct TunnelStream {
     write: Write,
     read_to_end: bool,
     verdict: Verdict,
-    _counted: Counted,
+    counted: Counted,
 }
 
 /// The codes of a stream's end, for whoever has handed the stream itself to somebody else.
@@ -104,14 +104,7 @@ impl Verdict {
 
 impl TunnelStream {
     pub(crate) fn new((send, recv): (SendStream, RecvStream), counted: Counted) -> Self {
-        Self {
-            send,
-            recv,
-            write: Write::Open,
-            read_to_end: false,
-            verdict: Verdict::new(),
-            _counted: counted,
-        }
+        Self { send, recv, write: Write::Open, read_to_end: false, verdict: Verdict::new(), counted }
     }
 
     /// What decides the code of a drop, and remembers the peer's.
@@ -193,7 +186,9 @@ impl AsyncRead for TunnelStream {
         }
         let (before, wanted) = (into.filled().len(), into.remaining());
         ready!(self.recv.poll_read_buf(cx, into)).map_err(|error| self.verdict.note(of_read(error)))?;
-        if wanted > 0 && into.filled().len() == before {
+        let read = into.filled().len() - before;
+        self.counted.received(read);
+        if wanted > 0 && read == 0 {
             self.read_to_end = true;
         }
         Poll::Ready(Ok(()))
@@ -205,8 +200,10 @@ impl AsyncWrite for TunnelStream {
         if !matches!(self.write, Write::Open) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let written = Pin::new(&mut self.send).poll_write(cx, bytes);
-        written.map_err(|error| self.verdict.note(of_write(error)))
+        let written = ready!(Pin::new(&mut self.send).poll_write(cx, bytes));
+        let written = written.map_err(|error| self.verdict.note(of_write(error)))?;
+        self.counted.sent(written);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

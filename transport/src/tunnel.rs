@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::counted::{Counted, Shared};
 use crate::error::TunnelEnded;
+use crate::link::Link;
 use crate::stream::TunnelStream;
 
 /// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is reached.
@@ -100,6 +101,13 @@ impl Tunnel {
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.connection.rtt()
+    }
+
+    /// What the link has carried and lost so far. Takes the connection's lock and copies all of its figures: not for the
+    /// way of a request.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link::of(&self.connection.stats(), self.shared.stream_bytes())
     }
 
     /// Where the peer's packets come from now; changes when its address does.

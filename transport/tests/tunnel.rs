@@ -71,6 +71,32 @@ async fn the_first_frame_is_read_and_not_one_byte_behind_it() {
 }
 
 #[tokio::test]
+async fn a_link_counts_what_its_streams_carried_by_direction() {
+    let pair = Pair::greeted().await;
+    let before = (pair.server.link(), pair.agent.link());
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let mut here = pair.accepted().await;
+    here.read_open().await.unwrap();
+    there.write_all(&[7; 300_000]).await.unwrap();
+    soon(here.read_exact(&mut vec![0; 300_000])).await.unwrap();
+    here.write_all(b"answer").await.unwrap();
+    soon(there.read_exact(&mut [0; 6])).await.unwrap();
+
+    let (server, agent) = (pair.server.link(), pair.agent.link());
+    let first_frame = server.stream_bytes_sent - before.0.stream_bytes_sent - 300_000;
+    assert!((1..200).contains(&first_frame), "{first_frame} bytes of a first frame");
+    assert_eq!(server.stream_bytes_received - before.0.stream_bytes_received, 6);
+    assert_eq!(agent.stream_bytes_sent - before.1.stream_bytes_sent, 6);
+    assert_eq!(agent.stream_bytes_received - before.1.stream_bytes_received, first_frame + 300_000);
+    assert!(
+        server.wire_bytes_sent > 300_000
+            && server.packets_sent > 200
+            && server.packets_lost <= server.packets_sent
+    );
+    assert!(agent.wire_bytes_received - before.1.wire_bytes_received > 300_000);
+}
+
+#[tokio::test]
 async fn a_dropped_stream_is_an_error_and_never_a_clean_end() {
     let pair = Pair::greeted().await;
     let mut there = pair.server.open(&open()).await.unwrap();

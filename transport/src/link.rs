@@ -1,0 +1,56 @@
+//! What a tunnel's link has carried and lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Figures of a tunnel since it was opened. Every count only grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Current estimate of the path's round trip.
+    pub round_trip: Duration,
+    /// Packets that this side has sent, probes of the path's MTU not counted.
+    pub packets_sent: u64,
+    /// Those of them that are taken for lost. What the peer's packets suffer is the peer's to know.
+    pub packets_lost: u64,
+    /// Bytes of UDP payload sent, with everything that QUIC adds.
+    pub wire_bytes_sent: u64,
+    /// Bytes of UDP payload received.
+    pub wire_bytes_received: u64,
+    /// Bytes of streams that were handed to the carrier.
+    pub stream_bytes_sent: u64,
+    /// Bytes of streams that were read off the carrier.
+    pub stream_bytes_received: u64,
+}
+
+/// Bytes of all streams of a tunnel, those that are over too.
+#[derive(Debug, Default)]
+pub(crate) struct StreamBytes {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl StreamBytes {
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl Link {
+    pub(crate) fn of(stats: &quinn::ConnectionStats, streams: &StreamBytes) -> Self {
+        let path = &stats.path;
+        Self {
+            round_trip: path.rtt,
+            // Losing a probe says that the path is narrower than the probe, not that it loses packets.
+            packets_sent: path.sent_packets.saturating_sub(path.sent_plpmtud_probes),
+            packets_lost: path.lost_packets,
+            wire_bytes_sent: stats.udp_tx.bytes,
+            wire_bytes_received: stats.udp_rx.bytes,
+            stream_bytes_sent: streams.sent.load(Ordering::Relaxed),
+            stream_bytes_received: streams.received.load(Ordering::Relaxed),
+        }
+    }
+}

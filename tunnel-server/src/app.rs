@@ -15,7 +15,7 @@ use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 use crate::action::Names;
 use crate::config::{self, Config};
 use crate::directory::Directory;
-use crate::gateway::{Gateway, Peer};
+use crate::gateway::Gateway;
 use crate::identity::{Authenticator, Prefixes, StaticTokens};
 use crate::listener::{Accepted, Limits, Listener, tls};
 use crate::metrics;
@@ -118,7 +118,7 @@ impl Bound {
 async fn serve(gateway: Gateway, accepted: Accepted) {
     let Accepted { stream, peer, peer_certificates, is_h2, place } = accepted;
     let server_name = stream.get_ref().1.server_name().map(str::to_owned);
-    let peer = Peer { address: peer, server_name, certificates: peer_certificates };
+    let peer = gateway.peer(peer, server_name, peer_certificates.as_deref());
     gateway.serve_connection(stream, peer, is_h2).await;
     drop(place);
 }

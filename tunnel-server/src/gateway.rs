@@ -121,8 +121,7 @@ impl Gateway {
     fn admit(&self, peer: &Peer, request: &mut Request<Incoming>) -> Result<Admitted, Refusal> {
         let inner = &self.0;
         let now = SystemTime::now();
-        let caller =
-            inner.authenticator.authenticate(peer.certificates.as_deref(), request.headers(), now)?;
+        let caller = inner.authenticator.authenticate(peer.certified.as_ref(), request.headers(), now)?;
         let upgrade = Protocol::asked(request.method(), request.headers())?;
         headers::clean_request(request.headers_mut())?;
         let (version, method) = (request.version(), request.method());

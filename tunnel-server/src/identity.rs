@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, header};
 use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::X509Certificate;
 
 mod agent;
 mod certificate;
@@ -14,6 +15,7 @@ mod token;
 
 pub use agent::{NotAnAgent, agent_identity};
 pub use certificate::CertificateFault;
+use certificate::Validity;
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 
@@ -26,6 +28,15 @@ pub struct Caller {
     method: Method,
     user: String,
     groups: Vec<String>,
+}
+
+/// What the verified certificate of a connection says, read once: a connection carries many requests. Only
+/// [`Authenticator::read`] makes one.
+#[derive(Debug, Clone)]
+pub struct Certified {
+    /// `None` where the certificate cannot be read.
+    validity: Option<Validity>,
+    caller: Result<Caller, NotAuthenticated>,
 }
 
 /// How a caller proved who it is.
@@ -126,15 +137,24 @@ impl Authenticator {
         Self { certificates, tokens }
     }
 
-    /// Who sent a request with these `headers`, on a connection whose verified certificates are `peer_certificates`,
-    /// leaf first.
+    /// Whom the verified certificates of a connection name, leaf first; `None` if there are none. Whether they hold is
+    /// asked with each request.
+    #[must_use]
+    pub fn read(&self, chain: &[CertificateDer<'_>]) -> Option<Certified> {
+        let leaf = certificate::read(chain.first()?);
+        let validity = leaf.as_ref().map(Validity::of);
+        let caller = leaf.map_or(Err(CertificateFault::Unreadable.into()), |leaf| self.by_certificate(&leaf));
+        Some(Certified { validity, caller })
+    }
+
+    /// Who sent a request with these `headers`, on a connection with this certificate.
     ///
     /// # Errors
     ///
     /// Not exactly one credential, or one that does not hold at `now`.
     pub fn authenticate(
         &self,
-        peer_certificates: Option<&[CertificateDer<'_>]>,
+        certified: Option<&Certified>,
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Caller, NotAuthenticated> {
@@ -142,19 +162,19 @@ impl Authenticator {
         let (authorization, None) = (authorizations.next(), authorizations.next()) else {
             return Err(NotAuthenticated::TwoAuthorizations);
         };
-        match (peer_certificates.and_then(<[_]>::first), authorization) {
+        match (certified, authorization) {
             (Some(_), Some(_)) => Err(NotAuthenticated::TwoCredentials),
             (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
-            (Some(leaf), None) => self.by_certificate(leaf, now),
+            (Some(certified), None) => certified.caller_at(now),
             (None, Some(authorization)) => self.by_token(authorization.as_bytes()),
         }
     }
 
-    fn by_certificate(&self, leaf: &CertificateDer<'_>, now: SystemTime) -> Result<Caller, NotAuthenticated> {
+    fn by_certificate(&self, leaf: &X509Certificate<'_>) -> Result<Caller, NotAuthenticated> {
         let Some(prefixes) = &self.certificates else {
             return Err(NotAuthenticated::NoCredential(self.accepted()));
         };
-        let (user, groups) = certificate::subject(leaf, prefixes, now)?;
+        let (user, groups) = certificate::subject(leaf, prefixes)?;
         if let Some(tokens) = &self.tokens {
             prefixes.do_not_trespass(tokens.prefixes(), &user, &groups).map_err(CertificateFault::Name)?;
         }
@@ -178,6 +198,13 @@ impl Authenticator {
 
     fn accepted(&self) -> Accepted {
         Accepted { certificates: self.certificates.is_some(), tokens: self.tokens.is_some() }
+    }
+}
+
+impl Certified {
+    fn caller_at(&self, now: SystemTime) -> Result<Caller, NotAuthenticated> {
+        self.validity.as_ref().map_or(Ok(()), |validity| validity.holds(now))?;
+        self.caller.clone()
     }
 }
 

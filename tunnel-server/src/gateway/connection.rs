@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::{Gateway, hangup};
+use crate::identity::Certified;
 
 /// Streams of one HTTP/2 connection. Go's programs open another connection beyond it.
 const STREAMS_MAX: u32 = 250;
@@ -45,17 +46,27 @@ const PING_MAX: Duration = Duration::from_secs(20);
 const PENDING_RESETS_MAX: usize = 20;
 const LOCAL_RESETS_MAX: usize = 1024;
 
-/// Who is at the other end of a connection.
+/// Who is at the other end of a connection. [`Gateway::peer`] makes one.
 pub struct Peer {
-    /// Where it comes from.
-    pub address: SocketAddr,
-    /// The name that it asked TLS for.
-    pub server_name: Option<String>,
-    /// Its certificate, verified against the callers' root; leaf first.
-    pub certificates: Option<Vec<CertificateDer<'static>>>,
+    pub(super) address: SocketAddr,
+    pub(super) server_name: Option<String>,
+    pub(super) certified: Option<Certified>,
 }
 
 impl Gateway {
+    /// A caller's connection from `address`, which asked TLS for `server_name` and showed `certificates`, verified against
+    /// the callers' root, leaf first.
+    #[must_use]
+    pub fn peer(
+        &self,
+        address: SocketAddr,
+        server_name: Option<String>,
+        certificates: Option<&[CertificateDer<'_>]>,
+    ) -> Peer {
+        let certified = certificates.and_then(|chain| self.0.authenticator.read(chain));
+        Peer { address, server_name, certified }
+    }
+
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
     /// its last answer.
     pub async fn serve_connection(self, stream: TlsStream<TcpStream>, peer: Peer, is_h2: bool) {

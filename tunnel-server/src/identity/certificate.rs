@@ -30,21 +30,37 @@ pub enum CertificateFault {
     Name(NameFault),
 }
 
-/// User and groups of `leaf`, with their prefixes.
+/// When a certificate holds: both ends are within, in seconds of Unix time (RFC 5280, section 4.1.2.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Validity {
+    not_before: i64,
+    not_after: i64,
+}
+
+impl Validity {
+    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
+        let validity = certificate.validity();
+        Self { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() }
+    }
+
+    /// The handshake checked this too, but a connection may outlive its certificate.
+    pub(super) fn holds(&self, now: SystemTime) -> Result<(), CertificateFault> {
+        let now = unix_seconds(now).ok_or(CertificateFault::NotYetValid)?;
+        if now < self.not_before {
+            return Err(CertificateFault::NotYetValid);
+        }
+        if now > self.not_after {
+            return Err(CertificateFault::Expired);
+        }
+        Ok(())
+    }
+}
+
+/// User and groups of a certificate, with their prefixes.
 pub(super) fn subject(
-    leaf: &CertificateDer<'_>,
+    certificate: &X509Certificate<'_>,
     prefixes: &Prefixes,
-    now: SystemTime,
 ) -> Result<(String, Vec<String>), CertificateFault> {
-    let certificate = read(leaf).ok_or(CertificateFault::Unreadable)?;
-    // The handshake checked this too, but a connection may outlive its certificate.
-    let now = unix_seconds(now).ok_or(CertificateFault::NotYetValid)?;
-    if now < certificate.validity().not_before.timestamp() {
-        return Err(CertificateFault::NotYetValid);
-    }
-    if now > certificate.validity().not_after.timestamp() {
-        return Err(CertificateFault::Expired);
-    }
     let mut common_names = certificate.subject().iter_common_name();
     let (Some(user), None) = (common_names.next(), common_names.next()) else {
         return Err(CertificateFault::CommonName);

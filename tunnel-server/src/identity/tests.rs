@@ -30,9 +30,7 @@ fn prefixes_stand_in_front_of_every_name() {
     let prefixes = Prefixes { username: "cert:".to_owned(), groups: "team:".to_owned() };
     let leaf = issue(with_subject(&subject("alice", "ops")));
 
-    let caller = Authenticator::new(Some(prefixes), None)
-        .authenticate(Some(&[leaf]), &HeaderMap::new(), SystemTime::now())
-        .unwrap();
+    let caller = of_leaf(&Authenticator::new(Some(prefixes), None), &leaf).unwrap();
 
     assert_eq!((caller.user(), caller.groups()), ("cert:alice", &["team:ops".to_owned()][..]));
 }
@@ -104,8 +102,9 @@ fn a_certificate_ends_while_its_connection_lives() {
     let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
     let at = |seconds: i64| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.try_into().unwrap());
     let (begin, end) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
-    let asked =
-        |now| both().authenticate(Some(std::slice::from_ref(&leaf)), &HeaderMap::new(), now).map(drop);
+    let (both, once) = (both(), std::slice::from_ref(&leaf));
+    let certified = both.read(once);
+    let asked = |now| both.authenticate(certified.as_ref(), &HeaderMap::new(), now).map(drop);
 
     assert_eq!(asked(at(begin - 1)), Err(CertificateFault::NotYetValid.into()));
     assert_eq!(asked(at(begin)), Ok(()));
@@ -157,8 +156,8 @@ fn whatever_is_not_one_known_token_is_refused() {
 fn a_certificate_and_a_token_together_are_refused_whatever_they_are() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
     for value in ["Bearer sesame", "Bearer wrong", "Basic x", ""] {
-        let refused =
-            both().authenticate(Some(std::slice::from_ref(&leaf)), &headers(&[value]), SystemTime::now());
+        let certified = both().read(std::slice::from_ref(&leaf));
+        let refused = both().authenticate(certified.as_ref(), &headers(&[value]), SystemTime::now());
         assert_eq!(refused, Err(NotAuthenticated::TwoCredentials), "{value}");
     }
 }
@@ -183,7 +182,7 @@ fn a_cookie_a_proxys_credential_and_a_subprotocol_authenticate_nobody() {
 fn a_method_that_is_not_configured_accepts_nobody() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
     let none = Authenticator::new(None, None);
-    let refused = none.authenticate(Some(&[leaf]), &HeaderMap::new(), SystemTime::now());
+    let refused = of_leaf(&none, &leaf);
     assert!(matches!(refused, Err(NotAuthenticated::NoCredential(_))));
     let refused = none.authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now());
     assert!(matches!(refused, Err(NotAuthenticated::Scheme(_))));
@@ -295,8 +294,15 @@ fn token_prefixes() -> Prefixes {
 }
 
 fn by_certificate(subject: &DistinguishedName) -> Result<Caller, NotAuthenticated> {
-    let leaf = issue(with_subject(subject));
-    both().authenticate(Some(&[leaf]), &HeaderMap::new(), SystemTime::now())
+    of_leaf(&both(), &issue(with_subject(subject)))
+}
+
+fn of_leaf(
+    authenticator: &Authenticator,
+    leaf: &CertificateDer<'static>,
+) -> Result<Caller, NotAuthenticated> {
+    let certified = authenticator.read(std::slice::from_ref(leaf));
+    authenticator.authenticate(certified.as_ref(), &HeaderMap::new(), SystemTime::now())
 }
 
 fn by_header(values: &[&str]) -> Result<Caller, NotAuthenticated> {

@@ -143,7 +143,10 @@ impl Authenticator {
     pub fn read(&self, chain: &[CertificateDer<'_>]) -> Option<Certified> {
         let leaf = certificate::read(chain.first()?);
         let validity = leaf.as_ref().map(Validity::of);
-        let caller = leaf.map_or(Err(CertificateFault::Unreadable.into()), |leaf| self.by_certificate(&leaf));
+        let caller = match &leaf {
+            Some(leaf) => self.by_certificate(leaf),
+            None => Err(CertificateFault::Unreadable.into()),
+        };
         Some(Certified { validity, caller })
     }
 

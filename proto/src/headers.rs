@@ -5,11 +5,20 @@
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 
+use crate::trace;
+
 /// Most headers in a request, hop-by-hop ones included.
 pub const HEADERS_MAX: usize = 100;
 
 /// Largest sum of all names and values, in bytes.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+
+/// The name of an exchange in every log, the API server's too.
+pub const AUDIT_ID: &str = "audit-id";
+
+/// Longest audit id, in bytes (a UUID has 36); Kubernetes cuts longer ones.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/audit/context.go>
+pub const AUDIT_ID_BYTES_MAX: usize = 64;
 
 /// The WebSocket subprotocol in which browsers put a bearer token. It is a credential, and so it is taken out.
 /// <https://github.com/kubernetes/kubernetes/pull/47740>
@@ -48,18 +57,19 @@ const OURS_PREFIXES: [&str; 3] = ["x-remote-", "x-forwarded-", "x-tombolo-"];
 const IMPERSONATION_PREFIX: &str = "impersonate-";
 
 /// Headers whose removal would change what a request means; `Connection` may not name them.
-const LOAD_BEARING: [&str; 16] = [
+const LOAD_BEARING: [&str; 17] = [
     "host",
     "content-length",
     "content-type",
     "content-encoding",
     "accept",
     "accept-encoding",
-    "audit-id",
+    AUDIT_ID,
     "if-match",
     "if-none-match",
     "range",
-    "traceparent",
+    trace::TRACEPARENT,
+    trace::TRACESTATE,
     "user-agent",
     "sec-websocket-key",
     "sec-websocket-version",
@@ -90,6 +100,29 @@ pub enum HeaderFault {
     Hosts,
 }
 
+/// Whether a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add one where there
+/// is none.
+///
+/// # Errors
+/// `TooMany` and `TooLarge`.
+pub fn check_limits(headers: &HeaderMap) -> Result<(), HeaderFault> {
+    let (mut count, mut bytes) = (0, 0);
+    for (name, value) in headers.iter().filter(|(name, _)| name.as_str() != AUDIT_ID) {
+        count += 1;
+        bytes += name.as_str().len() + value.len();
+    }
+    if count > HEADERS_MAX {
+        return Err(HeaderFault::TooMany);
+    }
+    if bytes > HEADER_BYTES_MAX { Err(HeaderFault::TooLarge) } else { Ok(()) }
+}
+
+/// Whether every log can hold this name of an exchange, and an API server takes it as it is.
+#[must_use]
+pub fn is_audit_id(id: &[u8]) -> bool {
+    (1..=AUDIT_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+}
+
 /// Takes out of a request everything that must not reach the next hop.
 ///
 /// Hop-by-hop headers go first, so that nothing which is added later can be named by a caller's `Connection`.
@@ -97,8 +130,10 @@ pub enum HeaderFault {
 /// # Errors
 /// `HeaderFault`: the request must be refused, because it tries to be something that it is not.
 pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderFault> {
-    check_size(headers)?;
     check_names(headers)?;
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(HeaderFault::Hosts);
+    }
     for name in connection_options(headers) {
         if is_protected(&name) || LOAD_BEARING.contains(&name.as_str()) {
             return Err(HeaderFault::ConnectionNames(name));
@@ -107,6 +142,7 @@ pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderFault> {
     }
     remove_all(headers, |name| HOP_BY_HOP.contains(&name) || is_ours(name));
     remove_bearer_subprotocol(headers);
+    trace::clean(headers);
     Ok(())
 }
 
@@ -128,17 +164,6 @@ pub fn is_protected(name: &str) -> bool {
 
 fn is_ours(name: &str) -> bool {
     OURS.contains(&name) || OURS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-fn check_size(headers: &HeaderMap) -> Result<(), HeaderFault> {
-    if headers.len() > HEADERS_MAX {
-        return Err(HeaderFault::TooMany);
-    }
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if bytes > HEADER_BYTES_MAX {
-        return Err(HeaderFault::TooLarge);
-    }
-    if headers.get_all(header::HOST).iter().count() > 1 { Err(HeaderFault::Hosts) } else { Ok(()) }
 }
 
 fn check_names(headers: &HeaderMap) -> Result<(), HeaderFault> {

@@ -10,6 +10,7 @@ pub mod greeting;
 pub mod headers;
 pub mod session;
 pub mod spiffe;
+pub mod trace;
 pub mod upgrade;
 pub mod wire;
 

@@ -11,6 +11,7 @@ pub mod kube;
 pub mod network;
 pub mod pki;
 pub mod process;
+pub mod raw_http2;
 pub mod rig;
 pub mod scratch;
 pub mod skip;

@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use proto::AbortCode;
-use proto::headers::{HeaderFault, clean_request, clean_response};
+use proto::headers::{self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id};
 use proto::upgrade::{Protocol, UpgradeFault};
 use tokio::io::copy_bidirectional_with_sizes;
 use tracing::debug;
@@ -18,11 +18,7 @@ use crate::guard::Assertable;
 /// What an upgraded connection holds in each direction while the other side does not read.
 const COPY_BUFFER_BYTES: usize = 32 * 1024;
 
-/// Longest audit id; Kubernetes cuts longer ones.
-/// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/audit/context.go>
-const AUDIT_ID_BYTES_MAX: usize = 64;
-
-const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const IMPERSONATE_PREFIX: &str = "impersonate-";
@@ -154,9 +150,7 @@ fn assert_identity(
     identity: &Assertable,
     audit_id: &str,
 ) -> Result<(), ForwardError> {
-    let fits = (1..=AUDIT_ID_BYTES_MAX).contains(&audit_id.len());
-    let printable = audit_id.bytes().all(|byte| byte.is_ascii_graphic());
-    let audit_id = HeaderValue::from_str(audit_id).ok().filter(|_| fits && printable);
+    let audit_id = HeaderValue::from_str(audit_id).ok().filter(|id| is_audit_id(id.as_bytes()));
     headers.insert(AUDIT_ID, audit_id.ok_or(ForwardError::AuditId)?);
     headers.remove(IMPERSONATE_GROUP);
     headers.insert(IMPERSONATE_USER, secret(identity.user()));

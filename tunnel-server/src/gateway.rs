@@ -5,40 +5,37 @@ mod clusters;
 mod connection;
 mod forward;
 mod hangup;
+mod held;
 mod refusal;
+mod shares;
+mod stack;
 mod upgrade;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use daemon::Scope;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::{Body, Incoming};
+use proto::headers;
 use proto::upgrade::Protocol;
-use proto::{ClusterId, headers};
 use tokio::sync::Semaphore;
-use tracing::debug;
-use uuid::Uuid;
+use tracing::{Span, debug, field};
 
 use crate::action::{Action, Asked, Head, Names};
 use crate::identity::{Authenticator, Caller};
 use crate::metrics;
 use crate::policy::{Permit, Policy};
 use crate::registry::Registry;
-use body::{AnswerBody, Slot};
+use body::AnswerBody;
 use forward::Exchange;
-use hangup::Exchange as Watched;
+use shares::Shares;
+use stack::CallerBody;
 
 pub use connection::Peer;
 pub use refusal::Refusal;
-
-/// Requests that are served at once, to the last byte of their answers; beyond, callers are asked to come again.
-pub const EXCHANGES_MAX: usize = 10_000;
-
-/// Longest `Audit-ID` of a caller that is kept, in bytes (a UUID has 36).
-const AUDIT_ID_BYTES_MAX: usize = 64;
+pub use shares::EXCHANGES_PER_CALLER_MAX;
+pub use stack::EXCHANGES_MAX;
 
 /// The callers' door. Clones are the same door.
 #[derive(Clone)]
@@ -50,6 +47,7 @@ struct Inner {
     policy: Policy,
     registry: Registry,
     slots: Arc<Semaphore>,
+    shares: Shares,
     scope: Scope,
 }
 
@@ -77,48 +75,43 @@ impl Gateway {
         scope: Scope,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
-        Self(Arc::new(Inner { authenticator, names, policy, registry, slots, scope }))
+        Self(Arc::new(Inner {
+            authenticator,
+            names,
+            policy,
+            registry,
+            slots,
+            shares: Shares::default(),
+            scope,
+        }))
     }
 
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
     /// breaks the body off.
-    async fn serve(
-        self,
-        peer: Arc<Peer>,
-        mut request: Request<Incoming>,
-        watched: Option<Arc<Watched>>,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+    async fn serve(&self, peer: &Peer, mut request: Request<CallerBody>) -> Response<AnswerBody> {
         let began = Instant::now();
-        let running = watched.map(|watched| watched.begin(!request.body().is_end_stream()));
-        let audit_id = audit_id(&request);
         let asks_upgrade = request.headers().contains_key(UPGRADE);
-        let (verb, served) = match self.admit(&peer, &mut request) {
+        let (verb, served) = match self.admit(peer, &mut request) {
             Ok(Admitted::List(caller)) => {
                 ("list", Ok(clusters::list(&self.0.registry, &self.0.policy, &caller)))
             }
             Ok(Admitted::Exchange(admitted)) => {
                 let verb = admitted.permit.action().verb().as_str();
-                (verb, self.exchange(*admitted, &audit_id, request, running).await)
+                (verb, self.exchange(*admitted, request).await)
             }
             Err(refusal) => ("unknown", Err(refusal)),
         };
-        let mut response = served.unwrap_or_else(|refusal| {
-            debug!(from = %peer.address, audit_id, %refusal, "refused");
-            refusal.response().map(AnswerBody::text)
-        });
+        let mut response = served.unwrap_or_else(|refusal| refused(&refusal));
         if asks_upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             // What stands behind the request was meant for another protocol, and is no next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Ok(audit_id) = HeaderValue::from_str(&audit_id) {
-            response.headers_mut().entry("audit-id").or_insert(audit_id);
-        }
         metrics::answered(verb, response.status().as_u16(), began.elapsed());
-        Ok(response)
+        response
     }
 
     /// Each step takes the proof of the one before; nothing is sent before the last.
-    fn admit(&self, peer: &Peer, request: &mut Request<Incoming>) -> Result<Admitted, Refusal> {
+    fn admit(&self, peer: &Peer, request: &mut Request<CallerBody>) -> Result<Admitted, Refusal> {
         let inner = &self.0;
         let now = SystemTime::now();
         let caller = inner.authenticator.authenticate(peer.certified.as_ref(), request.headers(), now)?;
@@ -139,35 +132,21 @@ impl Gateway {
     async fn exchange(
         &self,
         admitted: ForCluster,
-        audit_id: &str,
-        request: Request<Incoming>,
-        running: Option<hangup::Running>,
+        request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let ForCluster { permit, upgrade } = admitted;
-        let permit_to_run = Arc::clone(&self.0.slots).try_acquire_owned().map_err(|_| Refusal::Busy)?;
-        let slot = Slot::new(permit_to_run, running);
-        let prefix = prefix(request.uri().path(), permit.action().cluster());
-        let exchange =
-            Exchange::begin(permit, &self.0.registry, audit_id, prefix, self.0.scope.clone()).await?;
+        Span::current().record("cluster", field::display(permit.action().cluster()));
+        let share = self.0.shares.take(permit.caller()).ok_or(Refusal::ShareTaken)?;
+        let exchange = Exchange::begin(permit, &self.0.registry, &request, self.0.scope.clone()).await?;
         match upgrade {
-            None => exchange.forward(request, slot).await,
-            Some(protocol) => exchange.upgrade(protocol, request, slot).await,
+            None => exchange.forward(request, share).await,
+            Some(protocol) => exchange.upgrade(protocol, request, share).await,
         }
     }
 }
 
-/// What stands before a cluster's own paths where callers see them: its name, where it was chosen by path. By host name
-/// no path begins so, because that is refused.
-fn prefix(path: &str, cluster: &ClusterId) -> String {
-    if path.starts_with("/clusters/") { format!("/clusters/{cluster}") } else { String::new() }
-}
-
-/// The name of an exchange in every log: the caller's, if it sent one that can be printed, or a new one.
-fn audit_id(request: &Request<Incoming>) -> String {
-    request
-        .headers()
-        .get("audit-id")
-        .and_then(|id| id.to_str().ok())
-        .filter(|id| !id.is_empty() && id.len() <= AUDIT_ID_BYTES_MAX)
-        .map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+/// The answer to a request that is not served.
+fn refused(refusal: &Refusal) -> Response<AnswerBody> {
+    debug!(%refusal, "refused");
+    refusal.response().map(AnswerBody::text)
 }

@@ -117,16 +117,37 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
         }
         headers
     };
-    assert_eq!(clean_request(&mut many(HEADERS_MAX)), Ok(()));
-    assert_eq!(clean_request(&mut many(HEADERS_MAX + 1)), Err(HeaderFault::TooMany));
+    assert_eq!(check_limits(&many(HEADERS_MAX)), Ok(()));
+    assert_eq!(check_limits(&many(HEADERS_MAX + 1)), Err(HeaderFault::TooMany));
 
     let large = |bytes: usize| {
         let mut headers = HeaderMap::new();
         headers.insert("x", HeaderValue::try_from("v".repeat(bytes - 1)).unwrap());
         headers
     };
-    assert_eq!(clean_request(&mut large(HEADER_BYTES_MAX)), Ok(()));
-    assert_eq!(clean_request(&mut large(HEADER_BYTES_MAX + 1)), Err(HeaderFault::TooLarge));
+    assert_eq!(check_limits(&large(HEADER_BYTES_MAX)), Ok(()));
+    assert_eq!(check_limits(&large(HEADER_BYTES_MAX + 1)), Err(HeaderFault::TooLarge));
+}
+
+#[test]
+fn the_audit_id_that_we_add_pushes_nothing_over_the_limits() {
+    let mut headers = map(&[("audit-id", "0198f1de-58c5-7000-8000-000000000000")]);
+    for index in 0..HEADERS_MAX {
+        headers.append(HeaderName::try_from(format!("x-{index}")).unwrap(), HeaderValue::from_static(""));
+    }
+    assert_eq!(check_limits(&headers), Ok(()));
+    headers.append("x-one-more", HeaderValue::from_static(""));
+    assert_eq!(check_limits(&headers), Err(HeaderFault::TooMany));
+}
+
+#[test]
+fn an_audit_id_is_what_kubernetes_takes_as_it_is() {
+    for id in ["x", "0198f1de-58c5-7000-8000-000000000000", "~!@#", &"x".repeat(AUDIT_ID_BYTES_MAX)] {
+        assert!(is_audit_id(id.as_bytes()), "{id}");
+    }
+    for id in ["", "a b", "a\tb", "\u{e4}", "a\r\nb", &"x".repeat(AUDIT_ID_BYTES_MAX + 1)] {
+        assert!(!is_audit_id(id.as_bytes()), "{id:?}");
+    }
 }
 
 #[test]

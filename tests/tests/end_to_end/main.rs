@@ -7,6 +7,8 @@ mod framing;
 mod hangup;
 mod headers;
 mod kubectl;
+mod naming;
+mod path_table;
 mod paths;
 mod restart;
 mod stopping;

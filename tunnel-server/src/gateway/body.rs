@@ -6,10 +6,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
-use super::hangup::Running;
-use crate::metrics;
+use super::shares::Share;
 
 /// What a caller gets: a text of ours, or what an API server sends, passed on piece by piece.
 pub(super) enum AnswerBody {
@@ -24,25 +23,11 @@ pub(super) struct Passed {
     body: Incoming,
     /// Tells the exchange's stream that everything was taken; dropped unsaid, the stream is aborted.
     whole: Option<oneshot::Sender<Whole>>,
-    _slot: Slot,
+    _share: Share,
 }
 
 /// Said once the last byte of an answer has been taken.
 pub(super) struct Whole;
-
-/// One request's share of what the gateway serves at once: held to the last byte of the answer, not to its head.
-pub(super) struct Slot {
-    _permit: OwnedSemaphorePermit,
-    _active: metrics::Active,
-    _running: Option<Running>,
-}
-
-impl Slot {
-    /// Takes a share for as long as it is held, and watches for a caller on HTTP/1.1 to hang up.
-    pub(super) fn new(permit: OwnedSemaphorePermit, running: Option<Running>) -> Self {
-        Self { _permit: permit, _active: metrics::Active::begin(), _running: running }
-    }
-}
 
 impl AnswerBody {
     /// A text of ours.
@@ -51,8 +36,8 @@ impl AnswerBody {
     }
 
     /// An API server's answer.
-    pub(super) fn passed(body: Incoming, whole: oneshot::Sender<Whole>, slot: Slot) -> Self {
-        let mut passed = Passed { body, whole: Some(whole), _slot: slot };
+    pub(super) fn passed(body: Incoming, whole: oneshot::Sender<Whole>, share: Share) -> Self {
+        let mut passed = Passed { body, whole: Some(whole), _share: share };
         if passed.body.is_end_stream() {
             passed.tell_whole();
         }

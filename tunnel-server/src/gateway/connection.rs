@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::{Scope, chain};
-use http::Request;
-use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -88,9 +86,7 @@ impl Gateway {
         scope: Scope,
     ) -> hyper::Result<()> {
         let (stream, hung_up, exchange) = hangup::watch(stream);
-        let service = service_fn(move |request: Request<Incoming>| {
-            self.clone().serve(Arc::clone(&peer), request, Some(Arc::clone(&exchange)))
-        });
+        let service = TowerToHyperService::new(self.stack(peer, Some(exchange)));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_OR_IDLE_MAX)
@@ -125,9 +121,7 @@ impl Gateway {
         peer: Arc<Peer>,
         scope: Scope,
     ) -> hyper::Result<()> {
-        let service = service_fn(move |request: Request<Incoming>| {
-            self.clone().serve(Arc::clone(&peer), request, None)
-        });
+        let service = TowerToHyperService::new(self.stack(peer, None));
         let connection = http2::Builder::new(scope.clone())
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)

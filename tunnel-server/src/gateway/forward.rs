@@ -6,7 +6,6 @@ use std::time::Duration;
 use daemon::{Scope, chain};
 use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use proto::headers;
@@ -18,8 +17,10 @@ use tokio::time::timeout;
 use tracing::debug;
 use transport::{OpenError, TunnelStream, Verdict};
 
-use super::body::{AnswerBody, Slot, Whole};
+use super::body::{AnswerBody, Whole};
 use super::refusal::Refusal;
+use super::shares::Share;
+use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use crate::identity::Caller;
 use crate::policy::Permit;
 use crate::registry::{NoTunnel, Registry, Route};
@@ -56,12 +57,12 @@ impl Exchange {
     pub(super) async fn begin(
         permit: Permit,
         registry: &Registry,
-        audit_id: &str,
-        prefix: String,
+        request: &Request<CallerBody>,
         scope: Scope,
     ) -> Result<Self, Refusal> {
         let cluster = permit.action().cluster().clone();
-        let open = StreamOpen::http(assertion(permit.caller()), audit_id.to_owned());
+        let prefix = prefix(request.uri().path(), &cluster);
+        let open = StreamOpen::http(assertion(permit.caller()), audit_id(request).to_owned());
         let mut last = Refusal::NoStream(cluster.clone());
         for _ in 0..ROUTES_MAX {
             let route = registry.route(&cluster)?;
@@ -81,8 +82,8 @@ impl Exchange {
     /// Sends the request and returns the answer, whose body is on its way.
     pub(super) async fn forward(
         self,
-        request: Request<Incoming>,
-        slot: Slot,
+        request: Request<CallerBody>,
+        share: Share,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let answering = self.answering();
         let request = self.rewritten(request)?;
@@ -95,7 +96,7 @@ impl Exchange {
             return Err(Refusal::Nonsense(answering.cluster));
         }
         let response = answering.cleaned(response)?;
-        Ok(response.map(|body| AnswerBody::passed(body, whole, slot)))
+        Ok(response.map(|body| AnswerBody::passed(body, whole, share)))
     }
 
     pub(super) fn answering(&self) -> Answering {
@@ -107,13 +108,15 @@ impl Exchange {
     }
 
     /// The request as it crosses the tunnel. Its headers were cleaned when it was admitted.
-    pub(super) fn rewritten(&self, request: Request<Incoming>) -> Result<Request<Incoming>, Refusal> {
+    pub(super) fn rewritten(&self, request: Request<CallerBody>) -> Result<Request<CallerBody>, Refusal> {
         let action = self.permit.action();
         let (mut parts, body) = request.into_parts();
         parts.uri = Uri::from(action.path().clone());
         parts.version = Version::HTTP_11;
         // What hyper knows of the caller's connection is no business of the stream.
         parts.extensions.clear();
+        // It has crossed with the stream's first frame.
+        parts.headers.remove(AUDIT_ID);
         // The agent puts its API server's name here; until then the cluster's says where this is going.
         let host = HeaderValue::from_str(action.cluster().as_str());
         parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(action.cluster().clone()))?);
@@ -125,7 +128,7 @@ impl Exchange {
 pub(super) async fn handshake(
     stream: TunnelStream,
     cluster: &ClusterId,
-) -> Result<(http1::SendRequest<Incoming>, http1::Connection<TokioIo<TunnelStream>, Incoming>), Refusal> {
+) -> Result<(http1::SendRequest<CallerBody>, http1::Connection<TokioIo<TunnelStream>, CallerBody>), Refusal> {
     http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -136,7 +139,7 @@ pub(super) async fn handshake(
 
 /// Moves an exchange's bytes, on the tunnel's home, until its answer was taken whole or nobody wants it any more.
 async fn carry(
-    mut connection: http1::Connection<TokioIo<TunnelStream>, Incoming>,
+    mut connection: http1::Connection<TokioIo<TunnelStream>, CallerBody>,
     mut wholeness: oneshot::Receiver<Whole>,
 ) {
     // Both arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
@@ -161,7 +164,7 @@ async fn carry(
 }
 
 /// Ends a stream whose answer was taken whole: both directions are shut down, so neither side sees an abort.
-async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, Incoming>) {
+async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, CallerBody>) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
     }
@@ -171,6 +174,12 @@ async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, Incomi
         // Behind an answer comes nothing; one byte is enough to see that it does.
         let _ = stream.read(&mut [0]).await;
     }
+}
+
+/// What stands before a cluster's own paths where callers see them: its name, where it was chosen by path. By host name
+/// no path begins so, because that is refused.
+fn prefix(path: &str, cluster: &ClusterId) -> String {
+    if path.starts_with("/clusters/") { format!("/clusters/{cluster}") } else { String::new() }
 }
 
 /// What the agent is to assert.

@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use proto::{AbortCode, ClusterId};
 use serde_json::json;
 
+use super::EXCHANGES_PER_CALLER_MAX;
 use crate::action::ActionFault;
 use crate::identity::NotAuthenticated;
 use crate::policy::Forbidden;
@@ -58,6 +59,12 @@ pub enum Refusal {
     /// As many requests are being served as may be.
     #[error("this gateway serves as many requests as it may: try again in a second")]
     Busy,
+    /// As many requests of this caller are being served as may be.
+    #[error(
+        "you have {max} requests running here, which is the most for one caller: end some, or try again in a second",
+        max = EXCHANGES_PER_CALLER_MAX
+    )]
+    ShareTaken,
 }
 
 impl Refusal {
@@ -90,7 +97,7 @@ impl Refusal {
             Self::Lost(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
             Self::Redirect(_) | Self::Nonsense(_) => StatusCode::BAD_GATEWAY,
-            Self::Busy => StatusCode::TOO_MANY_REQUESTS,
+            Self::Busy | Self::ShareTaken => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -98,7 +105,7 @@ impl Refusal {
     /// writes too, on a 429 or 5xx that carries `Retry-After`, so it stands only where that is harmless and helps.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Busy => Some(Duration::from_secs(1)),
+            Self::Busy | Self::ShareTaken => Some(Duration::from_secs(1)),
             Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
@@ -131,6 +138,7 @@ impl Refusal {
             Self::Nonsense(_) => "NotHTTP",
             Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
+            Self::ShareTaken => "CallerBusy",
         }
     }
 
@@ -156,7 +164,8 @@ impl Refusal {
             | Self::Redirect(_)
             | Self::Nonsense(_)
             | Self::BrokenBody
-            | Self::Busy => None,
+            | Self::Busy
+            | Self::ShareTaken => None,
         }
     }
 

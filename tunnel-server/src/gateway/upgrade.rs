@@ -3,7 +3,6 @@
 use daemon::chain;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use proto::upgrade::Protocol;
@@ -11,9 +10,12 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::body::{AnswerBody, Slot, Whole};
+use super::body::{AnswerBody, Whole};
 use super::forward::{Exchange, handshake};
+use super::held::Slot;
 use super::refusal::Refusal;
+use super::shares::Share;
+use super::stack::CallerBody;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;
@@ -24,11 +26,12 @@ impl Exchange {
     pub(super) async fn upgrade(
         self,
         protocol: Protocol,
-        mut request: Request<Incoming>,
-        slot: Slot,
+        mut request: Request<CallerBody>,
+        share: Share,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let answering = self.answering();
         let caller = hyper::upgrade::on(&mut request);
+        let slot = request.body().held().clone();
         let mut request = self.rewritten(request)?;
         ask(protocol, request.headers_mut());
         let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
@@ -38,7 +41,7 @@ impl Exchange {
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
-            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, slot));
+            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, (slot, share)));
             let mut answer = answering.cleaned(response)?;
             ask(protocol, answer.headers_mut());
             return Ok(answer.map(|_| AnswerBody::text("")));
@@ -47,7 +50,7 @@ impl Exchange {
             return Err(Refusal::Nonsense(answering.cluster));
         }
         let answer = answering.cleaned(response)?;
-        Ok(answer.map(|body| AnswerBody::passed(body, whole, slot)))
+        Ok(answer.map(|body| AnswerBody::passed(body, whole, share)))
     }
 }
 
@@ -75,7 +78,7 @@ async fn carry(connection: impl Future<Output = hyper::Result<()>>, wholeness: o
 
 /// Joins both upgraded connections until both directions have ended, or one broke. What is dropped unfinished is aborted,
 /// so neither side takes a broken pipe for its end.
-async fn pipe(caller: OnUpgrade, edge: OnUpgrade, whole: oneshot::Sender<Whole>, slot: Slot) {
+async fn pipe(caller: OnUpgrade, edge: OnUpgrade, whole: oneshot::Sender<Whole>, held: (Slot, Share)) {
     let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
     // From here on the stream belongs to the pipe.
     let _ = whole.send(Whole);
@@ -89,5 +92,5 @@ async fn pipe(caller: OnUpgrade, edge: OnUpgrade, whole: oneshot::Sender<Whole>,
         }
         Err(error) => debug!(error = %chain(&error), "an upgrade was not completed"),
     }
-    drop(slot);
+    drop(held);
 }

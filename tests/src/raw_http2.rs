@@ -1,0 +1,185 @@
+//! A caller who speaks HTTP/2 frame by frame, and says in a head what no library would.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use bytes::{Buf, BufMut, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::client::TlsStream;
+
+use crate::caller::SOON;
+use crate::dial::dial_name;
+use crate::pki::Issued;
+use crate::rig::Rig;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Largest payload that every peer takes (RFC 9113, section 6.5.2).
+const FRAME_BYTES: usize = 16 * 1024;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// HPACK's whole word for `:status: 200` (RFC 7541, appendix A).
+const STATUS_200: u8 = 0x88;
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered with 200.
+    Ok,
+    /// Answered with another status.
+    Refused,
+    /// Its stream was reset.
+    Reset,
+}
+
+/// The names and values of a head, in order, as they are to be sent.
+pub type RawHead = Vec<(String, Vec<u8>)>;
+
+/// A connection.
+#[derive(Debug)]
+pub struct RawHttp2 {
+    stream: TlsStream<TcpStream>,
+    unread: BytesMut,
+    next_stream: u32,
+}
+
+impl RawHttp2 {
+    /// Connects to the gateway under a name of its own.
+    pub async fn dial(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
+        let dialed = dial_name(rig.gateway(), name, &rig.server_ca(), &["h2"], identity).await;
+        let mut this = Self { stream: dialed.expect("a handshake"), unread: BytesMut::new(), next_stream: 1 };
+        let mut hello = BytesMut::from(PREFACE);
+        frame(&mut hello, SETTINGS, 0, 0, &[]);
+        // Answers are never held up by our windows.
+        frame(&mut hello, WINDOW_UPDATE, 0, 0, &(u32::from(u16::MAX) << 14).to_be_bytes());
+        this.write(&hello).await.expect("the gateway reads");
+        this
+    }
+
+    /// Sends these heads without a body, all at once, and waits for what becomes of each.
+    ///
+    /// # Errors
+    /// The gateway ends the connection before.
+    pub async fn ask(&mut self, heads: &[RawHead]) -> io::Result<Vec<Outcome>> {
+        let first = self.next_stream;
+        let mut bytes = BytesMut::new();
+        for head in heads {
+            let block = block(head);
+            let mut pieces = block.chunks(FRAME_BYTES).peekable();
+            let mut kind = HEADERS;
+            while let Some(piece) = pieces.next() {
+                let end = if pieces.peek().is_none() { END_HEADERS } else { 0 };
+                let flags = end | if kind == HEADERS { END_STREAM } else { 0 };
+                frame(&mut bytes, kind, flags, self.next_stream, piece);
+                kind = CONTINUATION;
+            }
+            self.next_stream += 2;
+        }
+        self.write(&bytes).await?;
+        let mut outcomes = BTreeMap::new();
+        let mut ended = BTreeSet::new();
+        while ended.len() < heads.len() {
+            ended.extend(self.receive(&mut outcomes).await?);
+        }
+        let streams = (first..self.next_stream).step_by(2);
+        Ok(streams.map(|stream| outcomes.get(&stream).copied().unwrap_or(Outcome::Reset)).collect())
+    }
+
+    /// Reads one frame, and says which stream ended with it.
+    async fn receive(&mut self, outcomes: &mut BTreeMap<u32, Outcome>) -> io::Result<Option<u32>> {
+        self.fill(9).await?;
+        let length = self.unread.get_uint(3);
+        let (kind, flags, stream) = (self.unread.get_u8(), self.unread.get_u8(), self.unread.get_u32());
+        let length = usize::try_from(length).expect("three bytes");
+        self.fill(length).await?;
+        let payload = self.unread.split_to(length);
+        match kind {
+            HEADERS => {
+                let outcome =
+                    if payload.first() == Some(&STATUS_200) { Outcome::Ok } else { Outcome::Refused };
+                outcomes.entry(stream).or_insert(outcome);
+            }
+            RST_STREAM => {
+                outcomes.insert(stream, Outcome::Reset);
+                return Ok(Some(stream));
+            }
+            SETTINGS if flags & ACK == 0 => self.reply(SETTINGS, &[]).await?,
+            PING if flags & ACK == 0 => self.reply(PING, &payload).await?,
+            GOAWAY => return Err(io::Error::other(format!("GOAWAY {payload:?}"))),
+            _ => {}
+        }
+        Ok((matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0).then_some(stream))
+    }
+
+    async fn reply(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
+        let mut bytes = BytesMut::new();
+        frame(&mut bytes, kind, ACK, 0, payload);
+        self.write(&bytes).await
+    }
+
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let written = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        timeout(SOON, written).await?
+    }
+
+    async fn fill(&mut self, count: usize) -> io::Result<()> {
+        while self.unread.len() < count {
+            if timeout(SOON, self.stream.read_buf(&mut self.unread)).await?? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn frame(bytes: &mut BytesMut, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    bytes.put_uint(payload.len() as u64, 3);
+    bytes.put_u8(kind);
+    bytes.put_u8(flags);
+    bytes.put_u32(stream);
+    bytes.extend_from_slice(payload);
+}
+
+/// A header block of literals without indexing and without Huffman's code (RFC 7541, section 6.2.2).
+fn block(head: &RawHead) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in head {
+        block.push(0);
+        literal(&mut block, name.as_bytes());
+        literal(&mut block, value);
+    }
+    block
+}
+
+fn literal(block: &mut Vec<u8>, text: &[u8]) {
+    let mut rest = text.len();
+    if rest < 0x7f {
+        block.push(u8::try_from(rest).expect("below 127"));
+    } else {
+        block.push(0x7f);
+        rest -= 0x7f;
+        while rest >= 0x80 {
+            block.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
+            rest >>= 7;
+        }
+        block.push(u8::try_from(rest).expect("below 128"));
+    }
+    block.extend_from_slice(text);
+}

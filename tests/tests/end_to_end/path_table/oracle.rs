@@ -1,0 +1,156 @@
+//! What must become of a request, by the rules as they are written for people; no line of the product is asked.
+//!
+//! The rules: any segment that decodes to `.` or `..`, or contains `/`, `\`, `%` or a control character, is refused in the
+//! path up to and including a service's, pod's or node's `/proxy/`; what follows is opaque. All else is kept byte for byte.
+
+use super::generator::Case;
+
+/// Clusters that the caller may reach, and that are there.
+pub(super) const REACHED: [&str; 2] = ["edge-a", "edge-b"];
+
+const SUFFIX: &str = ".clusters.test";
+const TARGET_BYTES_MAX: usize = 16 * 1024;
+
+/// What RFC 3986 has no place for. Whoever meets one raw may refuse it, or pass it on as it is.
+const DELIMITERS: &[u8] = b"<>\"^`{|}";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Refused,
+    Forwarded { cluster: String, target: String },
+    RefusedOrForwarded { cluster: String, target: String },
+}
+
+impl Verdict {
+    pub(super) fn allows(&self, answered: bool, arrived: &[(String, String)]) -> bool {
+        let arrived_as =
+            |cluster: &str, target: &str| answered && arrived == [(cluster.to_owned(), target.to_owned())];
+        let refused = !answered && arrived.is_empty();
+        match self {
+            Self::Refused => refused,
+            Self::Forwarded { cluster, target } => arrived_as(cluster, target),
+            Self::RefusedOrForwarded { cluster, target } => refused || arrived_as(cluster, target),
+        }
+    }
+}
+
+/// What must become of a case.
+pub(super) fn verdict(case: &Case) -> Verdict {
+    let Some((cluster, target)) = forwarded(case) else {
+        return Verdict::Refused;
+    };
+    if target.bytes().any(|byte| DELIMITERS.contains(&byte)) {
+        Verdict::RefusedOrForwarded { cluster, target }
+    } else {
+        Verdict::Forwarded { cluster, target }
+    }
+}
+
+fn forwarded(case: &Case) -> Option<(String, String)> {
+    let host = agreed_host(case)?;
+    // A fragment never belongs to a request's target.
+    let target = case.target.split('#').next()?;
+    let graphic = target.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\');
+    if !target.starts_with('/') || !graphic || target.len() > TARGET_BYTES_MAX {
+        return None;
+    }
+    let (cluster, own) = match cluster_of_host(&host)? {
+        Some(cluster) => {
+            let path = target.split('?').next()?;
+            let first = path.trim_start_matches('/').split('/').next()?;
+            if decoded(first)? == "clusters" {
+                return None;
+            }
+            (cluster, target.to_owned())
+        }
+        None => by_path(target)?,
+    };
+    let may = REACHED.contains(&cluster.as_str());
+    (may && is_safe(own.split('?').next()?)).then_some((cluster, own))
+}
+
+/// The host of `Host` or `:authority`, which must not differ.
+fn agreed_host(case: &Case) -> Option<String> {
+    let host = case.host.as_ref().map(|host| host.to_ascii_lowercase());
+    match (&case.authority, host) {
+        (Some(authority), Some(host)) => (authority.to_ascii_lowercase() == host).then_some(host),
+        (Some(authority), None) => Some(authority.to_ascii_lowercase()),
+        (None, host) => host,
+    }
+}
+
+/// The cluster that a host names, or none if it is the gateway's own; `None` where it is not a host at all.
+fn cluster_of_host(host: &str) -> Option<Option<String>> {
+    let (name, port) = match host.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (host, None),
+    };
+    let port_fits = |port: &str| {
+        !port.is_empty()
+            && port.bytes().all(|byte| byte.is_ascii_digit())
+            && (1..=65_535).contains(&port.parse::<u64>().unwrap_or(0))
+    };
+    if port.is_some_and(|port| !port_fits(port)) {
+        return None;
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.split('.').any(str::is_empty) || !name.bytes().all(fits) {
+        return None;
+    }
+    match name.strip_suffix(SUFFIX) {
+        Some(label) => is_label(label).then(|| Some(label.to_owned())),
+        None => Some(None),
+    }
+}
+
+/// The cluster and its own target of `/clusters/NAME…`.
+fn by_path(target: &str) -> Option<(String, String)> {
+    let rest = target.strip_prefix("/clusters/")?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (name, own) = rest.split_at(end);
+    let own = if own.starts_with('/') { own.to_owned() } else { format!("/{own}") };
+    is_label(name).then(|| (name.to_owned(), own))
+}
+
+/// A DNS-1123 label.
+fn is_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+/// Whether every segment that is looked at is one name to everybody. One slash may stand at the end.
+fn is_safe(path: &str) -> bool {
+    let mut segments: Vec<&str> = path[1..].split('/').collect();
+    if segments.last() == Some(&"") {
+        segments.pop();
+    }
+    let looked_at = match segments.as_slice() {
+        ["api", "v1", "namespaces", _, "pods" | "services", _, "proxy", ..] => 7,
+        ["api", "v1", "nodes", _, "proxy", ..] => 5,
+        all => all.len(),
+    };
+    segments[..looked_at].iter().all(|segment| {
+        let Some(text) = decoded(segment) else { return false };
+        let hidden = |c: char| ['/', '\\', '%'].contains(&c) || c.is_control();
+        !text.is_empty() && text != "." && text != ".." && !text.contains(hidden)
+    })
+}
+
+/// A segment decoded once; `None` where it is not valid percent-encoding of UTF-8.
+fn decoded(segment: &str) -> Option<String> {
+    let mut pieces = segment.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let digits = piece.get(..2)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}

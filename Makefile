@@ -19,7 +19,7 @@ demo: ## shows kubectl reach two edge clusters through the tunnel until Ctrl-C (
 test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many run at once)
 	@.ci/test
 
-soak: ## runs the long trials, a quarter of an hour
+soak: ## runs the long trials, a quarter of an hour, and every minor of kubectl (built once: half an hour)
 	@.ci/soak
 
 binaries: ## builds the programs under test, for running single tests with cargo

@@ -11,6 +11,13 @@ const PINS: [(&str, &str, &str); 2] = [
     ("etcd", "go.etcd.io/etcd/server/v3", include_str!("../../kube/etcd/go.mod")),
 ];
 
+/// How far from the API server's minor Kubernetes supports a kubectl.
+/// <https://kubernetes.io/releases/version-skew-policy/#kubectl>
+const NEIGHBOURS: [i32; 2] = [-1, 1];
+
+/// What the program of another minor's kubectl is called, before its version.
+const SKEWED: &str = "kubectl-v";
+
 /// The three programs.
 #[derive(Debug, Clone)]
 pub struct Assets {
@@ -40,6 +47,22 @@ impl Assets {
         Self::among(&folder("KUBEBUILDER_ASSETS").into_iter().chain(built()).collect::<Vec<_>>())
     }
 
+    /// The kubectls of other minors that are there, as their versions without the `v` and their programs, oldest first.
+    ///
+    /// `tests/kube/build --skew=neighbours` or `--skew=all` builds them beside the pinned one.
+    pub fn other_kubectls(&self) -> Vec<(String, PathBuf)> {
+        let folder = self.kubectl.parent().map(fs::read_dir);
+        let entries = folder.into_iter().flatten().flatten().flatten();
+        let mut kubectls: Vec<_> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                Some((name.strip_prefix(SKEWED)?.to_owned(), entry.path()))
+            })
+            .collect();
+        kubectls.sort_by_key(|(version, _)| minor(version));
+        kubectls
+    }
+
     fn among(folders: &[PathBuf]) -> Result<Self, MissingAssets> {
         let find = |program| {
             folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file()).ok_or_else(|| {
@@ -61,6 +84,28 @@ impl Assets {
 /// The pinned Kubernetes release, such as `v1.36.3`; binaries of `KUBEBUILDER_ASSETS` may be of another.
 pub fn pinned_kubernetes() -> &'static str {
     pinned(PINS[0].1, PINS[0].2)
+}
+
+/// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API server.
+pub fn neighbours() -> [String; 2] {
+    let pinned = minor(pinned_kubernetes().trim_start_matches('v'));
+    NEIGHBOURS.map(|far| format!("1.{}", pinned + far))
+}
+
+/// The minors whose kubectl `tests/kube/build --skew=all` builds.
+pub fn all_minors() -> Vec<String> {
+    let files = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("kube/kubectl"));
+    let names =
+        files.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut minors: Vec<_> = names
+        .filter_map(|name| Some(name.strip_suffix(".mod").filter(|minor| *minor != "go")?.to_owned()))
+        .collect();
+    minors.sort_by_key(|version| minor(version));
+    minors
+}
+
+fn minor(version: &str) -> i32 {
+    version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
 fn folder(variable: &str) -> Option<PathBuf> {

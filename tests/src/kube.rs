@@ -44,6 +44,8 @@ pub struct Place {
     pub port: Option<u16>,
     /// The address that it advertises as the endpoint of `default/kubernetes`; loopback is refused by Kubernetes.
     pub advertise: IpAddr,
+    /// The API server's feature gates that are not as its release has them, such as `CBORServingAndStorage=true`.
+    pub feature_gates: &'static [&'static str],
 }
 
 /// A running edge cluster; dropping it kills the API server, then etcd, and removes their files.
@@ -105,7 +107,13 @@ pub enum ClusterError {
 impl Place {
     /// A free port of a loopback address in the test's own network namespace.
     pub fn loopback(address: Ipv4Addr) -> Self {
-        Self { network_namespace: None, address: address.into(), port: None, advertise: ADVERTISED.into() }
+        Self {
+            network_namespace: None,
+            address: address.into(),
+            port: None,
+            advertise: ADVERTISED.into(),
+            feature_gates: &[],
+        }
     }
 
     /// `ADDRESS:PORT` in a named network namespace, advertised as it is bound.
@@ -115,6 +123,7 @@ impl Place {
             address: bound.ip(),
             port: Some(bound.port()),
             advertise: bound.ip(),
+            feature_gates: &[],
         }
     }
 }
@@ -207,6 +216,11 @@ impl EdgeCluster {
     /// A kubectl of the pinned release with any kubeconfig, run in this process's network namespace.
     pub fn kubectl_with(&self, kubeconfig: impl Into<PathBuf>) -> Kubectl {
         Kubectl::new(self.assets.kubectl.clone(), kubeconfig)
+    }
+
+    /// The kubectls of other minors: their versions and their programs, for [`Kubectl::of`].
+    pub fn other_kubectls(&self) -> Vec<(String, PathBuf)> {
+        self.assets.other_kubectls()
     }
 
     /// A kubectl with the admin's kubeconfig, run where the API server is.

@@ -2,6 +2,7 @@
 
 pub mod binaries;
 pub mod caller;
+pub mod cbor;
 pub mod demo;
 pub mod dial;
 pub mod fake_api;
@@ -12,6 +13,8 @@ pub mod network;
 pub mod pki;
 pub mod process;
 pub mod raw_http2;
+pub mod real_edge;
 pub mod rig;
 pub mod scratch;
 pub mod skip;
+pub mod ways;

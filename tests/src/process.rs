@@ -20,13 +20,14 @@ const REAP_MAX: Duration = Duration::from_secs(5);
 /// Spawns that may wait for the spawning thread.
 const SPAWNS_QUEUED_MAX: usize = 64;
 
-/// What to run and where: a program, its arguments, its environment and its network namespace.
+/// What to run and where: a program, its arguments, its environment, its network namespace and its `/etc/hosts`.
 #[derive(Debug, Clone)]
 pub struct Invocation {
     program: PathBuf,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
     network_namespace: Option<PathBuf>,
+    hosts: Option<PathBuf>,
     directory: Option<PathBuf>,
 }
 
@@ -82,6 +83,7 @@ impl Invocation {
             arguments: Vec::new(),
             variables: Vec::new(),
             network_namespace: None,
+            hosts: None,
             directory: None,
         }
     }
@@ -107,6 +109,15 @@ impl Invocation {
         self
     }
 
+    /// Runs the program in a mount namespace of its own, in which this file is `/etc/hosts`: the machine's stays as it is.
+    ///
+    /// Needs root, or to be root of a user namespace.
+    #[must_use]
+    pub fn with_hosts(mut self, file: Option<PathBuf>) -> Self {
+        self.hosts = file;
+        self
+    }
+
     /// Runs the program in this directory.
     #[must_use]
     pub fn in_directory(mut self, path: &Path) -> Self {
@@ -125,6 +136,11 @@ impl Invocation {
         let mut words: Vec<String> = Vec::new();
         if let Some(path) = &self.network_namespace {
             words.extend(["nsenter".to_owned(), format!("--net={}", path.display()), "--".to_owned()]);
+        }
+        if let Some(hosts) = &self.hosts {
+            let bind = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+            words.extend(["unshare", "--mount", "--", "sh", "-c", bind].map(str::to_owned));
+            words.push(hosts.display().to_string());
         }
         words.extend(["setpriv", "--pdeathsig", "SIGKILL", "--"].map(str::to_owned));
         let mut command = Command::new(&words[0]);

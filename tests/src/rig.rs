@@ -273,8 +273,24 @@ impl Rig {
 
     /// Writes a caller's kubeconfig for a cluster by path, and returns where it is.
     pub async fn kubeconfig(&self, user: &str, groups: &[&str], cluster: &str) -> PathBuf {
+        self.write_kubeconfig(user, groups, &["--cluster", cluster], &format!("{user}-{cluster}.kubeconfig"))
+            .await
+    }
+
+    /// The same by the cluster's host name under a suffix.
+    pub async fn kubeconfig_by_host_name(
+        &self,
+        user: &str,
+        groups: &[&str],
+        cluster: &str,
+        suffix: &str,
+    ) -> PathBuf {
+        let words = ["--cluster", cluster, "--host-names", suffix];
+        self.write_kubeconfig(user, groups, &words, &format!("{user}-{cluster}-by-host.kubeconfig")).await
+    }
+
+    async fn write_kubeconfig(&self, user: &str, groups: &[&str], more: &[&str], output: &str) -> PathBuf {
         self.caller(user, groups).await;
-        let output = format!("{user}-{cluster}.kubeconfig");
         let (gateway, crt, key) = (
             format!("https://{}", self.gateway),
             format!("{PKI}/{user}-caller.crt"),
@@ -282,7 +298,7 @@ impl Rig {
         );
         let ca = format!("{PKI}/server-ca.crt");
         let words = ["kubeconfig", "--gateway", &gateway, "--ca", &ca, "--cert", &crt, "--key", &key];
-        self.tombolo(&[words.as_slice(), &["--cluster", cluster, "--output", &output]].concat()).await;
+        self.tombolo(&[words.as_slice(), more, &["--output", output]].concat()).await;
         self.path().join(output)
     }
 

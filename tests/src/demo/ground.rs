@@ -138,6 +138,7 @@ async fn edge_in_namespace(
         address: CONTROL_PLANE.ip(),
         port: Some(CONTROL_PLANE.port()),
         advertise: CONTROL_PLANE.ip(),
+        ..Place::default()
     };
     let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, AGENT_PROBES_PORT));
     Ok(Edge { name, namespace: Some(edge), place, probes })

@@ -56,6 +56,7 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
         ("proxy-client-key-file", path(files::FRONT_PROXY_KEY)),
         ("audit-policy-file", path(files::AUDIT_POLICY)),
         ("audit-log-path", path(files::AUDIT_LOG)),
+        ("feature-gates", place.feature_gates.join(",")),
     ];
     let flags = flags.map(|(name, value)| format!("--{name}={value}"));
     Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(place.network_namespace.clone())

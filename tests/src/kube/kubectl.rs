@@ -15,19 +15,58 @@ pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     network_namespace: Option<PathBuf>,
+    hosts: Option<PathBuf>,
+    home: Option<PathBuf>,
+    variables: Vec<(String, String)>,
     limit: Duration,
 }
 
 impl Kubectl {
     /// A kubectl with a kubeconfig.
     pub fn new(program: impl Into<PathBuf>, kubeconfig: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), kubeconfig: kubeconfig.into(), network_namespace: None, limit: LIMIT }
+        Self {
+            program: program.into(),
+            kubeconfig: kubeconfig.into(),
+            network_namespace: None,
+            hosts: None,
+            home: None,
+            variables: Vec::new(),
+            limit: LIMIT,
+        }
     }
 
     /// The same in a network namespace, given as a path.
     #[must_use]
     pub fn in_network_namespace(mut self, path: Option<PathBuf>) -> Self {
         self.network_namespace = path;
+        self
+    }
+
+    /// The same with a file in the place of `/etc/hosts`.
+    #[must_use]
+    pub fn with_hosts(mut self, file: Option<PathBuf>) -> Self {
+        self.hosts = file;
+        self
+    }
+
+    /// The same with a folder of its own for kubectl's caches, which is made by kubectl.
+    #[must_use]
+    pub fn with_home(mut self, home: impl Into<PathBuf>) -> Self {
+        self.home = Some(home.into());
+        self
+    }
+
+    /// The same with an environment variable.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same kubeconfig and surroundings for another kubectl.
+    #[must_use]
+    pub fn of(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
         self
     }
 
@@ -62,12 +101,16 @@ impl Kubectl {
 
     // HOME holds kubectl's discovery cache: beside the kubeconfig it is never shared between clusters on one address.
     fn invocation(&self, arguments: &[&str]) -> Invocation {
-        let home = self.kubeconfig.parent().map_or_else(PathBuf::new, |folder| folder.join("home"));
-        Invocation::of(&self.program)
-            .arguments(arguments.iter().copied())
+        let beside = || self.kubeconfig.parent().map_or_else(PathBuf::new, |folder| folder.join("home"));
+        let home = self.home.clone().unwrap_or_else(beside);
+        let invocation = Invocation::of(&self.program).arguments(arguments.iter().copied());
+        let variables = self.variables.iter();
+        variables
+            .fold(invocation, |invocation, (name, value)| invocation.variable(name, value))
             .variable("KUBECONFIG", self.kubeconfig.display().to_string())
             .variable("HOME", home.display().to_string())
             .variable("KUBERC", "off")
             .in_network_namespace(self.network_namespace.clone())
+            .with_hosts(self.hosts.clone())
     }
 }

@@ -1,0 +1,181 @@
+//! A gateway with a cluster behind it whose API server is a real one, and the three ways to it.
+
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Mutex;
+
+use crate::caller::SOON;
+use crate::kube::kubeconfig::Credential;
+use crate::kube::kubectl::Kubectl;
+use crate::kube::{EdgeCluster, Place};
+use crate::rig::{Agent, ApiServer, GROUP, Rig};
+use crate::ways::{Answer, Ask, Line, Way};
+
+/// The cluster's name.
+pub const CLUSTER: &str = "edge-a";
+
+/// The suffix of clusters' host names.
+const SUFFIX: &str = "clusters.test";
+
+/// What lets the callers' group do everything in the cluster.
+const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: tombolo-admins }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin }
+subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"tombolo:admins\" }]
+";
+
+/// A type of our own: `islands.tombolo.test`.
+const CRD: &str = include_str!("../fixtures/islands.yaml");
+
+/// CBOR is alpha in this release, and everything else is as it ships.
+const FEATURE_GATES: &[&str] = &["CBORServingAndStorage=true"];
+
+/// A server, one agent, and its API server.
+#[derive(Debug)]
+#[must_use = "all of it ends when this is dropped"]
+pub struct RealEdge {
+    /// The cluster.
+    pub cluster: EdgeCluster,
+    /// The server and its files.
+    pub rig: Rig,
+    /// The ways of alice, who may do everything: direct, by path, by host name.
+    pub ways: [Way; 3],
+    _agent: Agent,
+}
+
+/// A connection along each way.
+#[derive(Debug, Clone)]
+pub struct Lines([Line; 3]);
+
+impl RealEdge {
+    /// Starts one.
+    pub async fn start() -> Self {
+        let place = Place { feature_gates: FEATURE_GATES, ..Place::default() };
+        let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
+        let account = cluster.create_agent_account().await.expect("an account for the agent");
+        let rig = Rig::start().await;
+        let objects = rig.write("objects.yaml", &format!("{ADMINS}---\n{CRD}"));
+        cluster.admin().stdout(&["apply", "-f", objects.to_str().expect("a path")]).await;
+        let established =
+            ["wait", "--for=condition=Established", "crd/islands.tombolo.test", "--timeout=60s"];
+        cluster.admin().limit(SOON).stdout(&established).await;
+        let agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
+        rig.write("hosts", &format!("127.0.0.1 localhost {CLUSTER}.{SUFFIX}\n"));
+        let ways = ways(&cluster, &rig, "alice").await;
+        Self { cluster, rig, ways, _agent: agent }
+    }
+
+    /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends it.
+    pub async fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<RealEdge>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(edge) = shared.upgrade() {
+            return edge;
+        }
+        let edge = Arc::new(Self::start().await);
+        *shared = Arc::downgrade(&edge);
+        edge
+    }
+
+    /// The ways of another caller, who may do everything too.
+    pub async fn ways_of(&self, user: &str) -> [Way; 3] {
+        ways(&self.cluster, &self.rig, user).await
+    }
+
+    /// Connects along each way.
+    pub async fn lines(&self) -> Lines {
+        let [direct, path, host] = &self.ways;
+        let (direct, path, host) = tokio::join!(direct.connect(), path.connect(), host.connect());
+        Lines([direct, path, host])
+    }
+
+    /// Makes a namespace; each test has its own.
+    pub async fn namespace(&self, name: &str) {
+        self.cluster.admin().stdout(&["create", "namespace", name]).await;
+    }
+}
+
+impl Lines {
+    /// The direct one.
+    pub fn direct(&self) -> &Line {
+        &self.0[0]
+    }
+
+    /// All of them, the direct one first.
+    pub fn all(&self) -> &[Line; 3] {
+        &self.0
+    }
+
+    /// Asks along each way at once.
+    pub async fn ask(&self, ask: &Ask) -> [Answer; 3] {
+        let [direct, path, host] = &self.0;
+        tokio::join!(direct.ask(ask), path.ask(ask), host.ask(ask)).into()
+    }
+
+    /// Asks along each way at once, and returns the direct answer: the others are the same byte for byte, status, lasting
+    /// headers and body.
+    ///
+    /// # Panics
+    /// If one is not; the message says where it differs.
+    pub async fn agree(&self, ask: &Ask) -> Answer {
+        let [direct, through @ ..] = self.ask(ask).await;
+        for (line, answer) in self.0[1..].iter().zip(&through) {
+            let told = format!("by {} {ask:?}", line.name);
+            assert_eq!(answer.status, direct.status, "{told}: {}", String::from_utf8_lossy(&answer.body));
+            assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{told}");
+            assert!(answer.body == direct.body, "{told}: {}", difference(&direct.body, &answer.body));
+        }
+        direct
+    }
+}
+
+/// Where two texts differ, and how they go on from there.
+pub fn difference(one: &[u8], other: &[u8]) -> String {
+    let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let rest = |bytes: &[u8]| {
+        String::from_utf8_lossy(&bytes[at.min(bytes.len())..bytes.len().min(at + 200)]).into_owned()
+    };
+    format!("at byte {at} of {} and {}: {:?} and {:?}", one.len(), other.len(), rest(one), rest(other))
+}
+
+async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
+    let credential = cluster.issue_user(user, &[GROUP]);
+    let Credential::Certificate(known) = &credential else { panic!("a user's credential is a certificate") };
+    let direct = Way {
+        name: "direct",
+        address: cluster.address(),
+        host: "127.0.0.1".to_owned(),
+        prefix: String::new(),
+        ca_pem: cluster.ca_pem().to_owned(),
+        identity: known.clone(),
+        kubectl: cluster.kubectl_with(
+            cluster
+                .write_kubeconfig(&format!("{user}.conf"), credential.clone())
+                .expect("a kubeconfig can be written"),
+        ),
+    };
+    let path = Way {
+        name: "path",
+        address: rig.gateway(),
+        prefix: format!("/clusters/{CLUSTER}"),
+        ca_pem: rig.server_ca(),
+        identity: rig.caller(user, &[GROUP]).await,
+        kubectl: cluster.kubectl_with(rig.kubeconfig(user, &[GROUP], CLUSTER).await),
+        ..direct.clone()
+    };
+    let host_name = Way {
+        name: "host name",
+        host: format!("{CLUSTER}.{SUFFIX}"),
+        prefix: String::new(),
+        kubectl: by_host_name(cluster, rig, user).await,
+        ..path.clone()
+    };
+    [direct, path, host_name]
+}
+
+/// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that knows it.
+async fn by_host_name(cluster: &EdgeCluster, rig: &Rig, user: &str) -> Kubectl {
+    let kubeconfig = rig.kubeconfig_by_host_name(user, &[GROUP], CLUSTER, SUFFIX).await;
+    cluster.kubectl_with(kubeconfig).with_hosts(Some(rig.path().join("hosts")))
+}

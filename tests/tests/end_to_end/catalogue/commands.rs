@@ -1,0 +1,168 @@
+//! What people type to change a cluster: kubectl does and says the same by every way.
+
+use tests::kube::kubectl::Kubectl;
+use tests::real_edge::RealEdge;
+use tests::ways::{Way, masked};
+
+use super::said;
+
+const MAP: &str = "apiVersion: v1
+kind: ConfigMap
+metadata: { name: m, labels: { app: m } }
+data: { a: '1' }
+";
+
+const DEPLOYMENT: &str = "apiVersion: apps/v1
+kind: Deployment
+metadata: { name: web }
+spec:
+  selector: { matchLabels: { app: web } }
+  template:
+    metadata: { labels: { app: web } }
+    spec: { containers: [{ name: a, image: a }] }
+";
+
+const NODE: &str = "{ apiVersion: v1, kind: Node, metadata: { name: stone } }";
+
+/// `FILE` names a file of the test; a line that begins with `!` must fail.
+const MAPS: &str = "create -f MAP --dry-run=server -o name
+!get configmap m
+create -f MAP
+!create -f MAP
+get configmap m -o jsonpath={.data}
+apply -f CHANGED --dry-run=server
+!diff -f CHANGED
+apply -f CHANGED
+get configmap m -o jsonpath={.data}
+apply --server-side -f MAP
+apply --server-side --force-conflicts -f MAP
+apply --server-side --dry-run=server -f CHANGED
+diff -f MAP
+apply view-last-applied configmap m
+patch configmap m --type=json -p [{\"op\":\"replace\",\"path\":\"/data/a\",\"value\":\"3\"}]
+patch configmap m --type=merge -p {\"data\":{\"b\":\"4\"}}
+patch configmap m --type=strategic -p {\"data\":{\"c\":\"5\"}} --dry-run=server -o name
+get configmap m -o jsonpath={.data}
+label configmap m one=1
+label configmap m one=2 --overwrite
+annotate configmaps --all by=me
+wait configmap/m --for=jsonpath={.metadata.labels.one}=2 --timeout=30s
+!wait configmap/m --for=jsonpath={.metadata.labels.one}=3 --timeout=1s
+replace -f MAP
+edit configmap m
+get configmap m -o jsonpath={.metadata.labels}
+create configmap n --from-literal=a=b
+create secret generic s --from-literal=a=b
+get secret s -o jsonpath={.data.a}
+create token default --duration=10m -o jsonpath={.kind}
+delete configmap -l web=m
+!get configmap m
+wait configmap/n --for=create --timeout=30s
+delete configmaps --all --wait
+wait configmap/n --for=delete --timeout=30s
+delete secret s --dry-run=server
+delete secret s --now
+delete secret s --ignore-not-found";
+
+const WORKLOADS: &str = "apply -f DEPLOYMENT
+scale deployment web --replicas=3
+!scale deployment web --current-replicas=9 --replicas=1
+set image deployment/web a=b
+set env deployment/web K=V
+set resources deployment web --limits=cpu=1
+rollout pause deployment web
+rollout resume deployment web
+!rollout undo deployment web
+patch deployment web --subresource=scale --type=merge -p {\"spec\":{\"replicas\":4}}
+get deployment web --subresource=scale -o jsonpath={.spec}
+get deployment web -o jsonpath={.spec.replicas}{.spec.template.spec.containers[*].image}
+autoscale deployment web --max=5 --name=web
+expose deployment web --port=80 --cluster-ip=None
+describe service web
+run p --image=a
+label pods --all x=y
+logs p
+!exec p -- true
+delete pod p --force --grace-period=0
+delete deployment,service,hpa web
+create -f NODE
+cordon stone
+taint nodes stone a=b:NoSchedule
+uncordon stone
+drain stone --force
+delete node stone
+create role r --verb=get --resource=pods
+create rolebinding r --role=r --user=bob
+delete role,rolebinding r
+create -f ISLAND
+scale islands/sylt --replicas=6
+get isl sylt -o jsonpath={.spec.tides}
+patch island sylt --subresource=status --type=merge -p {\"status\":{\"tides\":1}}
+delete islands --all
+create quota q --hard=pods=1
+delete quota q";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_writes_config_maps_the_same_by_every_way() {
+    by_every_way("commands", MAPS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_works_on_workloads_and_nodes_the_same_by_every_way() {
+    by_every_way("workload-commands", WORKLOADS).await;
+}
+
+/// Runs the commands by each way, one way after the other: each leaves the namespace as it found it.
+async fn by_every_way(namespace: &str, commands: &str) {
+    let edge = RealEdge::shared().await;
+    edge.namespace(namespace).await;
+    let account = ["create", "serviceaccount", "default", "-n", namespace];
+    edge.cluster.admin().stdout(&account).await;
+    let file = |name: &str, text: &str| {
+        edge.rig.write(&format!("{namespace}-{name}.yaml"), text).display().to_string()
+    };
+    let files = [
+        ("MAP", file("map", MAP)),
+        ("CHANGED", file("changed", &MAP.replace("'1'", "'2'"))),
+        ("DEPLOYMENT", file("deployment", DEPLOYMENT)),
+        ("NODE", file("node", NODE)),
+        ("ISLAND", file("island", "{ apiVersion: tombolo.test/v1, kind: Island, metadata: { name: sylt } }")),
+    ];
+    let mut direct: Vec<String> = Vec::new();
+    for way in &edge.ways {
+        let kubectl = editing(way);
+        for (number, command) in commands.lines().enumerate() {
+            let (fails, command) = command.strip_prefix('!').map_or((false, command), |rest| (true, rest));
+            let words: Vec<&str> = command.split(' ').chain(["-n", namespace]).collect();
+            let words: Vec<&str> = words
+                .iter()
+                .map(|word| files.iter().find(|file| file.0 == *word).map_or(*word, |file| &file.1))
+                .collect();
+            let said = said(&kubectl, &words, mask).await;
+            assert_eq!(
+                !said.starts_with("exit status: 0\n"),
+                fails,
+                "kubectl {command} by {}: {said}",
+                way.name
+            );
+            match direct.get(number) {
+                None => direct.push(said),
+                Some(direct) => assert_eq!(said, *direct, "kubectl {command} by {}", way.name),
+            }
+        }
+    }
+}
+
+/// A kubectl whose user's editor changes the label `app` into `web`.
+fn editing(way: &Way) -> Kubectl {
+    way.kubectl.clone().with_variable("KUBE_EDITOR", "sed -i s/app:/web:/")
+}
+
+/// `diff` names folders that it has made, and shows objects as YAML.
+fn mask(text: &str) -> String {
+    let varies = ["diff -u", "--- /", "+++ /", "creationTimestamp:", "uid:", "resourceVersion:"];
+    let text = masked(text.as_bytes());
+    let lasting =
+        text.lines().filter(|line| !varies.iter().any(|begin| line.trim_start().starts_with(begin)));
+    lasting.map(|line| format!("{line}\n")).collect()
+}

@@ -9,6 +9,7 @@ mod discovery;
 mod encodings;
 mod proxying;
 mod reading;
+mod skew;
 mod watching;
 mod writing;
 

@@ -1,0 +1,98 @@
+//! kubectls of other minors do their daily work through the gateway.
+
+use tests::kube::assets::{all_minors, neighbours};
+use tests::kube::kubectl::Kubectl;
+use tests::real_edge::RealEdge;
+use tests::skip::skip;
+use tests::ways::Way;
+
+use super::watching::says;
+
+const MAP: &str = "{ apiVersion: v1, kind: ConfigMap, metadata: { name: m }, data: { a: '1' } }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubectls_of_the_minors_beside_the_pinned_one_work_by_path_and_by_host_name() {
+    let name = "the_kubectls_of_the_minors_beside_the_pinned_one_work_by_path_and_by_host_name";
+    if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
+        return skip(name, "with binaries from elsewhere nobody knows which minors are beside them");
+    }
+    work(&neighbours()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: builds the kubectl of every minor that is to be had"]
+async fn the_kubectls_of_every_minor_that_is_to_be_had_work_by_path_and_by_host_name() {
+    work(&all_minors()).await;
+}
+
+async fn work(minors: &[String]) {
+    let edge = RealEdge::shared().await;
+    let kubectls = edge.cluster.other_kubectls();
+    for minor in minors {
+        let begin = format!("{minor}.");
+        let found = kubectls.iter().find(|(version, _)| version.starts_with(&begin));
+        let (version, program) = found.unwrap_or_else(|| {
+            panic!("there is no kubectl {minor} in {kubectls:?}. Run `make test`, or `tests/kube/build --skew=all`")
+        });
+        let [_, path, host] = &edge.ways;
+        tokio::join!(work_with(&edge, version, program, path), work_with(&edge, version, program, host));
+        println!("kubectl {version} works");
+    }
+}
+
+async fn work_with(edge: &RealEdge, version: &str, program: &std::path::Path, way: &Way) {
+    let namespace = format!("skew-{}-{}", version.replace('.', "-"), &way.name[..4]);
+    edge.namespace(&namespace).await;
+    // A home of its own: minors do not share what they know of the API server.
+    let kubectl = way.kubectl.clone().of(program).with_home(edge.rig.path().join(&namespace));
+    let kubectl = Worker { kubectl, namespace, told: format!("kubectl {version} by {}", way.name) };
+    let map = edge.rig.write(&format!("{}.yaml", kubectl.namespace), MAP).display().to_string();
+
+    let versions = kubectl.does("version -o json").await;
+    assert!(versions.contains(&format!("\"gitVersion\": \"v{version}\"")), "{versions}");
+    assert!(versions.contains("serverVersion"), "{versions}");
+    kubectl.says("apply -f MAP", &map, "configmap/m created").await;
+    kubectl.says("get configmaps", "", "AGE").await;
+    let watch = edge.rig.path().join(format!("{}.watch", kubectl.namespace));
+    let words = ["get", "configmaps", "--watch", "-o", "yaml", "-n", &kubectl.namespace];
+    let _watching = kubectl.kubectl.start(&words, &watch).await.unwrap();
+    says(&watch, "name: m").await;
+    kubectl.does("patch configmap m --type=merge -p {\"data\":{\"b\":\"patched\"}}").await;
+    says(&watch, "patched").await;
+    kubectl.says("apply --server-side --force-conflicts -f MAP", &map, "serverside-applied").await;
+    kubectl.says("get configmap m -o jsonpath={.data.b}", "", "patched").await;
+    kubectl.says("apply -f MAP --dry-run=server", &map, "(server dry run)").await;
+    kubectl.says("explain configmaps.data", "", "Data contains the configuration data").await;
+    kubectl.says("api-resources", "", "islands").await;
+    kubectl.says("describe configmap m", "", "patched").await;
+    kubectl.says("auth can-i create pods", "", "yes").await;
+    kubectl.says("delete configmap m", "", "deleted").await;
+    kubectl.says("get configmaps -o name", "", "").await;
+}
+
+struct Worker {
+    kubectl: Kubectl,
+    namespace: String,
+    told: String,
+}
+
+impl Worker {
+    async fn does(&self, command: &str) -> String {
+        self.run(command, "").await
+    }
+
+    async fn says(&self, command: &str, map: &str, what: &str) {
+        let said = self.run(command, map).await;
+        assert!(said.contains(what), "{} {command}: {said}", self.told);
+    }
+
+    async fn run(&self, command: &str, map: &str) -> String {
+        let words: Vec<&str> =
+            command.split(' ').map(|word| if word == "MAP" { map } else { word }).collect();
+        let words = [words.as_slice(), &["-n", &self.namespace]].concat();
+        let output = self.kubectl.run(&words).await.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} {command}: {stderr}", self.told);
+        String::from_utf8(output.stdout).unwrap()
+    }
+}

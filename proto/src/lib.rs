@@ -5,6 +5,7 @@
 pub mod backoff;
 pub mod cluster;
 pub mod codes;
+pub mod deadlines;
 pub mod frame;
 pub mod greeting;
 pub mod headers;

@@ -29,8 +29,8 @@ impl From<Frame> for ControlFrame {
 impl StreamOpen {
     /// Opens a stream for one HTTP exchange on behalf of `identity`.
     #[must_use]
-    pub fn http(identity: Assert, audit_id: String) -> Self {
+    pub fn http(identity: Assert, audit_id: String, long_running: bool) -> Self {
         let identity = Some(http_open::Identity::Assert(identity));
-        Self { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id })) }
+        Self { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id, long_running })) }
     }
 }

@@ -1,6 +1,6 @@
 //! A caller who speaks HTTP/2 frame by frame, and says in a head what no library would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 
 use bytes::{Buf, BufMut, BytesMut};
@@ -55,13 +55,20 @@ pub struct RawHttp2 {
     stream: TlsStream<TcpStream>,
     unread: BytesMut,
     next_stream: u32,
+    /// Of streams that are answered, and not ended yet.
+    outcomes: BTreeMap<u32, Outcome>,
 }
 
 impl RawHttp2 {
     /// Connects to the gateway under a name of its own.
     pub async fn dial(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
         let dialed = dial_name(rig.gateway(), name, &rig.server_ca(), &["h2"], identity).await;
-        let mut this = Self { stream: dialed.expect("a handshake"), unread: BytesMut::new(), next_stream: 1 };
+        let mut this = Self {
+            stream: dialed.expect("a handshake"),
+            unread: BytesMut::new(),
+            next_stream: 1,
+            outcomes: BTreeMap::new(),
+        };
         let mut hello = BytesMut::from(PREFACE);
         frame(&mut hello, SETTINGS, 0, 0, &[]);
         // Answers are never held up by our windows.
@@ -75,6 +82,20 @@ impl RawHttp2 {
     /// # Errors
     /// The gateway ends the connection before.
     pub async fn ask(&mut self, heads: &[RawHead]) -> io::Result<Vec<Outcome>> {
+        let streams = self.send(heads).await?;
+        let mut ended = BTreeMap::new();
+        while ended.len() < heads.len() {
+            let (stream, outcome) = self.ended().await?;
+            ended.insert(stream, outcome);
+        }
+        Ok(streams.iter().map(|stream| ended[stream]).collect())
+    }
+
+    /// Sends these heads without a body, all at once, and says on which streams.
+    ///
+    /// # Errors
+    /// The gateway has ended the connection.
+    pub async fn send(&mut self, heads: &[RawHead]) -> io::Result<Vec<u32>> {
         let first = self.next_stream;
         let mut bytes = BytesMut::new();
         for head in heads {
@@ -90,17 +111,23 @@ impl RawHttp2 {
             self.next_stream += 2;
         }
         self.write(&bytes).await?;
-        let mut outcomes = BTreeMap::new();
-        let mut ended = BTreeSet::new();
-        while ended.len() < heads.len() {
-            ended.extend(self.receive(&mut outcomes).await?);
+        Ok((first..self.next_stream).step_by(2).collect())
+    }
+
+    /// Waits until another stream has ended, and says how.
+    ///
+    /// # Errors
+    /// The gateway ends the connection before.
+    pub async fn ended(&mut self) -> io::Result<(u32, Outcome)> {
+        loop {
+            if let Some(stream) = self.receive().await? {
+                return Ok((stream, self.outcomes.remove(&stream).unwrap_or(Outcome::Reset)));
+            }
         }
-        let streams = (first..self.next_stream).step_by(2);
-        Ok(streams.map(|stream| outcomes.get(&stream).copied().unwrap_or(Outcome::Reset)).collect())
     }
 
     /// Reads one frame, and says which stream ended with it.
-    async fn receive(&mut self, outcomes: &mut BTreeMap<u32, Outcome>) -> io::Result<Option<u32>> {
+    async fn receive(&mut self) -> io::Result<Option<u32>> {
         self.fill(9).await?;
         let length = self.unread.get_uint(3);
         let (kind, flags, stream) = (self.unread.get_u8(), self.unread.get_u8(), self.unread.get_u32());
@@ -111,10 +138,10 @@ impl RawHttp2 {
             HEADERS => {
                 let outcome =
                     if payload.first() == Some(&STATUS_200) { Outcome::Ok } else { Outcome::Refused };
-                outcomes.entry(stream).or_insert(outcome);
+                self.outcomes.entry(stream).or_insert(outcome);
             }
             RST_STREAM => {
-                outcomes.insert(stream, Outcome::Reset);
+                self.outcomes.insert(stream, Outcome::Reset);
                 return Ok(Some(stream));
             }
             SETTINGS if flags & ACK == 0 => self.reply(SETTINGS, &[]).await?,

@@ -462,7 +462,8 @@ fn issue(name: SanType) -> (CertificateDer<'static>, (CertificateDer<'static>, V
 }
 
 fn open() -> StreamOpen {
-    StreamOpen::http(Assert { user: "alice".to_owned(), groups: vec!["ops".to_owned()] }, "audit".to_owned())
+    let alice = Assert { user: "alice".to_owned(), groups: vec!["ops".to_owned()] };
+    StreamOpen::http(alice, "audit".to_owned(), false)
 }
 
 fn hello() -> Hello {

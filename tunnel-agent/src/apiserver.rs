@@ -17,6 +17,7 @@ use http_body_util::Empty;
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use proto::AbortCode;
+use proto::deadlines::API_SERVER_HEAD_MAX;
 use proto::upgrade::Protocol;
 
 mod body;
@@ -59,8 +60,7 @@ struct Inner {
 pub struct Limits {
     /// TCP and TLS together.
     pub connect: Duration,
-    /// From the last byte of a request's body that was taken to the answer's head. kube-apiserver itself gives an
-    /// ordinary request 60 s.
+    /// From the last byte of a request's body that was taken to the answer's head.
     pub head: Duration,
     /// How long a connection that nobody uses is kept.
     pub idle: Duration,
@@ -142,7 +142,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
-            head: Duration::from_secs(75),
+            head: API_SERVER_HEAD_MAX,
             idle: Duration::from_secs(60),
             recheck: Duration::from_secs(5),
         }
@@ -173,6 +173,35 @@ impl ApiServer {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        self.send_within(request, Some(self.0.limits.head)).await
+    }
+
+    /// The same for a request to which Kubernetes gives no deadline: its answer's head may come whenever it likes, as
+    /// long as somebody waits for it. A connection that has died is noticed by its pings.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`].
+    pub async fn send_long_running<B>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<ResponseBody>, ApiServerError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        self.send_within(request, None).await
+    }
+
+    async fn send_within<B>(
+        &self,
+        request: Request<B>,
+        limit: Option<Duration>,
+    ) -> Result<Response<ResponseBody>, ApiServerError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         let (mut head, body) = request.into_parts();
         let target = origin_form(&head.uri)?;
         let progress = Progress::default();
@@ -184,7 +213,10 @@ impl ApiServer {
             let mut slot = self.0.pool.acquire(&snapshot).await?;
             address(&mut request, &target, &snapshot, slot.is_multiplexed());
             progress.touch();
-            let answer = progress.head_within(self.0.limits.head, slot.send(request)).await?;
+            let answer = match limit {
+                Some(limit) => progress.head_within(limit, slot.send(request)).await?,
+                None => progress.head(slot.send(request)).await,
+            };
             match answer {
                 Ok(response) => return self.received(response, slot, progress),
                 Err(mut refused) => match refused.take_message() {

@@ -67,7 +67,8 @@ impl Forwarder {
     }
 
     /// Asks the API server on behalf of `identity`, and returns its answer for the stream: cleaned, and otherwise as it
-    /// is. After a 101 the bytes flow both ways in a task of the scope, until either side ends.
+    /// is. A `long_running` one may take its time; an
+    /// upgrade is answered soon or not at all. After a 101 the bytes flow both ways in a task of the scope, until either side ends.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
     ///
@@ -78,6 +79,7 @@ impl Forwarder {
         &self,
         identity: &Assertable,
         audit_id: &str,
+        long_running: bool,
         mut request: Request<Incoming>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         check_target(request.method(), request.uri())?;
@@ -89,7 +91,11 @@ impl Forwarder {
         let Some(protocol) = protocol else {
             // What hyper knows of the tunnel's stream is no business of the other connection.
             request.extensions_mut().clear();
-            let mut response = self.api_server.send(request).await?;
+            let mut response = if long_running {
+                self.api_server.send_long_running(request).await?
+            } else {
+                self.api_server.send(request).await?
+            };
             check_accepted(response.status())?;
             clean_response(response.headers_mut());
             return Ok(answer(response));

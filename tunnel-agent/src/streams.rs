@@ -47,6 +47,7 @@ struct Inner {
 struct Guarded {
     identity: Assertable,
     audit_id: String,
+    long_running: bool,
 }
 
 impl Streams {
@@ -88,7 +89,9 @@ impl Streams {
             }
             Err(_) => return Err(AbortCode::BadOpen),
         };
-        let StreamOpen { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id })) } = open else {
+        let StreamOpen { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id, long_running })) } =
+            open
+        else {
             warn!("the server opened a stream of a kind that this agent does not know: upgrade the agent");
             return Err(AbortCode::BadOpen);
         };
@@ -98,7 +101,7 @@ impl Streams {
             return Err(AbortCode::BadOpen);
         };
         match self.0.guard.check(&identity) {
-            Ok(identity) => Ok(Guarded { identity, audit_id }),
+            Ok(identity) => Ok(Guarded { identity, audit_id, long_running }),
             Err(refusal) => {
                 // Who it was is in the line below: above DEBUG nobody is named.
                 warn!(audit_id, reason = refusal.reason(), "the guard refused an identity");
@@ -116,7 +119,8 @@ impl Streams {
         let service = service_fn(|request: Request<Incoming>| {
             let (this, guarded, verdict) = (self.clone(), Arc::clone(&guarded), verdict.clone());
             async move {
-                let answer = this.0.forwarder.serve(&guarded.identity, &guarded.audit_id, request).await;
+                let Guarded { identity, audit_id, long_running } = &*guarded;
+                let answer = this.0.forwarder.serve(identity, audit_id, *long_running, request).await;
                 answer.map(|answer| answer.map(|body| Told { body, verdict: verdict.clone() })).inspect_err(
                     |error| {
                         note(error, &guarded.audit_id);

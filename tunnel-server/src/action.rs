@@ -36,6 +36,7 @@ pub enum Asked {
 pub struct Action {
     cluster: ClusterId,
     verb: Verb,
+    long_running: bool,
     path: PathAndQuery,
 }
 
@@ -122,7 +123,9 @@ pub enum ActionFault {
     )]
     OtherConnection,
     /// 400.
-    #[error("an upgrade is served only for exec, attach, portforward, proxy, log and watch")]
+    #[error(
+        "an upgrade is served only for exec, attach, portforward and proxy, and one to websocket for log and watch too"
+    )]
     UpgradeNotHere,
 }
 
@@ -152,10 +155,11 @@ impl Action {
         let path = path::of_cluster(rest)?;
         let segments = path::segments(path.path())?;
         let verb = Verb::of(head.method, &segments, path.query());
-        if head.upgrade.is_some() && !verb::may_upgrade(verb, &segments) {
+        if head.upgrade.is_some_and(|protocol| !verb::may_upgrade(protocol, verb, &segments)) {
             return Err(ActionFault::UpgradeNotHere);
         }
-        Ok(Asked::Cluster(Self { cluster, verb, path }))
+        let long_running = verb::is_long_running(verb, &segments);
+        Ok(Asked::Cluster(Self { cluster, verb, long_running, path }))
     }
 
     /// The cluster that is asked.
@@ -168,6 +172,12 @@ impl Action {
     #[must_use]
     pub fn verb(&self) -> Verb {
         self.verb
+    }
+
+    /// Whether Kubernetes lets its answer take as long as it likes: a watch, a log, and what reaches into a workload.
+    #[must_use]
+    pub fn is_long_running(&self) -> bool {
+        self.long_running
     }
 
     /// The cluster's own path with the query: byte for byte what was received behind the cluster's name.

@@ -5,6 +5,7 @@ mod clusters;
 mod connection;
 mod forward;
 mod hangup;
+mod head;
 mod held;
 mod refusal;
 mod shares;
@@ -33,6 +34,7 @@ use shares::Shares;
 use stack::CallerBody;
 
 pub use connection::Peer;
+pub use head::CALLER_SILENCE_MAX;
 pub use refusal::Refusal;
 pub use shares::EXCHANGES_PER_CALLER_MAX;
 pub use stack::EXCHANGES_MAX;

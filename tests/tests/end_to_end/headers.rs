@@ -1,7 +1,7 @@
 //! Who asks is what the gateway found out, whatever a caller writes into its headers.
 
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head, send_all};
-use tests::fake_api::{Behaviour, HttpVersion, RecordedRequest};
+use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
 use tests::fake_edge::{AGENT_TOKEN, FakeEdge, add_cluster};
 use tests::pki::Authority;
 use tests::rig::{GROUP, Reply, TOKEN, ask};
@@ -160,6 +160,55 @@ async fn a_connection_header_takes_no_header_of_ours_away() {
     assert_eq!(requests.len(), served);
     let groups = format!("token:{GROUP}");
     requests.iter().for_each(|request| speaks_for(request, "token:tess", &[&groups]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_of_one_hop_ends_there_in_both_directions() {
+    let edge = stage(HttpVersion::Http1).await;
+    let of_one_hop = [
+        ("X-Hop", "1"),
+        ("x-hop", "2"),
+        ("X-Other-Hop", "3"),
+        ("Keep-Alive", "timeout=5"),
+        ("TE", "trailers"),
+        ("Proxy-Authenticate", "Basic"),
+        ("Proxy-Authentication-Info", "x"),
+        ("X-Stays", "here"),
+    ];
+    for carrier in ["Connection", "Proxy-Connection"] {
+        for named in [
+            "X-Hop, x-other-hop",
+            "keep-alive,X-HOP ,\tx-other-HOP",
+            "\"x-hop\", x-other-hop",
+            ",,x-hop,X-Other-Hop,",
+        ] {
+            let lines = [&[("Connection", "close"), (carrier, named)], &of_one_hop[..]].concat();
+            let reply = edge.rig.ask_with_token("GET", PATH, &lines).await;
+            assert_eq!(reply.status, 200, "{carrier}: {named}: {reply:?}");
+
+            let request = edge.fake.requests().pop().unwrap();
+            for (name, _) in &of_one_hop[..of_one_hop.len() - 1] {
+                assert!(
+                    request.header(name).is_empty(),
+                    "{carrier}: {named}: {name} of {:?}",
+                    request.headers
+                );
+            }
+            assert!(request.header("proxy-connection").is_empty());
+            assert_eq!(request.header("x-stays"), ["here"]);
+        }
+    }
+
+    let mut headers = vec![("Connection".to_owned(), "X-Hop, keep-alive".to_owned())];
+    headers.extend(of_one_hop.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    headers
+        .extend([("Set-Cookie", "a=b"), ("Alt-Svc", "h3=\":1\"")].map(|(n, v)| (n.to_owned(), v.to_owned())));
+    edge.fake.otherwise(Behaviour::Answer(Answer { status: 200, headers, body: "{}".into() }));
+    let answered = edge.rig.ask_with_token("GET", PATH, &[]).await.head.to_lowercase();
+    for name in ["x-hop", "keep-alive", "proxy-authenticate", "te", "set-cookie", "alt-svc"] {
+        assert!(!answered.contains(&format!("\n{name}:")), "{name}: {answered}");
+    }
+    assert!(answered.contains("\nx-stays: here") && answered.contains("\nx-other-hop: 3"), "{answered}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ mod framing;
 mod hangup;
 mod headers;
 mod kubectl;
+mod limits;
 mod naming;
 mod path_table;
 mod paths;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head};
-use tests::fake_api::{Behaviour, FakeApi, HttpVersion};
+use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask_raw};
 
@@ -228,6 +228,10 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
         for (location, by_path) in [
             ("/x/proxy/", Some("/clusters/edge-a/x/proxy/")),
             ("/x?y=//z", Some("/clusters/edge-a/x?y=//z")),
+            ("/", Some("/clusters/edge-a/")),
+            ("/clusters/edge-b/version", Some("/clusters/edge-a/clusters/edge-b/version")),
+            ("/x%2F..%2Fy/...?a=../..#/../..", Some("/clusters/edge-a/x%2F..%2Fy/...?a=../..#/../..")),
+            ("/x/%3A%20é", None),
             ("https://169.254.169.254/latest", None),
             ("http://127.0.0.1:1/", None),
             ("//elsewhere.test/", None),
@@ -239,6 +243,18 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
             ("/../edge-b/version", None),
             ("/%2e%2e/edge-b/version", None),
             ("/x/..", None),
+            ("/x/.%2E/y", None),
+            ("/x/../../edge-b?q#f", None),
+            ("///elsewhere.test", None),
+            ("HTTPS://elsewhere.test", None),
+            ("https:/elsewhere.test", None),
+            ("https:elsewhere.test", None),
+            ("?x", None),
+            ("#x", None),
+            // Browsers drop the tab, and then it is another host.
+            ("/\t/elsewhere.test", None),
+            ("/ /elsewhere.test", None),
+            ("/x\\..\\y", None),
             ("", None),
         ] {
             two.a.on("/redirect", Behaviour::redirect(status, location));
@@ -261,6 +277,15 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
             }
             assert_eq!(two.arrived().len(), 2, "nobody followed it");
         }
+    }
+    // Two of them are one too many, whichever a caller would follow.
+    let twice =
+        ["/x", "https://elsewhere.test/"].map(|location| ("Location".to_owned(), location.to_owned()));
+    for headers in [twice.to_vec(), twice.into_iter().rev().collect()] {
+        two.a.on("/redirect", Behaviour::Answer(Answer { status: 302, headers, body: "".into() }));
+        let reply = two.ask_as(GATEWAY, "/clusters/edge-a/redirect").await;
+        assert_eq!(reply.status, 502, "{reply:?}");
+        assert!(!reply.head.contains("elsewhere"), "{reply:?}");
     }
 }
 

@@ -205,6 +205,17 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
         ("PUT", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
         ("DELETE", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
         ("GET", pods, "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        // These are upgraded to WebSocket alone.
+        ("GET", &format!("{pods}?watch=1"), "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"),
+        ("GET", &format!("{pods}/p/log?follow=1"), "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"),
+        ("POST", &format!("{pods}/p/ephemeralcontainers"), "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n"),
+        ("GET", EXEC, "Connection: Upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n"),
+        (
+            "POST",
+            EXEC,
+            "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+        ),
         ("GET", "/clusters/edge-a/version", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
         ("GET", "/clusters", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
     ] {
@@ -219,6 +230,37 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
         assert!(!rest.contains("HTTP/1.1"), "{lines}: a second answer: {rest}");
     }
     assert!(edge.fake.connections().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::json("{}"));
+    edge.fake.on("/api/v1/namespaces/n/pods/p/exec", Behaviour::upgrade());
+    edge.fake.on("/api/v1/namespaces/n/pods/p/attach", Behaviour::Answer(Answer::json(403, "no")));
+    let plain = || edge.rig.ask_with_token("GET", "/clusters/edge-a/version", &[]);
+    for protocol in PROTOCOLS {
+        // One that goes on, one that ended well, one that broke, and one that was declined.
+        let _open = upgraded(&edge, protocol).await;
+        let mut ended = upgraded(&edge, protocol).await;
+        ended.shut_down().await;
+        ended.read_to_end().await.1.unwrap();
+        upgraded(&edge, protocol).await.leave(Farewell::Reset).await;
+        let mut declined = Http1Caller::dial(&edge.rig).await;
+        declined.write(asking(protocol).replace("/exec?", "/attach?")).await;
+        assert!(declined.read_head().await.starts_with("HTTP/1.1 403 "));
+        for _ in 0..5 {
+            assert_eq!(plain().await.status, 200);
+        }
+    }
+    let requests = edge.fake.requests();
+    let is_upgrade = |request: &&RecordedRequest| !request.header("upgrade").is_empty();
+    let upgrades: Vec<u64> = requests.iter().filter(is_upgrade).map(|request| request.connection).collect();
+    assert_eq!(upgrades.len(), 8);
+    for connection in &upgrades {
+        let on_it = requests.iter().filter(|request| request.connection == *connection).count();
+        assert_eq!(on_it, 1, "connection {connection}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -158,24 +158,27 @@ impl Progress {
         *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
+    /// What `answer` gives, whenever that is. Dropped early, the request's body is not wanted any more.
+    pub(super) async fn head<T>(&self, answer: impl Future<Output = T>) -> T {
+        let cancel = self.0.over.clone().drop_guard();
+        let answer = answer.await;
+        cancel.disarm();
+        answer
+    }
+
     /// What `answer` gives, unless `limit` passes after the last byte of the request was taken.
     pub(super) async fn head_within<T>(
         &self,
         limit: Duration,
         answer: impl Future<Output = T>,
     ) -> Result<T, ApiServerError> {
-        // Dropped early, the request's body is not wanted any more.
-        let cancel = self.0.over.clone().drop_guard();
-        let mut answer = std::pin::pin!(answer);
+        let mut answer = std::pin::pin!(self.head(answer));
         loop {
             let deadline = self.last() + limit;
             // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is there counts.
             tokio::select! {
                 biased;
-                answer = &mut answer => {
-                    cancel.disarm();
-                    return Ok(answer);
-                }
+                answer = &mut answer => return Ok(answer),
                 () = sleep_until(deadline) => {
                     if self.last() + limit <= Instant::now() {
                         return Err(ApiServerError::Silent(limit));

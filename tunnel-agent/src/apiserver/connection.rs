@@ -47,6 +47,9 @@ const SEND_BUFFER_BYTES_MAX: usize = 128 * 1024;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEAD_BYTES_MAX_HTTP_2: u32 = HEAD_BYTES_MAX as u32;
 
+/// Most headers in one over HTTP/1.1; over HTTP/2 their size alone counts.
+const HEADERS_MAX: usize = 100;
+
 /// A silent connection is asked for a sign of life, also while idle: a firewall may have forgotten it.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_MAX: Duration = Duration::from_secs(10);
@@ -148,7 +151,7 @@ async fn open(
         return open_multiplexed(socket, scope).await;
     }
     let (mut sender, connection) =
-        http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(socket).await?;
+        http1::Builder::new().max_headers(HEADERS_MAX).max_buf_size(HEAD_BYTES_MAX).handshake(socket).await?;
     let close = CancellationToken::new();
     let closed = close.clone();
     scope.attend(async move {

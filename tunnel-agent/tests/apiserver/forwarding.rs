@@ -147,7 +147,7 @@ pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> Duple
     let service = service_fn(move |request| {
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
-            let served = forwarder.serve(&identity(), "id-1", request).await;
+            let served = forwarder.serve(&identity(), "id-1", false, request).await;
             if let Err(error) = &served {
                 errors.add(format!("{:?}", ForwardError::code(error)));
             }

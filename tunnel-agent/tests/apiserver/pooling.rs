@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, mpsc, watch};
 use tunnel_agent::apiserver::{ApiServerError, Limits, STREAMS_MAX};
 
 use crate::fake::{self, Log, get, http1, http2, pair, read_head, soon, whole, write};
@@ -39,7 +39,7 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
         })
         .await;
 
-    let (done, mut answers) = tokio::sync::mpsc::channel(REQUESTS);
+    let (done, mut answers) = mpsc::channel(REQUESTS);
     for _ in 0..REQUESTS {
         let (api_server, done) = (api_server.clone(), done.clone());
         scope.spawn(async move {
@@ -60,7 +60,7 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
 #[tokio::test]
 async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() {
     const STALLED: usize = 20;
-    let (full, mut fulls) = tokio::sync::mpsc::channel(STALLED);
+    let (full, mut fulls) = mpsc::channel(STALLED);
     let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
         let full = full.clone();
         http2(connection, move |request: Request<hyper::body::Incoming>| {
@@ -139,7 +139,7 @@ async fn http_1_serves_one_exchange_per_connection_at_a_time() {
     })
     .await;
 
-    let (done, mut answers) = tokio::sync::mpsc::channel(5);
+    let (done, mut answers) = mpsc::channel(5);
     for _ in 0..5 {
         let (api_server, done) = (api_server.clone(), done.clone());
         scope.spawn(async move {
@@ -157,7 +157,7 @@ async fn http_1_serves_one_exchange_per_connection_at_a_time() {
 async fn a_connection_that_nobody_uses_is_closed() {
     let limits = Limits { idle: Duration::from_millis(40), ..Limits::default() };
     for protocol in ["h2", "http/1.1"] {
-        let (closed, mut closings) = tokio::sync::mpsc::channel(1);
+        let (closed, mut closings) = mpsc::channel(1);
         let (_scope, _fake, api_server) = pair(&[protocol], limits, move |connection, _| {
             let closed = closed.clone();
             async move {
@@ -201,7 +201,7 @@ async fn a_post_that_was_written_is_not_sent_again() {
 #[tokio::test]
 async fn a_dead_connection_costs_no_more_than_the_request_that_was_written_on_it() {
     for protocol in ["h2", "http/1.1"] {
-        let (close, closing) = tokio::sync::watch::channel(0);
+        let (close, closing) = watch::channel(0);
         let (_scope, fake, api_server) = pair(&[protocol], Limits::default(), move |connection, number| {
             let mut closing = closing.clone();
             async move {
@@ -260,6 +260,39 @@ async fn silence_and_absence_are_two_errors() {
 
     assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}");
     assert!(matches!(unreachable, Err(ApiServerError::Unreachable { .. })), "{unreachable:?}");
+}
+
+#[tokio::test]
+async fn a_long_running_request_is_waited_for_beyond_the_limit() {
+    let limits = Limits { head: Duration::from_millis(50), ..Limits::default() };
+    let ((log_arrived, mut arrived), (go_on, told)) = (mpsc::channel(1), watch::channel(false));
+    let (_scope, _fake, api_server) = pair(&["http/1.1"], limits, move |mut connection, _| {
+        let (log_arrived, mut told) = (log_arrived.clone(), told.clone());
+        async move {
+            if !read_head(&mut connection).await.starts_with("GET /log") {
+                std::future::pending().await
+            }
+            log_arrived.send(()).await.unwrap();
+            told.wait_for(|told| *told).await.unwrap();
+            write(&mut connection, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    })
+    .await;
+
+    let mut log = std::pin::pin!(api_server.send_long_running(get("/log")));
+    // Each is cancel-safe: the log is polled by reference, and the others are not polled again.
+    tokio::select! {
+        early = &mut log => panic!("{early:?}"),
+        arrived = soon(arrived.recv()) => arrived.unwrap(),
+    }
+    // One that comes later and has a limit is over first.
+    tokio::select! {
+        early = &mut log => panic!("{early:?}"),
+        silent = soon(api_server.send(get("/"))) => assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}"),
+    }
+    go_on.send(true).unwrap();
+
+    assert_eq!(soon(log).await.unwrap().status(), 200);
 }
 
 #[tokio::test]

@@ -355,26 +355,70 @@ fn verbs_are_those_of_kubernetes() {
 
 #[test]
 fn an_upgrade_is_for_what_kubernetes_upgrades() {
-    let upgraded = |path: &str| {
-        parse(None, Some(CLUSTER_HOST), &Method::GET, path.as_bytes(), Some(Protocol::WebSocket)).err()
+    let upgraded = |protocol: Protocol, path: &str| {
+        parse(None, Some(CLUSTER_HOST), &Method::GET, path.as_bytes(), Some(protocol)).err()
     };
     for path in [
         "/api/v1/namespaces/a/pods/x/exec",
-        "/api/v1/pods?watch=1",
-        "/api/v1/namespaces/a/pods/x/log",
+        "/api/v1/namespaces/a/pods/x/attach",
+        "/api/v1/namespaces/a/pods/x/portforward",
+        "/api/v1/namespaces/a/services/x/proxy",
         "/api/v1/nodes/n/proxy/x",
     ] {
-        assert_eq!(upgraded(path), None, "{path}");
+        assert_eq!(upgraded(Protocol::WebSocket, path), None, "{path}");
+        assert_eq!(upgraded(Protocol::Spdy31, path), None, "{path}");
+    }
+    for path in [
+        "/api/v1/pods?watch=1",
+        "/api/v1/watch/pods",
+        "/api/v1/namespaces/a/pods/x/log",
+        "/api/v1/namespaces/a/pods/x/log?follow=1",
+    ] {
+        assert_eq!(upgraded(Protocol::WebSocket, path), None, "{path}");
+        assert_eq!(upgraded(Protocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
     }
     for path in [
         "/",
         "/version",
         "/api/v1/pods",
         "/api/v1/namespaces/a/pods/x",
+        "/api/v1/namespaces/a/pods/x/ephemeralcontainers",
         "/x/exec",
         "/api/v1/namespaces/a/pods/log",
     ] {
-        assert_eq!(upgraded(path), Some(UpgradeNotHere), "{path}");
+        assert_eq!(upgraded(Protocol::WebSocket, path), Some(UpgradeNotHere), "{path}");
+        assert_eq!(upgraded(Protocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
+    }
+}
+
+#[test]
+fn what_kubernetes_gives_no_deadline_gets_none_here() {
+    let long_running = |path: &str| action(CLUSTER_HOST, path).unwrap().is_long_running();
+    for path in [
+        "/api/v1/pods?watch=1",
+        "/api/v1/watch/pods",
+        "/api/v1/namespaces/a/pods/x/log",
+        "/api/v1/namespaces/a/pods/x/exec",
+        "/api/v1/namespaces/a/pods/x/attach",
+        "/api/v1/namespaces/a/pods/x/portforward",
+        "/api/v1/namespaces/a/services/x/proxy/y",
+        "/api/v1/nodes/n/proxy",
+        "/debug/pprof/profile",
+    ] {
+        assert!(long_running(path), "{path}");
+    }
+    for path in [
+        "/",
+        "/version",
+        "/api/v1/pods",
+        "/api/v1/pods?watch=0",
+        "/api/v1/namespaces/a/pods/log",
+        "/api/v1/namespaces/a/pods/x/ephemeralcontainers",
+        "/apis/apps/v1/namespaces/a/deployments/x/scale",
+        "/debug/pprofx/y",
+        "/debug/pprof",
+    ] {
+        assert!(!long_running(path), "{path}");
     }
 }
 

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use http::Method;
+use proto::upgrade::Protocol;
 
 use super::path::percent_decoded;
 
@@ -50,6 +51,9 @@ struct Resource<'a> {
 
 /// What reaches into a workload.
 const CONNECT: [&str; 5] = ["exec", "attach", "portforward", "proxy", "ephemeralcontainers"];
+
+/// Those of them that open a connection.
+const UPGRADED: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
 impl Verb {
     /// The verb of a request with these decoded `segments` and this raw `query`.
@@ -145,10 +149,27 @@ pub(super) fn is_served(method: &Method) -> bool {
     ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"].contains(&method.as_str())
 }
 
-/// Whether a request of this verb may be upgraded: what connects, a watch by WebSocket, and a log by WebSocket.
-pub(super) fn may_upgrade(verb: Verb, segments: &[Cow<'_, str>]) -> bool {
-    let is_log = || Resource::of(segments).is_some_and(|resource| resource.subresource == Some("log"));
-    matches!(verb, Verb::Connect | Verb::Watch) || (verb == Verb::Get && is_log())
+/// Whether Kubernetes upgrades a request of this verb to `protocol`: to both what opens a connection to a workload, to
+/// WebSocket also a watch and a log.
+pub(super) fn may_upgrade(protocol: Protocol, verb: Verb, segments: &[Cow<'_, str>]) -> bool {
+    let resource = Resource::of(segments);
+    let subresource = resource.as_ref().and_then(|resource| resource.subresource);
+    let connects = resource.as_ref().is_some_and(|resource| resource.special == Some("proxy"))
+        || subresource.is_some_and(|subresource| UPGRADED.contains(&subresource));
+    connects || (protocol == Protocol::WebSocket && (verb == Verb::Watch || subresource == Some("log")))
+}
+
+/// Whether Kubernetes gives a request no deadline: kube-apiserver's `LongRunningFunc`.
+/// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/pkg/controlplane/apiserver/config.go>
+pub(super) fn is_long_running(verb: Verb, segments: &[Cow<'_, str>]) -> bool {
+    match Resource::of(segments) {
+        Some(resource) => {
+            verb == Verb::Watch
+                || resource.special == Some("proxy")
+                || resource.subresource.is_some_and(|one| one == "log" || UPGRADED.contains(&one))
+        }
+        None => matches!(segments, [first, second, _, ..] if first == "debug" && second == "pprof"),
+    }
 }
 
 /// Whether the first `watch` of a query is on: whatever is not `false` or `0` is, nothing too. As in

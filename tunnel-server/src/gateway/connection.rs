@@ -91,6 +91,7 @@ impl Gateway {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_OR_IDLE_MAX)
             .max_headers(proto::headers::HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX as usize)
             .max_buf_size(HEAD_BYTES_MAX as usize)
             .keep_alive(true)
             .half_close(false)

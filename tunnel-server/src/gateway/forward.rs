@@ -6,18 +6,21 @@ use std::time::Duration;
 use daemon::{Scope, chain};
 use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use proto::headers;
+use proto::session::Health;
 use proto::wire::{Assert, StreamOpen};
 use proto::{AbortCode, ClusterId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::debug;
-use transport::{OpenError, TunnelStream, Verdict};
+use transport::{OpenError, Tunnel, TunnelStream, Verdict};
 
 use super::body::{AnswerBody, Whole};
+use super::head::{Paced, Progress, Silent};
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
@@ -34,6 +37,9 @@ const ROUTES_MAX: usize = 3;
 /// Largest head of an answer, in bytes, and most headers in it.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 const HEADERS_MAX: usize = 200;
+
+/// A request's body as it enters a stream.
+pub(super) type StreamBody = Paced<CallerBody>;
 
 /// A stream that was opened for a permitted request; nothing but its first frame was sent.
 pub(super) struct Exchange {
@@ -62,7 +68,11 @@ impl Exchange {
     ) -> Result<Self, Refusal> {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
-        let open = StreamOpen::http(assertion(permit.caller()), audit_id(request).to_owned());
+        let open = StreamOpen::http(
+            assertion(permit.caller()),
+            audit_id(request).to_owned(),
+            permit.action().is_long_running(),
+        );
         let mut last = Refusal::NoStream(cluster.clone());
         for _ in 0..ROUTES_MAX {
             let route = registry.route(&cluster)?;
@@ -86,11 +96,12 @@ impl Exchange {
         share: Share,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let answering = self.answering();
-        let request = self.rewritten(request)?;
+        let (request, progress) = self.rewritten(request)?;
         let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
         let (whole, wholeness) = oneshot::channel();
         self.scope.spawn_on(self.route.home, carry(connection, wholeness));
-        let response = sender.send_request(request).await.map_err(|error| answering.broken(&error))?;
+        let limit = (!self.permit.action().is_long_running()).then_some(progress);
+        let response = answering.head(sender.send_request(request), limit, &self.route.tunnel).await?;
         // An upgrade that nobody asked for: the bytes behind it are nobody's.
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Nonsense(answering.cluster));
@@ -108,7 +119,10 @@ impl Exchange {
     }
 
     /// The request as it crosses the tunnel. Its headers were cleaned when it was admitted.
-    pub(super) fn rewritten(&self, request: Request<CallerBody>) -> Result<Request<CallerBody>, Refusal> {
+    pub(super) fn rewritten(
+        &self,
+        request: Request<CallerBody>,
+    ) -> Result<(Request<StreamBody>, Progress), Refusal> {
         let action = self.permit.action();
         let (mut parts, body) = request.into_parts();
         parts.uri = Uri::from(action.path().clone());
@@ -120,7 +134,8 @@ impl Exchange {
         // The agent puts its API server's name here; until then the cluster's says where this is going.
         let host = HeaderValue::from_str(action.cluster().as_str());
         parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(action.cluster().clone()))?);
-        Ok(Request::from_parts(parts, body))
+        let progress = Progress::begin();
+        Ok((Request::from_parts(parts, Paced::new(body, progress.clone())), progress))
     }
 }
 
@@ -128,7 +143,7 @@ impl Exchange {
 pub(super) async fn handshake(
     stream: TunnelStream,
     cluster: &ClusterId,
-) -> Result<(http1::SendRequest<CallerBody>, http1::Connection<TokioIo<TunnelStream>, CallerBody>), Refusal> {
+) -> Result<(http1::SendRequest<StreamBody>, http1::Connection<TokioIo<TunnelStream>, StreamBody>), Refusal> {
     http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -139,7 +154,7 @@ pub(super) async fn handshake(
 
 /// Moves an exchange's bytes, on the tunnel's home, until its answer was taken whole or nobody wants it any more.
 async fn carry(
-    mut connection: http1::Connection<TokioIo<TunnelStream>, CallerBody>,
+    mut connection: http1::Connection<TokioIo<TunnelStream>, StreamBody>,
     mut wholeness: oneshot::Receiver<Whole>,
 ) {
     // Both arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
@@ -164,7 +179,7 @@ async fn carry(
 }
 
 /// Ends a stream whose answer was taken whole: both directions are shut down, so neither side sees an abort.
-async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, CallerBody>) {
+async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, StreamBody>) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
     }
@@ -188,12 +203,38 @@ fn assertion(caller: &Caller) -> Assert {
 }
 
 impl Answering {
+    /// The head of `answer`, which came over `tunnel`; nobody may be silent for too long before it where `limit` watches.
+    pub(super) async fn head(
+        &self,
+        answer: impl Future<Output = hyper::Result<Response<Incoming>>>,
+        limit: Option<Progress>,
+        tunnel: &Tunnel,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let answer = match limit {
+            Some(progress) => {
+                progress.head_of(answer).await.map_err(|silent| self.silence(silent, tunnel.health()))?
+            }
+            None => answer.await,
+        };
+        answer.map_err(|error| self.broken(&error))
+    }
+
+    /// Who was silent, as the caller is told.
+    fn silence(&self, silent: Silent, health: Health) -> Refusal {
+        match (silent, health) {
+            (Silent::Caller, _) => Refusal::CallerSilent,
+            (Silent::Agent, Health::Live) => Refusal::AgentSilent(self.cluster.clone()),
+            (Silent::Agent, Health::Suspect | Health::Lost) => Refusal::LinkSilent(self.cluster.clone()),
+        }
+    }
+
     /// An answer's head without what concerns one hop only, and without a way to somewhere else.
     pub(super) fn cleaned<B>(&self, response: Response<B>) -> Result<Response<B>, Refusal> {
         let (mut parts, body) = response.into_parts();
         headers::clean_response(&mut parts.headers);
-        if let Some(location) = parts.headers.get(LOCATION) {
-            let within = location_within(location, &self.prefix);
+        let mut locations = parts.headers.get_all(LOCATION).iter();
+        if let Some(location) = locations.next() {
+            let within = location_within(location, &self.prefix).filter(|_| locations.next().is_none());
             let within = within.ok_or_else(|| Refusal::Redirect(self.cluster.clone()))?;
             parts.headers.insert(LOCATION, within);
         }
@@ -201,7 +242,7 @@ impl Answering {
     }
 
     /// Why no head of an answer came.
-    pub(super) fn broken(&self, error: &hyper::Error) -> Refusal {
+    fn broken(&self, error: &hyper::Error) -> Refusal {
         let cluster = self.cluster.clone();
         debug!(%cluster, error = %chain(error), "no answer");
         match self.verdict.heard() {
@@ -218,7 +259,9 @@ impl Answering {
 /// the cluster's own paths. A caller's credential would follow it (CVE-2022-3172).
 fn location_within(location: &HeaderValue, prefix: &str) -> Option<HeaderValue> {
     let location = location.to_str().ok()?;
-    let is_path = location.starts_with('/') && !location.starts_with("//") && !location.contains('\\');
+    // Browsers drop tabs before they look whether a second slash follows.
+    let is_graphic = location.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let is_path = is_graphic && location.starts_with('/') && !location.starts_with("//");
     let path = location.split(['?', '#']).next().unwrap_or_default();
     // A caller resolves these before it asks again, and some resolve the encoded ones too.
     let climbs = path.split('/').any(|segment| segment.to_ascii_lowercase().replace("%2e", ".") == "..");

@@ -7,11 +7,12 @@ use http::{Response, StatusCode};
 use proto::{AbortCode, ClusterId};
 use serde_json::json;
 
-use super::EXCHANGES_PER_CALLER_MAX;
+use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX};
 use crate::action::ActionFault;
 use crate::identity::NotAuthenticated;
 use crate::policy::Forbidden;
 use crate::registry::NoTunnel;
+use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;
 use proto::upgrade::UpgradeFault;
 
@@ -44,6 +45,26 @@ pub enum Refusal {
         "the connection to cluster {0} was lost before it answered: the outcome of this request is not known"
     )]
     Lost(ClusterId),
+    /// The tunnel lives, and the agent has said nothing of the answer for too long.
+    #[error(
+        "cluster {0} is connected, but its agent did not answer within {max} s: check the agent's log; the outcome of this \
+         request is not known",
+        max = AGENT_HEAD_MAX.as_secs()
+    )]
+    AgentSilent(ClusterId),
+    /// Nothing at all comes from the cluster, and nothing of the answer for too long.
+    #[error(
+        "nothing has been heard from cluster {0}, and no answer came within {max} s: check the site's link; the outcome \
+         of this request is not known",
+        max = AGENT_HEAD_MAX.as_secs()
+    )]
+    LinkSilent(ClusterId),
+    /// The caller stopped in the middle of its request's body.
+    #[error(
+        "the request's body stopped for {max} s: send it without such pauses; the outcome of this request is not known",
+        max = CALLER_SILENCE_MAX.as_secs()
+    )]
+    CallerSilent,
     /// The agent or its API server gave up, with this code.
     #[error("{}", of_code(.0, *.1))]
     Aborted(ClusterId, AbortCode),
@@ -94,7 +115,8 @@ impl Refusal {
             ) => StatusCode::BAD_REQUEST,
             // Never 404, although one cluster is not known: a controller would take that for "the object is gone".
             Self::NoTunnel(_) | Self::NoStream(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Lost(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Lost(_) | Self::AgentSilent(_) | Self::LinkSilent(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::CallerSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
             Self::Redirect(_) | Self::Nonsense(_) => StatusCode::BAD_GATEWAY,
             Self::Busy | Self::ShareTaken => StatusCode::TOO_MANY_REQUESTS,
@@ -114,6 +136,9 @@ impl Refusal {
             | Self::NoTunnel(_)
             | Self::NoStream(_)
             | Self::Lost(_)
+            | Self::AgentSilent(_)
+            | Self::LinkSilent(_)
+            | Self::CallerSilent
             | Self::Aborted(..)
             | Self::Redirect(_)
             | Self::Nonsense(_)
@@ -133,6 +158,9 @@ impl Refusal {
             Self::NoTunnel(NoTunnel::NotConnected(_)) => "ClusterNotConnected",
             Self::NoStream(_) => "ClusterBusy",
             Self::Lost(_) => "ClusterLost",
+            Self::AgentSilent(_) => "AgentSilent",
+            Self::LinkSilent(_) => "LinkSilent",
+            Self::CallerSilent => "CallerSilent",
             Self::Aborted(_, code) => cause_of_code(*code),
             Self::Redirect(_) => "RedirectRefused",
             Self::Nonsense(_) => "NotHTTP",
@@ -160,6 +188,9 @@ impl Refusal {
             | Self::Upgrade(_)
             | Self::NoStream(_)
             | Self::Lost(_)
+            | Self::AgentSilent(_)
+            | Self::LinkSilent(_)
+            | Self::CallerSilent
             | Self::Aborted(..)
             | Self::Redirect(_)
             | Self::Nonsense(_)
@@ -206,7 +237,10 @@ impl Refusal {
 
     /// Whether what stands behind the request's head on an HTTP/1.1 connection must not be read as another request.
     fn ends_the_connection(&self) -> bool {
-        matches!(self, Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::BrokenBody)
+        matches!(
+            self,
+            Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::BrokenBody | Self::CallerSilent
+        )
     }
 }
 
@@ -310,7 +344,7 @@ fn reason(status: StatusCode) -> &'static str {
         StatusCode::NOT_FOUND => "NotFound",
         StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
-        StatusCode::GATEWAY_TIMEOUT => "Timeout",
+        StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => "Timeout",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
         _ => "InternalError",
     }

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response};
@@ -21,6 +22,7 @@ use uuid::Uuid;
 use super::body::AnswerBody;
 use super::held::{Held, Slot};
 use super::{Gateway, Peer, Refusal, hangup, refused};
+use crate::metrics;
 
 /// Requests that are served at once, to the last byte of their answers; beyond, callers are asked to come again.
 pub const EXCHANGES_MAX: usize = 10_000;
@@ -94,18 +96,18 @@ fn watch<Out: 'static>(
 }
 
 /// Gives a request one of [`EXCHANGES_MAX`] places, which rides in both bodies, or asks its caller to come again.
-fn in_flight(
+fn in_flight<B: Send + 'static>(
     slots: Arc<Semaphore>,
-    inner: impl Serve<CallerBody, AnswerBody>,
-) -> impl Serve<Incoming, Held<AnswerBody, Option<Slot>>> {
-    service_fn(move |request: Request<Incoming>| {
+    inner: impl Serve<Held<B, Slot>, AnswerBody>,
+) -> impl Serve<B, Held<AnswerBody, Option<Slot>>> {
+    service_fn(move |request: Request<B>| {
         let slot = Slot::take(&slots);
         let answer =
             slot.clone().map(|slot| inner.clone().oneshot(request.map(|body| Held::new(body, slot))));
         async move {
             let answer = match answer {
                 Some(answer) => answer.await?,
-                None => refused(&Refusal::Busy),
+                None => turned_away(&Refusal::Busy),
             };
             Ok(answer.map(|body| Held::new(body, slot)))
         }
@@ -120,10 +122,16 @@ fn limits(inner: impl Serve<CallerBody, AnswerBody>) -> impl Serve<CallerBody, A
         async move {
             match answer {
                 Ok(answer) => answer.await,
-                Err(fault) => Ok(refused(&fault.into())),
+                Err(fault) => Ok(turned_away(&fault.into())),
             }
         }
     })
+}
+
+/// The answer to a request of which nothing is known, because nobody has looked.
+fn turned_away(refusal: &Refusal) -> Response<AnswerBody> {
+    metrics::answered("unknown", refusal.status().as_u16(), Duration::ZERO);
+    refused(refusal)
 }
 
 /// Makes a name for an exchange whose caller sent none.
@@ -155,4 +163,52 @@ fn span<B>(request: &Request<B>, from: &SocketAddr) -> Span {
 /// one.
 pub(super) fn audit_id<B>(request: &Request<B>) -> &str {
     request.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn a_place_is_held_as_long_as_a_body_is_and_beyond_the_limit_callers_are_asked_to_come_again() {
+        let (taken, mut bodies) = mpsc::channel(2);
+        let serve = service_fn(move |request: Request<Held<(), Slot>>| {
+            let taken = taken.clone();
+            async move {
+                let _ = taken.send(request.into_body()).await;
+                Ok(Response::new(AnswerBody::text("x")))
+            }
+        });
+        let door = in_flight(Arc::new(Semaphore::new(2)), serve);
+        let knock =
+            async || door.clone().oneshot(Request::new(())).await.unwrap_or_else(|never| match never {});
+
+        let (first, second) = (knock().await, knock().await);
+        assert_eq!((first.status(), second.status()), (StatusCode::OK, StatusCode::OK));
+        let beyond = knock().await;
+        assert_eq!(beyond.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(beyond.headers()["retry-after"], "1");
+
+        drop(first);
+        assert_eq!(
+            knock().await.status(),
+            StatusCode::TOO_MANY_REQUESTS,
+            "its request's body is still on its way"
+        );
+        drop(bodies.recv().await);
+        assert_eq!(knock().await.status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn an_audit_id_that_is_none_is_taken_out() {
+        for (sent, kept) in [(&["x"][..], 1), (&["x", "x"], 0), (&["a b"], 0), (&[""], 0), (&[], 0)] {
+            let mut request = Request::new(());
+            for id in sent {
+                request.headers_mut().append(AUDIT_ID, HeaderValue::from_static(id));
+            }
+            assert_eq!(keep_audit_id(request).headers().len(), kept, "{sent:?}");
+        }
+    }
 }

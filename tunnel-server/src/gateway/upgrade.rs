@@ -32,12 +32,14 @@ impl Exchange {
         let answering = self.answering();
         let caller = hyper::upgrade::on(&mut request);
         let slot = request.body().held().clone();
-        let mut request = self.rewritten(request)?;
+        let (mut request, progress) = self.rewritten(request)?;
         ask(protocol, request.headers_mut());
         let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
         let (whole, wholeness) = oneshot::channel();
         self.scope.spawn_on(self.route.home, carry(connection.with_upgrades(), wholeness));
-        let mut response = sender.send_request(request).await.map_err(|error| answering.broken(&error))?;
+        // The exchange itself may run as long as it likes; whether there is one is soon known.
+        let answer = sender.send_request(request);
+        let mut response = answering.head(answer, Some(progress), &self.route.tunnel).await?;
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);

@@ -1,0 +1,185 @@
+//! The limits of `docs/limits.md` as callers meet them: at the limit all is well, one beyond is refused.
+
+use bytes::Bytes;
+use tests::caller::{GATEWAY, Http1Caller, head};
+use tests::fake_api::{Answer, Behaviour, HttpVersion};
+use tests::fake_edge::FakeEdge;
+use tests::raw_http2::{Outcome, RawHead, RawHttp2};
+use tests::rig::{GROUP, TOKEN, ask};
+use tokio::time::{sleep, timeout};
+
+use std::time::Duration;
+
+const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
+
+/// How long a row of requests may take; builds of other tests may run beside.
+const ARRIVE_MAX: Duration = Duration::from_secs(120);
+
+const HEADERS_MAX: usize = 100;
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+const TARGET_BYTES_MAX: usize = 16 * 1024;
+const STREAMS_MAX: usize = 250;
+const EXCHANGES_PER_CALLER_MAX: usize = 2_500;
+
+/// What one header of HTTP/2 counts besides its name and value (RFC 9113, section 6.5.2).
+const HEADER_OVERHEAD_BYTES: usize = 32;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_has_as_many_headers_as_it_may_and_not_one_more() {
+    for version in [HttpVersion::Http1, HttpVersion::Http2] {
+        let edge = stage(version).await;
+        for (count, status) in [(HEADERS_MAX, 200), (HEADERS_MAX + 1, 431)] {
+            // `Host` and `Authorization` are among them.
+            let lines: String = (2..count).map(|n| format!("x-{n}: \r\n")).collect();
+            assert_eq!(
+                http1_status(&edge, &head("GET", PATH, &lines)).await,
+                status,
+                "{count} over HTTP/1.1"
+            );
+        }
+        for (count, outcome) in [(HEADERS_MAX, Outcome::Ok), (HEADERS_MAX + 1, Outcome::Refused)] {
+            let mut asked = http2_head(PATH);
+            asked.extend((1..count).map(|n| (format!("x-{n}"), Vec::new())));
+            assert_eq!(http2_outcome(&edge, asked).await, outcome, "{count} over HTTP/2");
+        }
+        assert_eq!(edge.fake.requests().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requests_head_is_as_large_as_it_may_be_and_not_one_byte_more() {
+    for version in [HttpVersion::Http1, HttpVersion::Http2] {
+        let edge = stage(version).await;
+        for (bytes, status) in [(HEAD_BYTES_MAX, 200), (HEAD_BYTES_MAX + 1, 431)] {
+            let rest = bytes - head("GET", PATH, "x: \r\n").len();
+            let asked = head("GET", PATH, &format!("x: {}\r\n", "v".repeat(rest)));
+            assert_eq!(http1_status(&edge, &asked).await, status, "{bytes} over HTTP/1.1");
+        }
+        // The library takes what is below the limit that it was given.
+        for bytes in [HEAD_BYTES_MAX - 1, HEAD_BYTES_MAX] {
+            let mut asked = http2_head(PATH);
+            asked.push(("x".to_owned(), Vec::new()));
+            let counted: usize =
+                asked.iter().map(|(name, value)| name.len() + value.len() + HEADER_OVERHEAD_BYTES).sum();
+            asked.last_mut().unwrap().1 = vec![b'v'; bytes - counted];
+            let outcome = http2_outcome(&edge, asked).await;
+            assert_eq!(outcome == Outcome::Ok, bytes < HEAD_BYTES_MAX, "{bytes} over HTTP/2: {outcome:?}");
+        }
+        assert_eq!(edge.fake.requests().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_path_with_its_query_is_as_long_as_it_may_be_and_not_one_byte_more() {
+    let edge = stage(HttpVersion::Http1).await;
+    for (bytes, status) in [(TARGET_BYTES_MAX, 200), (TARGET_BYTES_MAX + 1, 414)] {
+        let target = format!("{PATH}?{}", "x".repeat(bytes - PATH.len() - 1));
+        assert_eq!(http1_status(&edge, &head("GET", &target, "")).await, status, "{bytes}");
+        let outcome = http2_outcome(&edge, http2_head(&target)).await;
+        assert_eq!(outcome == Outcome::Ok, status == 200, "{bytes} over HTTP/2");
+    }
+    assert_eq!(edge.fake.requests().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answers_head_is_bounded_too() {
+    let edge = stage(HttpVersion::Http1).await;
+    // `Content-Length` is among them.
+    for (count, status) in [(HEADERS_MAX, 200), (HEADERS_MAX + 1, 502)] {
+        edge.fake.otherwise(answer((1..count).map(|n| (format!("x-{n}"), "v".to_owned())).collect()));
+        assert_eq!(http1_status(&edge, &head("GET", PATH, "")).await, status, "{count} headers");
+    }
+    for version in [HttpVersion::Http1, HttpVersion::Http2] {
+        let edge = stage(version).await;
+        // Where exactly is up to how its bytes arrive; a head that is far beyond is never taken.
+        for (bytes, status) in [(HEAD_BYTES_MAX - 2048, 200), (4 * HEAD_BYTES_MAX, 502)] {
+            edge.fake.otherwise(answer(vec![("x".to_owned(), "v".repeat(bytes))]));
+            assert_eq!(http1_status(&edge, &head("GET", PATH, "")).await, status, "{bytes} over {version:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_has_as_many_streams_as_it_may_and_not_one_more() {
+    let edge = stage(HttpVersion::Http2).await;
+    edge.fake.otherwise(Behaviour::Stall);
+    let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
+
+    caller.send(&vec![http2_head(PATH); STREAMS_MAX]).await.unwrap();
+    arrived(&edge, STREAMS_MAX).await;
+    let beyond = caller.send(&[http2_head(PATH)]).await.unwrap();
+
+    assert_eq!(caller.ended().await.unwrap(), (beyond[0], Outcome::Reset));
+    assert_eq!(edge.fake.requests().len(), STREAMS_MAX);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_has_as_many_exchanges_as_it_may_and_takes_nobody_elses() {
+    let edge = stage(HttpVersion::Http2).await;
+    edge.fake.on("/stall", Behaviour::Stall);
+    let stall = vec![http2_head("/clusters/edge-a/stall"); STREAMS_MAX];
+    let mut held = Vec::new();
+    for _ in 0..EXCHANGES_PER_CALLER_MAX / STREAMS_MAX {
+        let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
+        caller.send(&stall).await.unwrap();
+        held.push(caller);
+    }
+    arrived(&edge, EXCHANGES_PER_CALLER_MAX).await;
+
+    let beyond = edge.rig.ask_with_token("GET", PATH, &[]).await;
+    assert_eq!(beyond.status, 429, "{beyond:?}");
+    assert!(beyond.body.contains("CallerBusy") && beyond.body.contains("2500"), "{beyond:?}");
+    assert!(beyond.head.to_lowercase().contains("retry-after: 1"), "{beyond:?}");
+    let alice = edge.rig.caller("alice", &[GROUP]).await;
+    let other = ask(edge.rig.gateway(), &edge.rig.server_ca(), Some(&alice), "GET", PATH, &[]).await.unwrap();
+    assert_eq!(other.status, 200, "{other:?}");
+    assert_eq!(edge.rig.ask_with_token("GET", "/clusters", &[]).await.status, 200, "the list is no exchange");
+
+    held.pop();
+    let again = async {
+        while edge.rig.ask_with_token("GET", PATH, &[]).await.status != 200 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(ARRIVE_MAX, again).await.expect("what ended is free again");
+}
+
+async fn stage(version: HttpVersion) -> FakeEdge {
+    let edge = FakeEdge::start(version).await;
+    edge.fake.otherwise(Behaviour::json("{}"));
+    edge
+}
+
+fn answer(headers: Vec<(String, String)>) -> Behaviour {
+    Behaviour::Answer(Answer { status: 200, headers, body: Bytes::from_static(b"{}") })
+}
+
+/// Waits until so many requests have arrived.
+async fn arrived(edge: &FakeEdge, count: usize) {
+    let last = count as u64 - 1;
+    edge.fake.wait_for_request(ARRIVE_MAX, |request| request.id == last).await.unwrap();
+}
+
+async fn http1_status(edge: &FakeEdge, head: &str) -> u16 {
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    // Who refuses a head may close before it has it all.
+    let _ = caller.try_write(head).await;
+    caller.read_head().await.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn http2_head(path: &str) -> RawHead {
+    let authorization = format!("Bearer {TOKEN}");
+    [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", GATEWAY),
+        (":path", path),
+        ("authorization", &authorization),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec()))
+    .into()
+}
+
+async fn http2_outcome(edge: &FakeEdge, head: RawHead) -> Outcome {
+    RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[head]).await.unwrap()[0]
+}

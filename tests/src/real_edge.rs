@@ -90,6 +90,12 @@ impl RealEdge {
         Lines([direct, path, host])
     }
 
+    /// The same as [`Lines::agree`] over HTTP/1.1, with a connection for each answer.
+    pub async fn agree_over_http1(&self, ask: &Ask) -> Answer {
+        let [direct, path, host] = &self.ways;
+        agreed(ask, tokio::join!(direct.ask_http1(ask), path.ask_http1(ask), host.ask_http1(ask)).into())
+    }
+
     /// Makes a namespace; each test has its own.
     pub async fn namespace(&self, name: &str) {
         self.cluster.admin().stdout(&["create", "namespace", name]).await;
@@ -113,21 +119,27 @@ impl Lines {
         tokio::join!(direct.ask(ask), path.ask(ask), host.ask(ask)).into()
     }
 
-    /// Asks along each way at once, and returns the direct answer: the others are the same byte for byte, status, lasting
-    /// headers and body.
+    /// Asks along each way at once, and returns the answer in which all have [`agreed`].
     ///
     /// # Panics
-    /// If one is not; the message says where it differs.
+    /// As [`agreed`].
     pub async fn agree(&self, ask: &Ask) -> Answer {
-        let [direct, through @ ..] = self.ask(ask).await;
-        for (line, answer) in self.0[1..].iter().zip(&through) {
-            let told = format!("by {} {ask:?}", line.name);
-            assert_eq!(answer.status, direct.status, "{told}: {}", String::from_utf8_lossy(&answer.body));
-            assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{told}");
-            assert!(answer.body == direct.body, "{told}: {}", difference(&direct.body, &answer.body));
-        }
-        direct
+        agreed(ask, self.ask(ask).await)
     }
+}
+
+/// What three answers to one request have in common: status, lasting headers and body, byte for byte; direct comes first.
+///
+/// # Panics
+/// If one differs; the message says where.
+pub fn agreed(ask: &Ask, [direct, path, host]: [Answer; 3]) -> Answer {
+    for (name, answer) in [("path", path), ("host name", host)] {
+        let told = format!("by {name} {ask:?}");
+        assert_eq!(answer.status, direct.status, "{told}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{told}");
+        assert!(answer.body == direct.body, "{told}: {}", difference(&direct.body, &answer.body));
+    }
+    direct
 }
 
 /// Where two texts differ, and how they go on from there.

@@ -15,6 +15,8 @@ use crate::dial::dial_name;
 use crate::kube::kubectl::Kubectl;
 use crate::pki::Issued;
 
+mod http1;
+
 /// What an answer says of the moment and of itself; everything else is the object's and must agree. `Last-Modified` is
 /// when the API server put a document of OpenAPI together, which it does again with the same bytes while it starts.
 const VARYING: [&str; 4] = ["audit-id", "date", "expires", "last-modified"];

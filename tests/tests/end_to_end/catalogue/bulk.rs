@@ -3,7 +3,7 @@
 use tests::real_edge::{Lines, RealEdge};
 use tests::ways::Ask;
 
-use super::config_map;
+use super::{all_say, config_map, without_age};
 
 const COLLECTION: &str = "/api/v1/namespaces/bulk/configmaps";
 
@@ -42,6 +42,14 @@ async fn a_list_of_50_mb_is_the_same_whole_in_chunks_and_compressed() {
         next = continue_of(&chunk.body).map(|token| format!("{COLLECTION}?limit=40&continue={token}"));
     }
     assert_eq!(chunks, 3);
+    by_kubectl(&edge).await;
+}
+
+/// kubectl has all objects by every way, in five chunks. As a table: to take 50 MB of JSON apart costs it a minute here.
+async fn by_kubectl(edge: &RealEdge) {
+    let words = ["get", "configmaps", "-n", "bulk", "--chunk-size=25", "--no-headers"];
+    let listed = all_say(&edge.ways, &words, without_age, true).await;
+    assert_eq!(listed.matches("map-").count(), OBJECTS, "{listed}");
 }
 
 /// What all answers to one request are.

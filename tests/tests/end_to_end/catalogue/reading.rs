@@ -110,6 +110,37 @@ async fn a_list_in_chunks_is_the_same_to_its_last_continue_token() {
     assert_eq!(chunks, 4);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_over_http1_are_the_same_byte_for_byte() {
+    let edge = RealEdge::shared().await;
+    edge.namespace("http1").await;
+    let collection = "/api/v1/namespaces/http1/configmaps";
+    let version = create(&edge, collection, (0..3).map(|number| large(&format!("map-{number}")))).await;
+    let list = format!("{collection}?resourceVersion={version}&resourceVersionMatch=Exact");
+    let watch = format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=2");
+    let body = config_map("map-0", "again").to_string();
+
+    for (ask, status) in [
+        (Ask::get(format!("{collection}/map-1")), 200),
+        (Ask::get(&list), 200),
+        (Ask::get(&list).header("accept-encoding", "gzip"), 200),
+        (Ask::get(&list).accept("application/vnd.kubernetes.protobuf"), 200),
+        (Ask::get(watch), 200),
+        (Ask::get(format!("{collection}/nobody")), 404),
+        (Ask::of("HEAD", format!("{collection}/map-1")), 405),
+        (Ask::with("POST", collection, "application/json", body), 409),
+        (Ask::with("POST", collection, "application/json", "{"), 400),
+    ] {
+        let answer = edge.agree_over_http1(&ask).await;
+        assert_eq!(answer.status, status, "{ask:?}: {}", String::from_utf8_lossy(&answer.body));
+    }
+}
+
+/// A ConfigMap that the API server sends in chunks, and compresses if it may.
+fn large(name: &str) -> serde_json::Value {
+    config_map(name, &name.repeat(50_000))
+}
+
 fn words_of(words: &str) -> Vec<&str> {
     words.split(' ').chain(["-n", NAMESPACE]).collect()
 }

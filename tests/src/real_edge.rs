@@ -154,6 +154,8 @@ pub fn difference(one: &[u8], other: &[u8]) -> String {
 async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
     let credential = cluster.issue_user(user, &[GROUP]);
     let Credential::Certificate(known) = &credential else { panic!("a user's credential is a certificate") };
+    let known_to_the_cluster = cluster.write_kubeconfig(&format!("{user}.conf"), credential.clone());
+    let known_to_the_cluster = known_to_the_cluster.expect("a kubeconfig can be written");
     let direct = Way {
         name: "direct",
         address: cluster.address(),
@@ -161,11 +163,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         prefix: String::new(),
         ca_pem: cluster.ca_pem().to_owned(),
         identity: known.clone(),
-        kubectl: cluster.kubectl_with(
-            cluster
-                .write_kubeconfig(&format!("{user}.conf"), credential.clone())
-                .expect("a kubeconfig can be written"),
-        ),
+        kubectl: cluster.kubectl_with(known_to_the_cluster).limit(SOON),
     };
     let path = Way {
         name: "path",
@@ -173,7 +171,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         prefix: format!("/clusters/{CLUSTER}"),
         ca_pem: rig.server_ca(),
         identity: rig.caller(user, &[GROUP]).await,
-        kubectl: cluster.kubectl_with(rig.kubeconfig(user, &[GROUP], CLUSTER).await),
+        kubectl: cluster.kubectl_with(rig.kubeconfig(user, &[GROUP], CLUSTER).await).limit(SOON),
         ..direct.clone()
     };
     let host_name = Way {
@@ -189,5 +187,5 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
 /// An unmodified kubectl whose kubeconfig has the cluster's host name, and an `/etc/hosts` of its own that knows it.
 async fn by_host_name(cluster: &EdgeCluster, rig: &Rig, user: &str) -> Kubectl {
     let kubeconfig = rig.kubeconfig_by_host_name(user, &[GROUP], CLUSTER, SUFFIX).await;
-    cluster.kubectl_with(kubeconfig).with_hosts(Some(rig.path().join("hosts")))
+    cluster.kubectl_with(kubeconfig).with_hosts(Some(rig.path().join("hosts"))).limit(SOON)
 }

@@ -117,7 +117,7 @@ async fn answers_over_http1_are_the_same_byte_for_byte() {
     let collection = "/api/v1/namespaces/http1/configmaps";
     let version = create(&edge, collection, (0..3).map(|number| large(&format!("map-{number}")))).await;
     let list = format!("{collection}?resourceVersion={version}&resourceVersionMatch=Exact");
-    let watch = format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=2");
+    let watch = format!("{collection}?watch=1&resourceVersion={version}&timeoutSeconds=5");
     let body = config_map("map-0", "again").to_string();
 
     for (ask, status) in [

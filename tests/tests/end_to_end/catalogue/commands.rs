@@ -24,6 +24,24 @@ spec:
 
 const NODE: &str = "{ apiVersion: v1, kind: Node, metadata: { name: stone } }";
 
+const ISLAND: &str = "{ apiVersion: tombolo.test/v1, kind: Island, metadata: { name: sylt } }";
+
+const CRD: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: { name: reefs.tombolo.test }
+spec:
+  group: tombolo.test
+  scope: Cluster
+  names: { plural: reefs, singular: reef, kind: Reef }
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: { openAPIV3Schema: { type: object, properties: { depth: { type: integer } } } }
+";
+
+const REEF: &str = "{ apiVersion: tombolo.test/v1, kind: Reef, metadata: { name: great }, depth: 3 }";
+
 /// `FILE` names a file of the test; a line that begins with `!` must fail.
 const MAPS: &str = "create -f MAP --dry-run=server -o name
 !get configmap m
@@ -102,55 +120,75 @@ delete islands --all
 create quota q --hard=pods=1
 delete quota q";
 
+const TYPES: &str = "!get reefs
+apply -f CRD --dry-run=server
+apply -f CRD
+wait crd/reefs.tombolo.test --for=condition=Established --timeout=60s
+apply -f REEF
+apply -f REEF --server-side --force-conflicts
+patch reef great --type=json -p [{\"op\":\"replace\",\"path\":\"/depth\",\"value\":4}]
+get reefs -o jsonpath={.items[*].depth}
+get reef great -o yaml
+!patch reef great --type=merge -p {\"depth\":\"deep\"}
+patch crd reefs.tombolo.test --type=merge -p {\"spec\":{\"names\":{\"shortNames\":[\"rf\"]}}}
+delete reefs --all
+delete crd reefs.tombolo.test --wait --timeout=60s
+!get crd reefs.tombolo.test";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_writes_config_maps_the_same_by_every_way() {
-    by_every_way("commands", MAPS).await;
+    by_every_way(&*RealEdge::shared().await, "commands", MAPS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_works_on_workloads_and_nodes_the_same_by_every_way() {
-    by_every_way("workload-commands", WORKLOADS).await;
+    by_every_way(&*RealEdge::shared().await, "workload-commands", WORKLOADS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn types_come_and_go_the_same_by_every_way() {
+    // A cluster of its own: other tests compare what the shared one says of its types.
+    by_every_way(&RealEdge::start().await, "types", TYPES).await;
 }
 
 /// Runs the commands by each way, one way after the other: each leaves the namespace as it found it.
-async fn by_every_way(namespace: &str, commands: &str) {
-    let edge = RealEdge::shared().await;
+async fn by_every_way(edge: &RealEdge, namespace: &str, commands: &str) {
     edge.namespace(namespace).await;
     let account = ["create", "serviceaccount", "default", "-n", namespace];
     edge.cluster.admin().stdout(&account).await;
-    let file = |name: &str, text: &str| {
-        edge.rig.write(&format!("{namespace}-{name}.yaml"), text).display().to_string()
+    let file = |name, text: &str| {
+        (name, edge.rig.write(&format!("{namespace}-{name}.yaml"), text).display().to_string())
     };
     let files = [
-        ("MAP", file("map", MAP)),
-        ("CHANGED", file("changed", &MAP.replace("'1'", "'2'"))),
-        ("DEPLOYMENT", file("deployment", DEPLOYMENT)),
-        ("NODE", file("node", NODE)),
-        ("ISLAND", file("island", "{ apiVersion: tombolo.test/v1, kind: Island, metadata: { name: sylt } }")),
+        file("MAP", MAP),
+        file("CHANGED", &MAP.replace("'1'", "'2'")),
+        file("DEPLOYMENT", DEPLOYMENT),
+        file("NODE", NODE),
+        file("ISLAND", ISLAND),
+        file("CRD", CRD),
+        file("REEF", REEF),
     ];
     let mut direct: Vec<String> = Vec::new();
     for way in &edge.ways {
         let kubectl = editing(way);
         for (number, command) in commands.lines().enumerate() {
+            let told = format!("kubectl {command} by {}", way.name);
             let (fails, command) = command.strip_prefix('!').map_or((false, command), |rest| (true, rest));
-            let words: Vec<&str> = command.split(' ').chain(["-n", namespace]).collect();
-            let words: Vec<&str> = words
-                .iter()
-                .map(|word| files.iter().find(|file| file.0 == *word).map_or(*word, |file| &file.1))
-                .collect();
+            let words = command.split(' ').map(|word| path_or_word(&files, word));
+            let words: Vec<&str> = words.chain(["-n", namespace]).collect();
             let said = said(&kubectl, &words, mask).await;
-            assert_eq!(
-                !said.starts_with("exit status: 0\n"),
-                fails,
-                "kubectl {command} by {}: {said}",
-                way.name
-            );
+            assert_eq!(!said.starts_with("exit status: 0\n"), fails, "{told}: {said}");
             match direct.get(number) {
                 None => direct.push(said),
-                Some(direct) => assert_eq!(said, *direct, "kubectl {command} by {}", way.name),
+                Some(direct) => assert_eq!(said, *direct, "{told}"),
             }
         }
     }
+}
+
+/// Where the file is that a word names, or the word.
+fn path_or_word<'text>(files: &'text [(&str, String)], word: &'text str) -> &'text str {
+    files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path)
 }
 
 /// A kubectl whose user's editor changes the label `app` into `web`.

@@ -42,7 +42,9 @@ async fn config_maps_are_written_the_same_by_every_way() {
         (put(&format!("{one}?dryRun=All"), &config_map("m", "never")), 200),
         (Ask::get(one), 200),
         (put(one, &config_map("m", "2")), 200),
+        (put(one, &config_map("m", &"x".repeat(1_000_000))), 200),
         (put(one, &outdated()), 409),
+        (put(one, &config_map("m", "2")), 200),
         (patch(&format!("{one}?dryRun=All"), MERGE_PATCH, r#"{"data":{"a":"never"}}"#), 200),
         (patch(one, JSON_PATCH, r#"[{"op":"test","path":"/data/a","value":"no"}]"#), 422),
         (

@@ -134,13 +134,15 @@ async fn requests_go_to_the_other_agent_of_the_cluster_without_a_failure() {
     api.on("/api/v1/pods", Behaviour::Watch(feed.clone()));
     api.on("/version", Behaviour::json("{}"));
     let api_server = ApiServer::of_fake(&rig, &api);
-    let mut leaving = rig.agent_of_id("edge-a", "a", &api_server, "").await;
+    let agent = rig.agent_of_id("edge-a", "a", &api_server, "").await;
     rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
-    let agent = rig.agent_of_id("edge-a", "b", &api_server, "").await;
-    rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
-    let trial = Trial { rig, agent, api, feed };
-    // The less busy agent is taken, so each of the two has one watch, and the one that leaves stays a while.
-    let watches = [trial.watch("one event").await, trial.watch("another").await];
+    let mut trial = Trial { rig, agent, api, feed };
+    // While it is the only one, so that the one that leaves stays a while.
+    let first = trial.watch("one event").await;
+    let other = trial.rig.agent_of_id("edge-a", "b", &api_server, "").await;
+    trial.rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
+    let mut leaving = std::mem::replace(&mut trial.agent, other);
+    let watches = [first, trial.watch("another").await];
 
     leaving.process.signal(Signal::TERM).expect("the agent runs");
     let mut statuses = Vec::new();

@@ -31,7 +31,7 @@ mod tls;
 pub use body::ResponseBody;
 pub use connection::STREAMS_MAX;
 pub use credential::CredentialError;
-pub use pool::CONNECTIONS_MAX;
+pub use pool::{CONNECTIONS_MAX, WAITING_MAX};
 
 use crate::config::ApiServerSource;
 use body::{Hold, Progress, RequestBody};

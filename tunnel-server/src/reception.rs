@@ -24,6 +24,15 @@ const HANDSHAKES_MAX: usize = 1024;
 /// Beyond so many handshakes in progress an agent has to show first that its address is its own.
 const HANDSHAKES_EASY_MAX: usize = 256;
 
+/// What becomes of an agent that knocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    Granted,
+    /// It is asked to come again with a token that was sent to its address.
+    AddressFirst,
+    Refused,
+}
+
 /// The agents' door.
 #[derive(Clone)]
 pub struct Reception(Arc<Inner>);
@@ -86,14 +95,27 @@ impl Reception {
     fn admit(&self, arriving: Arriving, scope: &Scope, turn: usize) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
+        match Entry::of(in_progress, arriving.is_validated()) {
+            Entry::Refused => arriving.refuse(),
+            Entry::AddressFirst => arriving.retry(),
+            Entry::Granted => {
+                let (home, scope_within) = (scope.home_for(turn), scope.clone());
+                let connection = self.0.connections.token();
+                scope.spawn_on(home, handshake.receive(arriving, home, scope_within, connection));
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// For one whose address is known to be its own or not, while so many handshakes are `in_progress`.
+    fn of(in_progress: usize, is_validated: bool) -> Self {
         if in_progress >= HANDSHAKES_MAX {
-            arriving.refuse();
-        } else if in_progress >= HANDSHAKES_EASY_MAX && !arriving.is_validated() {
-            arriving.retry();
+            Self::Refused
+        } else if in_progress >= HANDSHAKES_EASY_MAX && !is_validated {
+            Self::AddressFirst
         } else {
-            let (home, scope_within) = (scope.home_for(turn), scope.clone());
-            let connection = self.0.connections.token();
-            scope.spawn_on(home, handshake.receive(arriving, home, scope_within, connection));
+            Self::Granted
         }
     }
 }
@@ -212,4 +234,23 @@ async fn drive(
         () = scope.draining() => tunnel.begin_drain(),
     }
     driving.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_let_in_until_too_many_shake_hands() {
+        for (in_progress, unproved, proved) in [
+            (0, Entry::Granted, Entry::Granted),
+            (HANDSHAKES_EASY_MAX - 1, Entry::Granted, Entry::Granted),
+            (HANDSHAKES_EASY_MAX, Entry::AddressFirst, Entry::Granted),
+            (HANDSHAKES_MAX - 1, Entry::AddressFirst, Entry::Granted),
+            (HANDSHAKES_MAX, Entry::Refused, Entry::Refused),
+        ] {
+            assert_eq!(Entry::of(in_progress, false), unproved, "{in_progress}");
+            assert_eq!(Entry::of(in_progress, true), proved, "{in_progress}");
+        }
+    }
 }

@@ -22,7 +22,7 @@ use super::{ApiServerError, Limits};
 pub const CONNECTIONS_MAX: usize = 1024;
 
 /// Most requests that wait for a place.
-const WAITING_MAX: usize = 4096;
+pub const WAITING_MAX: usize = 4096;
 
 /// How often within the idle time connections are looked at.
 const LOOKS_PER_IDLE: u32 = 4;

@@ -4,14 +4,25 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt as _, Full};
+use proto::upgrade::Protocol;
 use tokio::sync::{Barrier, mpsc, watch};
-use tunnel_agent::apiserver::{ApiServerError, Limits, STREAMS_MAX};
+use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, Limits, STREAMS_MAX, WAITING_MAX};
 
 use crate::fake::{self, Log, get, http1, http2, pair, read_head, soon, whole, write};
 
 const REQUESTS: usize = 200;
+
+/// Nothing ends by itself.
+const SLOW: Limits = Limits {
+    connect: Duration::from_secs(600),
+    head: Duration::from_secs(600),
+    idle: Duration::from_secs(600),
+    recheck: Duration::from_secs(600),
+};
 
 #[tokio::test]
 async fn two_hundred_requests_share_three_connections_and_none_is_full() {
@@ -260,6 +271,52 @@ async fn silence_and_absence_are_two_errors() {
 
     assert!(matches!(silent, Err(ApiServerError::Silent(_))), "{silent:?}");
     assert!(matches!(unreachable, Err(ApiServerError::Unreachable { .. })), "{unreachable:?}");
+}
+
+#[tokio::test]
+async fn as_many_connections_as_may_be_and_not_one_more() {
+    let (arrived, mut arrivals) = mpsc::channel(CONNECTIONS_MAX);
+    let (_scope, fake, api_server) = pair(&["http/1.1"], SLOW, move |mut connection, _| {
+        let arrived = arrived.clone();
+        async move {
+            read_head(&mut connection).await;
+            arrived.send(()).await.unwrap();
+            std::future::pending().await
+        }
+    })
+    .await;
+    let mut held: FuturesUnordered<_> =
+        (0..CONNECTIONS_MAX).map(|_| api_server.send_long_running(get("/"))).collect();
+    for _ in 0..CONNECTIONS_MAX {
+        // Cancel-safe: what is held is polled by reference.
+        tokio::select! {
+            early = held.next() => panic!("{early:?}"),
+            arrived = soon(arrivals.recv()) => arrived.unwrap(),
+        }
+    }
+
+    let beyond = soon(api_server.send(get("/"))).await;
+    let upgrade = soon(api_server.upgrade(get("/").map(drop), Protocol::WebSocket)).await;
+
+    assert!(matches!(beyond, Err(ApiServerError::Full)), "{beyond:?}");
+    assert!(matches!(upgrade, Err(ApiServerError::Full)), "{upgrade:?}");
+    assert_eq!(fake.connections(), CONNECTIONS_MAX);
+}
+
+#[tokio::test]
+async fn as_many_requests_as_may_wait_and_not_one_more() {
+    let scope = daemon::Scope::here();
+    // Accepts into the kernel's queue, and shakes no hand: every request waits for the first connection.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mounted = fake::Mounted::new("t", &fake::Authority::new().pem());
+    let api_server = mounted.api_server(silent.local_addr().unwrap(), SLOW, &scope);
+    let mut waiting: FuturesUnordered<_> = (0..WAITING_MAX).map(|_| api_server.send(get("/"))).collect();
+    assert!(futures::poll!(waiting.next()).is_pending(), "every one of them waits");
+
+    let beyond = soon(api_server.send(get("/"))).await;
+
+    assert!(matches!(beyond, Err(ApiServerError::Full)), "{beyond:?}");
+    assert!(futures::poll!(waiting.next()).is_pending(), "and they still do");
 }
 
 #[tokio::test]

@@ -126,6 +126,12 @@ impl Http1Caller {
         (std::mem::take(&mut self.unread), end)
     }
 
+    /// Waits for as long as it takes until the gateway has closed the connection.
+    pub async fn closed(&mut self) {
+        // An error is an end, too.
+        while matches!(self.stream.read_buf(&mut self.unread).await, Ok(1..)) {}
+    }
+
     /// Ends the writing direction as TLS does, and goes on reading.
     pub async fn shut_down(&mut self) {
         // The gateway may have closed the connection.

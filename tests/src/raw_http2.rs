@@ -96,6 +96,23 @@ impl RawHttp2 {
     /// # Errors
     /// The gateway has ended the connection.
     pub async fn send(&mut self, heads: &[RawHead]) -> io::Result<Vec<u32>> {
+        self.send_and(heads, |_, _| {}).await
+    }
+
+    /// Sends these heads, each with the reset of its stream behind it, all at once.
+    ///
+    /// # Errors
+    /// The gateway has ended the connection.
+    pub async fn send_and_reset(&mut self, heads: &[RawHead]) -> io::Result<Vec<u32>> {
+        const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
+        self.send_and(heads, |bytes, stream| frame(bytes, RST_STREAM, 0, stream, &CANCEL)).await
+    }
+
+    async fn send_and(
+        &mut self,
+        heads: &[RawHead],
+        behind: impl Fn(&mut BytesMut, u32),
+    ) -> io::Result<Vec<u32>> {
         let first = self.next_stream;
         let mut bytes = BytesMut::new();
         for head in heads {
@@ -108,6 +125,7 @@ impl RawHttp2 {
                 frame(&mut bytes, kind, flags, self.next_stream, piece);
                 kind = CONTINUATION;
             }
+            behind(&mut bytes, self.next_stream);
             self.next_stream += 2;
         }
         self.write(&bytes).await?;

@@ -1,14 +1,15 @@
 //! The limits of `docs/limits.md` as callers meet them: at the limit all is well, one beyond is refused.
 
+use std::time::{Duration, Instant};
+
 use bytes::Bytes;
+use rustix::process::Signal;
 use tests::caller::{GATEWAY, Http1Caller, head};
 use tests::fake_api::{Answer, Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
 use tests::raw_http2::{Outcome, RawHead, RawHttp2};
-use tests::rig::{GROUP, TOKEN, ask};
+use tests::rig::{GROUP, Reply, TOKEN, ask, ask_raw};
 use tokio::time::{sleep, timeout};
-
-use std::time::Duration;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
@@ -20,6 +21,12 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const TARGET_BYTES_MAX: usize = 16 * 1024;
 const STREAMS_MAX: usize = 250;
 const EXCHANGES_PER_CALLER_MAX: usize = 2_500;
+const LOCAL_RESETS_MAX: usize = 1024;
+
+const RESETS_AT_ONCE: usize = 64;
+
+const HEAD_OR_IDLE_MAX: Duration = Duration::from_secs(90);
+const SLACK: Duration = Duration::from_secs(1);
 
 /// What one header of HTTP/2 counts besides its name and value (RFC 9113, section 6.5.2).
 const HEADER_OVERHEAD_BYTES: usize = 32;
@@ -114,6 +121,37 @@ async fn a_connection_has_as_many_streams_as_it_may_and_not_one_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_provokes_too_many_resets_is_closed() {
+    let edge = stage(HttpVersion::Http2).await;
+    let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
+    // No library of HTTP takes such a path, so each is answered by a reset.
+    let malformed = vec![http2_head("/ "); RESETS_AT_ONCE];
+    let mut resets = 0;
+    let ended = loop {
+        match caller.ask(&malformed).await {
+            Ok(outcomes) => {
+                assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Reset), "{outcomes:?}");
+                resets += outcomes.len();
+                assert!(resets <= LOCAL_RESETS_MAX, "it goes on after {resets} resets");
+            }
+            Err(ended) => break ended,
+        }
+    };
+    assert!(resets > LOCAL_RESETS_MAX - RESETS_AT_ONCE, "closed after {resets} resets: {ended}");
+
+    // Streams that are opened and taken back before anybody has looked.
+    let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
+    caller.send_and_reset(&vec![http2_head(PATH); STREAMS_MAX]).await.unwrap();
+    let ended = loop {
+        if let Err(ended) = caller.ended().await {
+            break ended;
+        }
+    };
+    assert!(ended.to_string().contains("GOAWAY"), "{ended}");
+    assert_eq!(edge.rig.ask_with_token("GET", PATH, &[]).await.status, 200, "others are undisturbed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_has_as_many_exchanges_as_it_may_and_takes_nobody_elses() {
     let edge = stage(HttpVersion::Http2).await;
     edge.fake.on("/stall", Behaviour::Stall);
@@ -144,6 +182,52 @@ async fn a_caller_has_as_many_exchanges_as_it_may_and_takes_nobody_elses() {
     timeout(ARRIVE_MAX, again).await.expect("what ended is free again");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: a head may take 90 s"]
+async fn a_head_that_does_not_come_whole_is_not_waited_for() {
+    let edge = stage(HttpVersion::Http1).await;
+    for sent in ["", "GET /clu", "GET /clusters HTTP/1.1\r\nHost: x\r\nX: "] {
+        let mut caller = Http1Caller::dial(&edge.rig).await;
+        caller.write(sent).await;
+        let began = Instant::now();
+        // Longer than a caller here waits for anything else.
+        let ended = timeout(HEAD_OR_IDLE_MAX + ARRIVE_MAX, caller.closed()).await;
+        assert!(ended.is_ok(), "{sent:?}");
+        assert!(began.elapsed() >= HEAD_OR_IDLE_MAX - SLACK, "{sent:?}: {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: a caller may pause for 60 s, and an agent for 90 s"]
+async fn whoever_is_silent_is_named() {
+    let edge = stage(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::Stall);
+    let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
+    let pausing = head("POST", PATH, "Content-Length: 10\r\nConnection: close\r\n") + "half ";
+    let quiet = |path: &str| head("GET", path, "Connection: close\r\n");
+    let plain = quiet(PATH);
+    let log = quiet("/clusters/edge-a/api/v1/namespaces/n/pods/p/log?follow=1");
+
+    let (paused, api_server) = tokio::join!(
+        ask_raw(gateway, &ca, None, pausing.as_bytes()),
+        ask_raw(gateway, &ca, None, plain.as_bytes()),
+    );
+    says(&paused.unwrap(), 408, "CallerSilent");
+    says(&api_server.unwrap(), 504, "APIServerSilent");
+
+    // A frozen agent says nothing of its API server any more, and nothing at all.
+    let mut following = Http1Caller::dial(&edge.rig).await;
+    following.write(log).await;
+    edge.agent.process.signal(Signal::STOP).unwrap();
+    let link = ask_raw(gateway, &ca, None, plain.as_bytes()).await;
+    edge.agent.process.signal(Signal::CONT).unwrap();
+    says(&link.unwrap(), 504, "LinkSilent");
+
+    // Whom Kubernetes gives no deadline is still waited for.
+    let followed = edge.fake.requests().into_iter().find(|request| request.target.contains("/log"));
+    assert!(followed.expect("the log was asked for").hangup.is_none());
+}
+
 async fn stage(version: HttpVersion) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));
@@ -152,6 +236,11 @@ async fn stage(version: HttpVersion) -> FakeEdge {
 
 fn answer(headers: Vec<(String, String)>) -> Behaviour {
     Behaviour::Answer(Answer { status: 200, headers, body: Bytes::from_static(b"{}") })
+}
+
+fn says(reply: &Reply, status: u16, cause: &str) {
+    assert_eq!(reply.status, status, "{reply:?}");
+    assert!(reply.body.contains(cause), "{cause}: {reply:?}");
 }
 
 /// Waits until so many requests have arrived.

@@ -16,7 +16,7 @@
 //! fn start() -> Result<Outcome, Failure> {
 //!     let flags: Flags = daemon::args::parse("TOMBOLO_SERVER");
 //!     telemetry::install_logs(&flags.shared.logs())?;
-//!     let metrics = telemetry::Metrics::install(&PRODUCT)?;
+//!     let metrics = daemon::Metrics::install(&PRODUCT)?;
 //!     let plan = Plan { layout: daemon::Layout::Shared { workers: 2 }, grace: daemon::args::DRAIN_GRACE };
 //!     Ok(daemon::run(plan, |scope| async move {
 //!         // let bound = App::bind(config, metrics).await?; bound.run(scope).await
@@ -30,6 +30,7 @@ pub mod args;
 mod chain;
 pub mod config;
 pub mod listen;
+pub mod metrics;
 pub mod outcome;
 pub mod probes;
 pub mod readiness;
@@ -40,10 +41,11 @@ pub mod telemetry;
 
 pub use chain::chain;
 pub use listen::BindError;
+pub use metrics::Metrics;
 pub use outcome::{Failure, Outcome, conclude};
 pub use probes::{BoundProbes, Probes};
 pub use readiness::{NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
 pub use scope::{GraceExceeded, Home, Scope};
 pub use state_dir::StateDir;
-pub use telemetry::{LogFormat, LogOptions, Metrics, Product};
+pub use telemetry::{LogFormat, LogOptions, Product};

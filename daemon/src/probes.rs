@@ -97,7 +97,13 @@ impl BoundProbes {
 }
 
 impl Facts {
-    fn answer(&self, method: &Method, path: &str, query: &str, draining: bool) -> Response<Full<Bytes>> {
+    async fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        query: &str,
+        draining: bool,
+    ) -> Response<Full<Bytes>> {
         if !matches!(*method, Method::GET | Method::HEAD) {
             let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "use GET or HEAD\n");
             refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -107,7 +113,7 @@ impl Facts {
             "/livez" => plain(StatusCode::OK, "ok\n"),
             "/readyz" => self.readyz(query.split('&').any(|word| word == "verbose"), draining),
             "/metrics" => {
-                let mut metrics = plain(StatusCode::OK, self.metrics.render());
+                let mut metrics = plain(StatusCode::OK, self.metrics.scrape().await);
                 let text = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
                 metrics.headers_mut().insert(header::CONTENT_TYPE, text);
                 metrics
@@ -136,9 +142,11 @@ impl Facts {
 
 async fn serve(stream: TcpStream, facts: Arc<Facts>, scope: Scope, _slot: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
-        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-        let answer = facts.answer(request.method(), path, query, scope.is_draining());
-        async { Ok::<_, Infallible>(answer) }
+        let (facts, draining) = (&facts, scope.is_draining());
+        async move {
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            Ok::<_, Infallible>(facts.answer(request.method(), path, query, draining).await)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -8,7 +8,7 @@ use std::{any::Any, cell::Cell, future::Future, panic::AssertUnwindSafe, sync::A
 
 use futures::FutureExt as _;
 use tokio::{
-    runtime::Handle,
+    runtime::{Handle, RuntimeMetrics},
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -155,6 +155,16 @@ impl Scope {
         self.0.dismiss.cancel();
         gone(&self.0.attendants, "attendants").await;
         in_time
+    }
+
+    /// How many tasks of work and how many attendants there are now.
+    pub(crate) fn task_counts(&self) -> (usize, usize) {
+        (self.0.work.len(), self.0.attendants.len())
+    }
+
+    /// The figures of a home's runtime.
+    pub(crate) fn runtime(&self, home: Home) -> RuntimeMetrics {
+        self.handle(home).metrics()
     }
 
     /// Counts `work`, which its caller polls, as work of this scope: `None` if an abort dropped it.

@@ -1,30 +1,18 @@
-//! What a daemon says about itself: logs and metrics.
+//! What a daemon says about itself in its log.
 
 use std::{
     error::Error,
-    fmt,
     io::{self, IsTerminal as _},
-    time::Duration,
 };
 
-use metrics::{Unit, describe_gauge, gauge};
-use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
-use metrics_process::Collector;
 use tracing_subscriber::{
     EnvFilter, Layer as _, filter::ParseError, layer::SubscriberExt as _, util::SubscriberInitExt as _,
 };
 
-use crate::{Scope, outcome::Failure};
+use crate::outcome::Failure;
 
 /// What is logged unless configured.
 const FILTER_DEFAULT: &str = "info";
-
-/// How often old samples are folded into histograms; without it they would gather for ever.
-const UPKEEP_EVERY: Duration = Duration::from_secs(5);
-
-/// Bounds of every histogram, in seconds: from a cache hit to the longest drain.
-const SECONDS_BUCKETS: [f64; 17] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// Which program this is.
 #[derive(Debug, Clone, Copy)]
@@ -74,13 +62,6 @@ pub enum TelemetryError {
     Twice(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// The metrics of this process, as Prometheus reads them. Clones are the same.
-#[derive(Clone)]
-pub struct Metrics {
-    handle: PrometheusHandle,
-    process: Option<Collector>,
-}
-
 /// Sends the log to stderr, for the whole process.
 ///
 /// # Errors
@@ -98,58 +79,6 @@ pub fn install_logs(options: &LogOptions) -> Result<(), TelemetryError> {
     installed.map_err(|error| TelemetryError::Twice(error.into()))
 }
 
-impl Metrics {
-    /// Installs the recorder of the whole process, and describes and sets what every daemon has:
-    /// `PREFIX_build_info{version}` and `PREFIX_process_…`.
-    ///
-    /// # Errors
-    ///
-    /// A recorder was installed before.
-    pub fn install(product: &Product) -> Result<Self, TelemetryError> {
-        let handle = builder()
-            .and_then(PrometheusBuilder::install_recorder)
-            .map_err(|error| TelemetryError::Twice(error.into()))?;
-        let process = Collector::new(format!("{}_", product.metrics_prefix));
-        process.describe();
-        let build_info = format!("{}_build_info", product.metrics_prefix);
-        describe_gauge!(build_info.clone(), Unit::Count, "Always 1; which build this is.");
-        gauge!(build_info, "version" => product.version).set(1.0);
-        Ok(Self { handle, process: Some(process) })
-    }
-
-    /// What one recorder gathers, without the metrics of the process.
-    #[cfg(test)]
-    pub(crate) fn of(handle: PrometheusHandle) -> Self {
-        Self { handle, process: None }
-    }
-
-    /// All metrics in Prometheus' text format.
-    pub fn render(&self) -> String {
-        if let Some(process) = &self.process {
-            process.collect();
-        }
-        self.handle.render()
-    }
-
-    /// Keeps the recorder's memory bounded, as an attendant of `scope`.
-    pub fn attend(&self, scope: &Scope) {
-        let handle = self.handle.clone();
-        scope.attend(async move {
-            let mut ticks = tokio::time::interval(UPKEEP_EVERY);
-            loop {
-                ticks.tick().await;
-                handle.run_upkeep();
-            }
-        });
-    }
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
-    }
-}
-
 impl From<TelemetryError> for Failure {
     fn from(error: TelemetryError) -> Self {
         match error {
@@ -163,10 +92,6 @@ fn filter(written: &str) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::builder()
         .parse(written)
         .map_err(|source| TelemetryError::Filter { filter: written.to_owned(), source })
-}
-
-pub(crate) fn builder() -> Result<PrometheusBuilder, BuildError> {
-    PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS)
 }
 
 #[cfg(test)]

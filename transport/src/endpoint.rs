@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use crate::arrive::Arriving;
 use crate::keys::EndpointKeys;
 use crate::runtime::{Owned, Spawn};
+use crate::socket::Buffers;
 use crate::tls::{self, Material, TlsError};
 use crate::{cid, settings, socket};
 
@@ -26,6 +27,7 @@ pub struct ServerNumber(pub u16);
 #[derive(Clone)]
 pub struct Endpoint {
     quic: quinn::Endpoint,
+    buffers: Buffers,
 }
 
 /// Why an endpoint cannot be made.
@@ -83,10 +85,10 @@ impl Endpoint {
         spawn: Arc<dyn Spawn>,
     ) -> Result<Self, EndpointError> {
         let in_vain = |source| EndpointError::Bind { address, source };
-        let socket = socket::bind(address).map_err(in_vain)?;
+        let (socket, buffers) = socket::bind(address).map_err(in_vain)?;
         let config = settings::endpoint(keys, number.0);
         let quic = quinn::Endpoint::new(config, server, socket, Arc::new(Owned(spawn))).map_err(in_vain)?;
-        Ok(Self { quic })
+        Ok(Self { quic, buffers })
     }
 
     /// The address that was bound.
@@ -95,6 +97,12 @@ impl Endpoint {
     /// Where the system does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.quic.local_addr()
+    }
+
+    /// What the kernel gave the socket.
+    #[must_use]
+    pub fn buffers(&self) -> Buffers {
+        self.buffers
     }
 
     /// The next agent that knocks; `None` once the endpoint was closed. Cancel-safe.

@@ -29,5 +29,6 @@ pub use keys::{EndpointKeys, NotKeys};
 pub use link::Link;
 pub use runtime::Spawn;
 pub use settings::{HANDSHAKE_MAX, STREAMS_MAX};
+pub use socket::Buffers;
 pub use stream::{OpenFrameError, TunnelStream, Verdict};
 pub use tunnel::{OpenError, Tunnel};

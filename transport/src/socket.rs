@@ -12,8 +12,17 @@ const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// Below this, bulk transfers suffer, and the log says so.
 const BUFFER_BYTES_FAIR: usize = 1024 * 1024;
 
-/// Binds a socket with large buffers; what the kernel gave is logged.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
+/// What the kernel gave a socket for each direction, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buffers {
+    /// For what has arrived and was not read yet.
+    pub receive: usize,
+    /// For what is to leave.
+    pub send: usize,
+}
+
+/// Binds a socket with large buffers; what the kernel gave is logged, too.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<(UdpSocket, Buffers)> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
         // `[::]` serves IPv4 as well.
@@ -35,5 +44,5 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     } else {
         debug!(receive, send, "UDP buffers");
     }
-    Ok(socket.into())
+    Ok((socket.into(), Buffers { receive, send }))
 }

@@ -31,7 +31,7 @@ mod tls;
 pub use body::ResponseBody;
 pub use connection::STREAMS_MAX;
 pub use credential::CredentialError;
-pub use pool::{CONNECTIONS_MAX, WAITING_MAX};
+pub use pool::{CONNECTIONS_MAX, PoolFigures, WAITING_MAX};
 
 use crate::config::ApiServerSource;
 use body::{Hold, Progress, RequestBody};
@@ -265,6 +265,12 @@ impl ApiServer {
         let upgrade = hyper::upgrade::on(&mut response);
         let (head, _) = response.into_parts();
         Ok(Answer::Switched { head: Box::new(head), connection: Switched { upgrade, single } })
+    }
+
+    /// What the pool of connections holds now.
+    #[must_use]
+    pub fn pool_figures(&self) -> PoolFigures {
+        self.0.pool.figures()
     }
 
     fn received(

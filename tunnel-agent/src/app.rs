@@ -17,6 +17,8 @@ use crate::identity::Identity;
 use crate::metrics;
 use crate::streams::Streams;
 
+mod scrape;
+
 /// What this program is called.
 pub const PRODUCT: Product =
     Product { name: "tunnel-agent", metrics_prefix: "tombolo_agent", version: env!("CARGO_PKG_VERSION") };
@@ -45,7 +47,11 @@ impl Bound {
         let api_server = ApiServer::new(config.api_server.clone(), Limits::default(), scope)
             .map_err(Failure::misconfigured)?;
         let keys = keys(&StateDir::open(&config.state_dir)?)?;
-        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics).await?;
+        let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
+        metrics::certificates("agent", &identity.chain[..identity.chain.len().min(1)]);
+        metrics::certificates("server_ca", &identity.server_roots);
+        let links = metrics::links();
+        scrape::ask(&metrics, &links, &api_server);
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
         let streams =
             Streams::new(Guard::new(&config.impersonation), Forwarder::new(api_server, scope.clone()));
@@ -69,6 +75,7 @@ impl Bound {
                     streams: streams.clone(),
                     endpoints: discovery.subscribe(),
                     readiness: readiness.clone(),
+                    links: links.clone(),
                 };
                 Dialer::new(server.clone(), server_name(&config, server), equipment, scope.clone())
             })

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope, chain};
 use proto::Backoff;
 use proto::greeting::{BootNonce, VERSIONS};
@@ -45,8 +46,11 @@ pub struct Dialer {
     streams: Streams,
     endpoints: watch::Receiver<Vec<String>>,
     readiness: Readiness,
+    links: Links,
     scope: Scope,
     sequence: u64,
+    /// How the last tunnel ended; `None` before the first.
+    ended: Option<&'static str>,
     backoff: Backoff,
     refused: Backoff,
 }
@@ -84,13 +88,15 @@ pub struct Equipment {
     pub endpoints: watch::Receiver<Vec<String>>,
     /// Who has to know whether the agent is of use.
     pub readiness: Readiness,
+    /// Where tunnels are counted.
+    pub links: Links,
 }
 
 impl Dialer {
     /// A dialer of `server`, whose certificate must bear `server_name`.
     #[must_use]
     pub fn new(server: ServerAddress, server_name: String, equipment: Equipment, scope: Scope) -> Self {
-        let Equipment { agent, boot, keys, tls, streams, endpoints, readiness } = equipment;
+        let Equipment { agent, boot, keys, tls, streams, endpoints, readiness, links } = equipment;
         Self {
             server,
             server_name,
@@ -101,8 +107,10 @@ impl Dialer {
             streams,
             endpoints,
             readiness,
+            links,
             scope,
             sequence: 0,
+            ended: None,
             backoff: Backoff::new(BACKOFF_BASE, BACKOFF_CAP),
             refused: Backoff::new(BACKOFF_BASE, REFUSED_CAP),
         }
@@ -111,6 +119,8 @@ impl Dialer {
     /// Dials, and dials again, until the drain begins; a tunnel that is open then is drained first.
     pub async fn run(mut self) {
         let mut not_ready = Some(self.readiness.lost("tunnel"));
+        // The server is there from the beginning, without a tunnel.
+        drop(metrics::Connected::to(&self.server.to_string()));
         let scope = self.scope.clone();
         while !scope.is_draining() {
             // Both arms are cancel-safe: a dial that is dropped has begun nothing.
@@ -169,13 +179,19 @@ impl Dialer {
     /// Serves a tunnel until it ends, and says how long it held.
     async fn serve(&mut self, endpoint: Endpoint, dialed: Dialed) -> Duration {
         let Dialed { tunnel, driver, welcome } = dialed;
-        let connected = metrics::Active::connected();
+        if let Some(ended) = self.ended.take() {
+            metrics::reconnected(ended);
+        }
+        let name = self.server.to_string();
+        let (counted, connected) = (tunnel.clone(), metrics::Connected::to(&name));
+        let link = self.links.open(&name, move || metrics::figures(&counted));
+        metrics::buffers(endpoint.buffers());
         let began = Instant::now();
         info!(server = %self.server, server_id = welcome.server_id, version = welcome.version, "tunnel opened");
         self.scope.attend(serve_streams(self.streams.clone(), tunnel.clone(), self.scope.clone()));
         let ended = self.drive(driver, &tunnel).await;
-        drop(connected);
-        metrics::tunnel_ended(&ended);
+        drop((connected, link));
+        self.ended = Some(metrics::tunnel_ended(&ended));
         info!(server = %self.server, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
         // Waits until the other side was told.
         endpoint.close(proto::CloseCode::Drained).await;
@@ -211,8 +227,11 @@ impl Dialer {
     }
 
     fn wait_after(&mut self, vain: &Vain) -> Duration {
-        if let Vain::Dial(error) = vain {
-            metrics::dial_failed(error);
+        match vain {
+            Vain::Resolve { .. } => metrics::dial_in_vain("resolve"),
+            Vain::NoAddress(_) => metrics::dial_in_vain("no_address"),
+            Vain::Socket(_) => metrics::dial_in_vain("socket"),
+            Vain::Dial(error) => metrics::dial_failed(error),
         }
         let wait = if is_final(vain) {
             self.refused.next(random())

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::apiserver::{ApiServer, ApiServerError};
+use crate::metrics;
 
 /// How often the cluster is asked.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
@@ -104,6 +105,7 @@ impl Discovery {
     #[must_use]
     pub fn new(api_server: ApiServer, advertise: Vec<String>) -> Self {
         let configured = !advertise.is_empty();
+        metrics::endpoints(advertise.len());
         Self { api_server, configured, endpoints: watch::Sender::new(advertise) }
     }
 
@@ -136,8 +138,10 @@ impl Discovery {
 
     /// Publishes a change, says a failure once, and tells when to ask again.
     fn learn(&self, asked: Result<Vec<String>, DiscoveryError>, failing: &mut Option<String>) -> Duration {
+        metrics::discovered(asked.is_ok());
         match asked {
             Ok(endpoints) => {
+                metrics::endpoints(endpoints.len());
                 *failing = None;
                 self.endpoints.send_if_modified(|known| {
                     let changed = *known != endpoints;

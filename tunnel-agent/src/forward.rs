@@ -1,6 +1,9 @@
 //! From a tunnel's stream to the API server: the second wall, the caller's identity, and upgrades.
 
+use std::sync::Arc;
+
 use daemon::Scope;
+use daemon::metrics::exchanges::Active;
 use http::header::{CONNECTION, HeaderMap, HeaderName, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -67,8 +70,8 @@ impl Forwarder {
     }
 
     /// Asks the API server on behalf of `identity`, and returns its answer for the stream: cleaned, and otherwise as it
-    /// is. A `long_running` one may take its time; an
-    /// upgrade is answered soon or not at all. After a 101 the bytes flow both ways in a task of the scope, until either side ends.
+    /// is. A `long_running` one may take its time; an upgrade is answered soon or not at all. After a 101 the bytes flow
+    /// both ways in a task of the scope, until either side ends; `active` is held until then.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
     ///
@@ -81,6 +84,7 @@ impl Forwarder {
         audit_id: &str,
         long_running: bool,
         mut request: Request<Incoming>,
+        active: &Arc<Active>,
     ) -> Result<Response<ResponseBody>, ForwardError> {
         check_target(request.method(), request.uri())?;
         // Before the headers are cleaned, which takes the question away.
@@ -115,7 +119,7 @@ impl Forwarder {
                 clean_response(&mut headers);
                 headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
                 headers.insert(UPGRADE, protocol.token());
-                self.scope.spawn(copy(caller, connection));
+                self.scope.spawn(copy(caller, connection, Arc::clone(active)));
                 let mut response = Response::new(ResponseBody::empty());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
@@ -193,7 +197,7 @@ fn answer(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
 }
 
 /// Copies both ways until both directions have ended, or one has broken: then both are dropped, which aborts them.
-async fn copy(caller: OnUpgrade, connection: Switched) {
+async fn copy(caller: OnUpgrade, connection: Switched, _active: Arc<Active>) {
     // In this order: hyper gives the stream up only after the 101 was written.
     let caller = match caller.await {
         Ok(caller) => caller,

@@ -5,8 +5,10 @@ mod told;
 use std::sync::Arc;
 use std::time::Duration;
 
+use daemon::metrics::exchanges::{Active, Exchanges};
 use daemon::{Scope, chain};
-use http::Request;
+use http::header::UPGRADE;
+use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -41,6 +43,7 @@ pub struct Streams(Arc<Inner>);
 struct Inner {
     guard: Guard,
     forwarder: Forwarder,
+    exchanges: Exchanges,
 }
 
 /// A stream that the guard has let pass.
@@ -54,7 +57,7 @@ impl Streams {
     /// Serves streams with `forwarder`, as far as `guard` allows.
     #[must_use]
     pub fn new(guard: Guard, forwarder: Forwarder) -> Self {
-        Self(Arc::new(Inner { guard, forwarder }))
+        Self(Arc::new(Inner { guard, forwarder, exchanges: metrics::exchanges() }))
     }
 
     /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for it.
@@ -68,15 +71,14 @@ impl Streams {
     }
 
     async fn serve_stream(self, mut stream: TunnelStream) {
-        let active = metrics::Active::begin();
+        let active = Arc::new(self.0.exchanges.begin());
         match self.open(&mut stream).await {
-            Ok(guarded) => self.serve_exchange(stream, guarded).await,
+            Ok(guarded) => self.serve_exchange(stream, guarded, active).await,
             Err(code) => {
                 metrics::refused(code);
                 stream.abort(code);
             }
         }
-        drop(active);
     }
 
     /// Reads what the stream is for, and asks the guard.
@@ -104,6 +106,7 @@ impl Streams {
             Ok(identity) => Ok(Guarded { identity, audit_id, long_running }),
             Err(refusal) => {
                 // Who it was is in the line below: above DEBUG nobody is named.
+                metrics::guard_refused(refusal.reason());
                 warn!(audit_id, reason = refusal.reason(), "the guard refused an identity");
                 debug!(audit_id, "the guard refused an identity: {refusal}");
                 Err(AbortCode::GuardRefused)
@@ -113,14 +116,20 @@ impl Streams {
 
     /// Serves the one exchange of a stream. A stream whose caller has gone is dropped at once, and with it the request
     /// to the API server.
-    async fn serve_exchange(&self, stream: TunnelStream, guarded: Guarded) {
+    async fn serve_exchange(&self, stream: TunnelStream, guarded: Guarded, active: Arc<Active>) {
         let (verdict, gone) = (stream.verdict(), stream.gone());
         let guarded = Arc::new(guarded);
         let service = service_fn(|request: Request<Incoming>| {
             let (this, guarded, verdict) = (self.clone(), Arc::clone(&guarded), verdict.clone());
+            let active = Arc::clone(&active);
             async move {
                 let Guarded { identity, audit_id, long_running } = &*guarded;
-                let answer = this.0.forwarder.serve(identity, audit_id, *long_running, request).await;
+                active.set_sort(kind(&request, *long_running));
+                let forwarder = &this.0.forwarder;
+                let answer = forwarder.serve(identity, audit_id, *long_running, request, &active).await;
+                if let Ok(answer) = &answer {
+                    active.answered(answer.status().as_u16());
+                }
                 answer.map(|answer| answer.map(|body| Told { body, verdict: verdict.clone() })).inspect_err(
                     |error| {
                         note(error, &guarded.audit_id);
@@ -146,6 +155,20 @@ impl Streams {
             },
             () = gone => debug!(audit_id = guarded.audit_id, "the caller has gone"),
         }
+    }
+}
+
+/// What a request is, as a metric tells it apart: how long it may last, and whether it changes anything. What it is to
+/// policy is the server's to know.
+fn kind(request: &Request<Incoming>, long_running: bool) -> &'static str {
+    if request.headers().contains_key(UPGRADE) {
+        metrics::UPGRADE
+    } else if long_running {
+        metrics::LONG_RUNNING
+    } else if [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method()) {
+        metrics::READ
+    } else {
+        metrics::WRITE
     }
 }
 

@@ -23,6 +23,8 @@ use crate::policy::Policy;
 use crate::reception::Reception;
 use crate::registry::Registry;
 
+mod scrape;
+
 /// What this program is called.
 pub const PRODUCT: Product =
     Product { name: "tunnel-server", metrics_prefix: "tombolo_server", version: env!("CARGO_PKG_VERSION") };
@@ -64,7 +66,8 @@ impl Bound {
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
         let registry = Registry::new(Directory::open(state).map_err(Failure::could_not_go_on)?);
-        let probes = Probes::bind(config.probes_listen, readiness, metrics).await?;
+        let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
+        note_certificates(&config);
         let spawn = Arc::new(Attendants(scope.clone()));
         let endpoint = Endpoint::serve(
             config.tunnel.listen,
@@ -80,8 +83,11 @@ impl Bound {
         let policy = Policy::new(config.policy);
         let gateway = Gateway::new(authenticator, names, policy, registry.clone(), scope.clone());
         let (domain, server_id) = (config.trust_domain, config.server_id);
-        let reception = Reception::new(endpoint.clone(), registry.clone(), domain, server_id);
-        Ok(Self { probes, starting, listener, endpoint, gateway, reception, registry })
+        let links = metrics::links();
+        let reception = Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, server_id);
+        let bound = Self { probes, starting, listener, endpoint, gateway, reception, registry };
+        scrape::ask(&metrics, &bound, links);
+        Ok(bound)
     }
 
     /// The addresses that were bound.
@@ -132,6 +138,15 @@ fn listener(config: &Config) -> Result<Listener, Failure> {
     // The sender is dropped: certificates are read at the start.
     let (_, tls) = watch::channel(Arc::new(tls));
     Ok(Listener::bind("gateway.listen", config.gateway.listen, tls, Limits::default())?)
+}
+
+/// Notes when each certificate ends; they are read once, at the start.
+fn note_certificates(config: &Config) {
+    metrics::certificates("server", &config.certificate.chain[..config.certificate.chain.len().min(1)]);
+    metrics::certificates("agent_ca", &config.tunnel.agent_roots);
+    if let Some(callers) = &config.gateway.authentication.client_certificate {
+        metrics::certificates("caller_ca", &callers.roots);
+    }
 }
 
 /// The ways in which callers prove who they are.

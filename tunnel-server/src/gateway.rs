@@ -13,9 +13,10 @@ mod stack;
 mod upgrade;
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use daemon::Scope;
+use daemon::metrics::exchanges::Exchanges;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use proto::headers;
@@ -49,6 +50,7 @@ struct Inner {
     policy: Policy,
     registry: Registry,
     slots: Arc<Semaphore>,
+    exchanges: Exchanges,
     shares: Shares,
     scope: Scope,
 }
@@ -77,12 +79,14 @@ impl Gateway {
         scope: Scope,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
+        metrics::describe_refusals(&Refusal::CAUSES);
         Self(Arc::new(Inner {
             authenticator,
             names,
             policy,
             registry,
             slots,
+            exchanges: metrics::exchanges(),
             shares: Shares::default(),
             scope,
         }))
@@ -91,24 +95,24 @@ impl Gateway {
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
     /// breaks the body off.
     async fn serve(&self, peer: &Peer, mut request: Request<CallerBody>) -> Response<AnswerBody> {
-        let began = Instant::now();
+        let slot = request.body().held().clone();
         let asks_upgrade = request.headers().contains_key(UPGRADE);
-        let (verb, served) = match self.admit(peer, &mut request) {
+        let served = match self.admit(peer, &mut request) {
             Ok(Admitted::List(caller)) => {
-                ("list", Ok(clusters::list(&self.0.registry, &self.0.policy, &caller)))
+                slot.active().set_sort("list");
+                Ok(clusters::list(&self.0.registry, &self.0.policy, &caller))
             }
             Ok(Admitted::Exchange(admitted)) => {
-                let verb = admitted.permit.action().verb().as_str();
-                (verb, self.exchange(*admitted, request).await)
+                slot.active().set_sort(admitted.permit.action().verb().as_str());
+                self.exchange(*admitted, request).await
             }
-            Err(refusal) => ("unknown", Err(refusal)),
+            Err(refusal) => Err(refusal),
         };
         let mut response = served.unwrap_or_else(|refusal| refused(&refusal));
         if asks_upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             // What stands behind the request was meant for another protocol, and is no next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        metrics::answered(verb, response.status().as_u16(), began.elapsed());
         response
     }
 
@@ -150,5 +154,6 @@ impl Gateway {
 /// The answer to a request that is not served.
 fn refused(refusal: &Refusal) -> Response<AnswerBody> {
     debug!(%refusal, "refused");
+    metrics::refused(refusal.cause());
     refusal.response().map(AnswerBody::text)
 }

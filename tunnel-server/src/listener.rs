@@ -9,7 +9,7 @@ use daemon::{BindError, Home, Scope};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
@@ -89,7 +89,7 @@ impl Listener {
         limits: Limits,
     ) -> Result<Self, BindError> {
         let (socket, address) = bind(address).map_err(|source| BindError::new(key, address, source))?;
-        Ok(Self { socket, address, tls, limits, counts: Arc::default() })
+        Ok(Self { socket, address, tls, limits, counts: Arc::new(Counts::new(limits)) })
     }
 
     /// Where it listens, with the port that the system chose if 0 was asked for.
@@ -110,8 +110,6 @@ impl Listener {
     where
         F: Future<Output = ()> + Send,
     {
-        let connections = Arc::new(Semaphore::new(self.limits.connections_max));
-        let handshakes = Arc::new(Semaphore::new(self.limits.handshakes_max));
         let mut homes = (0_usize..).map(|n| scope.home_for(n));
         let mut draining = std::pin::pin!(scope.draining());
         let mut is_paused = false;
@@ -126,8 +124,8 @@ impl Listener {
             match arrived {
                 Ok((stream, peer)) => {
                     is_paused = false;
-                    let place = Arc::clone(&connections).try_acquire_owned();
-                    let handshake = Arc::clone(&handshakes).try_acquire_owned();
+                    let place = Arc::clone(&self.counts.connections).try_acquire_owned();
+                    let handshake = Arc::clone(&self.counts.handshakes).try_acquire_owned();
                     // The newest is the one to go: those who are in are served.
                     let (Ok(place), Ok(handshake)) = (place, handshake) else {
                         Counts::one_more(&self.counts.turned_away);

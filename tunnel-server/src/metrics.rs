@@ -1,47 +1,99 @@
-//! What the server counts, under names that begin with `tombolo_server_`.
+//! What the server counts, under names that begin with `tombolo_server_`. Every metric stands in `docs/metrics.md`.
 
-use std::time::Duration;
+mod clusters;
 
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use proto::ClusterId;
-use transport::{GreetError, TunnelEnded};
+use daemon::metrics::exchanges::Exchanges;
+use daemon::metrics::links::{Figures, Links};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+use rustls_pki_types::CertificateDer;
+use transport::{GreetError, Tunnel, TunnelEnded};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Tells the exporter what each metric means. Called once, after the recorder was installed.
+pub use clusters::{AWAY_TOLD_MAX, Census, Known};
+
+/// Every value of the label `verb` but `unknown`. What long runs, `watch` and `connect`, has a value of its own.
+const VERBS: [&str; 13] = [
+    "get",
+    "list",
+    "watch",
+    "create",
+    "update",
+    "patch",
+    "delete",
+    "deletecollection",
+    "connect",
+    "head",
+    "options",
+    "post",
+    "put",
+];
+
+const REFUSALS: &str = "tombolo_server_refusals_total";
+const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
+const GREETINGS_FAILED: &str = "tombolo_server_greetings_failed_total";
+const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
+
+/// Tells the exporter what each counter means, and sets it to zero for every reason, because a rate needs two values.
+/// Called once, after the recorder was installed.
 pub fn describe() {
-    describe_gauge!("tombolo_server_agents_connected", "Tunnels that agents of a cluster hold open now.");
-    describe_counter!("tombolo_server_tunnels_ended_total", "Tunnels that ended, by reason.");
-    describe_counter!(
-        "tombolo_server_greetings_failed_total",
-        "Connections of agents that came to no tunnel, by reason."
-    );
-    describe_counter!(
-        "tombolo_server_exchanges_total",
-        "Requests of callers, by verb and by the code of the answer."
-    );
-    describe_gauge!("tombolo_server_exchanges_active", "Requests of callers that are being served now.");
-    describe_histogram!(
-        "tombolo_server_exchange_head_seconds",
-        metrics::Unit::Seconds,
-        "Time from a request's head to its answer's head, by verb; watches and bodies go on after it."
-    );
+    describe_counter!(TUNNELS_ENDED, "Tunnels that ended, by reason.");
+    for reason in ["drained", "closed_by_agent", "lost", "restarted", "violation", "carrier"] {
+        counter!(TUNNELS_ENDED, "reason" => reason).increment(0);
+    }
+    describe_counter!(GREETINGS_FAILED, "Connections of agents that came to no tunnel, by reason.");
+    for reason in ["too_slow", "handshake", "greeting", "refused", "full"] {
+        counter!(GREETINGS_FAILED, "reason" => reason).increment(0);
+    }
+    describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
 }
 
-/// Counts a cluster's tunnel for as long as it is held.
-#[must_use]
-pub struct Connected(metrics::Gauge);
+/// Tells what refusals are, and sets every reason to zero.
+pub fn describe_refusals(reasons: &[&'static str]) {
+    describe_counter!(
+        REFUSALS,
+        "Requests that the gateway answered with a Status of its own, by the reason in its details.causes."
+    );
+    reasons.iter().for_each(|reason| counter!(REFUSALS, "reason" => *reason).increment(0));
+}
 
-impl Connected {
-    /// Counts one more. The label is bounded: only clusters with a certificate of ours come this far.
-    pub fn new(cluster: &ClusterId) -> Self {
-        let gauge = gauge!("tombolo_server_agents_connected", "cluster" => cluster.to_string());
-        gauge.increment(1);
-        Self(gauge)
+/// Requests of callers, by verb.
+pub fn exchanges() -> Exchanges {
+    Exchanges::new("tombolo_server", "verb", &VERBS)
+}
+
+/// Tunnels, by cluster.
+pub fn links() -> Links {
+    Links::new("tombolo_server_cluster", "cluster")
+}
+
+/// Counts a request that was refused.
+pub fn refused(reason: &'static str) {
+    counter!(REFUSALS, "reason" => reason).increment(1);
+}
+
+/// Notes when the first of these certificates ends. One that cannot be read is left out.
+pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
+    let ends = certificates.iter().filter_map(|certificate| {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    });
+    if let Some(first) = ends.min() {
+        gauge!(EXPIRY, "certificate" => used_for).set(first as f64);
     }
 }
 
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.decrement(1);
+/// What a tunnel has carried and lost.
+pub fn figures(tunnel: &Tunnel) -> Figures {
+    let link = tunnel.link();
+    Figures {
+        round_trip: link.round_trip,
+        streams_open: tunnel.streams_open().into(),
+        packets_sent: link.packets_sent,
+        packets_lost: link.packets_lost,
+        wire_bytes_sent: link.wire_bytes_sent,
+        wire_bytes_received: link.wire_bytes_received,
+        stream_bytes_sent: link.stream_bytes_sent,
+        stream_bytes_received: link.stream_bytes_received,
     }
 }
 
@@ -55,7 +107,7 @@ pub fn tunnel_ended(ended: &TunnelEnded) {
         TunnelEnded::Violation(_) | TunnelEnded::Frame(_) => "violation",
         TunnelEnded::Carrier(_) => "carrier",
     };
-    counter!("tombolo_server_tunnels_ended_total", "reason" => reason).increment(1);
+    counter!(TUNNELS_ENDED, "reason" => reason).increment(1);
 }
 
 /// Counts a connection that came to no tunnel.
@@ -66,30 +118,37 @@ pub fn greeting_failed(error: &GreetError) {
         GreetError::NotAHello | GreetError::Broke(_) => "greeting",
         GreetError::Refused(_) => "refused",
     };
-    counter!("tombolo_server_greetings_failed_total", "reason" => reason).increment(1);
+    counter!(GREETINGS_FAILED, "reason" => reason).increment(1);
 }
 
-/// Counts an exchange for as long as it is held.
-#[must_use]
-pub struct Active(metrics::Gauge);
+/// Counts a greeted tunnel for which the registry has no place.
+pub fn tunnel_without_place() {
+    counter!(GREETINGS_FAILED, "reason" => "full").increment(1);
+}
 
-impl Active {
-    /// Counts one more.
-    pub fn begin() -> Self {
-        let gauge = gauge!("tombolo_server_exchanges_active");
-        gauge.increment(1);
-        Self(gauge)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::Verb;
+
+    #[test]
+    fn every_verb_has_a_series_of_its_own() {
+        let verbs = [
+            Verb::Get,
+            Verb::List,
+            Verb::Watch,
+            Verb::Create,
+            Verb::Update,
+            Verb::Patch,
+            Verb::Delete,
+            Verb::DeleteCollection,
+            Verb::Connect,
+            Verb::Head,
+            Verb::Options,
+            Verb::Post,
+            Verb::Put,
+        ];
+
+        assert_eq!(verbs.map(Verb::as_str), VERBS);
     }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.decrement(1);
-    }
-}
-
-/// Counts an answer's head. `verb` and `code` come from small fixed sets.
-pub fn answered(verb: &'static str, code: u16, took: Duration) {
-    counter!("tombolo_server_exchanges_total", "verb" => verb, "code" => code.to_string()).increment(1);
-    histogram!("tombolo_server_exchange_head_seconds", "verb" => verb).record(took.as_secs_f64());
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use daemon::metrics::links::Links;
 use daemon::{Home, Scope, chain};
 use proto::CloseCode;
 use proto::greeting::Greeting;
@@ -43,6 +44,7 @@ struct Inner {
     trust_domain: String,
     server_id: String,
     software: String,
+    links: Links,
     handshakes: AtomicUsize,
     /// Everything that still needs the endpoint.
     connections: TaskTracker,
@@ -52,15 +54,22 @@ struct Inner {
 struct Handshake(Arc<Inner>);
 
 impl Reception {
-    /// A door at `endpoint`, for agents of `trust_domain`.
+    /// A door at `endpoint`, for agents of `trust_domain`, whose tunnels are counted in `links`.
     #[must_use]
-    pub fn new(endpoint: Endpoint, registry: Registry, trust_domain: String, server_id: String) -> Self {
+    pub fn new(
+        endpoint: Endpoint,
+        registry: Registry,
+        links: Links,
+        trust_domain: String,
+        server_id: String,
+    ) -> Self {
         Self(Arc::new(Inner {
             endpoint,
             registry,
             trust_domain,
             server_id,
             software: concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned(),
+            links,
             handshakes: AtomicUsize::new(0),
             connections: TaskTracker::new(),
         }))
@@ -73,6 +82,12 @@ impl Reception {
         self.0.connections.close();
         self.0.connections.wait().await;
         self.0.endpoint.close(CloseCode::Stopping).await;
+    }
+
+    /// Handshakes and greetings of agents in progress.
+    #[must_use]
+    pub fn handshakes(&self) -> usize {
+        self.0.handshakes.load(Ordering::Relaxed)
     }
 
     async fn accept(&self, scope: &Scope) {
@@ -183,6 +198,7 @@ impl Inner {
             Ok(enlisted) => enlisted,
             Err(full) => {
                 warn!(%agent, "a tunnel was refused: {full}");
+                metrics::tunnel_without_place();
                 tunnel.close(CloseCode::NotGreeted);
                 return;
             }
@@ -193,7 +209,10 @@ impl Inner {
             warn!(error = %chain(&error), "could not write down that a cluster was met");
         }
         enlisted.close_left_behind();
-        let counted = metrics::Connected::new(agent.cluster());
+        let counted = {
+            let tunnel = tunnel.clone();
+            self.links.open(agent.cluster().as_str(), move || metrics::figures(&tunnel))
+        };
         let began = Instant::now();
         info!(
             %agent,

@@ -142,10 +142,10 @@ impl Scene {
 
 /// A recorder of its own, so that tests do not meet in the process-wide one.
 fn quiet_metrics() -> Metrics {
-    let recorder = crate::telemetry::builder().unwrap().build_recorder();
+    let recorder = crate::metrics::builder().unwrap().build_recorder();
     metrics::with_local_recorder(&recorder, || {
         metrics::describe_gauge!("tombolo_test_tunnels", "How many.");
         metrics::gauge!("tombolo_test_tunnels").set(3.0);
     });
-    Metrics::of(recorder.handle())
+    Metrics::of("tombolo_test", recorder.handle())
 }

@@ -28,6 +28,7 @@ use super::ApiServerError;
 use super::body::RequestBody;
 use super::credential::Target;
 use super::tls::HTTP_2;
+use crate::metrics;
 
 /// Most requests on one HTTP/2 connection at a time. kube-apiserver grants 100; what is asked for beyond its grant would
 /// wait unseen in a queue of the HTTP/2 library.
@@ -86,8 +87,21 @@ pub(super) enum Use {
     Upgrade,
 }
 
-/// Dials and verifies the API server.
+/// Dials and verifies the API server, and counts how that went.
 pub(super) async fn dial(
+    target: &Target,
+    tls: Arc<ClientConfig>,
+    usage: Use,
+    limit: Duration,
+    seat: OwnedSemaphorePermit,
+    scope: &Scope,
+) -> Result<Link, ApiServerError> {
+    let dialed = connect(target, tls, usage, limit, seat, scope).await;
+    metrics::apiserver_dialed(dialed.as_ref().err().map(ApiServerError::code));
+    dialed
+}
+
+async fn connect(
     target: &Target,
     tls: Arc<ClientConfig>,
     usage: Use,

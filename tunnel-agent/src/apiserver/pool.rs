@@ -38,6 +38,17 @@ struct Inner {
     state: Mutex<State>,
 }
 
+/// What the pool holds now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolFigures {
+    /// Connections that are open or being dialed, those for upgrades included.
+    pub connections: usize,
+    /// Exchanges on HTTP/2 connections.
+    pub streams: usize,
+    /// Requests that wait for a place.
+    pub waiting: usize,
+}
+
 /// A place for one exchange. Dropped, it is free again, or its connection closed if only one exchange fits on it.
 #[derive(Debug)]
 pub(super) enum Slot {
@@ -95,6 +106,16 @@ impl Pool {
         let pool = Arc::new(Inner { scope, limits, seats, state: Mutex::default() });
         pool.scope.attend(close_idle(Arc::downgrade(&pool), limits));
         Self(pool)
+    }
+
+    /// What it holds now.
+    pub(super) fn figures(&self) -> PoolFigures {
+        let state = self.0.lock();
+        PoolFigures {
+            connections: CONNECTIONS_MAX - self.0.seats.available_permits(),
+            streams: state.shared.iter().map(|shared| shared.in_use).sum(),
+            waiting: state.waiting.iter().filter(|waiter| !waiter.is_closed()).count(),
+        }
     }
 
     /// A place on a connection made with `snapshot` or a newer one.

@@ -1,7 +1,10 @@
 //! What of a stranger's request reaches the API server, and what of its answer comes back.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use daemon::Scope;
+use daemon::metrics::exchanges::Exchanges;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -147,7 +150,8 @@ pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> Duple
     let service = service_fn(move |request| {
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
-            let served = forwarder.serve(&identity(), "id-1", false, request).await;
+            let active = Arc::new(Exchanges::new("test", "kind", &[]).begin());
+            let served = forwarder.serve(&identity(), "id-1", false, request, &active).await;
             if let Err(error) = &served {
                 errors.add(format!("{:?}", ForwardError::code(error)));
             }

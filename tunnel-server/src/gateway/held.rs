@@ -4,10 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use daemon::metrics::exchanges::Active;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::metrics;
 
 /// A body that holds `T` until it is dropped.
 pub(super) struct Held<B, T> {
@@ -20,7 +19,8 @@ pub(super) struct Held<B, T> {
 /// of them are dropped.
 #[derive(Clone)]
 pub(super) struct Slot {
-    _place: Arc<(OwnedSemaphorePermit, metrics::Active)>,
+    _place: Arc<OwnedSemaphorePermit>,
+    active: Arc<Active>,
 }
 
 impl<B, T> Held<B, T> {
@@ -35,10 +35,15 @@ impl<B, T> Held<B, T> {
 }
 
 impl Slot {
-    /// Takes a place, if one is left.
-    pub(super) fn take(slots: &Arc<Semaphore>) -> Option<Self> {
+    /// Takes a place for a request, which counts as active while it is held, if one is left.
+    pub(super) fn take(slots: &Arc<Semaphore>, active: &Arc<Active>) -> Option<Self> {
         let permit = Arc::clone(slots).try_acquire_owned().ok()?;
-        Some(Self { _place: Arc::new((permit, metrics::Active::begin())) })
+        Some(Self { _place: Arc::new(permit), active: Arc::clone(active) })
+    }
+
+    /// How the request is counted.
+    pub(super) fn active(&self) -> &Active {
+        &self.active
     }
 }
 

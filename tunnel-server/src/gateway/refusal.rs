@@ -89,6 +89,33 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Every word that [`Refusal::cause`] knows.
+    pub const CAUSES: [&str; 23] = [
+        "NotAuthenticated",
+        "NotARequest",
+        "ForbiddenByPolicy",
+        "HeadersRefused",
+        "UpgradeRefused",
+        "ClusterNeverSeen",
+        "ClusterNotConnected",
+        "ClusterBusy",
+        "ClusterLost",
+        "APIServerUnreachable",
+        "APIServerSilent",
+        "APIServerUntrusted",
+        "APIServerLost",
+        "APIServerNotHTTP",
+        "AgentWithoutCredential",
+        "ForbiddenByAgent",
+        "AgentStopping",
+        "AgentGaveUp",
+        "RedirectRefused",
+        "NotHTTP",
+        "BrokenBody",
+        "GatewayBusy",
+        "CallerBusy",
+    ];
+
     /// The status that a caller sees. Total: a new refusal does not compile until it has one.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -146,8 +173,9 @@ impl Refusal {
         }
     }
 
-    /// A word for programs, in `details.causes`.
-    fn cause(&self) -> &'static str {
+    /// A word for programs, in `details.causes` and in metrics.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
         match self {
             Self::NotAuthenticated(_) => "NotAuthenticated",
             Self::Action(_) => "NotARequest",
@@ -347,5 +375,40 @@ fn reason(status: StatusCode) -> &'static str {
         StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => "Timeout",
         StatusCode::SERVICE_UNAVAILABLE => "ServiceUnavailable",
         _ => "InternalError",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_cause_is_in_the_list_of_causes() {
+        let cluster: ClusterId = "edge-a".parse().unwrap();
+        let codes = (0..64).map(AbortCode::from_number).map(|code| Refusal::Aborted(cluster.clone(), code));
+        let others = [
+            Refusal::NotAuthenticated(NotAuthenticated::NotAToken),
+            Refusal::Action(ActionFault::TooLong),
+            Refusal::Headers(HeaderFault::TooMany),
+            Refusal::NoTunnel(NoTunnel::NeverSeen(cluster.clone())),
+            Refusal::NoTunnel(NoTunnel::NotConnected(cluster.clone())),
+            Refusal::NoStream(cluster.clone()),
+            Refusal::Lost(cluster.clone()),
+            Refusal::Redirect(cluster.clone()),
+            Refusal::Nonsense(cluster.clone()),
+            Refusal::BrokenBody,
+            Refusal::Busy,
+            Refusal::ShareTaken,
+        ];
+        let caused: BTreeSet<&str> = codes.chain(others).map(|refusal| refusal.cause()).collect();
+
+        let listed: BTreeSet<&str> = Refusal::CAUSES.into();
+
+        assert_eq!(listed.len(), Refusal::CAUSES.len(), "no word stands twice");
+        // What policy and upgrades refuse is made by them alone.
+        let missing: Vec<_> = listed.symmetric_difference(&caused).copied().collect();
+        assert_eq!(missing, ["ForbiddenByPolicy", "UpgradeRefused"]);
     }
 }

@@ -6,9 +6,9 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
+use daemon::metrics::exchanges::Exchanges;
 use http::{HeaderName, HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use proto::headers;
@@ -22,7 +22,6 @@ use uuid::Uuid;
 use super::body::AnswerBody;
 use super::held::{Held, Slot};
 use super::{Gateway, Peer, Refusal, hangup, refused};
-use crate::metrics;
 
 /// Requests that are served at once, to the last byte of their answers; beyond, callers are asked to come again.
 pub const EXCHANGES_MAX: usize = 10_000;
@@ -60,6 +59,7 @@ impl Gateway {
         Future: Send,
     > + Clone {
         let (from, slots) = (peer.address, Arc::clone(&self.0.slots));
+        let exchanges = self.0.exchanges.clone();
         ServiceBuilder::new()
             .map_request(keep_audit_id)
             .layer(SetRequestIdLayer::new(AUDIT_ID, NewAuditId))
@@ -74,7 +74,7 @@ impl Gateway {
                     .on_failure(()),
             )
             .layer_fn(move |inner| watch(watched.clone(), inner))
-            .layer_fn(move |inner| in_flight(Arc::clone(&slots), inner))
+            .layer_fn(move |inner| in_flight(Arc::clone(&slots), exchanges.clone(), inner))
             .layer_fn(limits)
             .service(service_fn(move |request| {
                 let (gateway, peer) = (self.clone(), Arc::clone(&peer));
@@ -95,20 +95,24 @@ fn watch<Out: 'static>(
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`] places, which rides in both bodies, or asks its caller to come again.
+/// Gives a request one of [`EXCHANGES_MAX`] places, which rides in both bodies, or asks its caller to come again; counts
+/// it either way.
 fn in_flight<B: Send + 'static>(
     slots: Arc<Semaphore>,
+    exchanges: Exchanges,
     inner: impl Serve<Held<B, Slot>, AnswerBody>,
 ) -> impl Serve<B, Held<AnswerBody, Option<Slot>>> {
     service_fn(move |request: Request<B>| {
-        let slot = Slot::take(&slots);
+        let active = Arc::new(exchanges.begin());
+        let slot = Slot::take(&slots, &active);
         let answer =
             slot.clone().map(|slot| inner.clone().oneshot(request.map(|body| Held::new(body, slot))));
         async move {
             let answer = match answer {
                 Some(answer) => answer.await?,
-                None => turned_away(&Refusal::Busy),
+                None => refused(&Refusal::Busy),
             };
+            active.answered(answer.status().as_u16());
             Ok(answer.map(|body| Held::new(body, slot)))
         }
     })
@@ -122,16 +126,10 @@ fn limits(inner: impl Serve<CallerBody, AnswerBody>) -> impl Serve<CallerBody, A
         async move {
             match answer {
                 Ok(answer) => answer.await,
-                Err(fault) => Ok(turned_away(&fault.into())),
+                Err(fault) => Ok(refused(&fault.into())),
             }
         }
     })
-}
-
-/// The answer to a request of which nothing is known, because nobody has looked.
-fn turned_away(refusal: &Refusal) -> Response<AnswerBody> {
-    metrics::answered("unknown", refusal.status().as_u16(), Duration::ZERO);
-    refused(refusal)
 }
 
 /// Makes a name for an exchange whose caller sent none.
@@ -168,6 +166,7 @@ pub(super) fn audit_id<B>(request: &Request<B>) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics;
     use http::StatusCode;
     use tokio::sync::mpsc;
 
@@ -181,7 +180,7 @@ mod tests {
                 Ok(Response::new(AnswerBody::text("x")))
             }
         });
-        let door = in_flight(Arc::new(Semaphore::new(2)), serve);
+        let door = in_flight(Arc::new(Semaphore::new(2)), metrics::exchanges(), serve);
         let knock =
             async || door.clone().oneshot(Request::new(())).await.unwrap_or_else(|never| match never {});
 

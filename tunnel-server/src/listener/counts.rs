@@ -1,10 +1,18 @@
 //! What the listener counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters that only grow.
-#[derive(Debug, Default)]
+use tokio::sync::Semaphore;
+
+use super::Limits;
+
+/// Counters that only grow, and the places that are taken.
+#[derive(Debug)]
 pub struct Counts {
+    limits: Limits,
+    pub(super) connections: Arc<Semaphore>,
+    pub(super) handshakes: Arc<Semaphore>,
     pub(super) accepted: AtomicU64,
     pub(super) turned_away: AtomicU64,
     pub(super) accept_failed: AtomicU64,
@@ -22,9 +30,25 @@ pub struct Tally {
     pub accept_failed: u64,
     /// Handshakes that failed or took too long.
     pub handshake_failed: u64,
+    /// Connections that are open now, those that shake hands included.
+    pub connections_open: usize,
+    /// Handshakes in progress now.
+    pub handshakes_open: usize,
 }
 
 impl Counts {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            connections: Arc::new(Semaphore::new(limits.connections_max)),
+            handshakes: Arc::new(Semaphore::new(limits.handshakes_max)),
+            accepted: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
+            accept_failed: AtomicU64::new(0),
+            handshake_failed: AtomicU64::new(0),
+        }
+    }
+
     /// The values now.
     #[must_use]
     pub fn now(&self) -> Tally {
@@ -35,6 +59,8 @@ impl Counts {
             turned_away: value(&self.turned_away),
             accept_failed: value(&self.accept_failed),
             handshake_failed: value(&self.handshake_failed),
+            connections_open: self.limits.connections_max - self.connections.available_permits(),
+            handshakes_open: self.limits.handshakes_max - self.handshakes.available_permits(),
         }
     }
 

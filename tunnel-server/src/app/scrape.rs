@@ -1,0 +1,80 @@
+//! What the server is asked at each scrape: what merely is, and is counted by nobody.
+
+use std::time::Instant;
+
+use daemon::Metrics;
+use daemon::metrics::lines::Lines;
+use daemon::metrics::links::Links;
+use proto::session::Health;
+use transport::Buffers;
+
+use super::Bound;
+use crate::directory;
+use crate::gateway::EXCHANGES_MAX;
+use crate::listener::Tally;
+use crate::metrics::{Census, Known};
+use crate::registry::{Listed, Registry, TUNNELS_MAX};
+
+/// Has `metrics` ask at each scrape.
+pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
+    metrics.ask(move |lines| links.tell(lines, Instant::now()));
+    let (registry, census) = (bound.registry.clone(), Census::default());
+    metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
+    let (counts, reception) = (bound.listener.counts(), bound.reception.clone());
+    metrics.ask(move |lines| tell_doors(lines, &counts.now(), reception.handshakes()));
+    let buffers = bound.endpoint.buffers();
+    metrics.ask(move |lines| tell_buffers(lines, buffers));
+}
+
+fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
+    let listed = registry.list(|_| true);
+    census.tell(lines, &listed.iter().map(known).collect::<Vec<_>>(), Instant::now());
+    let tunnels: usize = listed.iter().map(|listed| listed.tunnels.len()).sum();
+    lines.gauge("tombolo_server_tunnels", "Tunnels of all clusters that are open now.").is(&[], tunnels);
+    lines.gauge("tombolo_server_tunnels_max", "Most tunnels of all clusters.").is(&[], TUNNELS_MAX);
+    let help = "Clusters that this server has ever met and remembers.";
+    lines.gauge("tombolo_server_clusters", help).is(&[], listed.len());
+    let help = "Most clusters that are remembered.";
+    lines.gauge("tombolo_server_clusters_max", help).is(&[], directory::CLUSTERS_MAX);
+    let help = "Most requests that are served at once.";
+    lines.gauge("tombolo_server_exchanges_max", help).is(&[], EXCHANGES_MAX);
+}
+
+/// As the registry chooses its ways: a cluster whose only agent is stopping takes no new request.
+fn known(listed: &Listed) -> Known {
+    let connected = listed.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining);
+    let mut agents: Vec<&str> = listed.tunnels.iter().map(|tunnel| tunnel.agent.instance()).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    Known { cluster: listed.cluster.clone(), connected, agents: agents.len() }
+}
+
+fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
+    lines
+        .counter(
+            "tombolo_server_connections_total",
+            "Connections at the callers' door by what became of them: accepted, turned_away for want of a place, \
+             handshake_failed, or accept_failed in the system.",
+        )
+        .is(&[("outcome", "accepted")], callers.accepted)
+        .is(&[("outcome", "turned_away")], callers.turned_away)
+        .is(&[("outcome", "handshake_failed")], callers.handshake_failed)
+        .is(&[("outcome", "accept_failed")], callers.accept_failed);
+    let help = "Connections of callers that are open now, those that shake hands included.";
+    lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
+    let help = "Handshakes in progress now, by door; an agent's greeting is part of it.";
+    lines
+        .gauge("tombolo_server_handshakes_active", help)
+        .is(&[("door", "callers")], callers.handshakes_open)
+        .is(&[("door", "agents")], agents_shaking);
+}
+
+fn tell_buffers(lines: &mut Lines, buffers: Buffers) {
+    lines
+        .gauge(
+            "tombolo_server_udp_buffer_bytes",
+            "What the kernel gave the UDP socket for each direction; below a megabyte bulk transfers suffer.",
+        )
+        .is(&[("direction", "receive")], buffers.receive)
+        .is(&[("direction", "send")], buffers.send);
+}

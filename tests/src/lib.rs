@@ -12,6 +12,7 @@ pub mod kube;
 pub mod network;
 pub mod pki;
 pub mod process;
+pub mod prometheus;
 pub mod raw_http2;
 pub mod real_edge;
 pub mod rig;

@@ -19,8 +19,9 @@ use crate::scratch::Scratch;
 mod ask;
 mod ports;
 
+pub(crate) use ask::plain;
 pub use ask::{Reply, ask, ask_raw};
-use ports::free_port;
+pub(crate) use ports::free_port;
 
 /// The group that policy lets reach every cluster.
 pub const GROUP: &str = "tombolo:admins";
@@ -347,7 +348,7 @@ impl Rig {
 
     async fn readyz(&self, probes: SocketAddr, wanted: &str) {
         let deadline = Instant::now() + READY_MAX;
-        while !matches!(ask::plain(probes, "/readyz").await, Ok(answer) if answer.contains(wanted)) {
+        while !matches!(plain(probes, "/readyz").await, Ok(answer) if answer.contains(wanted)) {
             assert!(Instant::now() < deadline, "/readyz never said {wanted:?}: {}", self.logs());
             sleep(LOOK_EVERY).await;
         }
@@ -355,7 +356,7 @@ impl Rig {
 
     /// The text that a daemon's `/metrics` has.
     pub async fn metrics(&self, probes: SocketAddr) -> String {
-        ask::plain(probes, "/metrics").await.expect("the probes answer")
+        plain(probes, "/metrics").await.expect("the probes answer")
     }
 
     fn logs(&self) -> String {

@@ -78,7 +78,7 @@ pub async fn ask_raw(
 ///
 /// # Errors
 /// Where nobody answers.
-pub(super) async fn plain(address: SocketAddr, path: &str) -> io::Result<String> {
+pub(crate) async fn plain(address: SocketAddr, path: &str) -> io::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;

@@ -9,6 +9,7 @@ mod hangup;
 mod headers;
 mod kubectl;
 mod limits;
+mod metrics;
 mod naming;
 mod path_table;
 mod paths;

@@ -1,0 +1,298 @@
+//! What Prometheus reads: every metric described and documented, and exactly what was done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tests::caller::{Http1Caller, head};
+use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion, WatchFeed};
+use tests::fake_edge::FakeEdge;
+use tests::prometheus::{Exposition, Metric, Prometheus, Series, promtool};
+use tests::rig::{ApiServer, Rig};
+use tests::skip::skip;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+const PAGE: &str = include_str!("../../../docs/metrics.md");
+const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yaml");
+
+/// How long a series may take to say what was done; builds of other tests may run beside.
+const TOLD_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+const LARGE_BYTES: usize = 1_000_000;
+const POD: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p";
+const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
+
+/// The bytes of five large answers.
+const LARGE: f64 = 5.0 * LARGE_BYTES as f64;
+
+/// What was done, while a watch is open.
+const DONE: &[(&str, f64)] = &[
+    ("tombolo_server_exchanges_total{verb=\"get\",code=\"200\"}", 5.0),
+    ("tombolo_server_exchanges_total{verb=\"create\",code=\"201\"}", 2.0),
+    ("tombolo_server_exchanges_total{verb=\"get\",code=\"503\"}", 1.0),
+    ("tombolo_server_exchanges_total{verb=\"unknown\",code=\"404\"}", 1.0),
+    ("tombolo_server_refusals_total{reason=\"ClusterNeverSeen\"}", 1.0),
+    ("sum(tombolo_server_refusals_total)", 2.0),
+    ("tombolo_server_exchange_duration_seconds_count{verb=\"create\"}", 2.0),
+    ("tombolo_agent_exchanges_total{kind=\"read\",code=\"200\"}", 5.0),
+    ("tombolo_agent_exchanges_total{kind=\"write\",code=\"201\"}", 2.0),
+    ("tombolo_server_exchanges_active{verb=\"watch\"}", 1.0),
+    ("sum(tombolo_server_exchanges_active)", 1.0),
+    ("tombolo_agent_exchanges_active{kind=\"long_running\"}", 1.0),
+    ("tombolo_agent_apiserver_streams_active", 1.0),
+    ("tombolo_server_cluster_streams_active{cluster=\"edge-a\"}", 1.0),
+    ("tombolo_server_cluster_connected{cluster=\"edge-a\"}", 1.0),
+    ("tombolo_server_agents_connected{cluster=\"edge-a\"}", 1.0),
+    ("tombolo_agent_tunnels_connected", 1.0),
+    ("tombolo_server_connections_active", 1.0),
+];
+
+/// What is nothing once the watch has ended.
+const QUIET: &[&str] = &[
+    "sum(tombolo_server_exchanges_active)",
+    "sum(tombolo_agent_exchanges_active)",
+    "tombolo_agent_apiserver_streams_active",
+    "sum(tombolo_server_cluster_streams_active)",
+    "sum(tombolo_agent_server_streams_active)",
+    "tombolo_server_connections_active",
+    // What one side has sent the other has received.
+    "sum(tombolo_server_cluster_stream_bytes_total{direction=\"received\"}) \
+     - sum(tombolo_agent_server_stream_bytes_total{direction=\"sent\"})",
+    "sum(tombolo_agent_server_stream_bytes_total{direction=\"received\"}) \
+     - sum(tombolo_server_cluster_stream_bytes_total{direction=\"sent\"})",
+];
+
+/// What cannot be known to the last digit: from, to.
+const WITHIN: &[(&str, f64, f64)] = &[
+    (
+        "tombolo_server_cluster_stream_bytes_total{cluster=\"edge-a\",direction=\"received\"}",
+        LARGE,
+        LARGE * 1.01,
+    ),
+    ("tombolo_server_cluster_udp_bytes_total{direction=\"received\"}", LARGE, LARGE * 1.5),
+    ("tombolo_agent_server_udp_bytes_total{direction=\"sent\"}", LARGE, LARGE * 1.5),
+    ("tombolo_server_cluster_round_trip_seconds", 1e-6, 60.0),
+    ("tombolo_agent_server_round_trip_seconds", 1e-6, 60.0),
+    ("tombolo_server_cluster_packets_lost_total / tombolo_server_cluster_packets_sent_total", 0.0, 1.0),
+    ("tombolo_agent_server_packets_lost_total / tombolo_agent_server_packets_sent_total", 0.0, 1.0),
+    ("tombolo_agent_server_packets_sent_total", LARGE / 65_536.0, LARGE),
+    ("min(tombolo_server_certificate_expiry_timestamp_seconds) - time()", 60.0, 1e9),
+    ("min(tombolo_agent_certificate_expiry_timestamp_seconds) - time()", 60.0, 1e9),
+    ("process_open_fds{job=\"tunnel-server\"}", 10.0, 1000.0),
+];
+
+/// What is left once the agent has gone in good order.
+const LEFT: &[(&str, f64)] = &[
+    ("up{job=\"tunnel-agent\"}", 0.0),
+    ("tombolo_server_cluster_connected{cluster=\"edge-a\"}", 0.0),
+    ("tombolo_server_agents_connected{cluster=\"edge-a\"}", 0.0),
+    ("tombolo_server_cluster_tunnels{cluster=\"edge-a\"}", 0.0),
+    ("tombolo_server_cluster_tunnels_opened_total{cluster=\"edge-a\"}", 1.0),
+    ("sum(tombolo_server_tunnels_ended_total)", 1.0),
+    ("ALERTS{alertname=\"TomboloClusterGone\",cluster=\"edge-a\"}", 1.0),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_is_described_stands_in_the_docs_and_pleases_promtool() {
+    let (rig, fake) = (Rig::start().await, FakeApi::start().await.unwrap());
+    fake.on("/apis/discovery.k8s.io", Behaviour::json("{\"items\":[]}"));
+    fake.otherwise(Behaviour::json("{}"));
+    let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &fake)).await;
+    rig.ask_with_token("GET", POD, &[]).await;
+    counts(&rig, agent.probes, "tombolo_agent_discoveries_total{outcome=\"ok\"}", 1.0).await;
+
+    for (probes, sections) in
+        [(rig.probes(), ["## Server", "## Both"]), (agent.probes, ["## Agent", "## Both"])]
+    {
+        let answer = rig.metrics(probes).await;
+        let found = Exposition::of(&answer);
+
+        assert!(answer.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{answer:.300}");
+        let documented = documented(&sections);
+        let names =
+            |metrics: &BTreeMap<String, Metric>| -> BTreeSet<String> { metrics.keys().cloned().collect() };
+        assert_eq!(names(&found.metrics), names(&documented));
+        for (name, metric) in &found.metrics {
+            assert!(!metric.help.is_empty() && !metric.lines.is_empty(), "{name}: {metric:?}");
+            let said = &documented[name];
+            assert_eq!((&metric.kind, &metric.labels), (&said.kind, &said.labels), "{name}");
+        }
+        let text = answer.split_once("\r\n\r\n").unwrap().1;
+        let file = rig.write(&format!("{}.prom", probes.port()), text);
+        match promtool(&["check", "metrics"], Some(&file)).await {
+            Some(said) => said.unwrap(),
+            None => skip("every_metric_is_described_stands_in_the_docs_and_pleases_promtool", "no promtool"),
+        }
+    }
+}
+
+#[test]
+fn alerts_speak_of_metrics_that_exist() {
+    let documented = documented(&["## Server", "## Agent", "## Both"]);
+    let words = ALERTS.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let named: BTreeSet<&str> = words.filter(|word| word.starts_with("tombolo_")).collect();
+
+    assert!(named.len() >= 7, "{named:?}");
+    for name in named {
+        assert!(documented.contains_key(name), "{name} is not in docs/metrics.md");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prometheus_finds_what_was_done_through_both_daemons() {
+    let mut edge = FakeEdge::start(HttpVersion::Http2).await;
+    let jobs = [("tunnel-server", edge.rig.probes()), ("tunnel-agent", edge.agent.probes)];
+    let Some(prometheus) = Prometheus::watching(&jobs).await else {
+        return skip("prometheus_finds_what_was_done_through_both_daemons", "no prometheus");
+    };
+    let feed = WatchFeed::new();
+    edge.fake.on("/api/v1/namespaces/n/pods/p", Behaviour::json("x".repeat(LARGE_BYTES)));
+    edge.fake.on("/api/v1/namespaces/n/pods", Behaviour::Answer(Answer::json(201, "{}")));
+    edge.fake.on("/api/v1/watched", Behaviour::Watch(feed.clone()));
+
+    for _ in 0..5 {
+        assert_eq!(edge.rig.ask_with_token("GET", POD, &[]).await.status, 200);
+    }
+    for _ in 0..2 {
+        let none = [("Content-Length", "0")];
+        assert_eq!(edge.rig.ask_with_token("POST", PODS, &none).await.status, 201);
+    }
+    assert_eq!(edge.rig.ask_with_token("GET", "/clusters/never-seen/api", &[]).await.status, 503);
+    assert_eq!(edge.rig.ask_with_token("GET", "/nowhere", &[]).await.status, 404);
+    let mut watcher = Http1Caller::dial(&edge.rig).await;
+    watcher.write(head("GET", "/clusters/edge-a/api/v1/watched?watch=true", "")).await;
+    watcher.read_head().await;
+
+    prometheus.tells("count(up == 1)", 2.0).await;
+    told(&prometheus, DONE).await;
+
+    assert_eq!(feed.end(), 1);
+    // The last chunk.
+    watcher.read_exactly(b"0\r\n\r\n".len()).await;
+    drop(watcher);
+
+    for query in QUIET {
+        prometheus.tells(query, 0.0).await;
+    }
+    prometheus.tells("tombolo_server_exchange_duration_seconds_count{verb=\"watch\"}", 1.0).await;
+    for (query, least, most) in WITHIN {
+        let is_within = |found: &[Series]| found.len() == 1 && (*least..=*most).contains(&found[0].value);
+        prometheus.until(query, is_within).await;
+    }
+
+    assert_eq!(Rig::ends_with(&mut edge.agent.process, Signal::TERM).await, Some(0));
+
+    told(&prometheus, LEFT).await;
+    let rules = prometheus.get("/api/v1/rules").await.unwrap();
+    assert_eq!(rules.matches("\"health\":\"ok\"").count(), ALERTS.matches("- alert:").count(), "{rules}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_on_either_side_is_counted_by_its_reason() {
+    let mut edge = FakeEdge::start(HttpVersion::Http2).await;
+    let narrow = "impersonation: { users: [\"nobody-else\"] }\nadvertise: [\"192.168.1.10:6443\"]";
+    let guarded = edge.rig.agent_with("edge-b", &ApiServer::of_fake(&edge.rig, &edge.fake), narrow).await;
+    edge.rig.connected("edge-b").await;
+    let (rig, server, agent) = (&edge.rig, edge.rig.probes(), edge.agent.probes);
+
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-b/api", &[]).await.status, 403);
+    edge.fake.refuse().await;
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/api", &[]).await.status, 503);
+    let mut stranger = TcpStream::connect(rig.gateway()).await.unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let _ = stranger.read_to_end(&mut Vec::new()).await;
+
+    counts(rig, server, "tombolo_server_refusals_total{reason=\"ForbiddenByAgent\"}", 1.0).await;
+    counts(rig, server, "tombolo_server_refusals_total{reason=\"APIServerUnreachable\"}", 1.0).await;
+    counts(rig, server, "tombolo_server_connections_total{outcome=\"handshake_failed\"}", 1.0).await;
+    counts(rig, server, "tombolo_server_exchanges_total{verb=\"get\",code=\"403\"}", 1.0).await;
+    counts(rig, guarded.probes, "tombolo_agent_guard_refusals_total{reason=\"unlisted\"}", 1.0).await;
+    counts(rig, guarded.probes, "tombolo_agent_exchanges_refused_total{reason=\"guard\"}", 1.0).await;
+    let unreachable = "tombolo_agent_exchanges_refused_total{reason=\"apiserver_unreachable\"}";
+    counts(rig, agent, unreachable, 1.0).await;
+    counts(rig, agent, "tombolo_agent_apiserver_dials_total{outcome=\"apiserver_unreachable\"}", 1.0).await;
+    counts(rig, agent, "tombolo_agent_exchanges_active{kind=\"unknown\"}", 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_counts_why_it_came_again_and_forgets_nothing_of_its_link() {
+    let mut edge = FakeEdge::start(HttpVersion::Http2).await;
+    edge.rig.ask_with_token("GET", POD, &[]).await;
+    let (agent, server) = (edge.agent.probes, edge.rig.gateway());
+    let sent = format!("tombolo_agent_server_stream_bytes_total{{server=\"{server}\",direction=\"sent\"}}");
+    let before = Exposition::of(&edge.rig.metrics(agent).await).value(&sent).unwrap();
+    assert!(before > 0.0);
+
+    edge.rig.kill_server();
+    edge.rig.start_server().await;
+    edge.rig.connected("edge-a").await;
+
+    let opened = format!("tombolo_agent_server_tunnels_opened_total{{server=\"{server}\"}}");
+    counts(&edge.rig, agent, &opened, 2.0).await;
+    counts(&edge.rig, agent, "tombolo_agent_reconnects_total{reason=\"server_restarted\"}", 1.0).await;
+    counts(&edge.rig, agent, "tombolo_agent_tunnels_ended_total{reason=\"server_restarted\"}", 1.0).await;
+    let again = Exposition::of(&edge.rig.metrics(agent).await);
+    assert!(again.value(&sent).unwrap() >= before, "a counter never falls");
+    let connected = format!("tombolo_agent_tunnels_connected{{server=\"{server}\"}}");
+    assert_eq!(again.value(&connected), Some(1.0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_draining_server_says_so_while_it_finishes() {
+    let mut edge = FakeEdge::start(HttpVersion::Http2).await;
+    let feed = WatchFeed::new();
+    edge.fake.on("/api/v1/watched", Behaviour::Watch(feed.clone()));
+    let mut watcher = Http1Caller::dial(&edge.rig).await;
+    watcher.write(head("GET", "/clusters/edge-a/api/v1/watched?watch=true", "")).await;
+    watcher.read_head().await;
+    let probes = edge.rig.probes();
+    counts(&edge.rig, probes, "tombolo_server_draining", 0.0).await;
+
+    edge.rig.server().signal(Signal::TERM).unwrap();
+
+    counts(&edge.rig, probes, "tombolo_server_draining", 1.0).await;
+    counts(&edge.rig, probes, "tombolo_server_exchanges_active{verb=\"watch\"}", 1.0).await;
+    assert_eq!(feed.end(), 1);
+}
+
+/// Waits until Prometheus tells all of this.
+async fn told(prometheus: &Prometheus, queries: &[(&str, f64)]) {
+    for (query, value) in queries {
+        prometheus.tells(query, *value).await;
+    }
+}
+
+/// Waits until a series says this.
+async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
+    let deadline = Instant::now() + TOLD_MAX;
+    loop {
+        let found = Exposition::of(&rig.metrics(probes).await).value(series);
+        if found == Some(value) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{series} is {found:?}, not {value}");
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What the tables in these sections of the page say: rows `| name | type | labels | meaning |`.
+fn documented(sections: &[&str]) -> BTreeMap<String, Metric> {
+    let within = |section: &&str| PAGE.split("\n## ").any(|part| format!("## {part}").starts_with(*section));
+    assert!(sections.iter().all(within), "{sections:?}");
+    let parts = PAGE
+        .split("\n## ")
+        .filter(|part| sections.iter().any(|section| format!("## {part}").starts_with(*section)));
+    let rows = parts.flat_map(str::lines).filter_map(|line| line.strip_prefix("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let labels = cells[2].split(',').map(|label| label.trim().trim_matches('`').to_owned());
+        let labels = labels.filter(|label| !label.is_empty()).collect();
+        let metric = Metric { kind: cells[1].to_owned(), labels, ..Metric::default() };
+        (cells[0].trim_end_matches('`').to_owned(), metric)
+    })
+    .collect()
+}

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::time::sleep;
 
 use crate::process::{Invocation, Process, run};
-use crate::rig::{free_port, plain};
+use crate::rig::{Rig, free_port, plain};
 use crate::scratch::Scratch;
 
 /// How long a query may take to say what is wanted; scrapes are a second apart, and builds may run beside.
@@ -170,6 +170,19 @@ impl Exposition {
         let lines = self.metrics.values().flat_map(|metric| &metric.lines);
         let mut values = lines.filter_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok());
         values.next()
+    }
+}
+
+/// Waits until a series says this.
+pub async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
+    let deadline = Instant::now() + TOLD_MAX;
+    loop {
+        let found = Exposition::of(&rig.metrics(probes).await).value(series);
+        if found == Some(value) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{series} is {found:?}, not {value}");
+        sleep(LOOK_EVERY).await;
     }
 }
 

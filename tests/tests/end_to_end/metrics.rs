@@ -1,26 +1,19 @@
 //! What Prometheus reads: every metric described and documented, and exactly what was done.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tests::caller::{Http1Caller, head};
 use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion, WatchFeed};
 use tests::fake_edge::FakeEdge;
-use tests::prometheus::{Exposition, Metric, Prometheus, Series, promtool};
+use tests::prometheus::{Exposition, Metric, Prometheus, Series, counts, promtool};
 use tests::rig::{ApiServer, Rig};
 use tests::skip::skip;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
 
 const PAGE: &str = include_str!("../../../docs/metrics.md");
 const ALERTS: &str = include_str!("../../../deploy/prometheus/alerts.yaml");
-
-/// How long a series may take to say what was done; builds of other tests may run beside.
-const TOLD_MAX: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const LARGE_BYTES: usize = 1_000_000;
 const POD: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p";
@@ -263,19 +256,6 @@ async fn a_draining_server_says_so_while_it_finishes() {
 async fn told(prometheus: &Prometheus, queries: &[(&str, f64)]) {
     for (query, value) in queries {
         prometheus.tells(query, *value).await;
-    }
-}
-
-/// Waits until a series says this.
-async fn counts(rig: &Rig, probes: SocketAddr, series: &str, value: f64) {
-    let deadline = Instant::now() + TOLD_MAX;
-    loop {
-        let found = Exposition::of(&rig.metrics(probes).await).value(series);
-        if found == Some(value) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{series} is {found:?}, not {value}");
-        sleep(LOOK_EVERY).await;
     }
 }
 

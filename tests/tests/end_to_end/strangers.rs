@@ -15,6 +15,7 @@ use rustls::{RootCertStore, version::TLS13};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tests::fake_api::{Behaviour, FakeApi};
+use tests::prometheus::counts;
 use tests::rig::{Agent, ApiServer, Rig};
 use tokio::time::timeout;
 
@@ -36,6 +37,7 @@ async fn an_agent_that_speaks_another_version_is_refused_in_words_that_name_both
     assert_eq!((reason, versions), (Reason::Version.into(), vec![1]));
     assert_eq!(message, "the agent speaks versions {2} and this server {1}; upgrade the older of the two");
     trial.rig.logged("server.log", 0, &message).await;
+    trial.failed("refused", 1.0).await;
     trial.others_are_undisturbed().await;
 }
 
@@ -111,6 +113,7 @@ async fn greetings_that_are_none_close_their_own_connection_and_no_other() {
         let closed = agent.closed().await;
         assert!(matches!(closed, ConnectionError::ApplicationClosed(_)), "{what}: {closed}");
     }
+    trial.failed("greeting", 4.0).await;
     trial.others_are_undisturbed().await;
 }
 
@@ -124,6 +127,7 @@ async fn an_agent_that_says_nothing_is_closed_after_a_while() {
         let closed = timeout(ANSWER_MAX, connection.closed()).await.expect("it is closed");
         assert!(matches!(closed, ConnectionError::ApplicationClosed(_)), "{closed}");
     }
+    trial.failed("too_slow", 2.0).await;
     trial.others_are_undisturbed().await;
 }
 
@@ -180,6 +184,7 @@ async fn certificates_of_callers_and_none_at_all_open_no_tunnel() {
         }
     }
     assert_eq!(trial.rig.server_log().matches("tunnel opened").count(), 1);
+    trial.failed("handshake", 2.0).await;
     trial.others_are_undisturbed().await;
 }
 
@@ -246,6 +251,12 @@ impl Trial {
     }
 
     /// The rightful agent still has its first tunnel, and it serves.
+    /// Waits until the server has counted so many failed greetings for this reason.
+    async fn failed(&self, reason: &str, times: f64) {
+        let series = format!("tombolo_server_greetings_failed_total{{reason=\"{reason}\"}}");
+        counts(&self.rig, self.rig.probes(), &series, times).await;
+    }
+
     async fn others_are_undisturbed(&self) {
         let reply = self.rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await;
         assert_eq!(reply.status, 200, "{reply:?}");

@@ -1,9 +1,24 @@
 //! Compiles the schemas in `proto/` without a system `protoc`.
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let schemas = ["proto/tombolo/tunnel/v1/tunnel.proto"];
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(schemas, ["proto"])?;
-    prost_build::Config::new().compile_fds(descriptors)?;
+    let tunnel = protox::compile(["proto/tombolo/tunnel/v1/tunnel.proto"], ["proto"])?;
+    prost_build::Config::new().compile_fds(tunnel)?;
+    #[cfg(feature = "grpc")]
+    admin()?;
+    Ok(())
+}
+
+/// The admin API, and its schema as data for gRPC reflection.
+#[cfg(feature = "grpc")]
+fn admin() -> Result<(), Box<dyn Error>> {
+    use protox::prost::Message as _;
+
+    let schema = protox::compile(["proto/tombolo/admin/v1/admin.proto"], ["proto"])?;
+    let path = std::path::Path::new(&std::env::var("OUT_DIR")?).join("tombolo.admin.v1.fds");
+    std::fs::write(path, schema.encode_to_vec())?;
+    tonic_prost_build::configure().build_transport(false).compile_fds(schema)?;
     Ok(())
 }

@@ -5,9 +5,10 @@ mod examples;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use proto::ClusterId;
+use proto::admin::SOCKET_DEFAULT;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
@@ -49,6 +50,12 @@ pub(crate) enum Command {
     /// token file are taken together from the first place that names one of them.
     #[command(after_long_help = examples::KUBECONFIG)]
     Kubeconfig(Kubeconfig),
+    /// Show the clusters of the server that runs on this machine
+    ///
+    /// Asks the server's admin socket, so run it there, as root or as the server's user. Ends with 1 if the server does
+    /// not answer or has never seen a cluster that was named.
+    #[command(after_long_help = examples::CLUSTERS)]
+    Clusters(Clusters),
     /// Print a script that completes this command in a shell
     #[command(after_long_help = examples::COMPLETION)]
     Completion(Completion),
@@ -204,6 +211,29 @@ pub(crate) struct Kubeconfig {
     /// Replace the output file if it is already there
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Clusters {
+    /// Only these clusters
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) names: Vec<ClusterId>,
+    /// Go on: show a cluster again whenever it changes, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    /// How to show them; wide and json name each tunnel, and with --watch also show new measurements
+    #[arg(long, short, value_name = "FORMAT")]
+    pub(crate) output: Option<ClustersOutput>,
+    /// The server's admin socket
+    #[arg(long, value_name = "PATH", env = "TOMBOLO_ADMIN_SOCKET", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClustersOutput {
+    Wide,
+    Json,
+    Name,
 }
 
 #[derive(Args)]

@@ -1,13 +1,16 @@
 //! The command `tombolo`: what a person types.
 
+mod admin;
 mod args;
 mod ca;
+mod clusters;
 mod completion;
 mod files;
 mod kubeconfig;
 mod names;
 mod pem;
 mod print;
+mod runtime;
 mod settings;
 
 use std::error::Error;
@@ -37,6 +40,7 @@ fn run(invocation: args::Invocation) -> Result<(), Box<dyn Error>> {
             kubeconfig::Written::Document(text) => print::document(&text)?,
             kubeconfig::Written::File(lines) => print::lines(&lines)?,
         },
+        Command::Clusters(order) => clusters::show(&order)?,
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }

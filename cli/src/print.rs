@@ -9,6 +9,21 @@ pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
     forgive_hang_up(lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()))
 }
 
+/// The same for what goes on: whether anybody still reads.
+pub(crate) fn still_read(lines: &[String]) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    match lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says something to the person beside what is printed for programs, on standard error.
+pub(crate) fn note(text: &str) -> io::Result<()> {
+    forgive_hang_up(writeln!(io::stderr().lock(), "{text}"))
+}
+
 /// Prints a document as it is, without adding a line end.
 pub(crate) fn document(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();

@@ -2,6 +2,8 @@
 //!
 //! This crate does no I/O: time, randomness and bytes come in as arguments, frames and events go out as values.
 
+#[cfg(feature = "grpc")]
+pub mod admin;
 pub mod backoff;
 pub mod cluster;
 pub mod codes;

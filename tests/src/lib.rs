@@ -1,5 +1,6 @@
 //! End-to-end tests against real Kubernetes, and the floor plan as a test.
 
+pub mod admin;
 pub mod binaries;
 pub mod caller;
 pub mod cbor;

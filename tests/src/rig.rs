@@ -141,6 +141,11 @@ impl Rig {
         self.probes
     }
 
+    /// Where the server's admin API answers.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.path().join("admin/admin.sock")
+    }
+
     /// The root that the gateway's certificate chains to, PEM.
     pub fn server_ca(&self) -> String {
         self.read("pki/server-ca.crt")
@@ -312,6 +317,14 @@ impl Rig {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Runs a `tombolo` that ends with 1, and says why it did.
+    pub async fn tombolo_fails(&self, words: &[&str]) -> String {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        assert_eq!(output.status.code(), Some(1), "tombolo {words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     /// Writes a file of the rig, and returns where it is.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
@@ -375,10 +388,11 @@ impl Rig {
              tokenFile: {{ path: tokens.csv }}\n\
              tunnel: {{ listen: \"{0}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ allow: [{{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}] }}\n\
-             stateDir: {1}\nprobes: {{ listen: \"{2}\" }}\n{more}\n",
+             stateDir: {1}\nprobes: {{ listen: \"{2}\" }}\n{3}{more}\n",
             self.gateway,
             self.path().join("server.state").display(),
             self.probes,
+            if more.contains("admin:") { "" } else { "admin: { socket: admin/admin.sock }\n" },
         )
     }
 }

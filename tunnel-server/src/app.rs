@@ -1,6 +1,7 @@
 //! Builds the server from its configuration, and runs it.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::action::Names;
+use crate::admin::{About, Admin};
 use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::gateway::Gateway;
@@ -41,6 +43,7 @@ pub struct Bound {
     gateway: Gateway,
     reception: Reception,
     registry: Registry,
+    admin: Option<Admin>,
 }
 
 /// The addresses that were bound.
@@ -84,10 +87,22 @@ impl Bound {
         let gateway = Gateway::new(authenticator, names, policy, registry.clone(), scope.clone());
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
-        let reception = Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, server_id);
-        let bound = Self { probes, starting, listener, endpoint, gateway, reception, registry };
+        let reception =
+            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, server_id.clone());
+        let mut bound =
+            Self { probes, starting, listener, endpoint, gateway, reception, registry, admin: None };
         scrape::ask(&metrics, &bound, links);
+        if let Some(socket) = &config.admin_socket {
+            bound.admin = Some(bound.admin(socket, server_id).await?);
+        }
         Ok(bound)
+    }
+
+    /// Last of all ports: it tells of the others.
+    async fn admin(&self, socket: &Path, server_id: String) -> Result<Admin, Failure> {
+        let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
+        let about = About { server_id, gateway, tunnel, probes };
+        Ok(Admin::bind(socket, about, self.registry.clone()).await?)
     }
 
     /// The addresses that were bound.
@@ -112,9 +127,19 @@ impl Bound {
         info!(%callers, %agents, %probes, "serving");
         self.probes.run(&scope);
         scope.spawn(self.reception.run(scope.clone()));
+        let health = match self.admin {
+            Some(admin) => {
+                info!(socket = %admin.path().display(), "the admin API answers");
+                Some(admin.run(&scope)?)
+            }
+            None => None,
+        };
         let gateway = self.gateway;
         scope.spawn(self.listener.run(scope.clone(), move |accepted| serve(gateway.clone(), accepted)));
         drop(self.starting);
+        if let Some(health) = health {
+            health.serving();
+        }
         scope.draining().await;
         self.registry.save().await.map_err(Failure::could_not_go_on)
     }

@@ -48,6 +48,10 @@ pub struct Flags {
     /// Address for agents (UDP)
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub tunnel_listen: Option<SocketAddr>,
+
+    /// Unix socket for those who run this server
+    #[arg(long, value_name = "PATH")]
+    pub admin_socket: Option<PathBuf>,
 }
 
 /// A valid configuration, the files that it names included.
@@ -65,6 +69,8 @@ pub struct Config {
     pub tunnel: Tunnel,
     /// Who may reach which clusters; 1 to [`RULES_MAX`] rules.
     pub policy: Vec<AllowRule>,
+    /// The Unix socket of the admin API, if it has one.
+    pub admin_socket: Option<PathBuf>,
     /// Where keys and other state are kept.
     pub state_dir: PathBuf,
     /// Where `/livez`, `/readyz` and `/metrics` answer.

@@ -93,10 +93,12 @@ impl Directory {
         self.clusters().contains_key(cluster)
     }
 
-    /// Every cluster that was ever met.
+    /// Every cluster that was ever met and that `wanted` picks, in the order of their names, and when it was last seen.
     #[must_use]
-    pub fn names(&self) -> Vec<ClusterId> {
-        self.clusters().keys().cloned().collect()
+    pub fn entries(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<(ClusterId, SystemTime)> {
+        let clusters = self.clusters();
+        let wanted = clusters.iter().filter(|(cluster, _)| wanted(cluster));
+        wanted.map(|(cluster, seen)| (cluster.clone(), *seen)).collect()
     }
 
     /// Notes that `cluster` is here at `now`.

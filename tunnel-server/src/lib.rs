@@ -1,6 +1,7 @@
 //! The cloud side: a door for callers, a door for agents, and the hall between.
 
 pub mod action;
+pub mod admin;
 pub mod app;
 pub mod config;
 pub mod directory;

@@ -242,8 +242,12 @@ async fn drive(
         TunnelEvent::Health(health) => {
             info!(%agent, ?health, "tunnel's health changed");
             enlisted.close_left_behind();
+            enlisted.changed();
         }
-        TunnelEvent::PeerDrains => info!(%agent, "the agent is stopping"),
+        TunnelEvent::PeerDrains => {
+            info!(%agent, "the agent is stopping");
+            enlisted.changed();
+        }
         TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
     });
     tokio::pin!(driving);

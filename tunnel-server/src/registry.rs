@@ -15,7 +15,8 @@ use proto::greeting::Greeting;
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::{CloseCode, ClusterId};
-use transport::Tunnel;
+use tokio::sync::watch;
+use transport::{Link, Tunnel};
 
 use crate::directory::{Directory, Meeting};
 use roster::{Entry, Roster, Standing};
@@ -35,6 +36,7 @@ struct Inner {
     directory: Directory,
     next_ticket: AtomicU64,
     tunnels: AtomicU64,
+    changes: watch::Sender<()>,
 }
 
 /// A tunnel as the registry knows it.
@@ -81,6 +83,8 @@ pub enum Full {
 pub struct Listed {
     /// Its name.
     pub cluster: ClusterId,
+    /// When a tunnel of it last came or went. Whole seconds after a restart.
+    pub last_seen: SystemTime,
     /// Its tunnels, in the order in which they came. None: it is away.
     pub tunnels: Vec<ListedTunnel>,
 }
@@ -100,6 +104,12 @@ pub struct ListedTunnel {
     pub since: SystemTime,
     /// Where the cluster says its control plane answers.
     pub endpoints: Vec<String>,
+    /// Where its exchanges run.
+    pub home: Home,
+    /// Streams that carry exchanges now.
+    pub streams_open: u32,
+    /// What it has carried and lost.
+    pub link: Link,
 }
 
 /// Proof that a tunnel is enlisted; dropping it strikes that tunnel, and no newer one, off.
@@ -121,6 +131,7 @@ impl Registry {
             directory,
             next_ticket: AtomicU64::new(0),
             tunnels: AtomicU64::new(0),
+            changes: watch::Sender::new(()),
         }))
     }
 
@@ -152,6 +163,7 @@ impl Registry {
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
+        self.changed();
         Ok(enlisted)
     }
 
@@ -170,16 +182,21 @@ impl Registry {
 
     /// What is known of the clusters that were ever met and that `wanted` picks, in the order of their names.
     pub fn list(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<Listed> {
-        let mut names: Vec<ClusterId> = self.0.directory.names().into_iter().filter(wanted).collect();
-        names.sort_unstable();
-        names
-            .into_iter()
-            .map(|cluster| {
+        let known = self.0.directory.entries(wanted).into_iter();
+        known
+            .map(|(cluster, last_seen)| {
                 let entries = self.0.rosters.get(&cluster).map(|roster| roster.entries().to_vec());
                 let tunnels = entries.unwrap_or_default().iter().map(listed).collect();
-                Listed { cluster, tunnels }
+                Listed { cluster, last_seen, tunnels }
             })
             .collect()
+    }
+
+    /// Is told whenever a tunnel has come, gone or changed, but for what is measured of it. May miss that a tunnel's
+    /// address has changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
     }
 
     /// Writes down whom the registry has met.
@@ -199,6 +216,22 @@ impl Registry {
             roster.strike_off(ticket);
         }
         self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
+        if self.0.directory.met(cluster) {
+            let _known = self.0.directory.meet(cluster, SystemTime::now());
+        }
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.0.changes.send_replace(());
+    }
+}
+
+impl Listed {
+    /// Whether a new request would find a tunnel: one that only stops takes none.
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        self.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining)
     }
 }
 
@@ -224,6 +257,12 @@ impl Enlisted {
     /// Notes other control-plane endpoints than the greeting named.
     pub fn advertise(&self, endpoints: Vec<String>) {
         *self.endpoints.lock().unwrap_or_else(PoisonError::into_inner) = endpoints;
+        self.registry.changed();
+    }
+
+    /// Notes that the tunnel's health is another, or that it drains.
+    pub fn changed(&self) {
+        self.registry.changed();
     }
 }
 
@@ -249,12 +288,16 @@ fn standing(entry: &Enlisting) -> Standing {
 }
 
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
+    let Enlisting { tunnel, home, endpoints } = &entry.tunnel;
     ListedTunnel {
         agent: entry.agent.clone(),
-        address: entry.tunnel.tunnel.peer_address(),
-        health: entry.tunnel.tunnel.health(),
-        draining: entry.tunnel.tunnel.is_draining(),
+        address: tunnel.peer_address(),
+        health: tunnel.health(),
+        draining: tunnel.is_draining(),
         since: entry.since,
-        endpoints: entry.tunnel.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        endpoints: endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        home: *home,
+        streams_open: tunnel.streams_open(),
+        link: tunnel.link(),
     }
 }

@@ -69,6 +69,17 @@ Examples:
   tombolo kubeconfig --cluster edge-1 > kubeconfig
   kubectl --kubeconfig kubeconfig get namespaces";
 
+pub(super) const CLUSTERS: &str = "\
+Examples:
+  tombolo clusters
+  tombolo clusters edge-1 --output wide
+  As they come and go:
+  tombolo clusters --watch
+  For programs:
+  tombolo clusters --output json
+  Of a server with another socket:
+  tombolo clusters --socket /run/tombolo/b/admin.sock";
+
 pub(super) const COMPLETION: &str = "\
 Examples:
   tombolo completion bash > /etc/bash_completion.d/tombolo

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "",
     "ca",
     "ca init",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 10] = [
     "ca issue caller",
     "ca show",
     "kubeconfig",
+    "clusters",
     "completion",
 ];
 

@@ -89,6 +89,10 @@ impl Installer<'_> {
         let server = daemon(&self.programs.server, &config, cloud.probes)
             .arguments(["--gateway-listen".to_owned(), cloud.gateway.to_string()])
             .arguments(["--tunnel-listen".to_owned(), cloud.tunnel.to_string()])
+            .arguments([
+                "--admin-socket".to_owned(),
+                self.folder.join("run/admin.sock").display().to_string(),
+            ])
             .in_network_namespace(cloud.namespace_path());
         Ok(Process::start(&server, &self.folder.join("server.log")).await?)
     }

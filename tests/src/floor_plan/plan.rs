@@ -25,7 +25,7 @@ pub const HOUSES: &[House] = &[
                     built("gateway"),
                     built("reception"),
                     planned("enrollment"),
-                    planned("admin"),
+                    built("admin"),
                     planned("peering"),
                     planned("proxy"),
                 ],
@@ -72,6 +72,9 @@ pub const RESERVED: &[Reserved] = &[
     Reserved { dependency: "quinn", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "h2", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "dashmap", crates: &["tunnel-server"] },
+    Reserved { dependency: "tonic", crates: &["proto", "tunnel-server", "cli", "tests"] },
+    Reserved { dependency: "tonic-health", crates: &["tunnel-server", "tests"] },
+    Reserved { dependency: "tonic-reflection", crates: &["tunnel-server", "tests"] },
 ];
 
 /// Dependencies that a crate of ours must not name in its `Cargo.toml`.
@@ -81,8 +84,7 @@ pub const REFUSED: &[Refused] = &[
 ];
 
 /// Dependencies that must be nowhere in the graph, not even behind another.
-pub const BANNED: &[&str] =
-    &["ring", "openssl", "openssl-sys", "native-tls", "rsa", "tonic", "kube", "k8s-openapi"];
+pub const BANNED: &[&str] = &["ring", "openssl", "openssl-sys", "native-tls", "rsa", "kube", "k8s-openapi"];
 
 /// Paths that only some files of the crates that ship may name.
 pub const RESERVED_PATHS: &[ReservedPath] = &[
@@ -91,6 +93,18 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
         crates: PRODUCTS,
         files: &["tunnel-server/src/registry.rs", "tunnel-server/src/registry/"],
         why: "only the registry holds a concurrent map",
+    },
+    ReservedPath {
+        path: &["tonic"],
+        crates: PRODUCTS,
+        files: &[
+            "proto/src/admin.rs",
+            "tunnel-server/src/admin.rs",
+            "tunnel-server/src/admin/",
+            "cli/src/admin.rs",
+            "cli/src/admin/",
+        ],
+        why: "gRPC is the admin API's, and nobody else's",
     },
     ReservedPath {
         path: &["std", "process", "Command"],

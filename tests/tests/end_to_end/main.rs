@@ -2,6 +2,7 @@
 //!
 //! One test program, so that it is linked once and its trials, most of which wait, run beside each other.
 
+mod admin;
 mod bad_input;
 mod catalogue;
 mod framing;

@@ -19,6 +19,9 @@ The least that a configuration file has to say:
   policy:
     allow: [{ groups: [\"tombolo:admins\"], clusters: [\"*\"] }]
 
+Those who run the server ask it at a Unix socket, /run/tombolo/admin.sock unless
+`admin: { socket: PATH }` names another; `admin: { enabled: false }` does without.
+
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what
 runs finish, a second ends it at once.

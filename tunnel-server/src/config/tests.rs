@@ -25,6 +25,7 @@ tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt }
 policy:
   allow:
     - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
+admin: { socket: run/admin.sock }
 stateDir: state
 probes: { listen: '127.0.0.1:3' }
 drainGraceSeconds: 5
@@ -62,10 +63,20 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
     assert_eq!(config.policy.len(), 1);
     assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
+    assert_eq!(config.admin_socket, Some(files.path().join("run/admin.sock")));
     assert_eq!(config.state_dir, files.path().join("state"));
     assert_eq!(config.probes_listen.port(), 3);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
+}
+
+#[test]
+fn the_admin_api_can_be_switched_off_and_a_flag_names_its_socket() {
+    let off = format!("{LEAST}admin: {{ enabled: false }}\n");
+    assert_eq!(load(&files(), &off, &Flags::default()).unwrap().admin_socket, None);
+
+    let flags = Flags { admin_socket: Some("/x/admin.sock".into()), ..Flags::default() };
+    assert_eq!(load(&files(), &off, &flags).unwrap().admin_socket, Some("/x/admin.sock".into()));
 }
 
 #[test]
@@ -78,6 +89,7 @@ fn what_is_not_said_has_its_default() {
     );
     assert_eq!(config.gateway.listen.to_string(), "0.0.0.0:8443");
     assert_eq!(config.tunnel.listen.to_string(), "0.0.0.0:8443");
+    assert_eq!(config.admin_socket, Some("/run/tombolo/admin.sock".into()));
     assert_eq!((config.gateway.host_suffix, config.gateway.hosts), (None, Vec::new()));
     let tokens = config.gateway.authentication.token_file.unwrap();
     assert_eq!((tokens.username_prefix.as_str(), tokens.groups_prefix.as_str()), ("token:", "token:"));
@@ -98,6 +110,7 @@ fn a_flag_wins_over_the_file() {
         server_id: Some("flag".to_owned()),
         gateway_listen: Some("127.0.0.1:7".parse().unwrap()),
         tunnel_listen: Some("127.0.0.1:8".parse().unwrap()),
+        admin_socket: None,
     };
 
     let config = load(&files(), WHOLE, &flags).unwrap();

@@ -1,10 +1,11 @@
 //! From what was written to what is valid; the only place where defaults stand.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, socket_address};
+use proto::admin::SOCKET_DEFAULT;
 use proto::cluster::is_dns_label;
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 use rustls_pki_types::CertificateDer;
@@ -38,6 +39,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy,
+        admin,
         state_dir,
         probes,
         drain_grace_seconds,
@@ -61,6 +63,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy: self::policy(policy.unwrap_or_default())?,
+        admin_socket: admin_socket(admin.unwrap_or_default(), flags, directory),
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,
         drain_grace: every.drain_grace,
@@ -236,6 +239,16 @@ fn subjects(key: &str, names: Vec<String>) -> Result<Vec<String>, KeyError> {
         }
     }
     Ok(names)
+}
+
+/// Where the admin API is; a relative path starts at the configuration file. A flag is how it is asked for, too.
+fn admin_socket(written: written::Admin, flags: &Flags, directory: &Path) -> Option<PathBuf> {
+    let written::Admin { enabled, socket } = written;
+    let path = flags.admin_socket.clone().or_else(|| {
+        let path = socket.unwrap_or_else(|| SOCKET_DEFAULT.into());
+        enabled.unwrap_or(true).then(|| directory.join(path))
+    });
+    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 fn listen(

@@ -14,6 +14,7 @@ pub(super) struct Written {
     pub(super) gateway: Option<Gateway>,
     pub(super) tunnel: Option<Tunnel>,
     pub(super) policy: Option<Policy>,
+    pub(super) admin: Option<Admin>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,
     pub(super) drain_grace_seconds: Option<u64>,
@@ -80,4 +81,11 @@ pub(super) struct Allow {
     pub(super) users: Option<Vec<String>>,
     pub(super) groups: Option<Vec<String>>,
     pub(super) clusters: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Admin {
+    pub(super) enabled: Option<bool>,
+    pub(super) socket: Option<PathBuf>,
 }

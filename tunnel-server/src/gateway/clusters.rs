@@ -29,14 +29,12 @@ pub(super) fn list(registry: &Registry, policy: &Policy, caller: &Caller) -> Res
 }
 
 fn item(listed: &Listed) -> Value {
-    // As the registry chooses its ways: a cluster whose only agent is stopping takes no new request.
-    let reachable = listed.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining);
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
         "metadata": { "name": listed.cluster.as_str() },
         "status": {
-            "connected": reachable,
+            "connected": listed.is_reachable(),
             "tunnels": listed.tunnels.iter().map(tunnel).collect::<Vec<_>>(),
         },
     })

@@ -1,0 +1,100 @@
+//! `tombolo clusters`: what the server of this machine knows of its clusters.
+
+mod json;
+mod table;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::SystemTime;
+
+use proto::ClusterId;
+use proto::admin::Cluster;
+use proto::admin::watch_clusters_response::Event;
+
+use crate::admin::{Admin, AdminError};
+use crate::args::{self, ClustersOutput};
+use crate::print;
+use crate::runtime::{self, NoRuntime};
+use table::{Shape, Table};
+
+/// Why clusters are not shown, or not all.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClustersError {
+    #[error(transparent)]
+    Runtime(#[from] NoRuntime),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error("{0} was never seen by this server; check the name, or the agent's `cluster`")]
+    NeverSeen(String),
+    #[error("the clusters could not be written as JSON")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+/// Prints the clusters, and with `--watch` each again when it has changed.
+pub(crate) fn show(order: &args::Clusters) -> Result<(), ClustersError> {
+    runtime::run(async |scope| {
+        let mut admin = Admin::connect(&order.socket, scope).await?;
+        if order.watch { watch(&mut admin, order).await } else { list(&mut admin, order).await }
+    })?
+}
+
+async fn list(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersError> {
+    let clusters = admin.list(names(order)).await?;
+    let now = SystemTime::now();
+    match order.output {
+        None if clusters.is_empty() && order.names.is_empty() => {
+            print::note("this server has never seen a cluster; start an agent in one")?;
+        }
+        None => print::lines(&Table::new(Shape::Usual).rows(&clusters, now))?,
+        Some(ClustersOutput::Wide) => print::lines(&Table::new(Shape::Wide).rows(&clusters, now))?,
+        Some(ClustersOutput::Json) => print::lines(&[json::list(&clusters)?])?,
+        Some(ClustersOutput::Name) => {
+            let names: Vec<String> = clusters.iter().map(|cluster| cluster.name.clone()).collect();
+            print::lines(&names)?;
+        }
+    }
+    never_seen(&order.names, &clusters)
+}
+
+/// Prints until the reader hangs up or the server ends it.
+async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersError> {
+    // In the usual table a row for every new round-trip time would drown what matters.
+    let measurements = matches!(order.output, Some(ClustersOutput::Wide | ClustersOutput::Json));
+    let mut watching = admin.watch(names(order), measurements).await?;
+    let shape = if order.output == Some(ClustersOutput::Wide) { Shape::Wide } else { Shape::Usual };
+    let mut table = Table::new(shape);
+    let mut initial = Some(Vec::new());
+    while let Some(event) = watching.next().await? {
+        let clusters = match (event, &mut initial) {
+            (Event::Cluster(cluster), Some(initial)) => {
+                initial.push(cluster);
+                continue;
+            }
+            (Event::Cluster(cluster), None) => vec![cluster],
+            // Together, so that one width fits all of them.
+            (Event::InitialEnd(_), _) => initial.take().unwrap_or_default(),
+        };
+        let lines = match order.output {
+            None | Some(ClustersOutput::Wide) => table.rows(&clusters, SystemTime::now()),
+            Some(ClustersOutput::Json) => clusters.iter().map(json::line).collect::<Result<_, _>>()?,
+            Some(ClustersOutput::Name) => clusters.iter().map(|cluster| cluster.name.clone()).collect(),
+        };
+        if !print::still_read(&lines)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn names(order: &args::Clusters) -> Vec<String> {
+    order.names.iter().map(ClusterId::to_string).collect()
+}
+
+fn never_seen(asked_for: &[ClusterId], found: &[Cluster]) -> Result<(), ClustersError> {
+    let found: BTreeSet<&str> = found.iter().map(|cluster| cluster.name.as_str()).collect();
+    let missing: Vec<&str> =
+        asked_for.iter().map(ClusterId::as_str).filter(|name| !found.contains(name)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(ClustersError::NeverSeen(missing.join(", "))) }
+}

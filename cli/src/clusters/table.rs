@@ -1,0 +1,193 @@
+//! Clusters as a table, as kubectl would show them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proto::admin::{Cluster, Health, Measurements, Tunnel};
+
+/// Between two columns.
+const GAP: &str = "   ";
+
+/// What stands where there is nothing.
+const NONE: &str = "<none>";
+
+const USUAL: &[&str] = &["NAME", "HEALTH", "TUNNELS", "RTT", "LOSS", "STREAMS", "AGE", "LAST SEEN"];
+const WIDE: &[&str] =
+    &["NAME", "HEALTH", "AGENT", "CARRIER", "ADDRESS", "RTT", "LOSS", "STREAMS", "AGE", "HOME", "ENDPOINTS"];
+
+/// Which columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A row for each cluster.
+    Usual,
+    /// A row for each tunnel; one for a cluster without any.
+    Wide,
+}
+
+/// A table that may grow: columns never become narrower.
+pub(super) struct Table {
+    shape: Shape,
+    widths: Vec<usize>,
+    has_header: bool,
+}
+
+impl Table {
+    pub(super) fn new(shape: Shape) -> Self {
+        let widths = shape.header().iter().map(|title| title.len()).collect();
+        Self { shape, widths, has_header: false }
+    }
+
+    /// The next lines, under the header if they are the first.
+    pub(super) fn rows(&mut self, clusters: &[Cluster], now: SystemTime) -> Vec<String> {
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        if !self.has_header {
+            rows.push(self.shape.header().iter().map(|title| (*title).to_owned()).collect());
+            self.has_header = true;
+        }
+        for cluster in clusters {
+            match self.shape {
+                Shape::Usual => rows.push(usual(cluster, now)),
+                Shape::Wide if cluster.tunnels.is_empty() => rows.push(away(cluster)),
+                Shape::Wide => rows.extend(cluster.tunnels.iter().map(|tunnel| wide(cluster, tunnel, now))),
+            }
+        }
+        for row in &rows {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        rows.iter().map(|row| self.line(row)).collect()
+    }
+
+    fn line(&self, row: &[String]) -> String {
+        let cells: Vec<String> =
+            row.iter().zip(&self.widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        cells.join(GAP).trim_end().to_owned()
+    }
+}
+
+impl Shape {
+    fn header(self) -> &'static [&'static str] {
+        match self {
+            Self::Usual => USUAL,
+            Self::Wide => WIDE,
+        }
+    }
+}
+
+fn usual(cluster: &Cluster, now: SystemTime) -> Vec<String> {
+    let measured = || cluster.tunnels.iter().filter_map(|tunnel| tunnel.measurements);
+    let (sent, lost) = measured().fold((0, 0), |(sent, lost): (u64, u64), tunnel| {
+        (sent.saturating_add(tunnel.packets_sent), lost.saturating_add(tunnel.packets_lost))
+    });
+    let streams: u64 = measured().map(|tunnel| u64::from(tunnel.streams_open)).sum();
+    let since = cluster.tunnels.iter().filter_map(|tunnel| tunnel.since).map(|since| since.seconds).min();
+    let is_away = cluster.tunnels.is_empty();
+    let shown = |text: String| if is_away { NONE.to_owned() } else { text };
+    vec![
+        cluster.name.clone(),
+        cluster_health(cluster).to_owned(),
+        cluster.tunnels.len().to_string(),
+        // The nearest: that is the one which is used.
+        measured().filter_map(|tunnel| round_trip(&tunnel)).min().map_or_else(none, milliseconds),
+        shown(loss(sent, lost)),
+        shown(streams.to_string()),
+        since.map_or_else(none, |since| ago(since, now)),
+        if is_away {
+            time(cluster.last_seen).map_or_else(none, |seen| format!("{} ago", ago(seen, now)))
+        } else {
+            "now".to_owned()
+        },
+    ]
+}
+
+fn wide(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
+    let measured = tunnel.measurements.unwrap_or_default();
+    vec![
+        cluster.name.clone(),
+        health(tunnel).to_owned(),
+        tunnel.agent.clone(),
+        tunnel.carrier.clone(),
+        tunnel.address.clone(),
+        round_trip(&measured).map_or_else(none, milliseconds),
+        loss(measured.packets_sent, measured.packets_lost),
+        measured.streams_open.to_string(),
+        time(tunnel.since).map_or_else(none, |since| ago(since, now)),
+        tunnel.home.to_string(),
+        if tunnel.endpoints.is_empty() { none() } else { tunnel.endpoints.join(",") },
+    ]
+}
+
+fn away(cluster: &Cluster) -> Vec<String> {
+    let mut row = vec![cluster.name.clone(), cluster_health(cluster).to_owned()];
+    row.resize_with(WIDE.len(), none);
+    row
+}
+
+/// The best of its tunnels, since that is the one which is used.
+fn cluster_health(cluster: &Cluster) -> &'static str {
+    let best = ["Live", "Suspect", "Draining", "Lost", "Unknown"];
+    let found = |wanted: &&str| cluster.tunnels.iter().any(|tunnel| health(tunnel) == *wanted);
+    best.into_iter().find(found).unwrap_or("Away")
+}
+
+fn health(tunnel: &Tunnel) -> &'static str {
+    match tunnel.health() {
+        Health::Lost => "Lost",
+        Health::Live | Health::Suspect if tunnel.draining => "Draining",
+        Health::Live => "Live",
+        Health::Suspect => "Suspect",
+        Health::Unspecified => "Unknown",
+    }
+}
+
+fn none() -> String {
+    NONE.to_owned()
+}
+
+pub(super) fn round_trip(measured: &Measurements) -> Option<Duration> {
+    measured.round_trip.and_then(|round_trip| round_trip.try_into().ok())
+}
+
+/// Seconds since 1970.
+pub(super) fn time(time: Option<prost_types::Timestamp>) -> Option<i64> {
+    time.map(|time| time.seconds)
+}
+
+fn milliseconds(round_trip: Duration) -> String {
+    match round_trip.as_micros() {
+        micros @ 0..10_000 => format!("{}.{}ms", micros / 1000, micros % 1000 / 100),
+        micros => format!("{}ms", micros / 1000),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn loss(sent: u64, lost: u64) -> String {
+    match (sent, lost) {
+        (0, _) => NONE.to_owned(),
+        (_, 0) => "0%".to_owned(),
+        (sent, lost) => match lost as f64 * 100.0 / sent as f64 {
+            percent if percent < 0.1 => "<0.1%".to_owned(),
+            percent if percent < 10.0 => format!("{percent:.1}%"),
+            percent => format!("{percent:.0}%"),
+        },
+    }
+}
+
+/// How long ago, in the two largest units at most, as kubectl shows an age.
+fn ago(unix_seconds: i64, now: SystemTime) -> String {
+    let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = now.saturating_sub(u64::try_from(unix_seconds).unwrap_or(0));
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 if seconds % 60 > 0 => format!("{minutes}m{}s", seconds % 60),
+        120..10_800 => format!("{minutes}m"),
+        10_800..28_800 if minutes % 60 > 0 => format!("{hours}h{}m", minutes % 60),
+        10_800..172_800 => format!("{hours}h"),
+        172_800..691_200 if hours % 24 > 0 => format!("{days}d{}h", hours % 24),
+        _ => format!("{days}d"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! The service `tombolo.admin.v1.Admin`. Whoever comes this far may do what they ask.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use daemon::Scope;
+use proto::admin::admin_server;
+use proto::admin::{
+    Addresses, Cluster, Counts, GetServerInfoRequest, GetServerInfoResponse, Limits, ListClustersRequest,
+    ListClustersResponse, NAMES_MAX, WatchClustersRequest,
+};
+use proto::{ClusterId, NotAClusterId};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status, async_trait};
+
+use super::watch::{Events, Watch};
+use super::{About, CONNECTIONS_MAX, WATCHES_MAX, listed};
+use crate::directory::CLUSTERS_MAX;
+use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
+
+const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
+
+/// What answers.
+pub(super) struct Desk {
+    pub(super) about: About,
+    pub(super) since: SystemTime,
+    pub(super) registry: Registry,
+    /// Places for watches.
+    pub(super) watches: Arc<Semaphore>,
+    pub(super) scope: Scope,
+}
+
+/// Which clusters are meant.
+enum Wanted {
+    All,
+    Named(BTreeSet<ClusterId>),
+}
+
+#[async_trait]
+impl admin_server::Admin for Desk {
+    type WatchClustersStream = Events;
+
+    async fn list_clusters(
+        &self,
+        request: Request<ListClustersRequest>,
+    ) -> Result<Response<ListClustersResponse>, Status> {
+        let wanted = Wanted::parse(&request.into_inner().names)?;
+        Ok(Response::new(ListClustersResponse { clusters: look(&self.registry, &wanted) }))
+    }
+
+    async fn watch_clusters(
+        &self,
+        request: Request<WatchClustersRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let WatchClustersRequest { names, measurements } = request.into_inner();
+        let wanted = Wanted::parse(&names)?;
+        let Ok(place) = Arc::clone(&self.watches).try_acquire_owned() else {
+            let full = format!("{WATCHES_MAX} watches are open, which is the most; end one, or list instead");
+            return Err(Status::resource_exhausted(full));
+        };
+        let registry = self.registry.clone();
+        // Before the first look, so that no change falls in between.
+        let changes = registry.changes();
+        let look = move || look(&registry, &wanted);
+        let watch = Watch { look, changes, measurements, scope: self.scope.clone(), _place: place };
+        Ok(Response::new(watch.events()))
+    }
+
+    async fn get_server_info(
+        &self,
+        _: Request<GetServerInfoRequest>,
+    ) -> Result<Response<GetServerInfoResponse>, Status> {
+        let About { server_id, gateway, tunnel, probes } = &self.about;
+        Ok(Response::new(GetServerInfoResponse {
+            software: SOFTWARE.to_owned(),
+            server_id: server_id.clone(),
+            since: Some(listed::whole_seconds(self.since)),
+            draining: self.scope.is_draining(),
+            addresses: Some(Addresses {
+                gateway: gateway.to_string(),
+                tunnel: tunnel.to_string(),
+                probes: probes.to_string(),
+            }),
+            counts: Some(self.counts()),
+            limits: Some(Limits {
+                clusters: count(CLUSTERS_MAX),
+                tunnels: count(TUNNELS_MAX),
+                tunnels_per_cluster: count(TUNNELS_PER_CLUSTER_MAX),
+                streams_per_tunnel: transport::STREAMS_MAX,
+                watches: count(WATCHES_MAX),
+                connections: count(CONNECTIONS_MAX),
+            }),
+        }))
+    }
+}
+
+impl Desk {
+    fn counts(&self) -> Counts {
+        let all = self.registry.list(|_| true);
+        let tunnels = || all.iter().flat_map(|cluster| &cluster.tunnels);
+        Counts {
+            clusters: count(all.len()),
+            clusters_connected: count(all.iter().filter(|cluster| cluster.is_reachable()).count()),
+            tunnels: count(tunnels().count()),
+            streams_open: tunnels().map(|tunnel| u64::from(tunnel.streams_open)).sum(),
+            watches: count(WATCHES_MAX - self.watches.available_permits()),
+        }
+    }
+}
+
+impl Wanted {
+    fn parse(names: &[String]) -> Result<Self, Status> {
+        if names.is_empty() {
+            return Ok(Self::All);
+        }
+        if names.len() > NAMES_MAX {
+            return Err(Status::invalid_argument(format!("at most {NAMES_MAX} names, not {}", names.len())));
+        }
+        let parsed: Result<_, NotAClusterId> = names.iter().map(|name| name.parse::<ClusterId>()).collect();
+        parsed.map(Self::Named).map_err(|error| Status::invalid_argument(error.to_string()))
+    }
+
+    fn has(&self, cluster: &ClusterId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(cluster),
+        }
+    }
+}
+
+fn look(registry: &Registry, wanted: &Wanted) -> Vec<Cluster> {
+    registry.list(|cluster| wanted.has(cluster)).iter().map(listed::cluster).collect()
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

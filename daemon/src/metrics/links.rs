@@ -75,7 +75,20 @@ impl Links {
 
     /// Counts a tunnel to `peer`. `read` gives the tunnel's figures, also for a moment after it has ended.
     pub fn open(&self, peer: &str, read: impl Fn() -> Figures + Send + Sync + 'static) -> OpenLink {
+        self.open_at(peer, read, Instant::now())
+    }
+
+    fn open_at(
+        &self,
+        peer: &str,
+        read: impl Fn() -> Figures + Send + Sync + 'static,
+        now: Instant,
+    ) -> OpenLink {
         let mut peers = self.peers();
+        if peers.len() >= PEERS_MAX {
+            // Where nobody scrapes, nobody else forgets.
+            peers.retain(|_, peer| !peer.is_forgotten(now));
+        }
         let mut number = 0;
         if peers.len() < PEERS_MAX || peers.contains_key(peer) {
             let known = peers.entry(peer.to_owned()).or_default();

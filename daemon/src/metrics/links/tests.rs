@@ -89,6 +89,19 @@ fn one_peer_beyond_the_limit_is_not_told_of_and_breaks_nothing() {
     assert!(!told(&links, Instant::now() + KEPT).contains("peer="));
 }
 
+#[test]
+fn peers_that_nobody_scraped_make_room_for_others() {
+    let links = links();
+    for n in 0..PEERS_MAX {
+        drop(links.open(&format!("p{n}"), Figures::default));
+    }
+    let later = Instant::now() + KEPT;
+
+    let _newcomer = links.open_at("newcomer", Figures::default, later);
+
+    has(&told(&links, later), &["tombolo_test_tunnels{peer=\"newcomer\"} 1"]);
+}
+
 fn links() -> Links {
     Links::new("tombolo_test", "peer")
 }

@@ -1,11 +1,12 @@
 //! The limits of `docs/limits.md` as callers meet them: at the limit all is well, one beyond is refused.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::process::Signal;
 use tests::caller::{GATEWAY, Http1Caller, head};
-use tests::fake_api::{Answer, Behaviour, HttpVersion};
+use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
 use tests::fake_edge::FakeEdge;
 use tests::raw_http2::{Outcome, RawHead, RawHttp2};
 use tests::rig::{GROUP, Reply, TOKEN, ask, ask_raw};
@@ -137,6 +138,7 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
             Err(ended) => break ended,
         }
     };
+    assert_ne!(ended.kind(), ErrorKind::TimedOut, "it goes on");
     assert!(resets > LOCAL_RESETS_MAX - RESETS_AT_ONCE, "closed after {resets} resets: {ended}");
 
     // Streams that are opened and taken back before anybody has looked.
@@ -147,7 +149,7 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
             break ended;
         }
     };
-    assert!(ended.to_string().contains("GOAWAY"), "{ended}");
+    assert_ne!(ended.kind(), ErrorKind::TimedOut, "it goes on");
     assert_eq!(edge.rig.ask_with_token("GET", PATH, &[]).await.status, 200, "others are undisturbed");
 }
 
@@ -218,14 +220,16 @@ async fn whoever_is_silent_is_named() {
     // A frozen agent says nothing of its API server any more, and nothing at all.
     let mut following = Http1Caller::dial(&edge.rig).await;
     following.write(log).await;
+    let is_log = |request: &RecordedRequest| request.target.contains("/log");
+    let followed = edge.fake.wait_for_request(ARRIVE_MAX, is_log).await.unwrap();
     edge.agent.process.signal(Signal::STOP).unwrap();
     let link = ask_raw(gateway, &ca, None, plain.as_bytes()).await;
     edge.agent.process.signal(Signal::CONT).unwrap();
     says(&link.unwrap(), 504, "LinkSilent");
 
     // Whom Kubernetes gives no deadline is still waited for.
-    let followed = edge.fake.requests().into_iter().find(|request| request.target.contains("/log"));
-    assert!(followed.expect("the log was asked for").hangup.is_none());
+    let requests = edge.fake.requests();
+    assert!(requests.iter().any(|request| request.id == followed.id && request.hangup.is_none()));
 }
 
 async fn stage(version: HttpVersion) -> FakeEdge {

@@ -20,7 +20,7 @@ use oracle::{Verdict, verdict};
 const TARGETS: usize = 10_000;
 
 /// Every so many are asked for over HTTP/1.1 too, where a refusal costs a connection.
-const OVER_HTTP1_EVERY: usize = 8;
+const OVER_HTTP1_EVERY: usize = 16;
 
 /// Requests on one HTTP/2 connection, which a gateway closes after too many malformed ones, and at once.
 const REQUESTS_PER_CONNECTION: usize = 500;
@@ -60,7 +60,7 @@ async fn the_cluster_authorized_gets_the_request_and_the_path_authorized_is_what
     );
     eprintln!("seed {seed}: {} requests in {:?}: {tally:?}", cases.len(), began.elapsed());
     // A table of refusals alone, or without any, would show nothing.
-    assert!(cases.len() >= 2 * TARGETS && tally.values().all(|count| *count >= 500), "{tally:?}");
+    assert!(cases.len() >= 2 * TARGETS && tally.values().all(|count| *count >= 400), "{tally:?}");
 }
 
 /// The same table for the same seed, without a target twice.

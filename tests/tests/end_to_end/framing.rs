@@ -6,6 +6,7 @@ use std::io;
 use tests::caller::{GATEWAY, Http2Caller, SOON, send_all};
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
+use tests::raw_http2::{Outcome, RawHttp2};
 use tests::rig::{Reply, TOKEN, ask_raw};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
@@ -127,6 +128,75 @@ async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
             edge.fake.requests()[before..].iter().filter(|request| request.body_ended.is_some()).count();
         assert_eq!(whole, 0, "{headers:?}: a whole request arrived");
     }
+}
+
+/// HTTP/1.1 made of such a head could be another request than the one that was looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_http2_heads_that_no_library_sends_reach_nobody() {
+    let edge = stage().await;
+    let authorization = format!("Bearer {TOKEN}");
+    let plain: [(&str, &str); 5] = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", GATEWAY),
+        (":path", PATH),
+        ("authorization", &authorization),
+    ];
+    let with = |name: &'static str, value: &'static str| {
+        let mut head = plain.to_vec();
+        head.push((name, value));
+        head
+    };
+    let instead = |name: &str, value: &'static str| {
+        let mut head = plain.to_vec();
+        head.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, said)| *said = value);
+        head
+    };
+    let without = |name: &str| plain.iter().filter(|(known, _)| *known != name).copied().collect::<Vec<_>>();
+    for head in [
+        with("X-Upper", "1"),
+        with("x y", "1"),
+        with("x:y", "1"),
+        with("", "1"),
+        with("x", "a\r\nimpersonate-user: root"),
+        with("x", "a\nb"),
+        with("x", "a\0b"),
+        with("connection", "x"),
+        with("proxy-connection", "x"),
+        with("keep-alive", "x"),
+        with("transfer-encoding", "chunked"),
+        with("upgrade", "websocket"),
+        with("te", "gzip"),
+        with("content-length", "5"),
+        with(":path", "/clusters/edge-b/version"),
+        with(":unknown", "x"),
+        with(":status", "200"),
+        with(":protocol", "websocket"),
+        [vec![plain[4]], plain[..4].to_vec()].concat(),
+        instead(":method", "G ET"),
+        instead(":method", "GET\r\n"),
+        instead(":path", ""),
+        instead(":path", "/a b"),
+        instead(":path", "/a\r\nHost: x"),
+        instead(":path", "/a\0"),
+        instead(":scheme", "ht tp"),
+        instead(":authority", "gateway.test\r\nx: y"),
+        instead(":authority", "user@edge-a.clusters.test"),
+        without(":method"),
+        without(":path"),
+        without(":authority"),
+        [instead(":method", "CONNECT"), vec![(":protocol", "websocket")]].concat(),
+        vec![(":method", "CONNECT"), (":authority", "edge-a:443"), ("authorization", &authorization)],
+    ] {
+        let raw = head.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+        let outcome = RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[raw]).await;
+        // A connection that is closed is a refusal, too.
+        assert!(outcome.is_err() || outcome.is_ok_and(|outcome| outcome[0] != Outcome::Ok), "{head:?}");
+        assert!(edge.fake.requests().is_empty(), "{head:?}: {:?}", edge.fake.requests());
+    }
+    let raw = plain.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+    let asked = RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[raw]).await.unwrap();
+    assert_eq!(asked, [Outcome::Ok], "without any of it all is well");
 }
 
 async fn stage() -> FakeEdge {

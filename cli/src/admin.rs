@@ -15,7 +15,8 @@ use hyper_util::rt::TokioIo;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, Cluster, ListClustersRequest, WatchClustersRequest, WatchClustersResponse,
+    ANSWER_BYTES_MAX, Cluster, GetServerInfoRequest, GetServerInfoResponse, ListClustersRequest,
+    WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -101,6 +102,12 @@ impl Admin {
         let answer = self.client.watch_clusters(WatchClustersRequest { names, measurements });
         let events = answered(&self.socket, answer).await?.into_inner();
         Ok(Watching { events, socket: self.socket.clone() })
+    }
+
+    /// What the server is.
+    pub(crate) async fn server_info(&mut self) -> Result<GetServerInfoResponse, AdminError> {
+        let answer = self.client.get_server_info(GetServerInfoRequest {});
+        Ok(answered(&self.socket, answer).await?.into_inner())
     }
 }
 

@@ -5,6 +5,7 @@ mod args;
 mod ca;
 mod clusters;
 mod completion;
+mod doctor;
 mod files;
 mod kubeconfig;
 mod names;
@@ -16,12 +17,12 @@ mod settings;
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Ca, Command, Issue};
+use args::{Ca, Command, DoctorOutput, Issue};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
     match run(invocation) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             print::failure(error.as_ref());
             ExitCode::FAILURE
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(invocation: args::Invocation) -> Result<(), Box<dyn Error>> {
+fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
     match invocation.command {
         Command::Ca(Ca::Init(order)) => print::lines(&ca::init(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Server(order))) => print::lines(&ca::issue_server(&order)?)?,
@@ -41,8 +42,19 @@ fn run(invocation: args::Invocation) -> Result<(), Box<dyn Error>> {
             kubeconfig::Written::File(lines) => print::lines(&lines)?,
         },
         Command::Clusters(order) => clusters::show(&order)?,
+        Command::Doctor(order) => {
+            let output = order.output;
+            let report = doctor::examine(order)?;
+            match output {
+                None => print::lines(&report.lines())?,
+                Some(DoctorOutput::Json) => print::lines(&[report.json()])?,
+            }
+            if report.is_failed() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

@@ -80,6 +80,25 @@ Examples:
   Of a server with another socket:
   tombolo clusters --socket /run/tombolo/b/admin.sock";
 
+pub(super) const DOCTOR: &str = "\
+Examples:
+  tombolo doctor
+  tombolo doctor --kubeconfig kubeconfig --context edge-1
+  tombolo doctor server --config /etc/tombolo/server.yaml
+  tombolo doctor agent --config /etc/tombolo/agent.yaml
+  For programs:
+  tombolo doctor --output json";
+
+pub(super) const DOCTOR_SERVER: &str = "\
+Examples:
+  tombolo doctor server
+  tombolo doctor server --config server.yaml --output json";
+
+pub(super) const DOCTOR_AGENT: &str = "\
+Examples:
+  tombolo doctor agent
+  tombolo doctor agent --config agent.yaml --output json";
+
 pub(super) const COMPLETION: &str = "\
 Examples:
   tombolo completion bash > /etc/bash_completion.d/tombolo

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 14] = [
     "",
     "ca",
     "ca init",
@@ -15,6 +15,9 @@ const COMMANDS: [&str; 11] = [
     "ca show",
     "kubeconfig",
     "clusters",
+    "doctor",
+    "doctor server",
+    "doctor agent",
     "completion",
 ];
 
@@ -35,7 +38,7 @@ fn every_commands_help_has_an_example_of_it() {
 #[test]
 fn no_command_is_missing_from_these_tests() {
     let bench = Bench::new();
-    for group in ["", "ca", "ca issue"] {
+    for group in ["", "ca", "ca issue", "doctor"] {
         let help = bench.done(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());

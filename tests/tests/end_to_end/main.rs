@@ -5,6 +5,7 @@
 mod admin;
 mod bad_input;
 mod catalogue;
+mod doctor;
 mod framing;
 mod hangup;
 mod headers;

@@ -1,0 +1,310 @@
+//! What stands between an agent and its servers, and between it and its API server.
+
+use std::env;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use daemon::Scope;
+use http::Method;
+use proto::CloseCode;
+use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
+use proto::wire::{Hello, refused::Reason};
+use rustls_pki_types::CertificateDer;
+use serde_json::{Value, json};
+use transport::tls::Material;
+use transport::{DialError, DialTls, Endpoint, EndpointKeys};
+use x509_parser::extensions::GeneralName;
+
+use super::caller::message;
+use super::certificate::{self, Identity};
+use super::clock;
+use super::configuration::{self, AgentConfig, InCluster};
+use super::kubeconfig::{self, Destination};
+use super::reach::{self, Reached, Target};
+use super::report::Report;
+use crate::args::DoctorAgent;
+use crate::pem;
+
+/// Where Kubernetes mounts a pod's credential.
+const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// What `deploy/agent-rbac.yaml` grants: verb, group, resource, namespace; and what for.
+const RIGHTS: [(&str, &str, &str, &str, &str); 4] = [
+    ("impersonate", "", "users", "", "act for callers"),
+    ("impersonate", "", "groups", "", "act for callers"),
+    ("get", "discovery.k8s.io", "endpointslices", "default", "find the control plane's addresses"),
+    ("list", "discovery.k8s.io", "endpointslices", "default", "find the control plane's addresses"),
+];
+
+/// Where a question about one's own rights goes.
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The carrier's drivers, until the doctor is done.
+struct Attendants(Scope);
+
+pub(super) async fn examine(order: &DoctorAgent, scope: &Scope, report: &mut Report) {
+    let Some((config, base)) = configuration::read::<AgentConfig>(report, &order.config, "AgentConfig")
+    else {
+        return;
+    };
+    let now = SystemTime::now();
+    let tls = &config.tls;
+    let identity =
+        certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
+    let roots = certificate::roots(report, "servers' CA", &base.join(&tls.server_ca_file), now);
+    if let (Some(identity), Some(roots)) = (identity, roots) {
+        name(&config, &identity, report);
+        servers(&config, identity, roots, scope, report).await;
+    }
+    api_server(&config, base, scope, report).await;
+}
+
+/// Whom the certificate names.
+fn name(config: &AgentConfig, identity: &Identity, report: &mut Report) {
+    const CHECK: &str = "identity";
+    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    let advice = format!("have one issued: tombolo ca issue agent --cluster {}", config.cluster);
+    match identity.chain.first().and_then(uri).map(|uri| (AgentId::parse(&uri, domain), uri)) {
+        Some((Ok(agent), _)) if agent.cluster().as_str() == config.cluster => {
+            report.ok(
+                CHECK,
+                format!("the certificate is of agent {} of cluster {}", agent.instance(), config.cluster),
+            );
+        }
+        Some((Ok(agent), _)) => {
+            let found = format!(
+                "the certificate is for cluster {}, the file for {}",
+                agent.cluster(),
+                config.cluster
+            );
+            report.fail(CHECK, found, format!("correct `cluster`, or {advice}"));
+        }
+        Some((Err(error), uri)) => {
+            let found = format!("{uri} in the certificate is no agent of trust domain {domain} ({error})");
+            report.fail(CHECK, found, format!("correct `trustDomain`, or {advice}"));
+        }
+        None => report.fail(CHECK, "the certificate names no agent", advice),
+    }
+}
+
+fn uri(leaf: &CertificateDer<'static>) -> Option<String> {
+    let leaf = pem::parse(leaf)?;
+    let names = leaf.subject_alternative_name().ok()??;
+    names.value.general_names.iter().find_map(|name| match name {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::DNSName(_)
+        | GeneralName::X400Address(_)
+        | GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::IPAddress(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::Invalid(..) => None,
+    })
+}
+
+async fn servers(
+    config: &AgentConfig,
+    identity: Identity,
+    roots: Vec<CertificateDer<'static>>,
+    scope: &Scope,
+    report: &mut Report,
+) {
+    if config.servers.is_empty() {
+        report.fail("servers", "none is named", "name at least one host:port in `servers`");
+        return;
+    }
+    let Identity { chain, key } = identity;
+    let tls = match DialTls::new(Material { chain, key, peer_roots: roots }) {
+        Ok(tls) => tls,
+        Err(error) => {
+            report.fail_by("QUIC", &error);
+            return;
+        }
+    };
+    for server in &config.servers {
+        let split = server.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+        let Some((host, port)) = split else {
+            report.fail("servers", format!("{server:?} is no address"), "write host:port");
+            continue;
+        };
+        let host = host.trim_matches(['[', ']']);
+        let Some(addresses) = reach::resolve(report, host, port).await else { continue };
+        let name = config.server_name.as_deref().unwrap_or(host);
+        if let Some(address) = addresses.first() {
+            knock(*address, name, &tls, scope, report).await;
+        }
+    }
+}
+
+/// Dials as the agent does, up to a greeting that offers no version. Every server refuses that one before it looks at
+/// anything else of it: the handshake is proven from both sides, no tunnel begins, and the running agent's stays.
+async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, report: &mut Report) {
+    const CHECK: &str = "QUIC";
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let keys = match EndpointKeys::generate() {
+        Ok(keys) => keys,
+        Err(error) => {
+            report.fail(CHECK, error.to_string(), "the system gives no random bytes");
+            return;
+        }
+    };
+    let endpoint = match Endpoint::dialing(any, &keys, Arc::new(Attendants(scope.clone()))) {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            report.fail_by(CHECK, &error);
+            return;
+        }
+    };
+    let hello = Hello {
+        software: concat!("tombolo-doctor/", env!("CARGO_PKG_VERSION")).to_owned(),
+        ..Hello::default()
+    };
+    let accepted = format!("{name} at UDP {address} answers, and accepts the agent's certificate");
+    match endpoint.dial(address, name, tls, hello).await {
+        Err(DialError::Refused(refused)) if refused.reason() == Reason::Version => report.ok(CHECK, accepted),
+        Ok(dialed) => {
+            dialed.tunnel.close(CloseCode::Drained);
+            report.ok(CHECK, accepted);
+        }
+        Err(error @ DialError::NotNow) => report.warn(CHECK, error.to_string(), "try again"),
+        Err(error @ DialError::NoAnswer) => {
+            report.fail(CHECK, format!("UDP {address}: {error}"), "firewalls often pass TCP only");
+        }
+        Err(error) => report.fail(
+            CHECK,
+            format!("{name} at UDP {address}: {}", daemon::chain(&error)),
+            "see the server's log",
+        ),
+    }
+    endpoint.close(CloseCode::Drained).await;
+}
+
+async fn api_server(config: &AgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
+    const WHOSE: &str = "the API server";
+    let now = SystemTime::now();
+    let destination = match &config.api_server.kubeconfig {
+        Some(path) => {
+            kubeconfig::read(report, &base.join(path), config.api_server.context.as_deref(), WHOSE, now)
+        }
+        None => in_cluster(config.api_server.in_cluster.as_ref(), base, WHOSE, report, now),
+    };
+    let Some(Destination { target, prefix }) = destination else { return };
+    let Some(mut reached) = target.reach(report, scope).await else { return };
+    rights(&mut reached, &prefix, report).await;
+}
+
+fn in_cluster(
+    written: Option<&InCluster>,
+    base: &Path,
+    whose: &'static str,
+    report: &mut Report,
+    now: SystemTime,
+) -> Option<Destination> {
+    let said = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let host = written.and_then(|written| written.host.clone()).or_else(|| said("KUBERNETES_SERVICE_HOST"));
+    let Some(host) = host else {
+        let advice = "run this in the agent's pod, or name a kubeconfig in `apiServer`";
+        report.fail("API server", "no pod here: KUBERNETES_SERVICE_HOST is not set", advice);
+        return None;
+    };
+    let port = written.and_then(|written| written.port);
+    let port = port.or_else(|| said("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()));
+    let directory = written.and_then(|written| written.directory.as_ref());
+    let directory = directory.map_or_else(|| PathBuf::from(IN_CLUSTER), |directory| base.join(directory));
+    let roots = certificate::roots(report, "CA", &directory.join("ca.crt"), now)?;
+    let token = kubeconfig::token(report, &directory.join("token"))?;
+    let target = Target {
+        whose,
+        host,
+        port: port.unwrap_or(443),
+        server_name: None,
+        roots,
+        identity: None,
+        token: Some(token),
+    };
+    Some(Destination { target, prefix: String::new() })
+}
+
+/// Asks the API server what the agent may do there; the first answer shows the clock, too.
+async fn rights(reached: &mut Reached, prefix: &str, report: &mut Report) {
+    const CHECK: &str = "rights";
+    const ADVICE: &str = "apply deploy/agent-rbac.yaml to the cluster";
+    let mut missing = Vec::new();
+    for (index, right) in RIGHTS.into_iter().enumerate() {
+        let (verb, group, resource, namespace, purpose) = right;
+        let attributes =
+            json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace });
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": attributes },
+        });
+        let answer =
+            match reached.ask(Method::POST, &format!("{prefix}{REVIEWS}"), Some(review.to_string())).await {
+                Ok(answer) => answer,
+                Err(error) => {
+                    report.fail(CHECK, format!("the API server does not say ({error})"), "see its log");
+                    return;
+                }
+            };
+        if index == 0 {
+            clock::compare(report, "the API server", answer.date, SystemTime::now());
+        }
+        let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        match answer.status {
+            200 | 201 if review["status"]["allowed"] == Value::Bool(true) => {}
+            200 | 201 => missing.push(format!("{verb} {resource} ({purpose})")),
+            401 => {
+                let advice = "renew the token or certificate of the agent's ServiceAccount";
+                report.fail(
+                    "credential",
+                    format!("the API server does not accept it ({})", message(&answer)),
+                    advice,
+                );
+                return;
+            }
+            status => {
+                report.fail(CHECK, format!("the API server answers {status} ({})", message(&answer)), ADVICE);
+                return;
+            }
+        }
+    }
+    if missing.is_empty() {
+        report
+            .ok(CHECK, "the agent may impersonate users and groups, and read the control plane's endpoints");
+    } else {
+        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE);
+    }
+}
+
+impl transport::Spawn for Attendants {
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.0.attend(driver);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_that_are_asked_for_are_those_that_the_deployment_grants() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/agent-rbac.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        for words in [
+            "resources: [users, groups]\n  verbs: [impersonate]",
+            "apiGroups: [discovery.k8s.io]\n  resources: [endpointslices]\n  verbs: [get, list]",
+        ] {
+            assert!(text.contains(words), "RIGHTS and agent-rbac.yaml differ: {words}");
+        }
+        assert_eq!(text.matches("verbs:").count(), 2);
+    }
+}

@@ -1,0 +1,138 @@
+//! Files with certificates and keys: there, private, in time, and made for each other.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rcgen::KeyPair;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use time::OffsetDateTime;
+use x509_parser::prelude::X509Certificate;
+
+use super::report::Report;
+use crate::pem;
+
+/// A certificate that ends within this is worth a warning: a week to notice, and to do something about it.
+const SOON_DAYS: i64 = 7;
+
+/// A certificate with its key, as TLS wants them.
+pub(super) struct Identity {
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: PrivateKeyDer<'static>,
+}
+
+/// Reads roots and looks at their dates; `None` where there are none.
+pub(super) fn roots(
+    report: &mut Report,
+    check: &'static str,
+    path: &Path,
+    now: SystemTime,
+) -> Option<Vec<CertificateDer<'static>>> {
+    match pem::certificates(path) {
+        Ok(found) => {
+            dates(report, check, &path.display().to_string(), &found.ders, now);
+            Some(found.ders)
+        }
+        Err(error) => {
+            report.fail_by(check, &error);
+            None
+        }
+    }
+}
+
+/// Reads a certificate and its key, and looks at dates, fit and who may read the key.
+pub(super) fn identity(
+    report: &mut Report,
+    certificate: &Path,
+    key: &Path,
+    now: SystemTime,
+) -> Option<Identity> {
+    const CHECK: &str = "certificate";
+    let chain = match pem::certificates(certificate) {
+        Ok(found) => found.ders,
+        Err(error) => {
+            report.fail_by(CHECK, &error);
+            return None;
+        }
+    };
+    // What stands behind the leaf may end earlier; whoever verifies looks at all of them.
+    dates(report, CHECK, &certificate.display().to_string(), &chain, now);
+    let private = match pem::key(key) {
+        Ok(found) => found,
+        Err(error) => {
+            report.fail_by("key", &error);
+            return None;
+        }
+    };
+    fit(report, &chain, &private.pair, &format!("{} and {}", key.display(), certificate.display()));
+    private_file(report, "key", key);
+    PrivateKeyDer::from_pem_slice(private.text.as_bytes()).ok().map(|key| Identity { chain, key })
+}
+
+/// Whether a certificate and a key belong together.
+pub(super) fn fit(report: &mut Report, chain: &[CertificateDer<'_>], key: &KeyPair, what: &str) {
+    let leaf = chain.first().and_then(|leaf| pem::parse(leaf));
+    if leaf.is_some_and(|leaf| pem::belongs_to(&leaf, key)) {
+        report.ok("key", format!("{what} belong together"));
+    } else {
+        report.fail(
+            "key",
+            format!("{what} do not belong together"),
+            "take the pair that was issued together",
+        );
+    }
+}
+
+/// Looks at the dates of certificates; the one that ends first is named.
+pub(super) fn dates(
+    report: &mut Report,
+    check: &'static str,
+    what: &str,
+    chain: &[CertificateDer<'_>],
+    now: SystemTime,
+) {
+    let parsed: Vec<X509Certificate<'_>> = chain.iter().filter_map(|der| pem::parse(der)).collect();
+    let begin = parsed.iter().map(|found| found.validity().not_before.to_datetime()).max();
+    let end = parsed.iter().map(|found| found.validity().not_after.to_datetime()).min();
+    let (Some(begin), Some(end)) = (begin, end) else {
+        report.fail(check, format!("{what} cannot be read"), "have it issued again");
+        return;
+    };
+    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = i64::try_from(seconds).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+    let now = now.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let days = (end - now).whole_days();
+    if now > end {
+        let advice = "have a new one issued (tombolo ca issue), or correct this machine's clock";
+        report.fail(check, format!("{what} has expired on {}", end.date()), advice);
+    } else if now < begin {
+        let advice = "correct this machine's clock, or have a new one issued";
+        report.fail(check, format!("{what} is valid only from {begin} on"), advice);
+    } else if days < SOON_DAYS {
+        let advice = "have a new one issued in time (tombolo ca issue)";
+        report.warn(check, format!("{what} ends on {}, in {days} days", end.date()), advice);
+    } else {
+        report.ok(check, format!("{what} is valid for {days} more days"));
+    }
+}
+
+/// Whether anybody but its owner may read a secret.
+pub(super) fn private_file(report: &mut Report, check: &'static str, path: &Path) {
+    match fs::metadata(path) {
+        Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+            let mode = found.permissions().mode() & 0o777;
+            let shown = path.display();
+            report.warn(
+                check,
+                format!("others may read {shown} (mode {mode:03o})"),
+                format!("run: chmod 600 {shown}"),
+            );
+        }
+        Ok(_) => report.ok(check, format!("{} is for its owner alone", path.display())),
+        Err(error) => {
+            report.fail(check, format!("{}: {error}", path.display()), "check the path and who may read it")
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! This machine's clock beside another's.
+
+use std::time::{Duration, SystemTime};
+
+use super::report::Report;
+
+/// Less is no difference: an HTTP date has whole seconds, and an answer travels.
+const NOTHING: Duration = Duration::from_secs(5);
+
+/// More, and a certificate that was just made is not valid yet: they are made valid five minutes ago.
+const TOO_MUCH: Duration = Duration::from_secs(5 * 60);
+
+/// Compares `now` with the `Date` that `whose` has said.
+pub(super) fn compare(report: &mut Report, whose: &str, date: Option<SystemTime>, now: SystemTime) {
+    const CHECK: &str = "clock";
+    let Some(date) = date else {
+        report.warn(CHECK, format!("{whose} says no time"), "compare the clocks by hand: date -u");
+        return;
+    };
+    let (skew, side) = match now.duration_since(date) {
+        Ok(ahead) => (ahead, "ahead of"),
+        Err(behind) => (behind.duration(), "behind"),
+    };
+    let found = format!("this machine's clock is {} s {side} {whose}'s", skew.as_secs());
+    let advice = "set both by NTP: certificates and tokens are judged by these clocks";
+    if skew <= NOTHING {
+        report.ok(CHECK, format!("agrees with {whose}'s"));
+    } else if skew <= TOO_MUCH {
+        report.warn(CHECK, found, advice);
+    } else {
+        report.fail(CHECK, found, advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_named_with_its_side() {
+        let lines = |ahead: i64| {
+            let mut report = Report::default();
+            let base = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+            let now =
+                SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_u64.saturating_add_signed(ahead));
+            compare(&mut report, "the gateway", Some(base), now);
+            report.lines().remove(0)
+        };
+        assert!(lines(0).starts_with("ok "));
+        assert!(lines(-5).starts_with("ok "));
+        assert!(
+            lines(6)
+                .contains("warning   clock   this machine's clock is 6 s ahead of the gateway's; set both")
+        );
+        assert!(lines(-300).starts_with("warning"));
+        assert!(lines(-301).contains("failed    clock   this machine's clock is 301 s behind the gateway's"));
+    }
+}

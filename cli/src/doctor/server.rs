@@ -1,0 +1,231 @@
+//! What a tunnel-server needs on its machine.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use daemon::Scope;
+use proto::admin::{GetServerInfoResponse, SOCKET_DEFAULT};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::certificate;
+use super::configuration::{self, ServerConfig};
+use super::report::Report;
+use crate::admin::{Admin, AdminError};
+use crate::args::DoctorServer;
+
+/// Where callers and agents come unless the file says otherwise.
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
+
+/// Where probes come unless the file says otherwise.
+const PROBES_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+/// Where state is kept unless the file says otherwise.
+const STATE_DEFAULT: &str = "/var/lib/tombolo/server";
+
+/// How long the probes may take.
+const READYZ_MAX: Duration = Duration::from_secs(5);
+
+/// Longest answer of the probes that is looked at.
+const READYZ_BYTES_MAX: u64 = 16 * 1024;
+
+pub(super) async fn examine(order: &DoctorServer, scope: &Scope, report: &mut Report) {
+    let Some((config, base)) = configuration::read::<ServerConfig>(report, &order.config, "ServerConfig")
+    else {
+        return;
+    };
+    files(&config, base, report);
+    let running = admin(&config, base, scope, report).await;
+    let gateway = config.gateway.listen.unwrap_or(LISTEN_DEFAULT);
+    let tunnel = config.tunnel.listen.unwrap_or(LISTEN_DEFAULT);
+    let probes = config.probes.listen.unwrap_or(PROBES_DEFAULT);
+    let bound = running.as_ref().and_then(|info| info.addresses.clone()).unwrap_or_default();
+    let is_off = config.admin.enabled == Some(false);
+    let holder = |told: &str, address: SocketAddr| match (&running, is_off) {
+        (Some(_), _) if told == address.to_string() => Holder::ThisServer,
+        (None, true) => Holder::Unknown,
+        (Some(_) | None, _) => Holder::Nobody,
+    };
+    port(
+        report,
+        "gateway.listen",
+        "TCP",
+        gateway,
+        &TcpListener::bind(gateway).err(),
+        holder(&bound.gateway, gateway),
+    );
+    port(
+        report,
+        "tunnel.listen",
+        "UDP",
+        tunnel,
+        &UdpSocket::bind(tunnel).err(),
+        holder(&bound.tunnel, tunnel),
+    );
+    port(
+        report,
+        "probes.listen",
+        "TCP",
+        probes,
+        &TcpListener::bind(probes).err(),
+        holder(&bound.probes, probes),
+    );
+    if running.is_some() || is_off {
+        readyz(report, probes).await;
+    }
+}
+
+/// Who should have a port.
+#[derive(Clone, Copy)]
+enum Holder {
+    ThisServer,
+    Nobody,
+    /// There is no admin API that would tell.
+    Unknown,
+}
+
+fn files(config: &ServerConfig, base: &Path, report: &mut Report) {
+    let now = SystemTime::now();
+    let tls = &config.tls;
+    certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
+    certificate::roots(report, "agents' CA", &base.join(&config.tunnel.agent_ca_file), now);
+    let ways = &config.gateway.authentication;
+    if let Some(callers) = &ways.client_certificate {
+        certificate::roots(report, "callers' CA", &base.join(&callers.ca_file), now);
+    }
+    if let Some(tokens) = &ways.token_file {
+        certificate::private_file(report, "token file", &base.join(&tokens.path));
+    }
+    let state = config.state_dir.as_ref().map_or_else(|| STATE_DEFAULT.into(), |state| base.join(state));
+    folder(report, &state);
+}
+
+fn folder(report: &mut Report, path: &Path) {
+    const CHECK: &str = "state";
+    let shown = path.display();
+    match fs::metadata(path) {
+        Ok(found) if !found.is_dir() => {
+            report.fail(CHECK, format!("{shown} is not a directory"), "name another one as stateDir");
+        }
+        Ok(found) if found.permissions().mode() & 0o077 != 0 => {
+            report.fail(CHECK, format!("others may enter {shown}"), format!("run: chmod 700 {shown}"));
+        }
+        Ok(_) => report.ok(CHECK, format!("{shown} is for its owner alone")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            report.ok(CHECK, format!("{shown} is not there yet; the server makes it"));
+        }
+        Err(error) => {
+            report.fail(CHECK, format!("{shown}: {error}"), "run this as root or as the server's user")
+        }
+    }
+}
+
+async fn admin(
+    config: &ServerConfig,
+    base: &Path,
+    scope: &Scope,
+    report: &mut Report,
+) -> Option<GetServerInfoResponse> {
+    const CHECK: &str = "admin API";
+    if config.admin.enabled == Some(false) {
+        let advice = "set admin.enabled to true for `tombolo clusters` and for more checks";
+        report.warn(CHECK, "is switched off", advice);
+        return None;
+    }
+    let socket = base.join(config.admin.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)));
+    let asked = async {
+        let mut admin = Admin::connect(&socket, scope).await?;
+        admin.server_info().await
+    };
+    match asked.await {
+        Ok(info) => {
+            let counts = info.counts.unwrap_or_default();
+            let found = format!(
+                "{} {} answers: {} of {} clusters connected, {} tunnels{}",
+                info.software,
+                info.server_id,
+                counts.clusters_connected,
+                counts.clusters,
+                counts.tunnels,
+                if info.draining { ", stopping" } else { "" }
+            );
+            report.ok(CHECK, found);
+            Some(info)
+        }
+        Err(error @ (AdminError::NoSocket(_) | AdminError::NobodyThere(_))) => {
+            let advice = "start it: tunnel-server --config FILE";
+            report.warn(CHECK, format!("no server runs here ({error})"), advice);
+            None
+        }
+        Err(error) => {
+            report.fail_by(CHECK, &error);
+            None
+        }
+    }
+}
+
+fn port(
+    report: &mut Report,
+    key: &'static str,
+    protocol: &str,
+    address: SocketAddr,
+    refused: &Option<std::io::Error>,
+    holder: Holder,
+) {
+    let shown = format!("{protocol} {address}");
+    match (refused, holder) {
+        (Some(error), Holder::ThisServer) if error.kind() == ErrorKind::AddrInUse => {
+            report.ok(key, format!("{shown} is the running server's"));
+        }
+        (None, Holder::ThisServer) => {
+            let advice = "the server runs with other settings than this file; restart it";
+            report.fail(key, format!("{shown} is free, though the server says that it has it"), advice);
+        }
+        (None, Holder::Nobody | Holder::Unknown) => report.ok(key, format!("{shown} is free")),
+        (Some(error), Holder::Unknown) if error.kind() == ErrorKind::AddrInUse => {
+            report.ok(key, format!("{shown} is in use, by the running server if it is one's own"));
+        }
+        (Some(error), _) if error.kind() == ErrorKind::AddrInUse => {
+            let advice = format!("stop who has it (ss -lpn), or set {key} to another port");
+            report.fail(key, format!("{shown} is in use by another process"), advice);
+        }
+        (Some(error), _) if error.kind() == ErrorKind::PermissionDenied => {
+            let advice = "run this as the server's user; a port below 1024 needs CAP_NET_BIND_SERVICE";
+            report.warn(key, format!("{shown} may not be bound by you"), advice);
+        }
+        (Some(error), _) => {
+            report.fail(key, format!("{shown} cannot be bound ({error})"), "name an address of this machine");
+        }
+    }
+}
+
+async fn readyz(report: &mut Report, probes: SocketAddr) {
+    const CHECK: &str = "readyz";
+    let reached = match probes.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, probes.port())),
+        IpAddr::V4(_) | IpAddr::V6(_) => probes,
+    };
+    let asked = async {
+        let mut stream = TcpStream::connect(reached).await?;
+        stream.write_all(format!("GET /readyz HTTP/1.0\r\nHost: {reached}\r\n\r\n").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.take(READYZ_BYTES_MAX).read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    match timeout(READYZ_MAX, asked).await {
+        Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => report.ok(CHECK, "the server is ready"),
+        Ok(Ok(answer)) => {
+            let missing: Vec<&str> = answer.lines().filter(|line| line.starts_with("[-]")).collect();
+            report.fail(CHECK, format!("the server is not ready: {}", missing.join(", ")), "see its log");
+        }
+        Ok(Err(error)) => {
+            report.fail(CHECK, format!("no answer at {reached} ({error})"), "see the server's log");
+        }
+        Err(_) => report.fail(CHECK, format!("no answer at {reached} in time"), "see the server's log"),
+    }
+}

@@ -18,7 +18,7 @@ use rustls::{AlertDescription, ClientConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -34,15 +34,27 @@ use crate::metrics;
 /// wait unseen in a queue of the HTTP/2 library.
 pub const STREAMS_MAX: usize = 90;
 
-/// What the API server may send of one answer before a caller has taken it. Twice what a list of 500 pods weighs.
-const STREAM_WINDOW: u32 = 1024 * 1024;
+/// What the API server may send of one answer before a caller has taken it. The API server is near, so this fills the way
+/// to it; and each frame costs the HTTP/2 library 256 bytes, however small it is, as the lines of a log are.
+const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// What it may send on a connection: all windows of all streams, so that callers who do not read never make others wait.
-const CONNECTION_WINDOW: u32 = STREAM_WINDOW * (STREAMS_MAX as u32);
-const _: () = assert!(CONNECTION_WINDOW as usize / STREAMS_MAX == STREAM_WINDOW as usize);
+/// What it may send on a connection: more than all windows of all streams, so that callers who do not read never make
+/// others wait. Half of it is what the HTTP/2 library lets small frames that nobody took cost before it ends the whole
+/// connection: enough for as many logs of 30 bytes a line as the server lets stall on a tunnel.
+const CONNECTION_WINDOW: u32 = 128 * 1024 * 1024;
+const _: () = assert!(CONNECTION_WINDOW as usize >= STREAMS_MAX * STREAM_WINDOW as usize);
 
 /// What of one request is held here while the API server does not take it.
 const SEND_BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// Streams that were reset here and are remembered, and for how long. What the API server sent before it knew is passed
+/// over for these; for others the HTTP/2 library answers each late frame with a reset, counts, and at last ends the whole
+/// connection. No server of ours is so slow.
+const RESETS_REMEMBERED_MAX: usize = 4096;
+const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(30);
+
+/// How often a new connection is asked for the server's grant: hyper wakes nobody when it has come.
+const GRANT_LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Largest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -127,9 +139,9 @@ async fn connect(
     };
     let multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
     let socket = TokioIo::new(Socket { tls, is_shut_down: false, _seat: seat });
-    // hyper's own handshakes write their first bytes and wait for nobody.
-    let link = timeout(limit, open(socket, multiplexed, usage, scope)).await;
-    link.map_err(|_| ApiServerError::Silent(limit))?.map_err(|error| ApiServerError::Lost(Arc::new(error)))
+    timeout(limit, open(socket, multiplexed, usage, scope))
+        .await
+        .map_err(|_| ApiServerError::Silent(limit))?
 }
 
 impl Single {
@@ -160,12 +172,16 @@ async fn open(
     multiplexed: bool,
     usage: Use,
     scope: &Scope,
-) -> Result<Link, hyper::Error> {
+) -> Result<Link, ApiServerError> {
     if multiplexed && usage == Use::Pooled {
         return open_multiplexed(socket, scope).await;
     }
-    let (mut sender, connection) =
-        http1::Builder::new().max_headers(HEADERS_MAX).max_buf_size(HEAD_BYTES_MAX).handshake(socket).await?;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .handshake(socket)
+        .await
+        .map_err(lost)?;
     let close = CancellationToken::new();
     let closed = close.clone();
     scope.attend(async move {
@@ -178,7 +194,7 @@ async fn open(
         }
     });
     // So that whoever finds it in the pool finds it ready.
-    sender.ready().await?;
+    sender.ready().await.map_err(lost)?;
     Ok(Link::Single(Single { sender, _close: close.drop_guard() }))
 }
 
@@ -190,24 +206,44 @@ async fn drive_unto_reset(
     poll_fn(|cx| connection.poll_without_shutdown(cx)).await
 }
 
-async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link, hyper::Error> {
+/// Returns once the server has said how many streams it grants. What was asked for beyond would be refused, or wait in a
+/// queue of the HTTP/2 library behind whatever takes longest.
+async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link, ApiServerError> {
     let (streams, connection) = http2::Builder::new(Attendants(scope.clone()))
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .initial_max_send_streams(STREAMS_MAX)
+        // Until the server's settings have come.
+        .initial_max_send_streams(0)
         .max_send_buf_size(SEND_BUFFER_BYTES_MAX)
         .max_header_list_size(HEAD_BYTES_MAX_HTTP_2)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_MAX)
         .keep_alive_while_idle(true)
+        .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
+        .reset_stream_duration(RESETS_REMEMBERED_FOR)
+        // Counted over the connection's whole life, and callers who hang up bring it about: in the end it would take all
+        // others along.
+        .max_local_error_reset_streams(None)
         .handshake(socket)
-        .await?;
-    let granted = Arc::new(AtomicUsize::new(STREAMS_MAX));
+        .await
+        .map_err(lost)?;
+    let mut connection = Box::pin(connection);
+    let mut looks = interval(GRANT_LOOK_EVERY);
+    let first_grant = loop {
+        // Both arms are cancel-safe: the connection is polled by reference, and a tick has nothing to lose.
+        tokio::select! {
+            ended = &mut connection => return Err(ended.map_or_else(lost, |()| ApiServerError::CutShort)),
+            _ = looks.tick() => match connection.current_max_send_streams() {
+                0 => {}
+                grant => break grant,
+            },
+        }
+    };
+    let granted = Arc::new(AtomicUsize::new(first_grant));
     let grant = granted.clone();
     scope.attend(async move {
-        let mut connection = pin!(connection);
-        // Polled with every request, so that a lower grant is known soon after the server's settings have come.
+        // Polled with every request, so that another grant is known soon after it has come.
         let driven = poll_fn(|cx| {
             let driven = connection.as_mut().poll(cx);
             grant.store(connection.current_max_send_streams(), Ordering::Relaxed);
@@ -218,6 +254,10 @@ async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link
         }
     });
     Ok(Link::Multiplexed { streams, granted })
+}
+
+fn lost(error: hyper::Error) -> ApiServerError {
+    ApiServerError::Lost(Arc::new(error))
 }
 
 fn handshake_error(target: &Target, error: io::Error) -> ApiServerError {

@@ -18,7 +18,7 @@ use super::connection::{self, Link, STREAMS_MAX, Single, Streams, Unanswered, Us
 use super::credential::Snapshot;
 use super::{ApiServerError, Limits};
 
-/// Most connections at a time, those for upgrades included: as many as a tunnel may have streams.
+/// Most connections at a time, those for upgrades included.
 pub const CONNECTIONS_MAX: usize = 1024;
 
 /// Most requests that wait for a place.
@@ -72,7 +72,6 @@ pub(super) struct SingleSlot {
 
 type Waiter = oneshot::Sender<Result<Slot, ApiServerError>>;
 
-#[derive(Default)]
 struct State {
     /// Whose connections these are; `None` before the first request.
     snapshot: Option<Arc<Snapshot>>,
@@ -80,8 +79,8 @@ struct State {
     idle: Vec<Idle>,
     waiting: VecDeque<Waiter>,
     dialing: usize,
-    /// Whether the server last chose HTTP/1.1.
-    single_only: bool,
+    /// How many exchanges the last connection has room for.
+    places: usize,
     next_connection: u64,
 }
 
@@ -196,7 +195,7 @@ impl Inner {
             Ok(_) if !state.is_of(epoch) => {}
             Ok(Link::Multiplexed { streams, granted }) => state.add_shared(streams, granted),
             Ok(Link::Single(single)) => {
-                state.single_only = true;
+                state.places = 1;
                 state.idle.push(Idle { single, since: Instant::now() });
             }
             Err(error) => {
@@ -230,6 +229,20 @@ impl Inner {
         }
         state.idle.push(Idle { single, since: Instant::now() });
         state.serve(&Arc::downgrade(self));
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            snapshot: None,
+            shared: Vec::new(),
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            dialing: 0,
+            places: STREAMS_MAX,
+            next_connection: 0,
+        }
     }
 }
 
@@ -268,10 +281,11 @@ impl State {
     }
 
     fn add_shared(&mut self, streams: Streams, granted: Arc<AtomicUsize>) {
-        self.single_only = false;
         self.next_connection += 1;
         let number = self.next_connection;
-        self.shared.push(Shared { number, streams, granted, in_use: 0, idle_since: Instant::now() });
+        let shared = Shared { number, streams, granted, in_use: 0, idle_since: Instant::now() };
+        self.places = shared.room().max(1);
+        self.shared.push(shared);
     }
 
     /// Gives free places to those who wait, first come, first served.
@@ -306,8 +320,7 @@ impl State {
     }
 
     fn dials_wanted(&self) -> usize {
-        let places = if self.single_only { 1 } else { STREAMS_MAX };
-        self.waiting.len().div_ceil(places)
+        self.waiting.len().div_ceil(self.places)
     }
 }
 

@@ -162,13 +162,24 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    http2_granting(GRANTED, connection, answer).await;
+}
+
+/// Serves HTTP/2 with another grant.
+pub(crate) async fn http2_granting<A, R, B>(granted: u32, connection: Connection, answer: A)
+where
+    A: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    R: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let service = service_fn(move |request| {
         let answered = answer(request);
         async move { Ok::<_, std::convert::Infallible>(answered.await) }
     });
     // How a connection ends is seen by the other side, which is the one that is tested.
     let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-        .max_concurrent_streams(GRANTED)
+        .max_concurrent_streams(granted)
         .serve_connection(TokioIo::new(connection), service)
         .await;
 }

@@ -7,6 +7,7 @@ mod discovering;
 mod dying;
 mod fake;
 mod forwarding;
+mod limits;
 mod pooling;
 mod rotating;
 mod upgrading;

@@ -79,8 +79,8 @@ async fn callers_who_do_not_read_take_nothing_from_others_on_their_connection() 
             let pieces = futures::stream::unfold(0, move |taken: usize| {
                 let full = full.clone();
                 async move {
-                    // 1 MiB is on its way: as much as one caller may leave unread.
-                    if endless && taken == 64 {
+                    // 256 KiB are on their way: as much as one caller may leave unread.
+                    if endless && taken == 16 {
                         full.send(()).await.unwrap();
                     }
                     let piece = hyper::body::Frame::data(vec![b'x'; 16 * 1024].into());

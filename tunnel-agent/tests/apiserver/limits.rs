@@ -1,0 +1,185 @@
+//! At a limit and one beyond it: what the API server grants, and what this side allows itself.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use tokio::sync::{Barrier, mpsc, watch};
+use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, Limits, STREAMS_MAX};
+
+use crate::fake::{GRANTED, get, http1, http2, http2_granting, pair, soon, whole};
+
+/// Connections that are set up at a time, so that each is within its deadline on a busy machine.
+const BATCH: usize = 32;
+
+type Pieces = std::pin::Pin<Box<dyn futures::Stream<Item = std::io::Result<Frame<Bytes>>> + Send>>;
+
+#[tokio::test]
+async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_another() {
+    const GRANT: u32 = 10;
+    const REQUESTS: usize = 95;
+    let all_in = Arc::new(Barrier::new(REQUESTS));
+    let open: Arc<Mutex<HashMap<usize, usize>>> = Arc::default();
+    let counted = open.clone();
+    let (scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, number| {
+        let (all_in, open) = (all_in.clone(), counted.clone());
+        http2_granting(GRANT, connection, move |_| {
+            let (all_in, open) = (all_in.clone(), open.clone());
+            async move {
+                *open.lock().unwrap().entry(number).or_default() += 1;
+                // No answer before all have come.
+                all_in.wait().await;
+                Response::new(Full::from("x"))
+            }
+        })
+    })
+    .await;
+
+    let (done, mut answers) = mpsc::channel(REQUESTS);
+    for _ in 0..REQUESTS {
+        let (api_server, done) = (api_server.clone(), done.clone());
+        scope.spawn(async move {
+            done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
+        });
+    }
+    for _ in 0..REQUESTS {
+        assert_eq!(soon(answers.recv()).await.unwrap(), "x");
+    }
+
+    let peaks = open.lock().unwrap().clone();
+    assert!(peaks.values().all(|peak| *peak <= GRANT as usize), "{peaks:?}");
+    assert_eq!(fake.connections(), REQUESTS.div_ceil(GRANT as usize));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_the_most_connections_one_more_request_is_refused_and_the_others_go_on() {
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let (go, going) = watch::channel(false);
+    let counted = arrived.clone();
+    let (scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), move |connection, _| {
+        let (arrived, going) = (counted.clone(), going.clone());
+        http1(connection, move |_| {
+            let (arrived, mut going) = (arrived.clone(), going.clone());
+            async move {
+                arrived.fetch_add(1, Ordering::SeqCst);
+                going.wait_for(|go| *go).await.unwrap();
+                Response::new(Full::from("x"))
+            }
+        })
+    })
+    .await;
+    let (done, mut answers) = mpsc::channel(CONNECTIONS_MAX);
+    for batch in 1..=CONNECTIONS_MAX / BATCH {
+        for _ in 0..BATCH {
+            let (api_server, done) = (api_server.clone(), done.clone());
+            scope.spawn(async move {
+                done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
+            });
+        }
+        soon(async {
+            while arrived.load(Ordering::SeqCst) < batch * BATCH {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    let one_more = soon(api_server.send(get("/"))).await;
+
+    assert!(matches!(one_more, Err(ApiServerError::Full)), "{one_more:?}");
+    go.send_replace(true);
+    for _ in 0..CONNECTIONS_MAX {
+        assert_eq!(soon(answers.recv()).await.unwrap(), "x");
+    }
+    assert_eq!(fake.connections(), CONNECTIONS_MAX);
+    // A place that was left is given to the next.
+    assert_eq!(soon(whole(soon(api_server.send(get("/"))).await.unwrap())).await.unwrap(), "x");
+}
+
+#[tokio::test]
+async fn callers_who_hang_up_on_much_that_is_on_its_way_do_not_end_their_connection() {
+    let (event, events) = watch::channel(0_usize);
+    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+        let events = events.clone();
+        http2(connection, move |request: Request<Incoming>| {
+            let pieces =
+                if request.uri().path() == "/watch" { watched(events.clone()) } else { endless(16 * 1024) };
+            async { Response::new(StreamBody::new(pieces)) }
+        })
+    })
+    .await;
+    let mut watch = soon(api_server.send(get("/watch"))).await.unwrap().into_body();
+
+    for round in 1..=20 {
+        let mut answers = Vec::new();
+        for _ in 1..STREAMS_MAX {
+            let mut answer = soon(api_server.send(get("/endless"))).await.unwrap().into_body();
+            // From here on more is always on its way.
+            soon(answer.frame()).await.unwrap().unwrap();
+            answers.push(answer);
+        }
+        drop(answers);
+        event.send_replace(round);
+        let event = soon(watch.frame()).await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(event, round.to_string());
+    }
+
+    assert_eq!(fake.connections(), 1);
+}
+
+#[tokio::test]
+async fn logs_of_short_lines_that_nobody_reads_do_not_end_their_connection() {
+    const STALLED: usize = 26;
+    const LINE_BYTES: usize = 30;
+    let (event, events) = watch::channel(0_usize);
+    let (full, mut fulls) = mpsc::channel(STALLED);
+    let (_scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+        let (events, full) = (events.clone(), full.clone());
+        http2(connection, move |request: Request<Incoming>| {
+            let pieces = if request.uri().path() == "/watch" {
+                watched(events.clone())
+            } else {
+                // As much as one caller may leave unread, a line in each frame, and then quiet.
+                let full = full.clone();
+                let lines = endless(LINE_BYTES).take(256 * 1024 / LINE_BYTES);
+                Box::pin(lines.chain(futures::stream::once(async move {
+                    full.send(()).await.unwrap();
+                    std::future::pending().await
+                })))
+            };
+            async { Response::new(StreamBody::new(pieces)) }
+        })
+    })
+    .await;
+    let mut watch = soon(api_server.send(get("/watch"))).await.unwrap().into_body();
+
+    let mut unread = Vec::new();
+    for _ in 0..STALLED {
+        unread.push(soon(api_server.send(get("/log"))).await.unwrap());
+        soon(fulls.recv()).await.unwrap();
+    }
+    event.send_replace(1);
+
+    assert_eq!(soon(watch.frame()).await.unwrap().unwrap().into_data().unwrap(), "1");
+    assert_eq!(fake.connections(), 1);
+    const { assert!(STALLED < GRANTED as usize) };
+}
+
+fn endless(bytes: usize) -> Pieces {
+    let piece = Bytes::from(vec![b'x'; bytes]);
+    Box::pin(futures::stream::repeat_with(move || Ok(Frame::data(piece.clone()))))
+}
+
+/// Each number that is said, and nothing of what was said before.
+fn watched(events: watch::Receiver<usize>) -> Pieces {
+    Box::pin(futures::stream::unfold(events, |mut events| async {
+        events.changed().await.ok()?;
+        let event = events.borrow_and_update().to_string();
+        Some((Ok(Frame::data(Bytes::from(event))), events))
+    }))
+}

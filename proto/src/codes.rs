@@ -49,6 +49,8 @@ codes! {
     AbortCode {
         /// Dropped before it was shut down: the caller hung up, or the task that held it ended.
         Abandoned = 0x01, "abandoned";
+        /// The caller took nothing of the answer for so long that others needed the room.
+        CallerStalled = 0x02, "the caller did not read the answer";
         /// The first frame is missing, late, too large, not understood, or bears no identity.
         BadOpen = 0x10, "the stream's first frame was not understood";
         /// The agent's own guard does not let this identity be asserted.

@@ -10,17 +10,23 @@ use h2::{RecvStream, SendStream};
 use http::{Request, Response};
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-use crate::dial::dial_name;
+use crate::dial::{dial_name, shake};
 use crate::pki::Issued;
 use crate::rig::{Rig, TOKEN};
 
 /// How long anything that a caller waits for may take; builds of other tests may run beside.
 pub const SOON: Duration = Duration::from_secs(60);
+
+/// HTTP/2's own, RFC 9113, section 6.9.2.
+const DEFAULT_WINDOW_BYTES: u32 = 65_535;
+
+/// The smallest receive buffer that still lets TLS shake hands quickly.
+const NARROW_BYTES: u32 = 16 * 1024;
 
 /// The gateway's own name, under which clusters are chosen by path.
 pub const GATEWAY: &str = "gateway.test";
@@ -67,6 +73,29 @@ impl Http1Caller {
     pub async fn dial_name(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
         let dialed = dial_name(rig.gateway(), name, &rig.server_ca(), &["http/1.1"], identity).await;
         Self { stream: dialed.expect("the gateway shakes hands"), unread: Vec::new() }
+    }
+
+    /// Connects with a socket that takes next to nothing which is not read.
+    pub async fn dial_narrow(rig: &Rig) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(NARROW_BYTES).expect("a socket's option");
+        let socket = socket.connect(rig.gateway()).await.expect("the gateway listens");
+        let shaken = shake(socket, GATEWAY, &rig.server_ca(), &["http/1.1"], None).await;
+        Self { stream: shaken.expect("the gateway shakes hands"), unread: Vec::new() }
+    }
+
+    /// Reads as many bytes, unless the connection ends before; a clean end is told from a cut by the error.
+    ///
+    /// # Errors
+    /// The end, however it came.
+    pub async fn try_read_exactly(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        while self.unread.len() < count {
+            if self.more().await? == 0 {
+                return Err(io::Error::new(io::ErrorKind::WriteZero, "a clean end"));
+            }
+        }
+        let rest = self.unread.split_off(count);
+        Ok(std::mem::replace(&mut self.unread, rest))
     }
 
     /// Writes all of it.
@@ -161,19 +190,37 @@ impl Http1Caller {
 impl Http2Caller {
     /// Connects as the holder of [`TOKEN`].
     pub async fn dial(rig: &Rig) -> Self {
-        let mut caller = Self::dial_name(rig, GATEWAY, None).await;
-        caller.authorization = Some(format!("Bearer {TOKEN}"));
-        caller
+        Self::dial_name(rig, GATEWAY, None).await.with_token()
     }
 
     /// Connects to the gateway under a name of its own, and sends no token by itself.
     pub async fn dial_name(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
+        Self::dial_windows(rig, name, identity, DEFAULT_WINDOW_BYTES, DEFAULT_WINDOW_BYTES).await
+    }
+
+    /// The same with windows of its own: what may come unread on a stream, and on all together.
+    pub async fn dial_windows(
+        rig: &Rig,
+        name: &str,
+        identity: Option<&Issued>,
+        stream_bytes: u32,
+        connection_bytes: u32,
+    ) -> Self {
         let stream = dial_name(rig.gateway(), name, &rig.server_ca(), &["h2"], identity).await;
         let stream = stream.expect("the gateway shakes hands");
         let socket = stream.get_ref().0.as_fd().try_clone_to_owned().expect("a second descriptor");
-        let (sender, connection) = h2::client::handshake(stream).await.expect("the gateway speaks HTTP/2");
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(stream_bytes).initial_connection_window_size(connection_bytes);
+        let (sender, connection) = builder.handshake(stream).await.expect("the gateway speaks HTTP/2");
         let driver = tokio::spawn(async move { drop(connection.await) });
         Self { sender, driver, socket, authorization: None }
+    }
+
+    /// Lets it hold the [`TOKEN`].
+    #[must_use]
+    pub fn with_token(mut self) -> Self {
+        self.authorization = Some(format!("Bearer {TOKEN}"));
+        self
     }
 
     /// Sends a head for a path under [`GATEWAY`], and says that a body follows unless it is `whole`.

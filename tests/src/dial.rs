@@ -34,10 +34,21 @@ pub async fn dial_name(
     protocols: &[&str],
     identity: Option<&Issued>,
 ) -> io::Result<TlsStream<TcpStream>> {
+    let socket = TcpStream::connect(address).await?;
+    shake(socket, name, ca_pem, protocols, identity).await
+}
+
+/// Shakes hands over a connected socket.
+pub async fn shake(
+    socket: TcpStream,
+    name: &str,
+    ca_pem: &str,
+    protocols: &[&str],
+    identity: Option<&Issued>,
+) -> io::Result<TlsStream<TcpStream>> {
     let mut config = config(ca_pem, identity).map_err(io::Error::other)?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-    let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
     TlsConnector::from(Arc::new(config)).connect(name, socket).await
 }

@@ -30,8 +30,13 @@ pub struct FakeEdge {
 impl FakeEdge {
     /// Starts all of it; the API server speaks this version of HTTP alone.
     pub async fn start(version: HttpVersion) -> Self {
+        Self::start_with(FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() }).await
+    }
+
+    /// The same with another API server.
+    pub async fn start_with(options: FakeApiOptions) -> Self {
         let rig = Rig::start().await;
-        let (fake, agent) = add_cluster(&rig, CLUSTER, version).await;
+        let (fake, agent) = add_cluster_with(&rig, CLUSTER, options).await;
         Self { rig, fake, agent }
     }
 
@@ -45,7 +50,10 @@ impl FakeEdge {
 
 /// Connects a further cluster to a running server.
 pub async fn add_cluster(rig: &Rig, name: &str, version: HttpVersion) -> (FakeApi, Agent) {
-    let options = FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() };
+    add_cluster_with(rig, name, FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() }).await
+}
+
+async fn add_cluster_with(rig: &Rig, name: &str, options: FakeApiOptions) -> (FakeApi, Agent) {
     let fake = FakeApi::start_with(options).await.expect("the fake starts");
     fake.write_kubeconfig(&kubeconfig(rig, name), AGENT_TOKEN).expect("a file can be written");
     let agent = start_agent(rig, name).await;

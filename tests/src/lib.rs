@@ -19,4 +19,5 @@ pub mod real_edge;
 pub mod rig;
 pub mod scratch;
 pub mod skip;
+pub mod sockets;
 pub mod ways;

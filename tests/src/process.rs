@@ -174,6 +174,14 @@ impl Process {
         self.child.id()
     }
 
+    /// Memory of the process that is in RAM now.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = self.id().map(|id| std::fs::read_to_string(format!("/proc/{id}/status")));
+        let status = status.expect("the process runs").expect("a running process has a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc_pid_status(5)");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("proc_pid_status(5)") * 1024
+    }
+
     /// The file with everything that the process wrote.
     pub fn output(&self) -> &Path {
         &self.output

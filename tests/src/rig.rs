@@ -372,6 +372,26 @@ impl Rig {
         plain(probes, "/metrics").await.expect("the probes answer")
     }
 
+    /// What a daemon's `/metrics` says of one series, which is written as it stands there; zero if it is absent.
+    pub async fn metric(&self, probes: SocketAddr, series: &str) -> f64 {
+        let metrics = self.metrics(probes).await;
+        let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().expect("a number"))
+    }
+
+    /// Waits until a series of the server is as wanted.
+    pub async fn measured(&self, series: &str, wanted: impl Fn(f64) -> bool) {
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let value = self.metric(self.probes, series).await;
+            if wanted(value) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{series} stayed at {value}");
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     fn logs(&self) -> String {
         let logs = fs::read_dir(self.path()).expect("the folder").flatten().map(|entry| entry.path());
         logs.filter(|path| path.extension().is_some_and(|end| end == "log"))

@@ -28,7 +28,7 @@ pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};
 pub use link::Link;
 pub use runtime::Spawn;
-pub use settings::{HANDSHAKE_MAX, STREAMS_MAX};
+pub use settings::{HANDSHAKE_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX};
 pub use socket::Buffers;
 pub use stream::{OpenFrameError, TunnelStream, Verdict};
 pub use tunnel::{OpenError, Tunnel};

@@ -22,7 +22,7 @@ const AGENT_STREAMS_MAX: u32 = 2;
 
 /// What one stream may have in flight towards a reader who does not read. Larger windows with 10 % loss can make more
 /// gaps than quinn tolerates on a stream, which would cost the whole connection.
-const STREAM_WINDOW_BYTES: u32 = 1_250_000;
+pub const STREAM_WINDOW_BYTES: u32 = 1_250_000;
 
 /// What all streams of a tunnel may have in flight towards this side: it never binds before the streams' own windows,
 /// because it is shared, and thirteen callers who stop reading would otherwise stop the tunnel.

@@ -39,8 +39,9 @@ pub const UPGRADE: &str = "upgrade";
 const ENDS: [&str; 6] = ["drained", "closed_by_server", "lost", "server_restarted", "violation", "carrier"];
 
 /// Why an exchange was refused, as values of the label `reason`.
-const WORDS: [&str; 12] = [
+const WORDS: [&str; 13] = [
     "abandoned",
+    "caller_stalled",
     "bad_open",
     "guard",
     "draining",
@@ -243,6 +244,7 @@ fn zero_of(name: &'static str, label: &'static str, values: &[&'static str]) {
 fn word(code: AbortCode) -> &'static str {
     match code {
         AbortCode::Abandoned => "abandoned",
+        AbortCode::CallerStalled => "caller_stalled",
         AbortCode::BadOpen => "bad_open",
         AbortCode::GuardRefused => "guard",
         AbortCode::Draining => "draining",

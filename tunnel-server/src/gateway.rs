@@ -10,6 +10,7 @@ mod held;
 mod refusal;
 mod shares;
 mod stack;
+mod stalls;
 mod upgrade;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use body::AnswerBody;
 use forward::Exchange;
 use shares::Shares;
 use stack::CallerBody;
+use stalls::Stalls;
 
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
@@ -52,6 +54,7 @@ struct Inner {
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
+    stalls: Stalls,
     scope: Scope,
 }
 
@@ -80,6 +83,8 @@ impl Gateway {
     ) -> Self {
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
+        let stalls = Stalls::new();
+        scope.attend(stalls.clone().watch());
         Self(Arc::new(Inner {
             authenticator,
             names,
@@ -88,6 +93,7 @@ impl Gateway {
             slots,
             exchanges: metrics::exchanges(),
             shares: Shares::default(),
+            stalls,
             scope,
         }))
     }
@@ -143,7 +149,8 @@ impl Gateway {
         let ForCluster { permit, upgrade } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let share = self.0.shares.take(permit.caller()).ok_or(Refusal::ShareTaken)?;
-        let exchange = Exchange::begin(permit, &self.0.registry, &request, self.0.scope.clone()).await?;
+        let (scope, stalls) = (self.0.scope.clone(), &self.0.stalls);
+        let exchange = Exchange::begin(permit, &self.0.registry, &request, scope, stalls).await?;
         match upgrade {
             None => exchange.forward(request, share).await,
             Some(protocol) => exchange.upgrade(protocol, request, share).await,

@@ -31,6 +31,8 @@ const VERBS: [&str; 13] = [
 const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
 const GREETINGS_FAILED: &str = "tombolo_server_greetings_failed_total";
+const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
+const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// Tells the exporter what each counter means, and sets it to zero for every reason, because a rate needs two values.
@@ -44,6 +46,10 @@ pub fn describe() {
     for reason in ["too_slow", "handshake", "greeting", "refused", "full"] {
         counter!(GREETINGS_FAILED, "reason" => reason).increment(0);
     }
+    describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
+    counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(0);
+    describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
+    exchanges_stalled(0);
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
 }
 
@@ -124,6 +130,16 @@ pub fn greeting_failed(error: &GreetError) {
 /// Counts a greeted tunnel for which the registry has no place.
 pub fn tunnel_without_place() {
     counter!(GREETINGS_FAILED, "reason" => "full").increment(1);
+}
+
+/// Counts an exchange that this server ended because its caller did not read.
+pub fn exchange_stalled_out() {
+    counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(1);
+}
+
+/// Notes how many exchanges wait for callers who do not read.
+pub fn exchanges_stalled(count: usize) {
+    gauge!(EXCHANGES_STALLED).set(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ struct Inner {
 /// A tunnel as the registry knows it.
 #[derive(Clone)]
 struct Enlisting {
+    ticket: u64,
     tunnel: Tunnel,
     home: Home,
     endpoints: Arc<Mutex<Vec<String>>>,
@@ -50,6 +51,8 @@ struct Enlisting {
 /// The way to a cluster: a tunnel, and the home on which its exchanges run.
 #[derive(Clone)]
 pub struct Route {
+    /// The tunnel's number, which no other tunnel of this process ever bears.
+    pub number: u64,
     /// The tunnel.
     pub tunnel: Tunnel,
     /// Where its exchanges run.
@@ -159,7 +162,12 @@ impl Registry {
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: Enlisting { tunnel, home, endpoints: Arc::clone(&enlisted.endpoints) },
+            tunnel: Enlisting {
+                ticket: enlisted.ticket,
+                tunnel,
+                home,
+                endpoints: Arc::clone(&enlisted.endpoints),
+            },
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
@@ -174,7 +182,7 @@ impl Registry {
     pub fn route(&self, cluster: &ClusterId) -> Result<Route, NoTunnel> {
         let best = self.0.rosters.get(cluster).and_then(|roster| roster.best(standing).cloned());
         match best {
-            Some(best) => Ok(Route { tunnel: best.tunnel, home: best.home }),
+            Some(best) => Ok(Route { number: best.ticket, tunnel: best.tunnel, home: best.home }),
             None if self.0.directory.met(cluster) => Err(NoTunnel::NotConnected(cluster.clone())),
             None => Err(NoTunnel::NeverSeen(cluster.clone())),
         }
@@ -288,7 +296,7 @@ fn standing(entry: &Enlisting) -> Standing {
 }
 
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { tunnel, home, endpoints } = &entry.tunnel;
+    let Enlisting { ticket: _, tunnel, home, endpoints } = &entry.tunnel;
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),

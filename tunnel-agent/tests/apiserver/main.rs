@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod bearing;
 mod cancelling;
 mod discovering;
 mod dying;
 mod fake;
 mod forwarding;
-mod limits;
 mod pooling;
 mod rotating;
 mod upgrading;

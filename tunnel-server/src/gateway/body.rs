@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use super::shares::Share;
+use super::stalls::Taking;
 
 /// What a caller gets: a text of ours, or what an API server sends, passed on piece by piece.
 pub(super) enum AnswerBody {
@@ -23,6 +24,7 @@ pub(super) struct Passed {
     body: Incoming,
     /// Tells the exchange's stream that everything was taken; dropped unsaid, the stream is aborted.
     whole: Option<oneshot::Sender<Whole>>,
+    taking: Taking,
     _share: Share,
 }
 
@@ -36,8 +38,13 @@ impl AnswerBody {
     }
 
     /// An API server's answer.
-    pub(super) fn passed(body: Incoming, whole: oneshot::Sender<Whole>, share: Share) -> Self {
-        let mut passed = Passed { body, whole: Some(whole), _share: share };
+    pub(super) fn passed(
+        body: Incoming,
+        whole: oneshot::Sender<Whole>,
+        taking: Taking,
+        share: Share,
+    ) -> Self {
+        let mut passed = Passed { body, whole: Some(whole), taking, _share: share };
         if passed.body.is_end_stream() {
             passed.tell_whole();
         }
@@ -66,6 +73,7 @@ impl Body for AnswerBody {
             Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
             Self::Passed(passed) => {
                 let frame = ready!(Pin::new(&mut passed.body).poll_frame(cx));
+                passed.taking.progressed();
                 if frame.is_none() || (matches!(frame, Some(Ok(_))) && passed.body.is_end_stream()) {
                     passed.tell_whole();
                 }

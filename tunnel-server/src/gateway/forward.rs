@@ -17,13 +17,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tracing::debug;
-use transport::{OpenError, Tunnel, TunnelStream, Verdict};
+use transport::{OpenError, Tunnel, Verdict};
 
 use super::body::{AnswerBody, Whole};
 use super::head::{Paced, Progress, Silent};
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
+use super::stalls::{About, Observed, Stalls, Taking};
 use crate::identity::Caller;
 use crate::policy::Permit;
 use crate::registry::{NoTunnel, Registry, Route};
@@ -46,7 +47,7 @@ pub(super) struct Exchange {
     pub(super) permit: Permit,
     pub(super) route: Route,
     pub(super) scope: Scope,
-    pub(super) stream: TunnelStream,
+    pub(super) stream: Observed,
     /// What stands before the cluster's own paths where the caller sees them.
     pub(super) prefix: String,
 }
@@ -65,6 +66,7 @@ impl Exchange {
         registry: &Registry,
         request: &Request<CallerBody>,
         scope: Scope,
+        stalls: &Stalls,
     ) -> Result<Self, Refusal> {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
@@ -77,7 +79,13 @@ impl Exchange {
         for _ in 0..ROUTES_MAX {
             let route = registry.route(&cluster)?;
             match route.tunnel.open(&open).await {
-                Ok(stream) => return Ok(Self { permit, route, scope, stream, prefix }),
+                Ok(stream) => {
+                    let verb = permit.action().verb().as_str();
+                    let about =
+                        About { tunnel: route.number, cluster, verb, audit_id: audit_id(request).to_owned() };
+                    let stream = stalls.observe(stream, about);
+                    return Ok(Self { permit, route, scope, stream, prefix });
+                }
                 Err(error @ (OpenError::Draining | OpenError::Ended(_))) => {
                     last = not_opened(&cluster, &error)
                 }
@@ -97,9 +105,10 @@ impl Exchange {
     ) -> Result<Response<AnswerBody>, Refusal> {
         let answering = self.answering();
         let (request, progress) = self.rewritten(request)?;
+        let taking = self.stream.taking();
         let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
         let (whole, wholeness) = oneshot::channel();
-        self.scope.spawn_on(self.route.home, carry(connection, wholeness));
+        self.scope.spawn_on(self.route.home, carry(connection, wholeness, taking.clone()));
         let limit = (!self.permit.action().is_long_running()).then_some(progress);
         let response = answering.head(sender.send_request(request), limit, &self.route.tunnel).await?;
         // An upgrade that nobody asked for: the bytes behind it are nobody's.
@@ -107,7 +116,7 @@ impl Exchange {
             return Err(Refusal::Nonsense(answering.cluster));
         }
         let response = answering.cleaned(response)?;
-        Ok(response.map(|body| AnswerBody::passed(body, whole, share)))
+        Ok(response.map(|body| AnswerBody::passed(body, whole, taking, share)))
     }
 
     pub(super) fn answering(&self) -> Answering {
@@ -141,9 +150,9 @@ impl Exchange {
 
 /// hyper's side of a stream, with limits.
 pub(super) async fn handshake(
-    stream: TunnelStream,
+    stream: Observed,
     cluster: &ClusterId,
-) -> Result<(http1::SendRequest<StreamBody>, http1::Connection<TokioIo<TunnelStream>, StreamBody>), Refusal> {
+) -> Result<(http1::SendRequest<StreamBody>, http1::Connection<TokioIo<Observed>, StreamBody>), Refusal> {
     http1::Builder::new()
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
@@ -152,20 +161,24 @@ pub(super) async fn handshake(
         .map_err(|_| Refusal::Lost(cluster.clone()))
 }
 
-/// Moves an exchange's bytes, on the tunnel's home, until its answer was taken whole or nobody wants it any more.
+/// Moves an exchange's bytes, on the tunnel's home, until its answer was taken whole or nobody wants it any more, or its
+/// caller has held others up for too long.
 async fn carry(
-    mut connection: http1::Connection<TokioIo<TunnelStream>, StreamBody>,
+    mut connection: http1::Connection<TokioIo<Observed>, StreamBody>,
     mut wholeness: oneshot::Receiver<Whole>,
+    taking: Taking,
 ) {
-    // Both arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
+    // All arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
     let whole = tokio::select! {
         whole = &mut wholeness => whole,
+        () = taking.ended() => return,
         carried = poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
             if let Err(error) = carried {
                 debug!(error = %chain(&error), "an exchange broke");
                 return;
             }
             // All was read; the caller has still to take it.
+            taking.nothing_left();
             wholeness.await
         }
     };
@@ -179,11 +192,11 @@ async fn carry(
 }
 
 /// Ends a stream whose answer was taken whole: both directions are shut down, so neither side sees an abort.
-async fn wind_up(mut connection: http1::Connection<TokioIo<TunnelStream>, StreamBody>) {
+async fn wind_up(mut connection: http1::Connection<TokioIo<Observed>, StreamBody>) {
     if poll_fn(|cx| connection.poll_without_shutdown(cx)).await.is_err() {
         return;
     }
-    let mut stream = connection.into_parts().io.into_inner();
+    let mut stream = connection.into_parts().io.into_inner().into_inner();
     // A stream that breaks here breaks behind the answer, and is aborted by being dropped.
     if stream.shutdown().await.is_ok() {
         // Behind an answer comes nothing; one byte is enough to see that it does.

@@ -325,7 +325,7 @@ fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
         }
         AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
         AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
-        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => {
+        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
             format!("the agent of cluster {cluster} gave up: {code}")
         }
     }
@@ -343,6 +343,7 @@ fn status_of_code(code: AbortCode) -> StatusCode {
         AbortCode::ApiServerLost
         | AbortCode::ApiServerNonsense
         | AbortCode::Abandoned
+        | AbortCode::CallerStalled
         | AbortCode::BadOpen
         | AbortCode::Unknown(_) => StatusCode::BAD_GATEWAY,
     }
@@ -359,7 +360,9 @@ fn cause_of_code(code: AbortCode) -> &'static str {
         AbortCode::GuardRefused => "ForbiddenByAgent",
         AbortCode::BadRequest => "HeadersRefused",
         AbortCode::Draining => "AgentStopping",
-        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => "AgentGaveUp",
+        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
+            "AgentGaveUp"
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::held::Slot;
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::CallerBody;
+use super::stalls::Taking;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;
@@ -34,16 +35,17 @@ impl Exchange {
         let slot = request.body().held().clone();
         let (mut request, progress) = self.rewritten(request)?;
         ask(protocol, request.headers_mut());
+        let taking = self.stream.taking();
         let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;
         let (whole, wholeness) = oneshot::channel();
-        self.scope.spawn_on(self.route.home, carry(connection.with_upgrades(), wholeness));
+        self.scope.spawn_on(self.route.home, carry(connection.with_upgrades(), wholeness, taking.clone()));
         // The exchange itself may run as long as it likes; whether there is one is soon known.
         let answer = sender.send_request(request);
         let mut response = answering.head(answer, Some(progress), &self.route.tunnel).await?;
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
-            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, (slot, share)));
+            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, taking, (slot, share)));
             let mut answer = answering.cleaned(response)?;
             ask(protocol, answer.headers_mut());
             return Ok(answer.map(|_| AnswerBody::text("")));
@@ -52,7 +54,7 @@ impl Exchange {
             return Err(Refusal::Nonsense(answering.cluster));
         }
         let answer = answering.cleaned(response)?;
-        Ok(answer.map(|body| AnswerBody::passed(body, whole, share)))
+        Ok(answer.map(|body| AnswerBody::passed(body, whole, taking, share)))
     }
 }
 
@@ -63,10 +65,15 @@ fn ask(protocol: Protocol, headers: &mut http::HeaderMap) {
 }
 
 /// Moves an upgrade's exchange, on the tunnel's home, until it is upgraded, or its answer was taken, or nobody wants it.
-async fn carry(connection: impl Future<Output = hyper::Result<()>>, wholeness: oneshot::Receiver<Whole>) {
+async fn carry(
+    connection: impl Future<Output = hyper::Result<()>>,
+    wholeness: oneshot::Receiver<Whole>,
+    taking: Taking,
+) {
     let mut connection = std::pin::pin!(connection);
-    // Both arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
+    // All arms are cancel-safe: the connection is polled by reference, and a word that was said stays said.
     tokio::select! {
+        () = taking.ended() => return,
         whole = wholeness => if whole.is_err() {
             // Dropped unfinished, which aborts the stream.
             return;
@@ -80,16 +87,26 @@ async fn carry(connection: impl Future<Output = hyper::Result<()>>, wholeness: o
 
 /// Joins both upgraded connections until both directions have ended, or one broke. What is dropped unfinished is aborted,
 /// so neither side takes a broken pipe for its end.
-async fn pipe(caller: OnUpgrade, edge: OnUpgrade, whole: oneshot::Sender<Whole>, held: (Slot, Share)) {
+async fn pipe(
+    caller: OnUpgrade,
+    edge: OnUpgrade,
+    whole: oneshot::Sender<Whole>,
+    taking: Taking,
+    held: (Slot, Share),
+) {
     let joined: Result<(Upgraded, Upgraded), hyper::Error> = async { Ok((caller.await?, edge.await?)) }.await;
     // From here on the stream belongs to the pipe.
     let _ = whole.send(Whole);
     match joined {
         Ok((caller, edge)) => {
             let (mut caller, mut edge) = (TokioIo::new(caller), TokioIo::new(edge));
-            let piped = copy_bidirectional_with_sizes(&mut caller, &mut edge, PIPE_BYTES, PIPE_BYTES).await;
-            if let Err(error) = piped {
-                debug!(error = %chain(&error), "an upgraded connection broke");
+            let piped = copy_bidirectional_with_sizes(&mut caller, &mut edge, PIPE_BYTES, PIPE_BYTES);
+            // Both arms are cancel-safe: what is cut here is meant to be cut.
+            tokio::select! {
+                piped = piped => if let Err(error) = piped {
+                    debug!(error = %chain(&error), "an upgraded connection broke");
+                },
+                () = taking.ended() => {}
             }
         }
         Err(error) => debug!(error = %chain(&error), "an upgrade was not completed"),

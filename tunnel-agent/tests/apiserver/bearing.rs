@@ -1,7 +1,6 @@
-//! At a limit and one beyond it: what the API server grants, and what this side allows itself.
+//! What one connection bears: as many streams as the API server grants, hang-ups, and small frames that nobody takes.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -10,12 +9,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use tokio::sync::{Barrier, mpsc, watch};
-use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, Limits, STREAMS_MAX};
+use tunnel_agent::apiserver::{Limits, STREAMS_MAX};
 
-use crate::fake::{GRANTED, get, http1, http2, http2_granting, pair, soon, whole};
-
-/// Connections that are set up at a time, so that each is within its deadline on a busy machine.
-const BATCH: usize = 32;
+use crate::fake::{GRANTED, get, http2, http2_granting, pair, soon, whole};
 
 type Pieces = std::pin::Pin<Box<dyn futures::Stream<Item = std::io::Result<Frame<Bytes>>> + Send>>;
 
@@ -54,51 +50,6 @@ async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_
     let peaks = open.lock().unwrap().clone();
     assert!(peaks.values().all(|peak| *peak <= GRANT as usize), "{peaks:?}");
     assert_eq!(fake.connections(), REQUESTS.div_ceil(GRANT as usize));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_the_most_connections_one_more_request_is_refused_and_the_others_go_on() {
-    let arrived = Arc::new(AtomicUsize::new(0));
-    let (go, going) = watch::channel(false);
-    let counted = arrived.clone();
-    let (scope, fake, api_server) = pair(&["http/1.1"], Limits::default(), move |connection, _| {
-        let (arrived, going) = (counted.clone(), going.clone());
-        http1(connection, move |_| {
-            let (arrived, mut going) = (arrived.clone(), going.clone());
-            async move {
-                arrived.fetch_add(1, Ordering::SeqCst);
-                going.wait_for(|go| *go).await.unwrap();
-                Response::new(Full::from("x"))
-            }
-        })
-    })
-    .await;
-    let (done, mut answers) = mpsc::channel(CONNECTIONS_MAX);
-    for batch in 1..=CONNECTIONS_MAX / BATCH {
-        for _ in 0..BATCH {
-            let (api_server, done) = (api_server.clone(), done.clone());
-            scope.spawn(async move {
-                done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
-            });
-        }
-        soon(async {
-            while arrived.load(Ordering::SeqCst) < batch * BATCH {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
-    }
-
-    let one_more = soon(api_server.send(get("/"))).await;
-
-    assert!(matches!(one_more, Err(ApiServerError::Full)), "{one_more:?}");
-    go.send_replace(true);
-    for _ in 0..CONNECTIONS_MAX {
-        assert_eq!(soon(answers.recv()).await.unwrap(), "x");
-    }
-    assert_eq!(fake.connections(), CONNECTIONS_MAX);
-    // A place that was left is given to the next.
-    assert_eq!(soon(whole(soon(api_server.send(get("/"))).await.unwrap())).await.unwrap(), "x");
 }
 
 #[tokio::test]

@@ -1,14 +1,18 @@
-//! One caller: an HTTP/2 connection that is kept, and GETs over it.
+//! One caller: a connection that is kept, and requests over it.
+
+use std::sync::Arc;
 
 use ::tests::dial::dial;
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty};
-use hyper::client::conn::http2::{Builder, SendRequest};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::way::Door;
+use crate::repeated::Repeated;
+use crate::way::{Door, Http};
 
 /// What Go's HTTP/2 client grants a server, and so kubectl and client-go.
 /// <https://github.com/golang/net/blob/v0.47.0/http2/transport.go> (`transportDefaultStreamFlow`,
@@ -16,12 +20,22 @@ use crate::way::Door;
 const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
-/// A connection to a door; it is closed when this is dropped.
+/// A connection to a door; it is closed when this and all that share it are dropped.
 #[derive(Debug)]
 pub struct Caller {
-    sender: SendRequest<Empty<Bytes>>,
-    driver: AbortHandle,
+    sender: Sender,
+    driver: Arc<Driver>,
 }
+
+#[derive(Debug)]
+enum Sender {
+    Http1(http1::SendRequest<Repeated>),
+    Http2(http2::SendRequest<Repeated>),
+}
+
+/// The task that moves a connection's bytes; the connection is closed with it.
+#[derive(Debug)]
+struct Driver(AbortHandle);
 
 /// Why a request has no answer, or not the one that was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +43,8 @@ pub enum CallError {
     /// TCP or TLS.
     #[error("no connection to {0}")]
     Connect(std::net::SocketAddr, #[source] std::io::Error),
-    /// HTTP/2.
-    #[error("the HTTP/2 connection broke")]
+    /// HTTP.
+    #[error("the HTTP connection broke")]
     Http(#[from] hyper::Error),
     /// An answer, but no success.
     #[error("{uri} was answered with {status}: {body}")]
@@ -55,56 +69,138 @@ pub enum CallError {
 }
 
 impl Caller {
-    /// Connects.
+    /// Connects by the version of HTTP that the door names.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn connect(door: &Door) -> Result<Self, CallError> {
-        let stream = dial(door.address, &door.ca_pem, &["h2"], door.identity.as_ref())
+        let protocol = match door.http {
+            Http::One => "http/1.1",
+            Http::Two => "h2",
+        };
+        let stream = dial(door.address, &door.ca_pem, &[protocol], door.identity.as_ref())
             .await
             .map_err(|error| CallError::Connect(door.address, error))?;
-        let (sender, connection) = Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .handshake(TokioIo::new(stream))
-            .await?;
-        // How it ends, its requests tell.
-        let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
-        Ok(Self { sender, driver })
+        let io = TokioIo::new(stream);
+        // How a connection ends, its requests tell.
+        let (sender, driver): (Sender, JoinHandle<()>) = match door.http {
+            Http::One => {
+                let (sender, connection) = http1::handshake(io).await?;
+                (Sender::Http1(sender), tokio::spawn(async move { drop(connection.await) }))
+            }
+            Http::Two => {
+                let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+                    .initial_stream_window_size(STREAM_WINDOW_BYTES)
+                    .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                    .handshake(io)
+                    .await?;
+                (Sender::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
+            }
+        };
+        Ok(Self { sender, driver: Arc::new(Driver(driver.abort_handle())) })
+    }
+
+    /// Another caller on the same connection, for requests at the same time; `None` on HTTP/1.1.
+    pub fn share(&self) -> Option<Self> {
+        match &self.sender {
+            Sender::Http1(_) => None,
+            Sender::Http2(sender) => {
+                Some(Self { sender: Sender::Http2(sender.clone()), driver: Arc::clone(&self.driver) })
+            }
+        }
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_over(&self) -> bool {
+        self.driver.0.is_finished()
+    }
+
+    /// Asks, and returns the head of a success with its body unread.
+    ///
+    /// # Errors
+    /// [`CallError`], for any answer but 200, too.
+    pub async fn ask(
+        &mut self,
+        method: Method,
+        uri: &Uri,
+        body: Repeated,
+    ) -> Result<Response<Incoming>, CallError> {
+        let request = request(&self.sender, method, uri, body);
+        let response = match &mut self.sender {
+            Sender::Http1(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+            Sender::Http2(sender) => sender.send_request(request).await?,
+        };
+        success(uri, response).await
     }
 
     /// Asks, reads the answer to its last byte, and returns how many there were.
     ///
     /// # Errors
-    /// [`CallError`], for any answer but 200, too.
+    /// As [`Caller::ask`].
     pub async fn get(&mut self, uri: &Uri) -> Result<u64, CallError> {
-        let request = Request::get(uri.clone()).body(Empty::new()).expect("a URI that was parsed");
-        let response = self.sender.send_request(request).await?;
-        let (head, mut body) = response.into_parts();
-        if head.status != StatusCode::OK {
-            let body = body.collect().await?.to_bytes();
-            let body = String::from_utf8_lossy(&body).into_owned();
-            return Err(CallError::Refused { uri: uri.clone(), status: head.status, body });
-        }
-        let mut bytes = 0;
-        while let Some(frame) = body.frame().await {
-            bytes += frame?.data_ref().map_or(0, |data| data.len() as u64);
-        }
-        Ok(bytes)
+        count(self.ask(Method::GET, uri, Repeated::nothing()).await?.into_body()).await
     }
 
     /// The same, where the number of bytes is known.
     ///
     /// # Errors
-    /// As [`Caller::get`].
+    /// As [`Caller::ask`].
     pub async fn get_sized(&mut self, uri: &Uri, expected: u64) -> Result<(), CallError> {
-        let got = self.get(uri).await?;
-        if got == expected { Ok(()) } else { Err(CallError::Size { uri: uri.clone(), got, expected }) }
+        sized(uri, self.get(uri).await?, expected)
+    }
+
+    /// Sends so many bytes, and checks that the answer says that as many came.
+    ///
+    /// # Errors
+    /// As [`Caller::ask`].
+    pub async fn put_sized(&mut self, uri: &Uri, bytes: u64) -> Result<(), CallError> {
+        let answer = self.ask(Method::PUT, uri, Repeated::bytes(bytes)).await?;
+        let body = answer.into_body().collect().await?.to_bytes();
+        let got = std::str::from_utf8(&body).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
+        sized(uri, got, bytes)
     }
 }
 
-impl Drop for Caller {
+impl Drop for Driver {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.0.abort();
     }
+}
+
+/// HTTP/1.1 asks for a path of a host, HTTP/2 for a whole URI.
+fn request(sender: &Sender, method: Method, uri: &Uri, body: Repeated) -> Request<Repeated> {
+    let builder = Request::builder().method(method);
+    let builder = match sender {
+        Sender::Http1(_) => {
+            let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+            builder.uri(path).header(http::header::HOST, uri.authority().map_or("", |host| host.as_str()))
+        }
+        Sender::Http2(_) => builder.uri(uri.clone()),
+    };
+    builder.body(body).expect("a URI that was parsed")
+}
+
+async fn success(uri: &Uri, response: Response<Incoming>) -> Result<Response<Incoming>, CallError> {
+    if response.status() == StatusCode::OK || response.status() == StatusCode::CREATED {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    let body: Bytes = body.collect().await?.to_bytes();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    Err(CallError::Refused { uri: uri.clone(), status: head.status, body })
+}
+
+async fn count(mut body: Incoming) -> Result<u64, CallError> {
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        bytes += frame?.data_ref().map_or(0, |data| data.len() as u64);
+    }
+    Ok(bytes)
+}
+
+fn sized(uri: &Uri, got: u64, expected: u64) -> Result<(), CallError> {
+    if got == expected { Ok(()) } else { Err(CallError::Size { uri: uri.clone(), got, expected }) }
 }

@@ -1,13 +1,16 @@
-//! Many callers at once, who all begin together.
+//! Many callers at once: each asks again when it has its answer, or all ask at times that were drawn before.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use http::Uri;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::caller::{CallError, Caller};
+use crate::dice::Dice;
 use crate::way::Way;
 
 /// Longest latency that is told apart from longer ones.
@@ -32,6 +35,8 @@ pub struct Sample {
     pub latency: Histogram<u64>,
 }
 
+type Shared = Arc<Mutex<Histogram<u64>>>;
+
 impl Crowd {
     /// Connects so many callers and lets each ask before it counts.
     ///
@@ -55,23 +60,65 @@ impl Crowd {
     /// # Errors
     /// The first [`CallError`].
     pub async fn ask_for(self, duration: Duration) -> Result<Sample, CallError> {
-        let latency = Arc::new(Mutex::new(histogram()));
+        let latency = shared();
         let began = Instant::now();
         let end = began + duration;
         let mut callers = JoinSet::new();
         for (caller, uri) in self.0 {
             callers.spawn(ask_until(end, caller, uri, Arc::clone(&latency)));
         }
+        // Kept until all have ended: closing a connection is no part of what is measured.
+        let mut kept = Vec::new();
         while let Some(ended) = callers.join_next().await {
-            ended.expect("a caller does not panic")?;
+            kept.push(ended.expect("a caller does not panic")?);
         }
-        let elapsed = began.elapsed();
-        let latency = latency.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok(Sample { elapsed, latency })
+        Ok(Sample::of(began.elapsed(), &latency))
+    }
+
+    /// Lets requests begin at times drawn from the seed, `per_second` of them on average, whether or not those before
+    /// them have been answered. A latency begins when its request should have: who waits for the slow ones before it is
+    /// counted as waiting, so that nothing is left out where the answers are slow (coordinated omission).
+    ///
+    /// # Errors
+    /// The first [`CallError`].
+    ///
+    /// # Panics
+    /// With callers on HTTP/1.1.
+    pub async fn ask_at(self, per_second: f64, duration: Duration, seed: u64) -> Result<Sample, CallError> {
+        let latency = shared();
+        let times = times(per_second, duration, seed);
+        let (send, mut due) = mpsc::channel(times.len().max(1));
+        let began = Instant::now();
+        let clock = thread::spawn(move || keep_time(began, times, &send));
+        let mut requests = JoinSet::new();
+        let mut turn = 0;
+        while let Some(at) = due.recv().await {
+            let (caller, uri) = &self.0[turn % self.0.len()];
+            turn += 1;
+            let (mut caller, uri) = (caller.share().expect("open loops are asked over HTTP/2"), uri.clone());
+            let latency = Arc::clone(&latency);
+            requests.spawn(async move {
+                caller.get(&uri).await?;
+                record(&latency, at.elapsed());
+                Ok::<_, CallError>(())
+            });
+            while let Some(ended) = requests.try_join_next() {
+                ended.expect("a request does not panic")?;
+            }
+        }
+        while let Some(ended) = requests.join_next().await {
+            ended.expect("a request does not panic")?;
+        }
+        let _ = clock.join(); // It has sent everything.
+        Ok(Sample::of(began.elapsed(), &latency))
     }
 }
 
 impl Sample {
+    fn of(elapsed: Duration, latency: &Shared) -> Self {
+        Self { elapsed, latency: latency.lock().unwrap_or_else(PoisonError::into_inner).clone() }
+    }
+
     /// Requests in a second.
     pub fn per_second(&self) -> f64 {
         self.latency.len() as f64 / self.elapsed.as_secs_f64()
@@ -83,24 +130,65 @@ impl Sample {
     }
 }
 
-/// Keeps the caller until all have ended: closing its connection is no part of what is measured.
-async fn ask_until(
-    end: Instant,
-    mut caller: Caller,
-    uri: Uri,
-    latency: Arc<Mutex<Histogram<u64>>>,
-) -> Result<Caller, CallError> {
+async fn ask_until(end: Instant, mut caller: Caller, uri: Uri, latency: Shared) -> Result<Caller, CallError> {
     let mut now = Instant::now();
     while now < end {
         caller.get(&uri).await?;
         let then = Instant::now();
-        let took = u64::try_from((then - now).as_micros()).unwrap_or(u64::MAX);
-        latency.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took);
+        record(&latency, then - now);
         now = then;
     }
     Ok(caller)
 }
 
-fn histogram() -> Histogram<u64> {
+/// When requests begin, counted from the start: with exponential gaps, as independent people ask.
+fn times(per_second: f64, duration: Duration, seed: u64) -> Vec<Duration> {
+    let (mut dice, mut at, mut times) = (Dice::new(seed), 0.0, Vec::new());
+    loop {
+        at += -(1.0 - dice.share()).ln() / per_second;
+        if at >= duration.as_secs_f64() {
+            return times;
+        }
+        times.push(Duration::from_secs_f64(at));
+    }
+}
+
+/// A thread of its own, because tokio's timers know milliseconds only.
+fn keep_time(began: Instant, times: Vec<Duration>, due: &mpsc::Sender<Instant>) {
+    for time in times {
+        let at = began + time;
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        // There is room for all; nobody listens any more only where a request has failed.
+        if due.try_send(at).is_err() {
+            return;
+        }
+    }
+}
+
+fn record(latency: &Shared, took: Duration) {
+    let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    latency.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took);
+}
+
+fn shared() -> Shared {
+    Arc::new(Mutex::new(histogram()))
+}
+
+/// An empty histogram of latencies in microseconds.
+pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX.as_micros() as u64, DIGITS).expect("the bounds are in order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_in_order_repeatable_and_as_many_as_were_asked_for() {
+        let drawn = times(1000.0, Duration::from_secs(10), 7);
+        assert!(drawn.is_sorted());
+        assert!((9_500..10_500).contains(&drawn.len()), "{}", drawn.len());
+        assert_eq!(drawn, times(1000.0, Duration::from_secs(10), 7));
+        assert_ne!(drawn, times(1000.0, Duration::from_secs(10), 8));
+    }
 }

@@ -2,68 +2,71 @@
 
 use std::error::Error;
 
-use ::tests::kube::EdgeCluster;
 use ::tests::kube::assets::pinned_kubernetes;
-use ::tests::kube::kubeconfig::Credential;
-use ::tests::pki::Issued;
-use ::tests::rig::{ApiServer, GROUP};
-use tokio::time::sleep;
+use clap::Args;
+use serde::Serialize;
 
-use crate::args::GetFlags;
-use crate::layout::SETTLE;
+use crate::cluster::Reached;
+use crate::comparison::{plots, rows, tables};
 use crate::report::{Heading, Report};
-use crate::rig::{Tunneled, USER};
-use crate::trial::{Load, compare};
-use crate::way::{Door, Way};
+use crate::spread::Spread;
+use crate::trial::{Ledger, Load, Rounds, compare};
 
 /// What is asked for, by both ways.
 const SMALL: &str = "/api/v1/namespaces/default";
 
-/// What lets the callers' group do everything in the cluster.
-const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: { name: tombolo-admins }
-roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin }
-subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"tombolo:admins\" }]
-";
+/// Flags of `loadtest get`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    #[command(flatten)]
+    pub rounds: Rounds,
 
-/// Measures and reports.
+    /// How many callers ask at once, each over an HTTP/2 connection of its own, again as soon as they are answered
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 8, 64, 256, 1000], value_parser = callers())]
+    pub callers: Vec<u32>,
+
+    /// Then, at half of what the tunnel answered in a second to so many callers: requests that begin at times of their
+    /// own over as many connections; 0 leaves that out
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=4000))]
+    pub half_load: u32,
+}
+
+/// How many callers may be asked for.
+pub fn callers() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=4000)
+}
+
+/// Measures.
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &GetFlags) -> Result<(), Box<dyn Error>> {
-    let cluster = EdgeCluster::start().await?;
-    let account = cluster.create_agent_account().await?;
-    let admins = cluster.directory().join("admins.yaml");
-    std::fs::write(&admins, ADMINS)?;
-    cluster.admin().stdout(&["apply", "-f", &admins.display().to_string()]).await;
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("get", seed, flags)?.with_kubernetes(pinned_kubernetes());
+    let mut cluster = Reached::start().await?;
+    let ways = cluster.ways(SMALL).await;
 
-    let mut tunneled = Tunneled::start(&ApiServer::of(&cluster, &account), 1, "").await;
-    let ways = [direct(&cluster), tunneled.way("tunnel".to_owned(), SMALL, None).await];
-    sleep(SETTLE).await;
-
-    let heading = Heading::new("get", Some(pinned_kubernetes().to_owned()), &ways)?;
-    let loads: Vec<Load> = flags.callers.iter().map(|&callers| Load::Small { callers }).collect();
-    let ledger = compare(&ways, &loads, &flags.rounds).await?;
-    Report::new(heading, &flags.rounds, &ledger).publish(flags.rounds.json.as_deref())?;
-    cluster.stop().await?;
-    Ok(())
-}
-
-/// The same user of the same group, by a certificate of the cluster's own authority.
-fn direct(cluster: &EdgeCluster) -> Way {
-    let door = Door {
-        address: cluster.address(),
-        ca_pem: cluster.ca_pem().to_owned(),
-        identity: Some(certificate(cluster.issue_user(USER, &[GROUP]))),
-    };
-    let small = vec![door.uri(SMALL)];
-    Way { name: "direct".to_owned(), door, small, bulk: None, daemons: None }
-}
-
-fn certificate(credential: Credential) -> Issued {
-    match credential {
-        Credential::Certificate(issued) => issued,
-        Credential::Token(_) => unreachable!("a user is issued a certificate"),
+    let mut callers = flags.callers.clone();
+    if flags.half_load > 0 && !callers.contains(&flags.half_load) {
+        callers.push(flags.half_load);
     }
+    let loads: Vec<Load> = callers.into_iter().map(|callers| Load::Small { callers }).collect();
+    let saturated = compare(&ways, &loads, &flags.rounds, seed).await?;
+    let mut rows = rows(&saturated);
+    if let Some(load) = half(&saturated, flags.half_load) {
+        rows.extend(crate::comparison::rows(&compare(&ways, &[load], &flags.rounds, seed).await?));
+    }
+    cluster.stop().await?;
+    let report = Report::new(heading, &rows)?.plots(plots("get", &rows));
+    Ok(tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
+}
+
+/// Half of the slowest way's median rate, so that every way meets the same requests at the same times.
+fn half(saturated: &Ledger, callers: u32) -> Option<Load> {
+    let load = saturated.loads.iter().position(|load| *load == Load::Small { callers })?;
+    let medians = (0..saturated.ways.len())
+        .filter_map(|way| Spread::of(saturated.rounds.iter().map(|round| round[load][way].rate)))
+        .map(|spread| spread.median);
+    let slowest = medians.min_by(f64::total_cmp)?;
+    Some(Load::Open { callers, per_second: slowest / 2.0 })
 }

@@ -1,60 +1,118 @@
 //! `loadtest layout`: which runtime layout the daemons should have, on the thinnest path.
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use ::tests::rig::ApiServer;
 use ::tests::scratch::Scratch;
+use clap::Args;
+use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::args::{Layout, LayoutFlags};
+use crate::comparison::{plots, rows, tables};
+use crate::get::callers;
 use crate::report::{Heading, Report};
 use crate::rig::Tunneled;
+use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
-use crate::trial::{Load, compare};
-use crate::way::Way;
+use crate::trial::{Direction, Load, Rounds, compare};
+use crate::way::{Http, Way};
 
 /// How long daemons that have just started are left alone before their memory is looked at.
-pub const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_secs(2);
 
-/// Measures and reports.
+/// Flags of `loadtest layout`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    #[command(flatten)]
+    pub rounds: Rounds,
+
+    /// How many callers ask at once, each over an HTTP/2 connection of its own
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 64], value_parser = callers())]
+    pub callers: Vec<u32>,
+
+    /// Layouts to compare, each for server and agent: what `runtime.layout` and `runtime.threads` would say
+    #[arg(
+        long, value_name = "LAYOUT:THREADS,…", value_delimiter = ',', value_parser = parse_layout,
+        default_value = "shared:2,shared:1,perCore:2,perCore:1"
+    )]
+    pub layouts: Vec<Layout>,
+
+    /// Clusters behind each gateway, each with a tunnel and an agent of its own; callers are dealt to them in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
+    pub clusters: u32,
+
+    /// Size of the bulk download, 0 for none
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=4096))]
+    pub bulk_mib: u32,
+}
+
+/// The `runtime` of both daemons.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Layout {
+    /// `shared` or `perCore`, as their configuration spells it.
+    pub name: String,
+    /// Worker threads, or homes.
+    pub threads: u32,
+}
+
+/// Measures.
 ///
 /// # Errors
 /// Any that stands in the way of a report.
-pub async fn run(flags: &LayoutFlags) -> Result<(), Box<dyn Error>> {
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("layout", seed, flags)?;
     let scratch = Scratch::new("tombolo-loadtest-")?;
     let target = Target::start(scratch.path(), flags.bulk_mib).await;
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
     let api_server = ApiServer::Kubeconfig(kubeconfig);
 
-    let mut ways = vec![direct(&target)];
+    let mut ways = vec![target.direct(Http::Two)];
     // Kept until the end: a rig that is dropped is stopped.
     let mut rigs = Vec::new();
     for layout in &flags.layouts {
         let mut rig = Tunneled::start(&api_server, flags.clusters, &layout.yaml()).await;
-        ways.push(rig.way(layout.to_string(), SMALL, Some(BULK)).await);
+        ways.push(rig.way(&layout.to_string(), Http::Two, SMALL, Some(BULK), target.id()).await);
         rigs.push(rig);
     }
+    let memory = idle_memory(&ways).await?;
+    let rows = rows(&compare(&ways, &loads(flags), &flags.rounds, seed).await?);
+    let report = Report::new(heading, &rows)?.plots(plots("layout", &rows));
+    let report = tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table));
+    Ok(report.table("resident before anybody asked, MB", memory))
+}
+
+/// What the daemons of each way hold with their tunnels up, before anybody asks.
+async fn idle_memory(ways: &[Way]) -> io::Result<Table> {
     sleep(SETTLE).await;
-
-    let heading = Heading::new("layout", None, &ways)?;
-    let ledger = compare(&ways, &loads(flags), &flags.rounds).await?;
-    Report::new(heading, &flags.rounds, &ledger).publish(flags.rounds.json.as_deref())?;
-    drop(rigs);
-    Ok(())
+    let mut table = Table::new(&["", "server", "agent"]);
+    for way in ways {
+        if let Some(daemons) = &way.daemons {
+            let (server, agent) = daemons.resident_bytes()?;
+            table.row(vec![way.name.clone(), megabytes(server), megabytes(agent)]);
+        }
+    }
+    Ok(table)
 }
 
-fn direct(target: &Target) -> Way {
-    let door = target.door.clone();
-    let (small, bulk) = (vec![door.uri(SMALL)], Some(door.uri(BULK)));
-    Way { name: "direct".to_owned(), door, small, bulk, daemons: None }
-}
-
-fn loads(flags: &LayoutFlags) -> Vec<Load> {
+fn loads(flags: &Flags) -> Vec<Load> {
     let small = flags.callers.iter().map(|&callers| Load::Small { callers });
-    let bulk = (flags.bulk_mib > 0).then(|| Load::Bulk { bytes: u64::from(flags.bulk_mib) << 20 });
-    small.chain(bulk).collect()
+    let bytes_each = u64::from(flags.bulk_mib) << 20;
+    let bulk = Load::Bulk { direction: Direction::Down, streams: 1, bytes_each };
+    small.chain((bytes_each > 0).then_some(bulk)).collect()
+}
+
+fn parse_layout(text: &str) -> Result<Layout, String> {
+    let usage = || "write shared:N or perCore:N, such as perCore:2".to_owned();
+    let (name, threads) = text.split_once(':').ok_or_else(usage)?;
+    let threads = threads.parse().ok().filter(|threads| (1..=256).contains(threads)).ok_or_else(usage)?;
+    if !["shared", "perCore"].contains(&name) {
+        return Err(usage());
+    }
+    Ok(Layout { name: name.to_owned(), threads })
 }
 
 impl Layout {
@@ -66,5 +124,18 @@ impl Layout {
 impl std::fmt::Display for Layout {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.name, self.threads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_is_a_known_name_and_a_number_of_threads() {
+        assert_eq!(parse_layout("perCore:2"), Ok(Layout { name: "perCore".to_owned(), threads: 2 }));
+        for wrong in ["perCore", "percore:2", "shared:0", "shared:257", "shared:", ":1"] {
+            assert!(parse_layout(wrong).is_err(), "{wrong}");
+        }
     }
 }

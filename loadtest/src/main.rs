@@ -1,42 +1,101 @@
 //! Callers through the tunnel beside callers who go direct, in interleaved rounds on one machine.
 
+use std::error::Error;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 
 use crate::args::{Arguments, Scenario};
+use crate::report::{Output, Report};
 
+mod agents;
+mod all;
 mod args;
+mod bulk;
 mod caller;
+mod cluster;
+mod comparison;
 mod crowd;
+mod dice;
+mod flapper;
 mod get;
+mod idle;
 mod layout;
+mod leak;
 mod machine;
 mod order;
 mod process;
 mod progress;
+mod repeated;
 mod report;
+mod restless;
 mod rig;
+mod scrape;
 mod spread;
+mod stalled;
+mod svg;
 mod table;
 mod target;
 mod trial;
+mod watches;
 mod way;
 
+/// What a shell says of a process that ended at Ctrl-C.
+const INTERRUPTED: u8 = 130;
+
 fn main() -> ExitCode {
-    let Arguments { scenario } = Arguments::parse();
+    let Arguments { scenario, output } = Arguments::parse();
     // One thread for all callers, so that what they cost is the same for every way.
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-    let ran = runtime.block_on(async {
-        match scenario {
-            Scenario::Layout(flags) => layout::run(&flags).await,
-            Scenario::Get(flags) => get::run(&flags).await,
-            Scenario::Target(flags) => Ok(target::serve(&flags).await?),
+    let give_up = Duration::from_secs(output.give_up_minutes * 60);
+    runtime.block_on(async {
+        let interrupted = interrupted();
+        // What is dropped here ends every process that it has started.
+        tokio::select! {
+            ran = run(&scenario, &output) => ended(ran),
+            () = interrupted => {
+                eprintln!("loadtest: interrupted");
+                ExitCode::from(INTERRUPTED)
+            }
+            () = sleep(give_up) => {
+                eprintln!("loadtest: not done after {} minutes (--give-up-minutes)", output.give_up_minutes);
+                ExitCode::FAILURE
+            }
         }
-    });
+    })
+}
+
+async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dyn Error>> {
+    if cfg!(debug_assertions) && !matches!(scenario, Scenario::Target(_)) {
+        eprintln!("loadtest: a debug build; its figures say nothing about speed or memory");
+    }
+    let seed = output.seed;
+    let reports = match scenario {
+        Scenario::All(flags) => all::run(flags, seed).await?,
+        Scenario::Get(flags) => vec![get::run(flags, seed).await?],
+        Scenario::Bulk(flags) => vec![bulk::run(flags, seed).await?],
+        Scenario::Watches(flags) => vec![watches::run(flags, seed).await?],
+        Scenario::Stalled(flags) => vec![stalled::run(flags, seed).await?],
+        Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
+        Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
+        Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],
+        Scenario::Target(flags) => {
+            target::serve(flags).await?;
+            Vec::new()
+        }
+    };
+    output.publish(&reports)?;
+    Ok(reports)
+}
+
+fn ended(ran: Result<Vec<Report>, Box<dyn Error>>) -> ExitCode {
     match ran {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(reports) if reports.iter().all(|report| report.misses().is_empty()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("loadtest: {}", chain(error.as_ref()));
             ExitCode::FAILURE
@@ -44,8 +103,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// Ctrl-C, or what a supervisor sends. Both are caught from the call on, not only from the first poll.
+fn interrupted() -> impl Future<Output = ()> {
+    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (mut interrupt, mut terminate) =
+        (interrupt.expect("signals can be awaited"), terminate.expect("signals can be awaited"));
+    async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+}
+
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
+fn chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -1,32 +1,25 @@
 //! In which order the ways take their turns.
 
+use crate::dice::Dice;
+
 /// Draws orders from a seed.
 #[derive(Debug)]
-pub struct Order(u64);
+pub struct Order(Dice);
 
 impl Order {
     /// The same seed draws the same orders.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Dice::new(seed))
     }
 
     /// The numbers below `count`, in an order drawn anew.
     pub fn draw(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
-            let other = self.next() % (last as u64 + 1);
+            let other = self.0.below(last as u64 + 1);
             order.swap(last, other as usize);
         }
         order
-    }
-
-    /// SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

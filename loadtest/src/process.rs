@@ -1,8 +1,18 @@
-//! What the kernel says of a process: its CPU time and its memory.
+//! What the kernel says of a process: its CPU time, its memory, its open files.
 
 use std::fs;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+/// Memory that moves by less between looks is at rest.
+const RESTS_WITHIN_BYTES: u64 = 128 * 1024;
+/// So many looks in a row.
+const RESTS_FOR_LOOKS: usize = 6;
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// What is not at rest by then is taken as it is.
+const REST_MAX: Duration = Duration::from_secs(20);
 
 /// User and system time of all threads, in steps of a clock tick (10 ms).
 ///
@@ -21,6 +31,33 @@ pub fn cpu_time(process: u32) -> io::Result<Duration> {
 pub fn resident_bytes(process: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     resident(&status).ok_or_else(|| io::Error::other("no VmRSS in its status"))
+}
+
+/// The same once it has stopped moving, or after 20 s.
+///
+/// # Errors
+/// Where the process has ended.
+pub async fn rested_bytes(process: u32) -> io::Result<u64> {
+    let deadline = Instant::now() + REST_MAX;
+    let mut last = vec![resident_bytes(process)?];
+    loop {
+        sleep(LOOK_EVERY).await;
+        last.push(resident_bytes(process)?);
+        let recent = &last[last.len().saturating_sub(RESTS_FOR_LOOKS)..];
+        let (low, high) = (recent.iter().min().copied(), recent.iter().max().copied());
+        let moved = high.unwrap_or_default() - low.unwrap_or_default();
+        if (recent.len() == RESTS_FOR_LOOKS && moved < RESTS_WITHIN_BYTES) || Instant::now() >= deadline {
+            return Ok(recent[recent.len() - 1]);
+        }
+    }
+}
+
+/// Open file descriptors.
+///
+/// # Errors
+/// Where the process has ended.
+pub fn open_files(process: u32) -> io::Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{process}/fd"))?.count())
 }
 
 /// `utime` and `stime`, proc_pid_stat(5). The second field is a name in parentheses, which may hold spaces.
@@ -47,8 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_memory() {
-        assert!(resident_bytes(std::process::id()).expect("it runs") > 100 * 1024);
+    fn this_process_has_memory_and_files() {
+        let this = std::process::id();
+        assert!(resident_bytes(this).expect("it runs") > 100 * 1024);
         assert_eq!(resident("VmHWM:\t 9 kB\nVmRSS:\t    12 kB\n"), Some(12 * 1024));
+        assert!(open_files(this).expect("it runs") > 2);
     }
 }

@@ -1,298 +1,214 @@
-//! What a run found: medians and spreads over rounds, as tables and as JSON.
+//! What a run found: tables for people, JSON for programs, plots for pages.
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::Args;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::args::Rounds;
 use crate::machine::Machine;
-use crate::spread::Spread;
+use crate::svg::Plot;
 use crate::table::Table;
-use crate::trial::{Figures, Ledger, Load};
-use crate::way::Way;
 
-/// A run's results.
+/// What every scenario is told.
+#[derive(Debug, Clone, Args)]
+pub struct Output {
+    /// Draws everything that is left to chance
+    #[arg(long, value_name = "N", default_value_t = 1, global = true)]
+    pub seed: u64,
+
+    /// Write every figure with its seed, machine, versions and configuration to this file
+    #[arg(long, value_name = "FILE", global = true)]
+    pub json: Option<PathBuf>,
+
+    /// Write plots (SVG) into this folder, which is made where it is missing
+    #[arg(long, value_name = "DIR", global = true)]
+    pub plots: Option<PathBuf>,
+
+    /// End everything after so long, whatever runs
+    #[arg(long, value_name = "MINUTES", default_value_t = 120, global = true, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    pub give_up_minutes: u64,
+}
+
+/// A scenario's results.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    scenario: &'static str,
-    version: &'static str,
-    /// The release of Kubernetes, where a real one took part.
-    kubernetes: Option<String>,
-    machine: Machine,
-    seed: u64,
-    seconds_per_turn: u64,
-    rounds: usize,
+    #[serde(flatten)]
+    heading: Heading,
     /// Seconds since 1970.
-    began: u64,
     ended: u64,
-    /// Before anybody asked for anything.
-    idle: Vec<Idle>,
-    binaries: Vec<Binary>,
-    results: Vec<Row>,
+    machine: Machine,
+    results: Value,
+    /// Bounds that did not hold, as sentences; empty is good.
+    missed: Vec<String>,
+    #[serde(skip)]
+    tables: Vec<(String, Table)>,
+    #[serde(skip)]
+    plots: Vec<Plot>,
 }
 
-/// Resident memory of a way's daemons with their tunnels up, in bytes.
+/// What a run is known to be before it ends.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Idle {
-    way: String,
-    server_bytes: u64,
-    agent_bytes: u64,
+pub struct Heading {
+    scenario: &'static str,
+    version: &'static str,
+    /// `git describe` of the sources, where they are known.
+    commit: String,
+    /// `release` or `debug`: how loadtest was built, and with it what lies beside it.
+    profile: &'static str,
+    /// The release of Kubernetes, where a real one took part.
+    kubernetes: Option<String>,
+    seed: u64,
+    configuration: Value,
+    binaries: Vec<Binary>,
+    /// Seconds since 1970.
+    began: u64,
 }
 
 /// A program's size.
 #[derive(Debug, Serialize)]
-pub struct Binary {
+struct Binary {
     name: String,
     bytes: u64,
 }
 
-/// One way under one load.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Row {
-    load: Load,
-    way: String,
-    /// Requests or millions of bytes in a second.
-    rate: Option<Spread>,
-    /// The same divided by the first way's in the same round.
-    rate_to_first: Option<Spread>,
-    p50_ms: Option<Spread>,
-    p99_ms: Option<Spread>,
-    /// Milliseconds on top of the first way's in the same round.
-    p50_added_ms: Option<Spread>,
-    p99_added_ms: Option<Spread>,
-    /// Microseconds a request, or seconds for 10^9 bytes.
-    server_cpu: Option<Spread>,
-    agent_cpu: Option<Spread>,
-    figures: Vec<Figures>,
-}
-
-/// What a run is known to be before it ends.
-#[derive(Debug)]
-pub struct Heading {
-    /// Which.
-    pub scenario: &'static str,
-    /// The release of Kubernetes, where a real one takes part.
-    pub kubernetes: Option<String>,
-    began: SystemTime,
-    idle: Vec<Idle>,
-    binaries: Vec<Binary>,
-}
-
 impl Heading {
-    /// Of a run that begins now: with its programs, and with the memory of daemons that nobody has asked yet.
+    /// Of a run that begins now.
     ///
     /// # Errors
-    /// Where a process has ended or a program is gone.
-    pub fn new(scenario: &'static str, kubernetes: Option<String>, ways: &[Way]) -> io::Result<Self> {
-        let idle = ways.iter().filter_map(|way| Some((way, way.daemons.as_ref()?)));
-        let idle = idle.map(|(way, daemons)| {
-            let (server_bytes, agent_bytes) = daemons.resident_bytes()?;
-            Ok(Idle { way: way.name.clone(), server_bytes, agent_bytes })
-        });
+    /// Where a program is gone.
+    pub fn new(scenario: &'static str, seed: u64, configuration: &impl Serialize) -> io::Result<Self> {
         let binaries = ["tunnel-server", "tunnel-agent", "tombolo"].map(|name| {
             let bytes = fs::metadata(::tests::binaries::binary(name))?.len();
             Ok(Binary { name: name.to_owned(), bytes })
         });
         Ok(Self {
             scenario,
-            kubernetes,
-            began: SystemTime::now(),
-            idle: idle.collect::<io::Result<_>>()?,
+            version: env!("CARGO_PKG_VERSION"),
+            commit: commit(),
+            profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+            kubernetes: None,
+            seed,
+            configuration: serde_json::to_value(configuration)?,
             binaries: binaries.into_iter().collect::<io::Result<_>>()?,
+            began: now(),
         })
+    }
+
+    /// With a real Kubernetes of this release.
+    #[must_use]
+    pub fn with_kubernetes(self, release: &str) -> Self {
+        Self { kubernetes: Some(release.to_owned()), ..self }
     }
 }
 
 impl Report {
     /// Of a run that ends now.
-    pub fn new(heading: Heading, rounds: &Rounds, ledger: &Ledger) -> Self {
-        let Heading { scenario, kubernetes, began, idle, binaries } = heading;
-        let rows = (0..ledger.loads.len())
-            .flat_map(|load| (0..ledger.ways.len()).map(move |way| Row::new(ledger, load, way)));
-        Self {
-            scenario,
-            version: env!("CARGO_PKG_VERSION"),
-            kubernetes,
-            machine: Machine::here(),
-            seed: rounds.seed,
-            seconds_per_turn: rounds.seconds,
-            rounds: ledger.rounds.len(),
-            began: seconds(began),
-            ended: seconds(SystemTime::now()),
-            idle,
-            binaries,
-            results: rows.collect(),
-        }
-    }
-
-    /// Prints the tables, and writes the JSON where it is wanted.
     ///
     /// # Errors
-    /// Where the file cannot be written.
-    pub fn publish(&self, json: Option<&Path>) -> io::Result<()> {
-        println!("{}", self.text());
-        match json {
-            Some(path) => fs::write(path, serde_json::to_string_pretty(self)? + "\n"),
-            None => Ok(()),
-        }
+    /// Where the results cannot be written as JSON, which is a fault of ours.
+    pub fn new(heading: Heading, results: &impl Serialize) -> io::Result<Self> {
+        Ok(Self {
+            heading,
+            ended: now(),
+            machine: Machine::here(),
+            results: serde_json::to_value(results)?,
+            missed: Vec::new(),
+            tables: Vec::new(),
+            plots: Vec::new(),
+        })
     }
 
-    fn text(&self) -> String {
+    /// Adds a table under a line of its own.
+    #[must_use]
+    pub fn table(mut self, title: impl Into<String>, table: Table) -> Self {
+        self.tables.push((title.into(), table));
+        self
+    }
+
+    /// Adds plots.
+    #[must_use]
+    pub fn plots(mut self, plots: impl IntoIterator<Item = Plot>) -> Self {
+        self.plots.extend(plots);
+        self
+    }
+
+    /// Adds sentences on bounds that did not hold.
+    #[must_use]
+    pub fn missed(mut self, missed: impl IntoIterator<Item = String>) -> Self {
+        self.missed.extend(missed);
+        self
+    }
+
+    /// Bounds that did not hold.
+    pub fn misses(&self) -> &[String] {
+        &self.missed
+    }
+
+    /// What a person reads.
+    pub fn text(&self) -> String {
         let Machine { cores, cpu, kernel, load_average, .. } = &self.machine;
+        let Heading { scenario, commit, seed, profile, began, .. } = &self.heading;
         let mut text = format!(
-            "{}: medians (lowest to highest) of {} rounds of {} s, seed {}\n{cores} cores, {cpu}, Linux {kernel}, \
-             load average at the end {load_average}\n",
-            self.scenario, self.rounds, self.seconds_per_turn, self.seed
+            "{scenario}: {commit}, seed {seed}, {} s\n{cores} cores, {cpu}, Linux {kernel}, load average at the \
+             end {load_average}\n",
+            self.ended.saturating_sub(*began)
         );
-        for rows in self.results.chunk_by(|one, next| one.load == next.load) {
-            text += &format!("\n{}\n{}", rows[0].load.words(), table(rows).text());
+        if *profile == "debug" {
+            text += "DEBUG BUILD: these figures say nothing about speed or memory. Build with --release.\n";
         }
-        let mut memory = Table::new(&["idle, resident MB", "server", "agent"]);
-        for Idle { way, server_bytes, agent_bytes } in &self.idle {
-            memory.row(vec![way.clone(), megabytes(*server_bytes), megabytes(*agent_bytes)]);
+        for (title, table) in &self.tables {
+            text += &format!("\n{title}\n{}", table.text());
         }
-        let binaries: Vec<String> = self
-            .binaries
-            .iter()
-            .map(|Binary { name, bytes }| format!("{name} {} MB", megabytes(*bytes)))
-            .collect();
-        text + &format!("\n{}\nbinaries: {}", memory.text(), binaries.join(", "))
+        for missed in &self.missed {
+            text += &format!("\nMISSED: {missed}");
+        }
+        text
+    }
+
+    fn write_plots(&self, folder: &Path) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        self.plots.iter().try_for_each(|plot| fs::write(folder.join(format!("{}.svg", plot.file)), &plot.svg))
     }
 }
 
-impl Row {
-    fn new(ledger: &Ledger, load: usize, way: usize) -> Self {
-        let of = |way: usize| ledger.rounds.iter().map(move |round| round[load][way]);
-        let spread = |figure: fn(&Figures) -> Option<f64>| Spread::of(of(way).filter_map(|one| figure(&one)));
-        // Round by round, so that whatever else the machine did then cancels out.
-        let beside = |figure: fn(&Figures) -> Option<f64>, compare: fn(f64, f64) -> f64| {
-            let pairs = of(way).zip(of(0));
-            Spread::of(pairs.filter_map(|(one, first)| Some(compare(figure(&one)?, figure(&first)?))))
+impl Output {
+    /// Prints the tables of all reports, and writes JSON and plots where they are wanted: of one scenario as an object,
+    /// of several as an object with `reports`.
+    ///
+    /// # Errors
+    /// Where a file cannot be written.
+    pub fn publish(&self, reports: &[Report]) -> io::Result<()> {
+        for report in reports {
+            println!("{}", report.text());
+            if let Some(folder) = &self.plots {
+                report.write_plots(folder)?;
+            }
+        }
+        let Some(path) = &self.json else { return Ok(()) };
+        let json = match reports {
+            [report] => serde_json::to_string_pretty(report)?,
+            reports => serde_json::to_string_pretty(&serde_json::json!({ "reports": reports }))?,
         };
-        Self {
-            load: ledger.loads[load],
-            way: ledger.ways[way].clone(),
-            rate: spread(Figures::rate),
-            rate_to_first: beside(Figures::rate, |one, first| one / first),
-            p50_ms: spread(Figures::p50_ms),
-            p99_ms: spread(Figures::p99_ms),
-            p50_added_ms: beside(Figures::p50_ms, |one, first| one - first),
-            p99_added_ms: beside(Figures::p99_ms, |one, first| one - first),
-            server_cpu: spread(Figures::server_cpu),
-            agent_cpu: spread(Figures::agent_cpu),
-            figures: of(way).collect(),
-        }
+        fs::write(path, json + "\n")
     }
 }
 
-impl Figures {
-    #[expect(
-        clippy::unnecessary_wraps,
-        reason = "one of several that are passed as the same kind of function"
-    )]
-    fn rate(&self) -> Option<f64> {
-        match *self {
-            Self::Small { per_second, .. } => Some(per_second),
-            Self::Bulk { mb_per_second, .. } => Some(mb_per_second),
-        }
-    }
-
-    fn p50_ms(&self) -> Option<f64> {
-        match *self {
-            Self::Small { p50_ms, .. } => Some(p50_ms),
-            Self::Bulk { .. } => None,
-        }
-    }
-
-    fn p99_ms(&self) -> Option<f64> {
-        match *self {
-            Self::Small { p99_ms, .. } => Some(p99_ms),
-            Self::Bulk { .. } => None,
-        }
-    }
-
-    fn server_cpu(&self) -> Option<f64> {
-        match *self {
-            Self::Small { server_cpu_us, .. } => server_cpu_us,
-            Self::Bulk { server_cpu_s_per_gb, .. } => server_cpu_s_per_gb,
-        }
-    }
-
-    fn agent_cpu(&self) -> Option<f64> {
-        match *self {
-            Self::Small { agent_cpu_us, .. } => agent_cpu_us,
-            Self::Bulk { agent_cpu_s_per_gb, .. } => agent_cpu_s_per_gb,
-        }
+/// The commit of the sources: the programs are refused where they are older than those.
+fn commit() -> String {
+    let describe = ["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty", "--tags"];
+    let said = std::process::Command::new("git").args(describe).output();
+    match said {
+        Ok(said) if said.status.success() => String::from_utf8_lossy(&said.stdout).trim().to_owned(),
+        _ => "unknown commit".to_owned(),
     }
 }
 
-/// The rows of one load.
-fn table(rows: &[Row]) -> Table {
-    let cell = |spread: Option<Spread>, digits: usize| {
-        spread.map_or_else(
-            || "-".to_owned(),
-            |Spread { median, min, max }| format!("{median:.digits$} ({min:.digits$}-{max:.digits$})"),
-        )
-    };
-    let is_bulk = matches!(rows[0].load, Load::Bulk { .. });
-    let mut table = if is_bulk {
-        Table::new(&["", "MB/s", "x first", "server CPU s/GB", "agent CPU s/GB"])
-    } else {
-        Table::new(&["", "per s", "x first", "server CPU us", "agent CPU us", "p50 ms", "p99 ms", "p50 + ms"])
-    };
-    let cpu_digits = if is_bulk { 2 } else { 0 };
-    for row in rows {
-        let mut cells = vec![
-            row.way.clone(),
-            cell(row.rate, 0),
-            cell(row.rate_to_first, 2),
-            cell(row.server_cpu, cpu_digits),
-            cell(row.agent_cpu, cpu_digits),
-        ];
-        if !is_bulk {
-            cells.extend([cell(row.p50_ms, 2), cell(row.p99_ms, 2), cell(row.p50_added_ms, 2)]);
-        }
-        table.row(cells);
-    }
-    table
-}
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / 1e6)
-}
-
-fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ratio_is_taken_within_each_round_so_that_a_slow_minute_does_not_show() {
-        let figures = |per_second| Figures::Small {
-            per_second,
-            p50_ms: 1000.0 / per_second,
-            p99_ms: 1.0,
-            server_cpu_us: None,
-            agent_cpu_us: None,
-        };
-        let round = |slowness: f64| vec![vec![figures(100.0 / slowness), figures(50.0 / slowness)]];
-        let ledger = Ledger {
-            loads: vec![Load::Small { callers: 1 }],
-            ways: vec!["direct".to_owned(), "tunnel".to_owned()],
-            rounds: vec![round(1.0), round(10.0), round(3.0)],
-        };
-        let row = Row::new(&ledger, 0, 1);
-        assert_eq!(row.rate_to_first, Some(Spread { median: 0.5, min: 0.5, max: 0.5 }));
-        assert_eq!(row.p50_added_ms.map(|added| added.median.round()), Some(30.0));
-        assert_eq!(row.server_cpu, None);
-    }
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,9 +1,12 @@
 //! A server and its agents in processes of their own, as people run them, and the way through them.
 
+use std::net::SocketAddr;
+
 use ::tests::rig::{Agent, ApiServer, GROUP, Rig};
 use http::Uri;
 
-use crate::way::{Daemons, Door, Way};
+use crate::scrape::Gauges;
+use crate::way::{Daemons, Door, Http, Way};
 
 /// Who asks.
 pub const USER: &str = "alice";
@@ -32,20 +35,57 @@ impl Tunneled {
         Self { rig, agents }
     }
 
-    /// The way through them, to these paths of each cluster.
-    pub async fn way(&mut self, name: String, small: &str, bulk: Option<&str>) -> Way {
-        let identity = self.rig.caller(USER, &[GROUP]).await;
-        let door =
-            Door { address: self.rig.gateway(), ca_pem: self.rig.server_ca(), identity: Some(identity) };
+    /// Starts an agent of the next cluster that keeps a tunnel to these servers as well. Returns when it is connected.
+    pub async fn add_agent(&mut self, api_server: &ApiServer, further: &[SocketAddr]) {
+        let cluster = cluster(self.agents.len() as u32);
+        let servers = std::iter::once(self.rig.gateway()).chain(further.iter().copied());
+        let servers: Vec<String> = servers.map(|address| format!("\"{address}\"")).collect();
+        let more = format!("servers: [{}]\n{IMPERSONATION}", servers.join(", "));
+        self.agents.push(self.rig.agent_with(&cluster, api_server, &more).await);
+        self.rig.connected(&cluster).await;
+    }
+
+    /// The server with its files.
+    pub fn rig(&self) -> &Rig {
+        &self.rig
+    }
+
+    /// The way through them, to these paths of each cluster of an API server whose process is `target`.
+    pub async fn way(&mut self, name: &str, http: Http, small: &str, bulk: Option<&str>, target: u32) -> Way {
+        let door = self.door(http).await;
         let uri = |number, path| door.uri(&format!("/clusters/{}{path}", cluster(number)));
         let small: Vec<Uri> = (0..).take(self.agents.len()).map(|number| uri(number, small)).collect();
         let bulk = bulk.map(|path| uri(0, path));
+        let daemons = Some(self.daemons());
+        Way { name: name.to_owned(), door, small, bulk, daemons, target }
+    }
+
+    /// Where callers come.
+    pub async fn door(&self, http: Http) -> Door {
+        let identity = self.rig.caller(USER, &[GROUP]).await;
+        Door { address: self.rig.gateway(), ca_pem: self.rig.server_ca(), identity: Some(identity), http }
+    }
+
+    /// The processes.
+    pub fn daemons(&mut self) -> Daemons {
         let server = self.rig.server().id().expect("the server runs");
         let agents = self.agents.iter().map(|agent| agent.process.id().expect("the agent runs")).collect();
-        Way { name, door, small, bulk, daemons: Some(Daemons { server, agents }) }
+        Daemons { server, agents }
+    }
+
+    /// Where the first agent's metrics are.
+    pub fn agent_probes(&self) -> SocketAddr {
+        self.agents[0].probes
+    }
+
+    /// The gauges of the server and of the first agent.
+    pub async fn gauges(&self) -> (Gauges, Gauges) {
+        let server = Gauges::parse(&self.rig.metrics(self.rig.probes()).await);
+        (server, Gauges::parse(&self.rig.metrics(self.agent_probes()).await))
     }
 }
 
-fn cluster(number: u32) -> String {
+/// The name of a cluster.
+pub fn cluster(number: u32) -> String {
     format!("edge-{number}")
 }

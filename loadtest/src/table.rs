@@ -30,3 +30,8 @@ impl Table {
         text
     }
 }
+
+/// Millions of bytes, to a tenth.
+pub fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}

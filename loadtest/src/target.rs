@@ -1,21 +1,21 @@
-//! The thinnest API server there can be: TLS, HTTP/2, and an answer at once.
+//! The thinnest API server there can be: TLS, HTTP/2 or HTTP/1.1, and an answer at once.
 
 use std::convert::Infallible;
 use std::fs;
 use std::io;
-use std::path::Path;
-use std::pin::Pin;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use ::tests::kube::kubeconfig::{Credential, Kubeconfig};
 use ::tests::pki::Authority;
 use ::tests::process::{Invocation, Process};
 use bytes::Bytes;
+use clap::Args;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Request, Response};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::server::conn::http2;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
@@ -26,20 +26,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
-use crate::args::TargetFlags;
-use crate::way::Door;
+use crate::repeated::Repeated;
+use crate::way::{Door, Http, Way};
 
 /// The path of the small answer, of [`SMALL_BYTES`].
 pub const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
-/// The path of the large one.
+/// The path of what is large: a GET gets so many bytes, a PUT is told how many came.
 pub const BULK: &str = "/api/v1/namespaces/default/configmaps/bulk";
 /// Bytes of an object without much in it.
 pub const SMALL_BYTES: usize = 1024;
 
-/// What the large answer is made of.
-const CHUNK_BYTES: usize = 64 * 1024;
-/// What kube-apiserver grants.
+/// More than anybody here opens on one connection.
 const STREAMS_MAX: u32 = 250;
+/// What an upload may have in flight; all streams together are never the limit.
+const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
 /// How long it may take to say where it is.
 const START_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(10);
@@ -58,10 +59,26 @@ pub enum TargetError {
     Tls(#[from] rustls::Error),
 }
 
+/// Flags of `loadtest target`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// Its certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub certificate: PathBuf,
+
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+
+    /// What a GET of a path that ends with `/bulk` answers, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    pub bulk_mib: u32,
+}
+
 /// A target in a process of its own, and what is needed to reach it.
 #[derive(Debug)]
 pub struct Target {
-    _process: Process,
+    process: Process,
     /// Where callers reach it without a tunnel.
     pub door: Door,
 }
@@ -97,8 +114,21 @@ impl Target {
             assert!(Instant::now() < deadline, "the target did not start: {said}");
             sleep(LOOK_EVERY).await;
         };
-        let door = Door { address, ca_pem: authority.certificate_pem().to_owned(), identity: None };
-        Self { _process: process, door }
+        let door =
+            Door { address, ca_pem: authority.certificate_pem().to_owned(), identity: None, http: Http::Two };
+        Self { process, door }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id().expect("the target runs")
+    }
+
+    /// The way to it without a tunnel.
+    pub fn direct(&self, http: Http) -> Way {
+        let door = Door { http, ..self.door.clone() };
+        let (small, bulk) = (vec![door.uri(SMALL)], Some(door.uri(BULK)));
+        Way { name: "direct".to_owned(), door, small, bulk, daemons: None, target: self.id() }
     }
 
     /// Writes a kubeconfig for agents.
@@ -116,7 +146,7 @@ impl Target {
 ///
 /// # Errors
 /// [`TargetError`].
-pub async fn serve(flags: &TargetFlags) -> Result<(), TargetError> {
+pub async fn serve(flags: &Flags) -> Result<(), TargetError> {
     let acceptor = TlsAcceptor::from(Arc::new(tls(flags)?));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
@@ -127,14 +157,14 @@ pub async fn serve(flags: &TargetFlags) -> Result<(), TargetError> {
     }
 }
 
-fn tls(flags: &TargetFlags) -> Result<ServerConfig, TargetError> {
+fn tls(flags: &Flags) -> Result<ServerConfig, TargetError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&flags.certificate)?.collect();
     let key = PrivateKeyDer::from_pem_file(&flags.key)?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain?, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }
 
@@ -142,26 +172,28 @@ async fn serve_connection(socket: TcpStream, acceptor: TlsAcceptor, answers: Arc
     // A caller who hangs up is no concern of a server that does nothing.
     let _ = socket.set_nodelay(true);
     let Ok(stream) = acceptor.accept(socket).await else { return };
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = answers.answer(request.uri().path());
-        async move { Ok::<_, Infallible>(answer) }
+        let answers = Arc::clone(&answers);
+        async move { Ok::<_, Infallible>(answers.answer(request).await) }
     });
-    let builder = http2::Builder::new(TokioExecutor::new());
-    let _ =
-        { builder }.max_concurrent_streams(STREAMS_MAX).serve_connection(TokioIo::new(stream), service).await;
+    if is_h2 {
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let _ = { builder }
+            .max_concurrent_streams(STREAMS_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
+    } else {
+        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    }
 }
 
 /// What is answered, made once.
 struct Answers {
     small: Bytes,
-    chunk: Bytes,
     bulk_bytes: u64,
-}
-
-/// A piece of bytes, again and again.
-struct Repeated {
-    piece: Bytes,
-    left: u64,
 }
 
 impl Answers {
@@ -169,60 +201,45 @@ impl Answers {
         let head = r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"small"},"data":{"of":""#;
         let tail = r#""}}"#;
         let filling = "x".repeat(SMALL_BYTES - head.len() - tail.len());
-        let small = Bytes::from(format!("{head}{filling}{tail}"));
-        Self { small, chunk: Bytes::from(vec![b'x'; CHUNK_BYTES]), bulk_bytes }
+        Self { small: Bytes::from(format!("{head}{filling}{tail}")), bulk_bytes }
     }
 
-    fn answer(&self, path: &str) -> Response<Repeated> {
-        let (piece, left) = if path == BULK {
-            (&self.chunk, self.bulk_bytes)
-        } else {
-            (&self.small, self.small.len() as u64)
+    async fn answer<B: hyper::body::Body + Unpin>(&self, request: Request<B>) -> Response<Repeated> {
+        let body = match (request.method(), request.uri().path()) {
+            (&Method::PUT, _) => Repeated::once(Bytes::from(taken(request.into_body()).await.to_string())),
+            (_, BULK) => Repeated::bytes(self.bulk_bytes),
+            _ => Repeated::once(self.small.clone()),
         };
-        let mut response = Response::new(Repeated { piece: piece.clone(), left });
+        let mut response = Response::new(body);
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
     }
 }
 
-impl Body for Repeated {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.left == 0 {
-            return Poll::Ready(None);
-        }
-        let length = self.left.min(self.piece.len() as u64);
-        self.left -= length;
-        Poll::Ready(Some(Ok(Frame::data(self.piece.slice(..length as usize)))))
+/// How many bytes of a body came before its end or its break.
+async fn taken(mut body: impl hyper::body::Body + Unpin) -> u64 {
+    let mut bytes = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes += frame.data_ref().map_or(0, |data| bytes::Buf::remaining(data) as u64);
     }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
-    }
+    bytes
 }
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::BodyExt;
-
     use super::*;
 
     #[tokio::test]
     async fn answers_have_the_size_that_figures_are_reckoned_with() {
-        let answers = Answers::new(3 * CHUNK_BYTES as u64 + 1);
-        let small = answers.answer(SMALL).into_body().collect().await.expect("a body").to_bytes();
+        let answers = Answers::new(200_001);
+        let ask = async |method, path: &str, body| {
+            let request = Request::builder().method(method).uri(path).body(body).expect("a request");
+            answers.answer(request).await.into_body().collect().await.expect("a body").to_bytes()
+        };
+        let small = ask(Method::GET, SMALL, Repeated::nothing()).await;
         assert_eq!(small.len(), SMALL_BYTES);
         serde_json::from_slice::<serde_json::Value>(&small).expect("JSON");
-        let bulk = answers.answer(BULK).into_body().collect().await.expect("a body").to_bytes();
-        assert_eq!(bulk.len(), 3 * CHUNK_BYTES + 1);
+        assert_eq!(ask(Method::GET, BULK, Repeated::nothing()).await.len(), 200_001);
+        assert_eq!(ask(Method::PUT, BULK, Repeated::bytes(123_456)).await, "123456");
     }
 }

@@ -3,63 +3,130 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use http::Method;
 use serde::Serialize;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::args::Rounds;
 use crate::caller::{CallError, Caller};
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, Sample};
 use crate::order::Order;
+use crate::process::rested_bytes;
 use crate::progress::Progress;
-use crate::way::{CpuTime, Way};
+use crate::repeated::Repeated;
+use crate::way::{CpuTime, Http, Way};
 
 /// What one turn may take beyond its time: connecting, and the last answers.
 const TURN_EXTRA_MAX: Duration = Duration::from_secs(120);
 
+/// How long everything goes on.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rounds {
+    /// Rounds that count; one more warms up
+    #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// How long each way is asked in each round, per number of callers
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+
+    /// Begin no further round after so long, and report those that are done
+    #[arg(long, value_name = "MINUTES", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub limit_minutes: u64,
+}
+
 /// What is asked of a way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Load {
-    /// Small GETs, by so many callers at once.
+    /// Small GETs, by so many callers at once, each of whom asks again when it has its answer.
+    #[serde(rename_all = "camelCase")]
     Small {
         /// How many.
         callers: u32,
     },
-    /// One download of so many bytes.
-    Bulk {
-        /// How many.
-        bytes: u64,
+    /// Small GETs over so many connections that begin at times of their own, whoever was answered.
+    #[serde(rename_all = "camelCase")]
+    Open {
+        /// How many connections.
+        callers: u32,
+        /// How many requests begin in a second.
+        per_second: f64,
     },
+    /// Small GETs by so many callers, beside others who have asked for much and do not read it.
+    #[serde(rename_all = "camelCase")]
+    Beside {
+        /// How many do not read, each over a connection of its own.
+        stalled: u32,
+        /// How many ask.
+        callers: u32,
+    },
+    /// So many bytes in all, over so many streams at once: of one connection on HTTP/2, of as many on HTTP/1.1.
+    #[serde(rename_all = "camelCase")]
+    Bulk {
+        /// Which way.
+        direction: Direction,
+        /// How many at once.
+        streams: u32,
+        /// How many on each.
+        bytes_each: u64,
+    },
+}
+
+/// Where bulk goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Direction {
+    /// To the caller.
+    Down,
+    /// To the API server.
+    Up,
 }
 
 /// What one way did in one round.
 #[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase", untagged)]
-pub enum Figures {
-    /// Of small GETs.
-    #[serde(rename_all = "camelCase")]
-    Small {
-        /// Answers in a second.
-        per_second: f64,
-        /// Half of them came within so many milliseconds.
-        p50_ms: f64,
-        /// All but one in a hundred.
-        p99_ms: f64,
-        /// The server's CPU time for each, in microseconds.
-        server_cpu_us: Option<f64>,
-        /// The agents'.
-        agent_cpu_us: Option<f64>,
-    },
-    /// Of a download.
-    #[serde(rename_all = "camelCase")]
-    Bulk {
-        /// Millions of bytes in a second.
-        mb_per_second: f64,
-        /// The server's CPU time for each 10^9 bytes, in seconds.
-        server_cpu_s_per_gb: Option<f64>,
-        /// The agents'.
-        agent_cpu_s_per_gb: Option<f64>,
-    },
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// Answers, or millions of bytes, in a second.
+    pub rate: f64,
+    /// Of small requests.
+    #[serde(flatten)]
+    pub latency: Option<Latency>,
+    /// The server's CPU time: microseconds a request, or seconds for 10^9 bytes; 0 on the direct way.
+    pub server_cpu: f64,
+    /// All agents'.
+    pub agent_cpu: f64,
+    /// The API server's.
+    pub target_cpu: f64,
+    /// While others stalled.
+    #[serde(flatten)]
+    pub memory: Option<Memory>,
+}
+
+/// Resident bytes of daemons.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Memory {
+    /// The server's.
+    pub server_bytes: u64,
+    /// The first agent's.
+    pub agent_bytes: u64,
+}
+
+/// How long requests took, to the last byte of the answer, in milliseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Latency {
+    /// Half were quicker.
+    pub p50_ms: f64,
+    /// Nine in ten.
+    pub p90_ms: f64,
+    /// All but one in a hundred.
+    pub p99_ms: f64,
+    /// All but one in a thousand.
+    pub p999_ms: f64,
 }
 
 /// Everything that was measured.
@@ -105,20 +172,57 @@ pub enum TrialError {
 }
 
 /// Why one turn failed, before it is known whose turn it was.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Failed {
-    Call(CallError),
-    Process(io::Error),
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Process(#[from] io::Error),
+}
+
+/// A flag's seconds.
+///
+/// # Errors
+/// What to write instead.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
+    seconds.ok_or_else(|| "write seconds, from 0.05 to 600".to_owned())
+}
+
+impl Rounds {
+    /// How long each turn takes.
+    pub fn turn(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
 }
 
 impl Load {
     /// In words.
     pub fn words(self) -> String {
+        let people = |count: u32| if count == 1 { "1 caller".to_owned() } else { format!("{count} callers") };
         match self {
-            Self::Small { callers: 1 } => "1 caller".to_owned(),
-            Self::Small { callers } => format!("{callers} callers"),
-            Self::Bulk { bytes } => format!("{} MiB down, 1 caller", bytes >> 20),
+            Self::Small { callers } => people(callers),
+            Self::Open { callers, per_second } => {
+                format!("half load: {per_second:.0} requests a second over {callers} connections")
+            }
+            Self::Beside { stalled, callers } => {
+                format!("{} beside {stalled} who do not read", people(callers))
+            }
+            Self::Bulk { direction, streams, bytes_each } => {
+                let direction = match direction {
+                    Direction::Down => "down",
+                    Direction::Up => "up",
+                };
+                let mib = bytes_each as f64 / f64::from(1 << 20);
+                let streams = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
+                format!("{mib} MiB {direction}, {streams}")
+            }
         }
+    }
+
+    /// Whether it is bulk.
+    pub fn is_bulk(self) -> bool {
+        matches!(self, Self::Bulk { .. })
     }
 }
 
@@ -126,12 +230,9 @@ impl Load {
 ///
 /// # Errors
 /// [`TrialError`], at the first request that fails.
-pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds) -> Result<Ledger, TrialError> {
-    let (progress, mut order) = (Progress::new(), Order::new(rounds.seed));
-    let (seconds, end) = (
-        Duration::from_secs(rounds.seconds),
-        Instant::now() + Duration::from_secs(rounds.limit_minutes * 60),
-    );
+pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds, seed: u64) -> Result<Ledger, TrialError> {
+    let (progress, mut order) = (Progress::new(), Order::new(seed));
+    let end = Instant::now() + Duration::from_secs(rounds.limit_minutes * 60);
     let mut ledger = Ledger {
         loads: loads.to_vec(),
         ways: ways.iter().map(|way| way.name.clone()).collect(),
@@ -141,10 +242,12 @@ pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds) -> Result<Le
         let mut by_load = Vec::new();
         for &load in loads {
             let mut figures = vec![None; ways.len()];
+            // Every way meets the same times in a round, and others in the next.
+            let seed = seed.wrapping_add(u64::from(round));
             for turn in order.draw(ways.len()) {
                 let way = &ways[turn];
                 progress.say(&format!("round {round}/{}: {}, {}", rounds.rounds, load.words(), way.name));
-                figures[turn] = Some(turn_of(way, load, seconds).await?);
+                figures[turn] = Some(turn_of(way, load, rounds.turn(), seed).await?);
             }
             by_load.push(figures.into_iter().flatten().collect());
         }
@@ -158,12 +261,20 @@ pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds) -> Result<Le
     Ok(ledger)
 }
 
-async fn turn_of(way: &Way, load: Load, seconds: Duration) -> Result<Figures, TrialError> {
-    let limit = seconds + TURN_EXTRA_MAX;
+async fn turn_of(way: &Way, load: Load, duration: Duration, seed: u64) -> Result<Figures, TrialError> {
+    let limit = duration + TURN_EXTRA_MAX;
     let turn = async {
         match load {
-            Load::Small { callers } => small(way, callers, seconds).await,
-            Load::Bulk { bytes } => bulk(way, bytes).await,
+            Load::Small { callers } => {
+                let crowd = Crowd::gather(way, callers).await?;
+                small(way, crowd.ask_for(duration)).await
+            }
+            Load::Open { callers, per_second } => {
+                let crowd = Crowd::gather(way, callers).await?;
+                small(way, crowd.ask_at(per_second, duration, seed)).await
+            }
+            Load::Beside { stalled, callers } => beside(way, stalled, callers, duration).await,
+            Load::Bulk { direction, streams, bytes_each } => bulk(way, direction, streams, bytes_each).await,
         }
     };
     let name = || way.name.clone();
@@ -175,55 +286,98 @@ async fn turn_of(way: &Way, load: Load, seconds: Duration) -> Result<Figures, Tr
     }
 }
 
-async fn small(way: &Way, callers: u32, seconds: Duration) -> Result<Figures, Failed> {
+async fn small(
+    way: &Way,
+    asking: impl Future<Output = Result<Sample, CallError>>,
+) -> Result<Figures, Failed> {
+    let before = way.cpu_time()?;
+    let sample = asking.await?;
+    let used = way.cpu_time()?.since(before);
+    let each_us = |time: Duration| time.as_secs_f64() * 1e6 / sample.latency.len().max(1) as f64;
+    Ok(Figures::new(sample.per_second(), Some(Latency::of(&sample)), used, each_us))
+}
+
+/// The small GETs begin when everything that can be buffered for those who do not read has been.
+async fn beside(way: &Way, stalled: u32, callers: u32, duration: Duration) -> Result<Figures, Failed> {
     let crowd = Crowd::gather(way, callers).await?;
-    let before = cpu_time(way)?;
-    let sample = crowd.ask_for(seconds).await?;
-    let used = used_since(way, before)?;
-    let each_us = |time: Duration| time.as_secs_f64() * 1e6 / sample.latency.len() as f64;
-    Ok(Figures::Small {
-        per_second: sample.per_second(),
-        p50_ms: sample.quantile_ms(0.5),
-        p99_ms: sample.quantile_ms(0.99),
-        server_cpu_us: used.map(|used| each_us(used.server)),
-        agent_cpu_us: used.map(|used| each_us(used.agents)),
-    })
-}
-
-async fn bulk(way: &Way, bytes: u64) -> Result<Figures, Failed> {
-    let mut caller = Caller::connect(&way.door).await?;
-    caller.get(&way.small[0]).await?;
-    let before = cpu_time(way)?;
-    let began = Instant::now();
     let uri = way.bulk.as_ref().expect("a way whose bulk is asked for has one");
-    caller.get_sized(uri, bytes).await?;
+    let mut unread = Vec::new();
+    for _ in 0..stalled {
+        let mut caller = Caller::connect(&way.door).await?;
+        unread.push((caller.ask(Method::GET, uri, Repeated::nothing()).await?, caller));
+    }
+    let memory = match &way.daemons {
+        Some(daemons) => {
+            let agent_bytes = rested_bytes(daemons.agents[0]).await?;
+            Some(Memory { server_bytes: rested_bytes(daemons.server).await?, agent_bytes })
+        }
+        None => {
+            rested_bytes(way.target).await?;
+            None
+        }
+    };
+    let figures = small(way, crowd.ask_for(duration)).await?;
+    drop(unread);
+    Ok(Figures { memory, ..figures })
+}
+
+async fn bulk(way: &Way, direction: Direction, streams: u32, bytes_each: u64) -> Result<Figures, Failed> {
+    let uri = way.bulk.as_ref().expect("a way whose bulk is asked for has one");
+    let mut lanes = Vec::new();
+    let mut first = Caller::connect(&way.door).await?;
+    first.get(&way.small[0]).await?;
+    match way.door.http {
+        Http::Two => lanes.extend((1..streams).map(|_| first.share().expect("HTTP/2 is shared"))),
+        Http::One => {
+            for _ in 1..streams {
+                lanes.push(Caller::connect(&way.door).await?);
+            }
+        }
+    }
+    lanes.push(first);
+
+    let before = way.cpu_time()?;
+    let began = Instant::now();
+    let mut moving = JoinSet::new();
+    for mut lane in lanes {
+        let uri = uri.clone();
+        moving.spawn(async move {
+            match direction {
+                Direction::Down => lane.get_sized(&uri, bytes_each).await?,
+                Direction::Up => lane.put_sized(&uri, bytes_each).await?,
+            }
+            Ok::<_, CallError>(lane)
+        });
+    }
+    let mut kept = Vec::new();
+    while let Some(moved) = moving.join_next().await {
+        kept.push(moved.expect("a caller does not panic")?);
+    }
     let elapsed = began.elapsed();
-    let used = used_since(way, before)?;
-    let per_gb = |time: Duration| time.as_secs_f64() * 1e9 / bytes as f64;
-    Ok(Figures::Bulk {
-        mb_per_second: bytes as f64 / 1e6 / elapsed.as_secs_f64(),
-        server_cpu_s_per_gb: used.map(|used| per_gb(used.server)),
-        agent_cpu_s_per_gb: used.map(|used| per_gb(used.agents)),
-    })
+    let used = way.cpu_time()?.since(before);
+    let bytes = bytes_each as f64 * f64::from(streams);
+    let per_gb = |time: Duration| time.as_secs_f64() * 1e9 / bytes;
+    Ok(Figures::new(bytes / 1e6 / elapsed.as_secs_f64(), None, used, per_gb))
 }
 
-fn cpu_time(way: &Way) -> io::Result<Option<CpuTime>> {
-    way.daemons.as_ref().map(crate::way::Daemons::cpu_time).transpose()
-}
-
-fn used_since(way: &Way, before: Option<CpuTime>) -> io::Result<Option<CpuTime>> {
-    let now = cpu_time(way)?;
-    Ok(now.zip(before).map(|(now, before)| now.since(before)))
-}
-
-impl From<CallError> for Failed {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
+impl Figures {
+    fn new(rate: f64, latency: Option<Latency>, used: CpuTime, each: impl Fn(Duration) -> f64) -> Self {
+        Self {
+            rate,
+            latency,
+            server_cpu: each(used.server),
+            agent_cpu: each(used.agents),
+            target_cpu: each(used.target),
+            memory: None,
+        }
     }
 }
 
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Self {
-        Self::Process(error)
+impl Latency {
+    /// Of a sample.
+    pub fn of(sample: &Sample) -> Self {
+        let [p50_ms, p90_ms, p99_ms, p999_ms] =
+            [0.5, 0.9, 0.99, 0.999].map(|share| sample.quantile_ms(share));
+        Self { p50_ms, p90_ms, p99_ms, p999_ms }
     }
 }

@@ -1,11 +1,13 @@
-//! A way to an API server: where callers come, what they ask for, and which processes do the work between.
+//! A way to an API server: where callers come, what they ask for, and which processes do the work.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use ::tests::pki::Issued;
+use clap::ValueEnum;
 use http::Uri;
+use serde::Serialize;
 
 use crate::process::{cpu_time, resident_bytes};
 
@@ -18,10 +20,12 @@ pub struct Way {
     pub door: Door,
     /// The small request, once for each cluster; callers take them in turn.
     pub small: Vec<Uri>,
-    /// The download, if there is one.
+    /// What is large, if there is such a thing: a GET answers with much, a PUT takes much.
     pub bulk: Option<Uri>,
     /// The processes between callers and API server; none on the direct way.
     pub daemons: Option<Daemons>,
+    /// The process of the API server.
+    pub target: u32,
 }
 
 /// How callers connect.
@@ -33,6 +37,19 @@ pub struct Door {
     pub ca_pem: String,
     /// Who they are, if they are asked.
     pub identity: Option<Issued>,
+    /// What they speak.
+    pub http: Http,
+}
+
+/// A version of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+pub enum Http {
+    /// HTTP/1.1: a connection for each exchange at a time.
+    #[value(name = "1")]
+    One,
+    /// HTTP/2.
+    #[value(name = "2")]
+    Two,
 }
 
 /// Process ids.
@@ -44,13 +61,15 @@ pub struct Daemons {
     pub agents: Vec<u32>,
 }
 
-/// CPU time that the daemons have used since they started, user and system.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// CPU time that processes have used since they started, user and system.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
     /// The server.
     pub server: Duration,
     /// All agents together.
     pub agents: Duration,
+    /// The API server.
+    pub target: Duration,
 }
 
 impl Door {
@@ -60,16 +79,20 @@ impl Door {
     }
 }
 
-impl Daemons {
-    /// What they have used so far.
+impl Way {
+    /// What its processes have used so far.
     ///
     /// # Errors
     /// Where one has ended.
     pub fn cpu_time(&self) -> io::Result<CpuTime> {
-        let agents: io::Result<Duration> = self.agents.iter().map(|&agent| cpu_time(agent)).sum();
-        Ok(CpuTime { server: cpu_time(self.server)?, agents: agents? })
+        let target = cpu_time(self.target)?;
+        let Some(daemons) = &self.daemons else { return Ok(CpuTime { target, ..CpuTime::default() }) };
+        let agents: io::Result<Duration> = daemons.agents.iter().map(|&agent| cpu_time(agent)).sum();
+        Ok(CpuTime { server: cpu_time(daemons.server)?, agents: agents?, target })
     }
+}
 
+impl Daemons {
     /// The resident memory of the server and of the first agent, in bytes.
     ///
     /// # Errors
@@ -82,6 +105,10 @@ impl Daemons {
 impl CpuTime {
     /// What was used between an earlier time and this one.
     pub fn since(self, earlier: Self) -> Self {
-        Self { server: self.server - earlier.server, agents: self.agents - earlier.agents }
+        Self {
+            server: self.server - earlier.server,
+            agents: self.agents - earlier.agents,
+            target: self.target - earlier.target,
+        }
     }
 }

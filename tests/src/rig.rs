@@ -217,14 +217,15 @@ impl Rig {
         let probes = free_port();
         // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
         let guard = if more.contains("impersonation:") { "" } else { GUARD };
+        let servers = format!("servers: [\"{}\"]\n", self.gateway);
+        let servers = if more.contains("servers:") { "" } else { &servers };
         let config = self.write(
             &format!("{name}.yaml"),
             &format!(
-                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\nservers: [\"{}\"]\n\
+                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\n{servers}\
                  tls: {{ certificateFile: {PKI}/{name}-agent.crt, keyFile: {PKI}/{name}-agent.key, \
                  serverCAFile: {PKI}/server-ca.crt }}\n\
                  apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{more}\n",
-                self.gateway,
                 api_server.yaml(),
                 self.path().join(format!("{name}.state")).display(),
             ),

@@ -1,0 +1,149 @@
+//! Agents without an API server, many in one process: each greets as a real one does and then only keeps its tunnel.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ::tests::rig::Rig;
+use futures::stream::{StreamExt, TryStreamExt, iter};
+use proto::CloseCode;
+use proto::greeting::VERSIONS;
+use proto::wire::Hello;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::task::JoinHandle;
+use transport::tls::{Material, TlsError};
+use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, Spawn, Tunnel};
+
+use crate::dice::Dice;
+
+/// The name that the server's certificate bears in a rig.
+const SERVER_NAME: &str = "127.0.0.1";
+
+/// Certificates that are issued at once: each is a process that mostly reckons.
+const ISSUED_AT_ONCE: usize = 4;
+
+/// An agent that may dial as often as it likes.
+pub struct Agent {
+    cluster: String,
+    tls: DialTls,
+    keys: EndpointKeys,
+    boot: [u8; 16],
+    dialed: u64,
+}
+
+/// A tunnel that is held open; the connection breaks off when this is dropped.
+pub struct Held {
+    endpoint: Endpoint,
+    tunnel: Tunnel,
+    driver: JoinHandle<()>,
+}
+
+/// Why an agent has no tunnel.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Its certificate.
+    #[error("the certificate of {0} cannot be read")]
+    Pem(String, #[source] rustls_pki_types::pem::Error),
+    /// TLS.
+    #[error("TLS of an agent cannot be set up")]
+    Tls(#[from] TlsError),
+    /// Its socket; with many agents most likely the limit of open files.
+    #[error("an agent has no UDP socket; is the limit of open files (ulimit -n) high enough?")]
+    Socket(#[from] EndpointError),
+    /// The greeting.
+    #[error("{0} came to no tunnel")]
+    Dial(String, #[source] DialError),
+}
+
+/// Carriers' drivers end with this process.
+struct Unowned;
+
+impl Spawn for Unowned {
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(driver);
+    }
+}
+
+/// Whoever needs an endpoint of `transport` here.
+pub fn spawner() -> Arc<dyn Spawn> {
+    Arc::new(Unowned)
+}
+
+/// Issues certificates by `tombolo ca`, one for each of the clusters `PREFIX-0`, `PREFIX-1`, …
+///
+/// # Errors
+/// [`AgentError`].
+pub async fn issue(rig: &Rig, prefix: &str, count: u32, seed: u64) -> Result<Vec<Agent>, AgentError> {
+    let agents = (0..count).map(|number| {
+        let boot = Dice::new(seed ^ u64::from(number));
+        Agent::issue(rig, format!("{prefix}-{number}"), boot)
+    });
+    iter(agents).buffered(ISSUED_AT_ONCE).try_collect().await
+}
+
+impl Agent {
+    async fn issue(rig: &Rig, cluster: String, mut dice: Dice) -> Result<Self, AgentError> {
+        rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", &cluster]).await;
+        let file = |end: &str| rig.path().join(format!("pki/{cluster}-agent.{end}"));
+        let pem = |error| AgentError::Pem(cluster.clone(), error);
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file("crt")).map_err(pem)?.collect();
+        let material = Material {
+            chain: chain.map_err(pem)?,
+            key: PrivateKeyDer::from_pem_file(file("key")).map_err(pem)?,
+            peer_roots: vec![
+                CertificateDer::from_pem_slice(rig.server_ca().as_bytes())
+                    .map_err(|error| AgentError::Pem("server-ca".to_owned(), error))?,
+            ],
+        };
+        let (tls, keys) = (DialTls::new(material)?, EndpointKeys::generate().expect("the system has chance"));
+        let mut agent = Self { cluster, tls, keys, boot: [0; 16], dialed: 0 };
+        agent.restart(&mut dice);
+        Ok(agent)
+    }
+
+    /// Is another process of the same agent from now on.
+    pub fn restart(&mut self, dice: &mut Dice) {
+        self.boot[..8].copy_from_slice(&dice.number().to_be_bytes());
+        self.boot[8..].copy_from_slice(&dice.number().to_be_bytes());
+        self.dialed = 0;
+    }
+
+    /// Dials, greets, and keeps the tunnel.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn connect(&mut self, server: SocketAddr) -> Result<Held, AgentError> {
+        self.dialed += 1;
+        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let endpoint = Endpoint::dialing(local, &self.keys, spawner())?;
+        let hello = Hello {
+            versions: VERSIONS.to_vec(),
+            cluster: self.cluster.clone(),
+            boot_nonce: self.boot.to_vec(),
+            sequence: self.dialed,
+            software: concat!("loadtest/", env!("CARGO_PKG_VERSION")).to_owned(),
+            endpoints: None,
+        };
+        let dialed = endpoint.dial(server, SERVER_NAME, &self.tls, hello).await;
+        let Dialed { tunnel, driver, .. } =
+            dialed.map_err(|error| AgentError::Dial(self.cluster.clone(), error))?;
+        let driver = tokio::spawn(async move { drop(driver.run(|_| {}).await) });
+        Ok(Held { endpoint, tunnel, driver })
+    }
+}
+
+impl Held {
+    /// Ends the tunnel and waits until the server was told.
+    pub async fn leave(self) {
+        self.tunnel.close(CloseCode::Stopping);
+        self.endpoint.close(CloseCode::Stopping).await;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}

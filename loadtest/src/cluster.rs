@@ -1,0 +1,78 @@
+//! A real kube-apiserver with an agent before it, and both ways to it.
+
+use std::error::Error;
+
+use ::tests::kube::EdgeCluster;
+use ::tests::kube::kubeconfig::Credential;
+use ::tests::pki::Issued;
+use ::tests::rig::{ApiServer, GROUP};
+
+use crate::rig::{Tunneled, USER};
+use crate::way::{Door, Http, Way};
+
+/// What lets the callers' group do everything in the cluster.
+const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: tombolo-admins }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin }
+subjects: [{ apiGroup: rbac.authorization.k8s.io, kind: Group, name: \"tombolo:admins\" }]
+";
+
+/// A cluster that is reached both ways by the same user of the same group.
+#[derive(Debug)]
+pub struct Reached {
+    cluster: EdgeCluster,
+    /// The server and the agent before it.
+    pub tunneled: Tunneled,
+}
+
+impl Reached {
+    /// Starts all of it.
+    ///
+    /// # Errors
+    /// Where the cluster does not start; `tests/kube/build` has to have built its programs.
+    pub async fn start() -> Result<Self, Box<dyn Error>> {
+        let cluster = EdgeCluster::start().await?;
+        let account = cluster.create_agent_account().await?;
+        let admins = cluster.directory().join("admins.yaml");
+        std::fs::write(&admins, ADMINS)?;
+        cluster.admin().stdout(&["apply", "-f", &admins.display().to_string()]).await;
+        let tunneled = Tunneled::start(&ApiServer::of(&cluster, &account), 1, "").await;
+        Ok(Self { cluster, tunneled })
+    }
+
+    /// To this path: straight, and through the tunnel.
+    pub async fn ways(&mut self, small: &str) -> [Way; 2] {
+        let target = self.cluster.process_ids()[0];
+        let tunnel = self.tunneled.way("tunnel", Http::Two, small, None, target).await;
+        [self.direct(small), tunnel]
+    }
+
+    /// Ends the cluster in good order.
+    ///
+    /// # Errors
+    /// Where it does not end.
+    pub async fn stop(self) -> Result<(), Box<dyn Error>> {
+        drop(self.tunneled);
+        Ok(self.cluster.stop().await?)
+    }
+
+    /// By a certificate of the cluster's own authority.
+    fn direct(&self, small: &str) -> Way {
+        let door = Door {
+            address: self.cluster.address(),
+            ca_pem: self.cluster.ca_pem().to_owned(),
+            identity: Some(certificate(self.cluster.issue_user(USER, &[GROUP]))),
+            http: Http::Two,
+        };
+        let (small, target) = (vec![door.uri(small)], self.cluster.process_ids()[0]);
+        Way { name: "direct".to_owned(), door, small, bulk: None, daemons: None, target }
+    }
+}
+
+fn certificate(credential: Credential) -> Issued {
+    match credential {
+        Credential::Certificate(issued) => issued,
+        Credential::Token(_) => unreachable!("a user is issued a certificate"),
+    }
+}

@@ -1,0 +1,134 @@
+//! Servers that greet an agent and soon close its tunnel, so that one process of it reconnects again and again.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::tests::rig::Rig;
+use proto::CloseCode;
+use proto::spiffe::AgentId;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use transport::tls::Material;
+use transport::{Arriving, Endpoint, EndpointError, EndpointKeys, ServerNumber, Tunnel};
+
+use crate::agents::spawner;
+use crate::dice::Dice;
+
+/// The longest that a tunnel is held.
+const HELD_MAX_MS: u64 = 200;
+
+/// So many servers, each at a port of its own.
+#[derive(Debug)]
+pub struct Flappers {
+    addresses: Vec<SocketAddr>,
+    doors: Vec<AbortHandle>,
+    state: Arc<State>,
+}
+
+/// What they do now.
+#[derive(Debug, Default)]
+struct State {
+    /// Whether tunnels are closed; else they are held.
+    flaps: AtomicBool,
+    /// Told when that changes.
+    changed: Notify,
+    closed: AtomicU64,
+}
+
+impl Flappers {
+    /// Starts them, with the rig's certificates, for the agent of one cluster. They hold what comes until they are told.
+    ///
+    /// # Errors
+    /// Where a port cannot be had.
+    ///
+    /// # Panics
+    /// Without the rig's certificates.
+    pub fn start(rig: &Rig, cluster: &str, count: u32, seed: u64) -> Result<Self, EndpointError> {
+        let state = Arc::new(State::default());
+        let (mut addresses, mut doors) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let keys = EndpointKeys::generate().expect("the system has chance");
+            let (free, server) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), ServerNumber(number as u16));
+            let endpoint = Endpoint::serve(free, material(rig), &keys, server, spawner())?;
+            addresses.push(endpoint.address().expect("a bound socket has an address"));
+            let agent = AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/any"), "tombolo");
+            let agent = agent.expect("a cluster's name");
+            let dice = Dice::new(seed.wrapping_add(u64::from(number)));
+            doors.push(tokio::spawn(open(endpoint, agent, Arc::clone(&state), dice)).abort_handle());
+        }
+        Ok(Self { addresses, doors, state })
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Whether tunnels are closed from now on.
+    pub fn flap(&self, flaps: bool) {
+        self.state.flaps.store(flaps, Ordering::Relaxed);
+        self.state.changed.notify_waiters();
+    }
+
+    /// How many tunnels they have closed.
+    pub fn closed(&self) -> u64 {
+        self.state.closed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Flappers {
+    fn drop(&mut self) {
+        self.doors.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn open(endpoint: Endpoint, agent: AgentId, state: Arc<State>, mut dice: Dice) {
+    while let Some(arriving) = endpoint.accept().await {
+        let hold = Duration::from_millis(dice.below(HELD_MAX_MS));
+        let code = [CloseCode::Stopping, CloseCode::Lost, CloseCode::Drained][dice.below(3) as usize];
+        tokio::spawn(serve(arriving, agent.clone(), Arc::clone(&state), hold, code));
+    }
+}
+
+async fn serve(arriving: Arriving, agent: AgentId, state: Arc<State>, hold: Duration, code: CloseCode) {
+    // An agent that does not come as far dials again.
+    let Ok(arrived) = arriving.shake_hands().await else { return };
+    let greeted = arrived.greet(&agent, "flapper", "loadtest", |_| Ok(())).await;
+    let Ok((tunnel, driver, _)) = greeted else { return };
+    tokio::select! {
+        _ = driver.run(|_| {}) => {}
+        () = flap(&tunnel, &state, hold, code) => {}
+    }
+}
+
+/// Closes a tunnel when its time has come and tunnels are to be closed.
+async fn flap(tunnel: &Tunnel, state: &State, hold: Duration, code: CloseCode) {
+    sleep(hold).await;
+    loop {
+        let changed = state.changed.notified();
+        if state.flaps.load(Ordering::Relaxed) {
+            break;
+        }
+        changed.await;
+    }
+    state.closed.fetch_add(1, Ordering::Relaxed);
+    tunnel.close(code);
+}
+
+fn material(rig: &Rig) -> Material {
+    let file = |name: &str| rig.path().join("pki").join(name);
+    let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
+        let all = CertificateDer::pem_file_iter(file(name)).expect("the rig's certificates");
+        all.map(|one| one.expect("the rig's certificates")).collect()
+    };
+    Material {
+        chain: certificates("server.crt"),
+        key: PrivateKeyDer::from_pem_file(file("server.key")).expect("the rig's key"),
+        peer_roots: certificates("agent-ca.crt"),
+    }
+}

@@ -1,0 +1,202 @@
+//! `loadtest idle`: what a tunnel costs a server while nobody asks for anything.
+
+use std::error::Error;
+use std::io;
+use std::time::{Duration, Instant};
+
+use ::tests::rig::Rig;
+use ::tests::scratch::Scratch;
+use clap::Args;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use crate::agents::{Agent, AgentError, Held, issue};
+use crate::caller::Caller;
+use crate::process::{cpu_time, rested_bytes};
+use crate::progress::Progress;
+use crate::report::{Heading, Report};
+use crate::scrape::Gauges;
+use crate::svg::{Line, Words, lines};
+use crate::table::{Table, megabytes};
+use crate::target::Target;
+use crate::trial::seconds;
+use crate::way::Http;
+
+/// What an idle tunnel may cost the server.
+const TUNNEL_KIB_MAX: f64 = 60.0;
+/// With fewer, what the process needs once weighs too much in the share of each.
+const JUDGED_FROM: u32 = 500;
+/// Memory is looked at after each of so many steps.
+const STEPS: u32 = 4;
+/// How long the server may take to count what has come or gone.
+const COUNTED_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Flags of `loadtest idle`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    /// Agents, each with a certificate, a socket and a tunnel of its own
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub agents: u32,
+
+    /// How many of them dial at once
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub batch: u32,
+
+    /// How long they are left alone while the server's CPU time is counted
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
+    pub seconds: f64,
+}
+
+/// What is reported.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Results {
+    tunnels: u32,
+    issue_seconds: f64,
+    connect_seconds: f64,
+    /// Tunnels and the server's resident bytes, step by step.
+    memory: Vec<(u32, u64)>,
+    /// All that came, shared by all tunnels.
+    kib_per_tunnel: f64,
+    /// Of the second half alone, where what is needed once has been paid for.
+    kib_per_tunnel_second_half: f64,
+    /// Microseconds of the server in a second for each tunnel.
+    cpu_us_per_tunnel_second: f64,
+    /// Resident bytes when all had left.
+    bytes_left: u64,
+    /// The same for idle HTTP/2 connections at a plain TLS server.
+    direct_kib_per_connection: f64,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Any that stands in the way of a report.
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("idle", seed, flags)?;
+    let progress = Progress::new();
+    let mut rig = Rig::start_logging("info", "").await;
+    let server = rig.server().id().expect("the server runs");
+
+    progress.say(&format!("issuing {} certificates", flags.agents));
+    let began = Instant::now();
+    let mut agents = issue(&rig, "idle", flags.agents, seed).await?;
+    let mut results = Results { tunnels: flags.agents, ..Results::default() };
+    results.issue_seconds = began.elapsed().as_secs_f64();
+
+    results.memory.push((0, rested_bytes(server).await?));
+    let mut held = Vec::new();
+    let step = flags.agents.div_ceil(STEPS) as usize;
+    for agents in agents.chunks_mut(step) {
+        let began = Instant::now();
+        for batch in agents.chunks_mut(flags.batch as usize) {
+            progress.say(&format!("{} of {} tunnels", held.len(), flags.agents));
+            held.extend(connect(&rig, batch).await?);
+        }
+        counted(&rig, held.len()).await?;
+        results.connect_seconds += began.elapsed().as_secs_f64();
+        progress.say(&format!("{} tunnels: waiting until the server's memory rests", held.len()));
+        results.memory.push((held.len() as u32, rested_bytes(server).await?));
+    }
+
+    progress.say(&format!("{} tunnels at rest for {} s", held.len(), flags.seconds));
+    let before = cpu_time(server)?;
+    let began = Instant::now();
+    sleep(Duration::from_secs_f64(flags.seconds)).await;
+    let used = (cpu_time(server)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+    results.cpu_us_per_tunnel_second = used * 1e6 / f64::from(flags.agents);
+    counted(&rig, held.len()).await?;
+    results.memory.push((flags.agents, rested_bytes(server).await?));
+
+    progress.say("all leave");
+    futures::future::join_all(held.into_iter().map(Held::leave)).await;
+    counted(&rig, 0).await?;
+    results.bytes_left = rested_bytes(server).await?;
+    results.reckon();
+    progress.say(&format!("{} idle connections at a plain TLS server", flags.agents));
+    results.direct_kib_per_connection = direct(flags.agents).await?;
+    Ok(results.report(heading)?)
+}
+
+/// Lets all agents of a batch dial at once.
+async fn connect(rig: &Rig, batch: &mut [Agent]) -> Result<Vec<Held>, AgentError> {
+    futures::future::try_join_all(batch.iter_mut().map(|agent| agent.connect(rig.gateway()))).await
+}
+
+/// Waits until the server counts so many tunnels.
+async fn counted(rig: &Rig, tunnels: usize) -> io::Result<()> {
+    let deadline = Instant::now() + COUNTED_MAX;
+    loop {
+        let gauges = Gauges::parse(&rig.metrics(rig.probes()).await);
+        let connected = gauges.sum("tombolo_server_agents_connected");
+        if connected == tunnels as f64 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let said = format!("the server counts {connected} tunnels and not {tunnels}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, said));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// KiB of a plain server for each idle HTTP/2 connection.
+async fn direct(connections: u32) -> Result<f64, Box<dyn Error>> {
+    let scratch = Scratch::new("tombolo-loadtest-")?;
+    let target = Target::start(scratch.path(), 1).await;
+    let way = target.direct(Http::Two);
+    let before = rested_bytes(target.id()).await?;
+    let mut callers = Vec::new();
+    for _ in 0..connections {
+        callers.push(Caller::connect(&way.door).await?);
+    }
+    let after = rested_bytes(target.id()).await?;
+    Ok(kib(before, after) / f64::from(connections))
+}
+
+impl Results {
+    fn reckon(&mut self) {
+        let (first, middle) = (self.memory[0], self.memory[self.memory.len() / 2]);
+        let last = self.memory[self.memory.len() - 1];
+        let share = |from: (u32, u64), to: (u32, u64)| {
+            kib(from.1, to.1) / f64::from(to.0.saturating_sub(from.0).max(1))
+        };
+        self.kib_per_tunnel = share(first, last);
+        self.kib_per_tunnel_second_half = share(middle, last);
+    }
+
+    fn report(&self, heading: Heading) -> io::Result<Report> {
+        let mut table = Table::new(&["", ""]);
+        let rows = [
+            ("KiB of the server per idle tunnel", format!("{:.1}", self.kib_per_tunnel)),
+            ("the same, second half of them", format!("{:.1}", self.kib_per_tunnel_second_half)),
+            (
+                "KiB of a plain TLS server per idle connection",
+                format!("{:.1}", self.direct_kib_per_connection),
+            ),
+            ("CPU us of the server per tunnel and second", format!("{:.1}", self.cpu_us_per_tunnel_second)),
+            ("server at first, MB", megabytes(self.memory[0].1)),
+            ("with all tunnels, MB", megabytes(self.memory[self.memory.len() - 1].1)),
+            ("when all have left, MB", megabytes(self.bytes_left)),
+            ("issuing certificates, s", format!("{:.1}", self.issue_seconds)),
+            ("connecting, s", format!("{:.1}", self.connect_seconds)),
+        ];
+        for (name, value) in rows {
+            table.row(vec![name.to_owned(), value]);
+        }
+        let worst = self.kib_per_tunnel.max(self.kib_per_tunnel_second_half);
+        let missed = (self.tunnels >= JUDGED_FROM && worst > TUNNEL_KIB_MAX)
+            .then(|| format!("an idle tunnel costs the server {worst:.1} KiB, more than {TUNNEL_KIB_MAX}"));
+        let points = self.memory.iter().map(|&(tunnels, bytes)| (f64::from(tunnels), bytes as f64 / 1e6));
+        let words = Words { title: "The server's memory by idle tunnels", x: "tunnels", y: "MB resident" };
+        let line = Line { name: "tunnel-server".to_owned(), points: points.collect() };
+        let report = Report::new(heading, self)?.table(format!("{} idle tunnels", self.tunnels), table);
+        Ok(report.missed(missed).plots([lines("idle-memory", words, &[line], false, false)]))
+    }
+}
+
+fn kib(from: u64, to: u64) -> f64 {
+    (to as f64 - from as f64) / 1024.0
+}

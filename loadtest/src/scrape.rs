@@ -1,0 +1,71 @@
+//! What a daemon says of itself at `/metrics`.
+
+use std::collections::BTreeMap;
+
+/// Gauges that end so are amounts of something that moves by itself, or limits, not counts of what is held.
+const AMOUNTS: [&str; 7] = ["_seconds", "_bytes", "_ratio", "_info", "_depth", "_max", "_max_fds"];
+
+/// The gauges of one scrape, by name with labels.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Gauges(BTreeMap<String, f64>);
+
+impl Gauges {
+    /// Reads Prometheus' text format.
+    pub fn parse(text: &str) -> Self {
+        let mut gauges = BTreeMap::new();
+        let mut names = Vec::new();
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("# TYPE ").and_then(|rest| rest.strip_suffix(" gauge")) {
+                names.push(name.to_owned());
+            }
+        }
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let name = series.split('{').next().unwrap_or(series);
+            if let (true, Ok(value)) = (names.iter().any(|known| known == name), value.parse()) {
+                gauges.insert(series.to_owned(), value);
+            }
+        }
+        Self(gauges)
+    }
+
+    /// The sum over all series of a gauge; 0 where there is none.
+    pub fn sum(&self, name: &str) -> f64 {
+        let is_of = |series: &str| series == name || series.starts_with(&format!("{name}{{"));
+        self.0.iter().filter(|(series, _)| is_of(series)).map(|(_, value)| value).sum()
+    }
+
+    /// Those that count what is held now, summed over their labels: tasks, streams, connections, files.
+    pub fn held(&self) -> BTreeMap<String, f64> {
+        let mut held = BTreeMap::new();
+        for (series, value) in &self.0 {
+            let name = series.split('{').next().unwrap_or(series);
+            if !AMOUNTS.iter().any(|end| name.ends_with(end)) {
+                *held.entry(name.to_owned()).or_insert(0.0) += value;
+            }
+        }
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# HELP a_connected Tunnels.\n# TYPE a_connected gauge\na_connected{cluster=\"x\"} 2\n\
+                        a_connected{cluster=\"y\"} 1\n\n# TYPE b_total counter\nb_total 7\n\
+                        # TYPE rss_bytes gauge\nrss_bytes 4096\n# TYPE c gauge\nc 5\n";
+
+    #[test]
+    fn a_gauge_is_summed_over_its_labels_and_a_counter_is_none() {
+        let gauges = Gauges::parse(TEXT);
+        assert_eq!(gauges.sum("a_connected"), 3.0);
+        assert_eq!(gauges.sum("b_total"), 0.0);
+    }
+
+    #[test]
+    fn what_is_held_leaves_out_amounts() {
+        let held = Gauges::parse(TEXT).held();
+        assert_eq!(held, BTreeMap::from([("a_connected".to_owned(), 3.0), ("c".to_owned(), 5.0)]));
+    }
+}

@@ -1,0 +1,180 @@
+//! `loadtest stalled`: whether callers who never read a large answer cost others their time, or the daemons their memory.
+
+use std::error::Error;
+
+use ::tests::rig::ApiServer;
+use ::tests::scratch::Scratch;
+use clap::Args;
+use serde::Serialize;
+
+use crate::comparison::{cell, rows, tables};
+use crate::process::rested_bytes;
+use crate::report::{Heading, Report};
+use crate::rig::Tunneled;
+use crate::spread::Spread;
+use crate::table::Table;
+use crate::target::{BULK, SMALL, Target};
+use crate::trial::{Latency, Ledger, Load, Memory, Rounds, compare};
+use crate::way::Http;
+
+/// What the server may hold for each caller who does not read: a stream's window of the tunnel (1.25 MB), what hyper
+/// reads ahead of it and holds behind it, and the caller's connection.
+const SERVER_MIB_EACH_MAX: f64 = 2.0;
+/// What the agent may: a stream's window towards the API server (1 MiB), and what is on its way into the tunnel.
+const AGENT_MIB_EACH_MAX: f64 = 2.0;
+/// What either may grow by whoever asks: small requests, allocators.
+const MIB_BESIDE_MAX: f64 = 32.0;
+
+/// Flags of `loadtest stalled`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    #[command(flatten)]
+    pub rounds: Rounds,
+
+    /// How many callers do not read, each over a connection of its own; 0 is always measured beside
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 13, 100], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub stalled: Vec<u32>,
+
+    /// How many ask for little beside them
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub callers: u32,
+
+    /// What is not read
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub mib: u32,
+
+    /// What callers speak
+    #[arg(long, value_name = "VERSION", value_enum, default_value_t = Http::Two)]
+    pub http: Http,
+}
+
+/// What those who do not read cost on one way.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cost {
+    way: String,
+    stalled: u32,
+    /// Milliseconds on top of the same round without them.
+    p50_added_ms: Option<Spread>,
+    p99_added_ms: Option<Spread>,
+    /// The most that a daemon held in any round above what it held before anybody asked.
+    server_grew_mib: Option<f64>,
+    agent_grew_mib: Option<f64>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Any that stands in the way of a report.
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("stalled", seed, flags)?;
+    let scratch = Scratch::new("tombolo-loadtest-")?;
+    let target = Target::start(scratch.path(), flags.mib).await;
+    let kubeconfig = scratch.path().join("target.kubeconfig");
+    target.write_kubeconfig(&kubeconfig)?;
+    let mut tunneled = Tunneled::start(&ApiServer::Kubeconfig(kubeconfig), 1, "").await;
+    let tunnel = tunneled.way("tunnel", flags.http, SMALL, Some(BULK), target.id()).await;
+    let ways = [target.direct(flags.http), tunnel];
+
+    let daemons = tunneled.daemons();
+    let at_first = Memory {
+        server_bytes: rested_bytes(daemons.server).await?,
+        agent_bytes: rested_bytes(daemons.agents[0]).await?,
+    };
+    let loads: Vec<Load> = std::iter::once(0)
+        .chain(flags.stalled.iter().copied())
+        .map(|stalled| Load::Beside { stalled, callers: flags.callers })
+        .collect();
+    let ledger = compare(&ways, &loads, &flags.rounds, seed).await?;
+
+    let costs = costs(&ledger, at_first);
+    let rows = rows(&ledger);
+    let report = Report::new(heading, &serde_json::json!({ "costs": costs, "rows": rows }))?;
+    let report = tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table));
+    let missed: Vec<String> = costs.iter().flat_map(Cost::missed).collect();
+    Ok(report.table("what those who do not read cost", table(&costs)).missed(missed))
+}
+
+fn costs(ledger: &Ledger, at_first: Memory) -> Vec<Cost> {
+    let mut costs = Vec::new();
+    for (load, way) in
+        (1..ledger.loads.len()).flat_map(|load| (0..ledger.ways.len()).map(move |way| (load, way)))
+    {
+        let Load::Beside { stalled, .. } = ledger.loads[load] else { continue };
+        let added =
+            |figure: fn(Latency) -> f64| {
+                Spread::of(ledger.rounds.iter().filter_map(|round| {
+                    Some(figure(round[load][way].latency?) - figure(round[0][way].latency?))
+                }))
+            };
+        let grew = |figure: fn(Memory) -> u64| {
+            let most = ledger.rounds.iter().filter_map(|round| round[load][way].memory.map(figure)).max()?;
+            Some((most as f64 - figure(at_first) as f64) / f64::from(1 << 20))
+        };
+        costs.push(Cost {
+            way: ledger.ways[way].clone(),
+            stalled,
+            p50_added_ms: added(|latency| latency.p50_ms),
+            p99_added_ms: added(|latency| latency.p99_ms),
+            server_grew_mib: grew(|memory| memory.server_bytes),
+            agent_grew_mib: grew(|memory| memory.agent_bytes),
+        });
+    }
+    costs
+}
+
+fn table(costs: &[Cost]) -> Table {
+    let mut table = Table::new(&["", "stalled", "p50 + ms", "p99 + ms", "server + MiB", "agent + MiB"]);
+    let mib = |grew: Option<f64>| grew.map_or_else(|| "-".to_owned(), |mib| format!("{mib:.1}"));
+    for cost in costs {
+        table.row(vec![
+            cost.way.clone(),
+            cost.stalled.to_string(),
+            cell(cost.p50_added_ms, 2),
+            cell(cost.p99_added_ms, 2),
+            mib(cost.server_grew_mib),
+            mib(cost.agent_grew_mib),
+        ]);
+    }
+    table
+}
+
+impl Cost {
+    fn missed(&self) -> Vec<String> {
+        let judged = [
+            ("server", self.server_grew_mib, SERVER_MIB_EACH_MAX),
+            ("agent", self.agent_grew_mib, AGENT_MIB_EACH_MAX),
+        ];
+        let budget = |each: f64| each * f64::from(self.stalled) + MIB_BESIDE_MAX;
+        let over = judged.into_iter().filter_map(|(name, grew, each)| Some((name, grew?, budget(each))));
+        over.filter(|(_, grew, budget)| grew > budget)
+            .map(|(name, grew, budget)| {
+                format!(
+                    "with {} stalled the {name} grew by {grew:.0} MiB, more than {budget:.0}",
+                    self.stalled
+                )
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_judged_by_how_many_do_not_read() {
+        let cost = |stalled, mib| Cost {
+            way: "tunnel".to_owned(),
+            stalled,
+            p50_added_ms: None,
+            p99_added_ms: None,
+            server_grew_mib: Some(mib),
+            agent_grew_mib: None,
+        };
+        assert!(cost(100, 231.0).missed().is_empty());
+        assert_eq!(cost(100, 233.0).missed().len(), 1);
+        assert_eq!(cost(1, 231.0).missed().len(), 1);
+    }
+}

@@ -1,0 +1,248 @@
+//! `loadtest watches`: what an idle watch costs server and agent, and when its events arrive.
+
+use std::error::Error;
+use std::io;
+use std::time::{Duration, Instant};
+
+use ::tests::kube::assets::pinned_kubernetes;
+use bytes::Bytes;
+use clap::Args;
+use hdrhistogram::Histogram;
+use http::{Method, Uri};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::caller::{CallError, Caller};
+use crate::cluster::Reached;
+use crate::crowd::histogram;
+use crate::order::Order;
+use crate::process::rested_bytes;
+use crate::progress::Progress;
+use crate::repeated::Repeated;
+use crate::report::{Heading, Report};
+use crate::table::Table;
+use crate::way::Way;
+
+/// What is watched, and where events are made.
+const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
+/// An event has reached every watch by then, or it is missed.
+const EVENT_MAX: Duration = Duration::from_secs(60);
+
+/// Flags of `loadtest watches`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    /// Watches at once on each way
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4000))]
+    pub watches: u32,
+
+    /// Watches of one caller, who has one HTTP/2 connection; its memory is counted with them
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub per_caller: u32,
+
+    /// Objects that are made while all watch
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub events: u32,
+}
+
+/// What one way showed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Watched {
+    way: String,
+    watches: u32,
+    events_expected: u64,
+    events_arrived: u64,
+    /// From the request that made an object to the event at a watch.
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    server_kib_per_watch: Option<f64>,
+    agent_kib_per_watch: Option<f64>,
+}
+
+/// An event at a watch.
+struct Arrived {
+    event: u32,
+    at: Instant,
+}
+
+/// Measures one way after the other, in an order drawn from the seed.
+///
+/// # Errors
+/// Any that stands in the way of a report.
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("watches", seed, flags)?.with_kubernetes(pinned_kubernetes());
+    let mut cluster = Reached::start().await?;
+    let ways = cluster.ways(&format!("{COLLECTION}?watch=true")).await;
+    let mut maker = Caller::connect(&ways[0].door).await?;
+    let mut watched = Vec::new();
+    for turn in Order::new(seed).draw(ways.len()) {
+        let prefix = format!("seen-{turn}");
+        watched.push(measure(flags, &ways[turn], &mut maker, &ways[0].door.uri(COLLECTION), &prefix).await?);
+    }
+    cluster.stop().await?;
+    watched.sort_by(|one: &Watched, other| one.way.cmp(&other.way));
+    let report = Report::new(heading, &watched)?.table("idle watches", table(&watched));
+    Ok(report.missed(watched.iter().filter_map(Watched::missed)))
+}
+
+async fn measure(
+    flags: &Flags,
+    way: &Way,
+    maker: &mut Caller,
+    collection: &Uri,
+    prefix: &str,
+) -> Result<Watched, Box<dyn Error>> {
+    let progress = Progress::new();
+    let memory = async || -> io::Result<Option<(u64, u64)>> {
+        let Some(daemons) = &way.daemons else { return Ok(None) };
+        Ok(Some((rested_bytes(daemons.server).await?, rested_bytes(daemons.agents[0]).await?)))
+    };
+    let before = memory().await?;
+
+    progress.say(&format!("{}: opening {} watches", way.name, flags.watches));
+    let (send, mut arrived) = mpsc::channel(flags.watches as usize * flags.events as usize);
+    let (mut watches, mut caller) = (JoinSet::new(), Caller::connect(&way.door).await?);
+    for number in 0..flags.watches {
+        if number > 0 && number % flags.per_caller == 0 {
+            caller = Caller::connect(&way.door).await?;
+        }
+        let mut caller = caller.share().expect("HTTP/2 is shared");
+        let body = caller.ask(Method::GET, &way.small[0], Repeated::nothing()).await?.into_body();
+        // The caller goes along: the connection ends with the last of them.
+        watches.spawn(watch(body, caller, prefix.to_owned(), send.clone()));
+    }
+    let after = memory().await?;
+
+    let mut latency = histogram();
+    for event in 0..flags.events {
+        progress.say(&format!("{}: event {event} of {}", way.name, flags.events));
+        let began = Instant::now();
+        make(maker, collection, &format!("{prefix}-{event}")).await?;
+        collect(flags.watches, event, began, &mut arrived, &mut latency).await;
+    }
+    let kib = |from: u64, to: u64| (to as f64 - from as f64) / 1024.0 / f64::from(flags.watches);
+    let memory = before.zip(after);
+    let millis = |micros: u64| micros as f64 / 1000.0;
+    Ok(Watched {
+        way: way.name.clone(),
+        watches: flags.watches,
+        events_expected: u64::from(flags.watches) * u64::from(flags.events),
+        events_arrived: latency.len(),
+        p50_ms: millis(latency.value_at_quantile(0.5)),
+        p99_ms: millis(latency.value_at_quantile(0.99)),
+        max_ms: millis(latency.max()),
+        server_kib_per_watch: memory.map(|(before, after)| kib(before.0, after.0)),
+        agent_kib_per_watch: memory.map(|(before, after)| kib(before.1, after.1)),
+    })
+}
+
+/// Makes an object.
+async fn make(maker: &mut Caller, collection: &Uri, name: &str) -> Result<(), CallError> {
+    let object = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
+    let body = Repeated::once(Bytes::from(object));
+    maker.ask(Method::POST, collection, body).await?.into_body().collect().await?;
+    Ok(())
+}
+
+/// Waits until an event has arrived at all watches.
+async fn collect(
+    watches: u32,
+    event: u32,
+    began: Instant,
+    arrived: &mut mpsc::Receiver<Arrived>,
+    latency: &mut Histogram<u64>,
+) {
+    let mut missing = watches;
+    let all = async {
+        while missing > 0 {
+            let Some(one) = arrived.recv().await else { return };
+            if one.event == event {
+                missing -= 1;
+                let took = one.at.saturating_duration_since(began).as_micros();
+                latency.saturating_record(u64::try_from(took).unwrap_or(u64::MAX));
+            }
+        }
+    };
+    // What is missing then is missing in the count.
+    let _ = timeout(EVENT_MAX, all).await;
+}
+
+/// Reads a watch, line by line, and tells of the objects whose names begin with `prefix`.
+async fn watch(mut body: Incoming, caller: Caller, prefix: String, arrived: mpsc::Sender<Arrived>) {
+    let mut line = Vec::new();
+    let marker = format!("\"name\":\"{prefix}-");
+    while let Some(Ok(frame)) = body.frame().await {
+        for &byte in frame.data_ref().into_iter().flatten() {
+            if byte != b'\n' {
+                line.push(byte);
+                continue;
+            }
+            let event = event_of(&String::from_utf8_lossy(&line), &marker);
+            line.clear();
+            if let Some(event) = event {
+                // There is room for all.
+                let _ = arrived.try_send(Arrived { event, at: Instant::now() });
+            }
+        }
+    }
+    drop(caller);
+}
+
+fn event_of(line: &str, marker: &str) -> Option<u32> {
+    let (_, rest) = line.split_once(marker)?;
+    rest.split('"').next()?.parse().ok()
+}
+
+fn table(watched: &[Watched]) -> Table {
+    let mut table = Table::new(&[
+        "",
+        "watches",
+        "events",
+        "arrived",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "server KiB each",
+        "agent KiB each",
+    ]);
+    let kib = |each: Option<f64>| each.map_or_else(|| "-".to_owned(), |kib| format!("{kib:.1}"));
+    for one in watched {
+        table.row(vec![
+            one.way.clone(),
+            one.watches.to_string(),
+            one.events_expected.to_string(),
+            one.events_arrived.to_string(),
+            format!("{:.1}", one.p50_ms),
+            format!("{:.1}", one.p99_ms),
+            format!("{:.1}", one.max_ms),
+            kib(one.server_kib_per_watch),
+            kib(one.agent_kib_per_watch),
+        ]);
+    }
+    table
+}
+
+impl Watched {
+    fn missed(&self) -> Option<String> {
+        let missing = self.events_expected - self.events_arrived;
+        (missing > 0).then(|| format!("{}: {missing} events did not arrive", self.way))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_known_by_the_name_of_its_object_and_not_by_another_way() {
+        let line = r#"{"type":"ADDED","object":{"metadata":{"name":"seen-1-12","namespace":"default"}}}"#;
+        assert_eq!(event_of(line, "\"name\":\"seen-1-"), Some(12));
+        assert_eq!(event_of(line, "\"name\":\"seen-0-"), None);
+    }
+}

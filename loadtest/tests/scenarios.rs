@@ -1,0 +1,161 @@
+//! Every scenario runs, in miniature, and says what it found in the right shape. Counts are asserted, never times.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Runs `loadtest` with these words; the report, how it ended, and what it printed.
+fn loadtest(words: &str) -> (Value, Output) {
+    let folder = tests::scratch::Scratch::new("tombolo-loadtest-test-").expect("a folder");
+    let (json, plots) = (folder.path().join("report.json"), folder.path().join("plots"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+    command.args(words.split_whitespace());
+    command.args(["--seed", "7", "--give-up-minutes", "10"]);
+    command.arg("--json").arg(&json).arg("--plots").arg(&plots);
+    let output = command.output().expect("loadtest runs");
+    let Ok(text) = std::fs::read_to_string(&json) else {
+        panic!("{words}: no report: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    for plot in std::fs::read_dir(&plots).into_iter().flatten() {
+        let svg = std::fs::read_to_string(plot.expect("an entry").path()).expect("a plot");
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && !svg.contains("NaN"), "{svg}");
+    }
+    let report: Value = serde_json::from_str(&text).expect("the report is JSON");
+    for key in ["scenario", "commit", "profile", "seed", "machine", "configuration", "binaries", "results"] {
+        assert!(!report[key].is_null(), "{words}: no {key} in {report}");
+    }
+    assert_eq!(report["seed"], 7);
+    (report, output)
+}
+
+/// The same where every bound has to hold.
+fn sound(words: &str) -> Value {
+    let (report, output) = loadtest(words);
+    assert_eq!(report["missed"], Value::Array(Vec::new()), "{words}");
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    report
+}
+
+fn rows<'a>(report: &'a Value, load: &str) -> Vec<&'a Value> {
+    let rows = report["results"].as_array().or_else(|| report["results"]["rows"].as_array());
+    rows.expect("rows").iter().filter(|row| !row["load"][load].is_null()).collect()
+}
+
+fn each_way_has_figures(rows: &[&Value], rounds: usize) {
+    for row in rows {
+        assert_eq!(row["figures"].as_array().map(Vec::len), Some(rounds), "{row}");
+        assert!(row["rate"]["median"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
+    }
+    let ways: Vec<&str> = rows.iter().filter_map(|row| row["way"].as_str()).collect();
+    assert!(ways.chunks(2).all(|pair| pair == ["direct", "tunnel"]), "{ways:?}");
+}
+
+#[test]
+fn get_compares_callers_and_half_load_with_direct_access() {
+    let report = sound("get --rounds 2 --seconds 0.2 --callers 1,3 --half-load 3");
+    let (small, open) = (rows(&report, "small"), rows(&report, "open"));
+    assert_eq!((small.len(), open.len()), (4, 2));
+    each_way_has_figures(&small, 2);
+    each_way_has_figures(&open, 2);
+    assert_eq!(open[0]["load"]["open"]["perSecond"], open[1]["load"]["open"]["perSecond"]);
+    assert!(report["kubernetes"].is_string());
+}
+
+#[test]
+fn bulk_goes_down_and_up_over_one_and_several_streams_by_either_http() {
+    for http in ["1", "2"] {
+        let report = sound(&format!("bulk --rounds 1 --mib 2 --streams 1,3 --http {http}"));
+        let bulk = rows(&report, "bulk");
+        assert_eq!(bulk.len(), 8);
+        each_way_has_figures(&bulk, 1);
+    }
+}
+
+#[test]
+fn every_event_arrives_at_every_watch() {
+    let report = sound("watches --watches 120 --per-caller 50 --events 2");
+    let results = report["results"].as_array().expect("ways");
+    assert_eq!(results.len(), 2);
+    for way in results {
+        assert_eq!((&way["eventsExpected"], &way["eventsArrived"]), (&240.into(), &240.into()), "{way}");
+    }
+}
+
+#[test]
+fn small_requests_are_answered_beside_callers_who_do_not_read() {
+    let report = sound("stalled --rounds 1 --seconds 0.2 --stalled 13 --callers 2 --mib 64");
+    each_way_has_figures(&rows(&report, "beside"), 1);
+    let costs = report["results"]["costs"].as_array().expect("costs");
+    assert_eq!(costs.len(), 2);
+    assert!(costs[1]["serverGrewMib"].is_f64() && costs[1]["agentGrewMib"].is_f64(), "{costs:?}");
+}
+
+#[test]
+fn idle_tunnels_are_all_counted_by_the_server() {
+    let report = sound("idle --agents 8 --batch 4 --seconds 0.1");
+    let memory = report["results"]["memory"].as_array().expect("steps");
+    let tunnels: Vec<u64> = memory.iter().filter_map(|step| step[0].as_u64()).collect();
+    assert_eq!(tunnels, [0, 2, 4, 6, 8, 8]);
+}
+
+#[test]
+fn layouts_are_compared_with_direct_access() {
+    let report =
+        sound("layout --rounds 1 --seconds 0.1 --callers 2 --layouts shared:1,perCore:1 --bulk-mib 1");
+    assert_eq!((rows(&report, "small").len(), rows(&report, "bulk").len()), (3, 3));
+}
+
+#[test]
+fn requests_given_up_anywhere_and_lost_tunnels_leave_no_task_no_file_and_no_gauge_behind() {
+    // What allocators keep in a build without optimisation is no leak.
+    let report = sound("leak --requests 2000 --callers 8 --reconnects 20 --memory-mib 200");
+    let results = &report["results"];
+    let tally = &results["requests"];
+    let count = |name: &str| tally[name].as_u64().unwrap_or_default();
+    assert_eq!(count("answered") + count("givenUp") + count("failed"), 2000, "{tally}");
+    assert!(count("answered") > 500 && count("givenUp") > 500, "{tally}");
+    assert!(results["agentReconnects"].as_u64() >= Some(20), "{results}");
+    let [server, agent] = [0, 1].map(|daemon| &results["daemons"][daemon]["after"]["gauges"]);
+    assert_eq!(server["tombolo_server_exchanges_active"], 0.0);
+    assert_eq!(agent["tombolo_agent_exchanges_active"], 0.0);
+    assert_eq!(server["tombolo_server_agents_connected"], 1.0);
+}
+
+#[test]
+fn ctrl_c_ends_every_process_that_was_started() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loadtest"));
+    command.args(["idle", "--agents", "2", "--seconds", "300"]);
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().expect("loadtest runs");
+    let is_server = |id: &u32| {
+        std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "tunnel-server")
+    };
+    let children = wait_for(|| Some(descendants(child.id())).filter(|all| all.iter().any(is_server)));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process id");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    wait_for(|| children.iter().all(|child| !runs(*child)).then_some(()));
+}
+
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(std::time::Instant::now() < deadline, "it never came");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// The processes whose parent this is, by any of its threads.
+fn descendants(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+fn runs(process: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}

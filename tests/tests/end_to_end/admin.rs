@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    Cluster, GetServerInfoRequest, Health, ListClustersRequest, WatchClustersRequest, WatchClustersResponse,
+    Cluster, GetServerInfoRequest, Health, ListClustersRequest, NAMES_MAX, WatchClustersRequest,
+    WatchClustersResponse,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -241,6 +242,35 @@ async fn the_command_shows_a_table_names_and_json_and_follows_changes() {
 
     let missing = rig.tombolo_fails(&["clusters", "--socket", "none.sock"]).await;
     assert!(missing.contains("there is no socket none.sock") && missing.contains("--socket"), "{missing}");
+}
+
+#[tokio::test]
+async fn as_many_watches_and_names_as_may_be_and_not_one_more() {
+    let rig = Rig::start().await;
+    let mut admin = client(&rig).await;
+    let limits = admin.get_server_info(GetServerInfoRequest {}).await.expect("it answers").into_inner();
+    let watches_max = limits.limits.expect("limits").watches;
+    let mut watches = Vec::new();
+    for _ in 0..watches_max {
+        watches.push(admin.watch_clusters(WatchClustersRequest::default()).await.expect("a place"));
+    }
+
+    let one_more = admin.watch_clusters(WatchClustersRequest::default()).await.expect_err("no place");
+    assert_eq!(one_more.code(), Code::ResourceExhausted, "{one_more:?}");
+    drop(watches.pop());
+    let deadline = Instant::now() + DONE_MAX;
+    while let Err(status) = admin.watch_clusters(WatchClustersRequest::default()).await {
+        assert!(Instant::now() < deadline, "a place never came back: {status:?}");
+        sleep(LOOK_EVERY).await;
+    }
+
+    let mut names: Vec<String> = (0..NAMES_MAX).map(|number| format!("{number:0>63}")).collect();
+    assert!(admin.list_clusters(ListClustersRequest { names: names.clone() }).await.is_ok());
+    names.push("one-more".to_owned());
+    let too_many = admin.list_clusters(ListClustersRequest { names }).await.expect_err("too many");
+    assert_eq!(too_many.code(), Code::InvalidArgument, "{too_many:?}");
+    let wrong = ListClustersRequest { names: vec!["Not_A_Name".to_owned()] };
+    assert_eq!(admin.list_clusters(wrong).await.expect_err("no name").code(), Code::InvalidArgument);
 }
 
 #[test]

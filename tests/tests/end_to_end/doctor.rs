@@ -145,6 +145,9 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
     ]);
     assert_eq!(tunnels(&rig).await, before, "the running agent's tunnel stays, and no other comes");
     assert!(!rig.agent_log("edge-a").contains("tunnel closed"), "{}", rig.agent_log("edge-a"));
+    let log = rig.server_log();
+    assert_eq!(log.matches("tunnel opened").count(), 1, "not even for a moment: {log}");
+    assert!(log.contains("an agent was refused"), "the server names who knocked: {log}");
 
     api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":false}}"#)));
     let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;

@@ -1,6 +1,7 @@
 //! From a tunnel's stream to the API server: the second wall, the caller's identity, and upgrades.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use daemon::Scope;
 use daemon::metrics::exchanges::Active;
@@ -12,7 +13,8 @@ use hyper_util::rt::TokioIo;
 use proto::AbortCode;
 use proto::headers::{self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id};
 use proto::upgrade::{Protocol, UpgradeFault};
-use tokio::io::copy_bidirectional_with_sizes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::time::timeout;
 use tracing::debug;
 
 use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
@@ -20,6 +22,9 @@ use crate::guard::Assertable;
 
 /// What an upgraded connection holds in each direction while the other side does not read.
 const COPY_BUFFER_BYTES: usize = 32 * 1024;
+
+/// The caller takes the answer to a declined upgrade within this time, or its stream is aborted.
+const FINISH_MAX: Duration = Duration::from_secs(30);
 
 const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
@@ -112,6 +117,7 @@ impl Forwarder {
                 clean_response(response.headers_mut());
                 // The stream carries this one answer: what was sent behind the request is no next request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                self.scope.spawn(wind_up(caller));
                 Ok(answer(response))
             }
             Answer::Switched { head, connection } => {
@@ -194,6 +200,25 @@ fn answer(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     *response.version_mut() = Version::HTTP_11;
     response.extensions_mut().clear();
     response
+}
+
+/// Ends a stream whose upgrade was declined. hyper gives it up behind the answer as it would behind a 101: unfinished, and
+/// what is dropped unfinished is aborted, answer and all.
+async fn wind_up(caller: OnUpgrade) {
+    // Whoever left before has no use for an end.
+    let Ok(caller) = caller.await else {
+        return;
+    };
+    let mut stream = TokioIo::new(caller);
+    let ending = async {
+        if stream.shutdown().await.is_ok() {
+            // Behind the request comes nothing that anybody would serve.
+            let _ = stream.read(&mut [0]).await;
+        }
+    };
+    if timeout(FINISH_MAX, ending).await.is_err() {
+        debug!("a stream was not wound up in time");
+    }
 }
 
 /// Copies both ways until both directions have ended, or one has broken: then both are dropped, which aborts them.

@@ -264,6 +264,24 @@ async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_of_an_api_server_that_declines_arrives_whole() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    let why = "why not ".repeat(60_000);
+    edge.fake.otherwise(Behaviour::Answer(Answer::json(403, why.clone())));
+    for protocol in PROTOCOLS {
+        for round in 0..5 {
+            let mut caller = Http1Caller::dial(&edge.rig).await;
+            caller.write(asking(protocol)).await;
+            let (answer, end) = caller.read_to_end().await;
+            let answer = String::from_utf8(answer).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+            assert!(body == why, "round {round}: {} bytes of {}, {end:?}", body.len(), why.len());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_place_that_upgrades_in_kubernetes_does() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::upgrade());

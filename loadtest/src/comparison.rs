@@ -186,6 +186,7 @@ mod tests {
         let ledger = Ledger {
             loads: vec![Load::Small { callers: 1 }],
             ways: vec!["direct".to_owned(), "tunnel".to_owned()],
+            warm_up: round(5.0),
             rounds: vec![round(1.0), round(10.0), round(3.0)],
         };
         let row = Row::new(&ledger, 0, 1);

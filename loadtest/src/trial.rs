@@ -136,6 +136,8 @@ pub struct Ledger {
     pub loads: Vec<Load>,
     /// The ways' names; the first is the one that the others are compared with.
     pub ways: Vec<String>,
+    /// By load and way, in the round that does not count: what happened here for the first time.
+    pub warm_up: Vec<Vec<Figures>>,
     /// By round, load and way.
     pub rounds: Vec<Vec<Vec<Figures>>>,
 }
@@ -236,6 +238,7 @@ pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds, seed: u64) -
     let mut ledger = Ledger {
         loads: loads.to_vec(),
         ways: ways.iter().map(|way| way.name.clone()).collect(),
+        warm_up: Vec::new(),
         rounds: Vec::new(),
     };
     for round in 0..=rounds.rounds {
@@ -251,7 +254,9 @@ pub async fn compare(ways: &[Way], loads: &[Load], rounds: &Rounds, seed: u64) -
             }
             by_load.push(figures.into_iter().flatten().collect());
         }
-        if round > 0 {
+        if round == 0 {
+            ledger.warm_up = by_load;
+        } else {
             ledger.rounds.push(by_load);
         }
         if Instant::now() >= end && !ledger.rounds.is_empty() {

@@ -15,7 +15,7 @@ const QUICK: [(&str, &str); 6] = [
     ("watches", "--watches 200 --events 3"),
     ("stalled", "--rounds 1 --seconds 1 --stalled 13"),
     ("idle", "--agents 200 --seconds 5"),
-    ("leak", "--requests 5000 --reconnects 50"),
+    ("leak", "--requests 5000 --reconnects 50 --memory-mib 64"),
 ];
 
 /// Flags of `loadtest all`.

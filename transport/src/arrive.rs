@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::control::{ControlStream, Driver};
 use crate::error::{TunnelEnded, not_greeted};
-use crate::settings::HANDSHAKE_MAX;
+use crate::settings::{HANDSHAKE_MAX, Side};
 use crate::tunnel::Tunnel;
 
 /// An agent that knocks: nothing of it is verified yet.
@@ -127,8 +127,12 @@ impl Arrived {
             timeout(GREETING_MAX, greet_agent(&self.connection, agent, server_id, software, may_enter)).await;
         match greeted {
             Ok(Ok((stream, greeting))) => {
-                let (tunnel, driver) =
-                    Driver::new(self.connection, stream, Session::new(Instant::now(), SILENCE_MAX));
+                let (tunnel, driver) = Driver::new(
+                    self.connection,
+                    stream,
+                    Session::new(Instant::now(), SILENCE_MAX),
+                    Side::Server,
+                );
                 Ok((tunnel, driver, greeting))
             }
             Ok(Err(error)) => {

@@ -13,6 +13,7 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::counted::Shared;
 use crate::error::TunnelEnded;
+use crate::settings::Side;
 use crate::tunnel::Tunnel;
 
 /// After both sides know that the tunnel is empty, the one that did not ask for the drain waits so long for the other to
@@ -87,8 +88,13 @@ impl ControlStream {
 }
 
 impl Driver {
-    pub(crate) fn new(connection: Connection, stream: ControlStream, session: Session) -> (Tunnel, Self) {
-        let shared = Arc::new(Shared::new(session));
+    pub(crate) fn new(
+        connection: Connection,
+        stream: ControlStream,
+        session: Session,
+        side: Side,
+    ) -> (Tunnel, Self) {
+        let shared = Arc::new(Shared::new(session, side));
         let tunnel = Tunnel::new(connection.clone(), Arc::clone(&shared));
         (tunnel, Self { connection, shared, stream, heard: 0, drain_is_ours: true })
     }

@@ -8,20 +8,29 @@ use proto::Session;
 use tokio::sync::Notify;
 
 use crate::link::StreamBytes;
+use crate::settings::{STREAMS_AT_FIRST, STREAMS_MAX, Side};
 
 /// A tunnel's session, and what wakes the task that speaks for it.
 pub(crate) struct Shared {
     session: Mutex<Session>,
     streams_open: AtomicU32,
+    /// How many the peer may have open now.
+    granted: AtomicU32,
     spoken: Notify,
     stream_bytes: StreamBytes,
 }
 
 impl Shared {
-    pub(crate) fn new(session: Session) -> Self {
+    pub(crate) fn new(session: Session, side: Side) -> Self {
+        let granted = match side {
+            // What a server grants never grows.
+            Side::Server => STREAMS_MAX,
+            Side::Agent => STREAMS_AT_FIRST,
+        };
         Self {
             session: Mutex::new(session),
             streams_open: AtomicU32::new(0),
+            granted: AtomicU32::new(granted),
             spoken: Notify::new(),
             stream_bytes: StreamBytes::default(),
         }
@@ -46,6 +55,18 @@ impl Shared {
 
     pub(crate) fn streams_open(&self) -> u32 {
         self.streams_open.load(Ordering::Relaxed)
+    }
+
+    /// How many streams to grant from now on, if half of what is granted is open: early enough that nobody waits for a
+    /// round trip, unless more come at once than were granted.
+    pub(crate) fn grant_more(&self) -> Option<u32> {
+        let granted = self.granted.load(Ordering::Relaxed);
+        if granted >= STREAMS_MAX || self.streams_open() < granted / 2 {
+            return None;
+        }
+        let more = granted.saturating_mul(2).min(STREAMS_MAX);
+        self.granted.store(more, Ordering::Relaxed);
+        Some(more)
     }
 
     pub(crate) fn stream_bytes(&self) -> &StreamBytes {

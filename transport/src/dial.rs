@@ -107,7 +107,7 @@ impl Endpoint {
             Ok(Ok((stream, welcome))) => {
                 let silence_max = Duration::from_millis(welcome.silence_max_ms.into());
                 let (tunnel, driver) =
-                    Driver::new(connection, stream, Session::new(Instant::now(), silence_max));
+                    Driver::new(connection, stream, Session::new(Instant::now(), silence_max), Side::Agent);
                 Ok(Dialed { tunnel, driver, welcome })
             }
             Ok(Err(error)) => {

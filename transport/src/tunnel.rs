@@ -73,7 +73,11 @@ impl Tunnel {
     /// How the tunnel ended.
     pub async fn accept(&self) -> Result<TunnelStream, TunnelEnded> {
         let pair = self.connection.accept_bi().await?;
-        Ok(TunnelStream::new(pair, Counted::arrived(&self.shared)))
+        let counted = Counted::arrived(&self.shared);
+        if let Some(more) = self.shared.grant_more() {
+            self.connection.set_max_concurrent_bi_streams(VarInt::from_u32(more));
+        }
+        Ok(TunnelStream::new(pair, counted))
     }
 
     /// How the tunnel does.

@@ -227,12 +227,38 @@ async fn a_drain_lets_an_open_stream_finish_and_loses_nothing() {
 #[tokio::test]
 async fn more_streams_than_granted_wait_for_their_turn_and_then_say_so() {
     let pair = Pair::greeted().await;
+    let agent = pair.agent.clone();
+    let _accepted = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok(stream) = agent.accept().await {
+            held.push(stream);
+        }
+    });
     let mut streams = Vec::new();
     for _ in 0..transport::STREAMS_MAX {
         streams.push(pair.server.open(&open()).await.unwrap());
     }
     assert!(matches!(soon(pair.server.open(&open())).await, Err(OpenError::Full)));
     assert_eq!(pair.server.streams_open(), transport::STREAMS_MAX);
+}
+
+#[tokio::test]
+async fn an_agent_grants_an_eighth_of_all_streams_until_it_has_accepted_half_of_that() {
+    let pair = Pair::greeted().await;
+    let at_first = transport::STREAMS_MAX / 8;
+    let mut streams = Vec::new();
+    for _ in 0..at_first {
+        streams.push(pair.server.open(&open()).await.unwrap());
+    }
+    assert!(matches!(soon(pair.server.open(&open())).await, Err(OpenError::Full)));
+
+    let mut accepted = Vec::new();
+    for _ in 0..at_first / 2 {
+        accepted.push(soon(pair.agent.accept()).await.unwrap());
+    }
+    for _ in 0..at_first {
+        streams.push(pair.server.open(&open()).await.unwrap());
+    }
 }
 
 #[tokio::test]

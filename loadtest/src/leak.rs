@@ -62,9 +62,9 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub reconnects: u64,
 
-    /// How much more resident memory each daemon may have afterwards; the slots of an agent's 512 streams alone keep 57 KiB
+    /// How much more resident memory each daemon may have afterwards; the slots of an agent's 128 streams alone keep 57 KiB
     /// each after large uploads
-    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u64).range(0..=10_000))]
     pub memory_mib: u64,
 }
 

@@ -20,7 +20,7 @@ pub const STREAMS_MAX: u32 = 4096;
 /// What an agent grants at first. It doubles that whenever half of it is open, up to [`STREAMS_MAX`], because every slot
 /// costs in the long run: quinn parks the buffers of a stream that has ended (57 KiB after a large upload) in the slot of one
 /// to come, so that an agent which grants 4,096 at once ends up with 4,096 of them.
-pub(crate) const STREAMS_AT_FIRST: u32 = 512;
+pub(crate) const STREAMS_AT_FIRST: u32 = 128;
 
 /// Streams that an agent may open: the control stream, and a spare. Each costs the server memory for every agent.
 const AGENT_STREAMS_MAX: u32 = 2;

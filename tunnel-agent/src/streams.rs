@@ -33,7 +33,7 @@ const HEAD_MAX: Duration = Duration::from_secs(30);
 /// Largest head, in bytes; the gateway allows less.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 
-/// Most headers in a head; the second wall allows less.
+/// Most headers in a head; the gateway allows less.
 const HEADERS_MAX: usize = 200;
 
 /// What every stream of an agent needs.

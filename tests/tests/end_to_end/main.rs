@@ -16,6 +16,7 @@ mod naming;
 mod path_table;
 mod paths;
 mod restart;
+mod rogue_server;
 mod stalled;
 mod stopping;
 mod strangers;

@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 const BORNE: usize = 26;
 
 /// What each of them may hold: the tunnel's window, of which quinn keeps whole packets and more of them while they are
-/// few; hyper's buffers on both sides; TLS's; and the agent's window.
-const STALLED_BYTES_MAX: u64 = 3 * 1024 * 1024;
+/// few; hyper's buffers on both sides; TLS's; the agent's window; and what the allocator loses between these.
+const STALLED_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// What the allocators and everything that is no exchange may take on top.
 const SLACK_BYTES: u64 = 64 * 1024 * 1024;

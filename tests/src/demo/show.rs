@@ -22,8 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// How many lines of metrics are shown.
 const METRICS_SHOWN_MAX: usize = 12;
-/// What the server's own metrics begin with.
-const METRICS: &str = "tombolo_server_";
+/// What the metrics begin with that tell of what was just done.
+const METRICS: [&str; 2] = ["tombolo_server_exchanges_total{", "tombolo_server_cluster_"];
 
 /// kubectl and what it needs to be shown.
 #[derive(Debug)]
@@ -104,7 +104,8 @@ impl Show<'_> {
         self.run(&format!("--server https://{} get --raw /clusters", ground.gateway)).await?;
         self.say(&format!("some of the server's metrics, at http://{}/metrics:", ground.probes));
         let metrics = probes::get(ground.probes, "/metrics").await?;
-        let is_shown = |line: &&str| line.starts_with(METRICS) && !line.contains("_bucket{");
+        let is_shown =
+            |line: &&str| METRICS.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0");
         let lines: Vec<&str> = metrics.lines().filter(is_shown).collect();
         if lines.is_empty() {
             return Err(DemoError::Refused { command: "GET /metrics".to_owned(), stderr: metrics });

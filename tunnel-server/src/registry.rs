@@ -42,7 +42,6 @@ struct Inner {
 /// A tunnel as the registry knows it.
 #[derive(Clone)]
 struct Enlisting {
-    ticket: u64,
     tunnel: Tunnel,
     home: Home,
     endpoints: Arc<Mutex<Vec<String>>>,
@@ -82,7 +81,7 @@ pub enum Full {
 }
 
 /// What is known of a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Listed {
     /// Its name.
     pub cluster: ClusterId,
@@ -93,7 +92,7 @@ pub struct Listed {
 }
 
 /// What is known of a tunnel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct ListedTunnel {
     /// Whose it is.
     pub agent: AgentId,
@@ -111,8 +110,7 @@ pub struct ListedTunnel {
     pub home: Home,
     /// Streams that carry exchanges now.
     pub streams_open: u32,
-    /// What it has carried and lost.
-    pub link: Link,
+    tunnel: Tunnel,
 }
 
 /// Proof that a tunnel is enlisted; dropping it strikes that tunnel, and no newer one, off.
@@ -162,12 +160,7 @@ impl Registry {
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: Enlisting {
-                ticket: enlisted.ticket,
-                tunnel,
-                home,
-                endpoints: Arc::clone(&enlisted.endpoints),
-            },
+            tunnel: Enlisting { tunnel, home, endpoints: Arc::clone(&enlisted.endpoints) },
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
@@ -180,9 +173,9 @@ impl Registry {
     /// # Errors
     /// `NoTunnel`, which says whether the cluster is known at all.
     pub fn route(&self, cluster: &ClusterId) -> Result<Route, NoTunnel> {
-        let best = self.0.rosters.get(cluster).and_then(|roster| roster.best(standing).cloned());
+        let best = self.0.rosters.get(cluster).and_then(|roster| roster.best(standing).map(route));
         match best {
-            Some(best) => Ok(Route { number: best.ticket, tunnel: best.tunnel, home: best.home }),
+            Some(route) => Ok(route),
             None if self.0.directory.met(cluster) => Err(NoTunnel::NotConnected(cluster.clone())),
             None => Err(NoTunnel::NeverSeen(cluster.clone())),
         }
@@ -243,6 +236,14 @@ impl Listed {
     }
 }
 
+impl ListedTunnel {
+    /// What it has carried and lost up to now.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        self.tunnel.link()
+    }
+}
+
 impl Enlisted {
     /// Whether the cluster was never met before, so that the registry should be saved.
     #[must_use]
@@ -295,8 +296,13 @@ fn standing(entry: &Enlisting) -> Standing {
     }
 }
 
+fn route(entry: &Entry<Enlisting>) -> Route {
+    let Enlisting { tunnel, home, endpoints: _ } = &entry.tunnel;
+    Route { number: entry.ticket, tunnel: tunnel.clone(), home: *home }
+}
+
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { ticket: _, tunnel, home, endpoints } = &entry.tunnel;
+    let Enlisting { tunnel, home, endpoints } = &entry.tunnel;
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),
@@ -306,6 +312,6 @@ fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
         endpoints: endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         home: *home,
         streams_open: tunnel.streams_open(),
-        link: tunnel.link(),
+        tunnel: tunnel.clone(),
     }
 }

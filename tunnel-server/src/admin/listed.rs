@@ -27,7 +27,7 @@ pub(super) fn whole_seconds(time: SystemTime) -> Timestamp {
 }
 
 fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {
-    let link = &listed.link;
+    let link = listed.link();
     admin::Tunnel {
         agent: listed.agent.instance().to_owned(),
         carrier: CARRIER.to_owned(),

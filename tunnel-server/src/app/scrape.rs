@@ -5,7 +5,6 @@ use std::time::Instant;
 use daemon::Metrics;
 use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
-use proto::session::Health;
 use transport::Buffers;
 
 use super::Bound;
@@ -40,13 +39,11 @@ fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
     lines.gauge("tombolo_server_exchanges_max", help).is(&[], EXCHANGES_MAX);
 }
 
-/// As the registry chooses its ways: a cluster whose only agent is stopping takes no new request.
 fn known(listed: &Listed) -> Known {
-    let connected = listed.tunnels.iter().any(|tunnel| tunnel.health != Health::Lost && !tunnel.draining);
     let mut agents: Vec<&str> = listed.tunnels.iter().map(|tunnel| tunnel.agent.instance()).collect();
     agents.sort_unstable();
     agents.dedup();
-    Known { cluster: listed.cluster.clone(), connected, agents: agents.len() }
+    Known { cluster: listed.cluster.clone(), connected: listed.is_reachable(), agents: agents.len() }
 }
 
 fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {

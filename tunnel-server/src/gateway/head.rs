@@ -60,11 +60,7 @@ impl Progress {
     pub(super) async fn head_of<T>(&self, answer: impl Future<Output = T>) -> Result<T, Silent> {
         let mut answer = std::pin::pin!(answer);
         loop {
-            let wake = self.taken().verdict(Instant::now());
-            let wake = match wake {
-                Ok(wake) => wake,
-                Err(silent) => return Err(silent),
-            };
+            let wake = self.taken().verdict(Instant::now())?;
             // Both arms are cancel-safe: `answer` is polled by reference. Biased, so that an answer that is there counts.
             tokio::select! {
                 biased;

@@ -59,12 +59,12 @@ impl<T> Roster<T> {
     }
 
     /// The tunnel for the next exchange: one that is not draining or lost, live before suspect, then near, then idle.
-    pub(super) fn best(&self, standing: impl Fn(&T) -> Standing) -> Option<&T> {
-        let usable: Vec<(&T, Standing)> = self
+    pub(super) fn best(&self, standing: impl Fn(&T) -> Standing) -> Option<&Entry<T>> {
+        let usable: Vec<(&Entry<T>, Standing)> = self
             .0
             .iter()
             .filter(|entry| !self.is_superseded(entry))
-            .map(|entry| (&entry.tunnel, standing(&entry.tunnel)))
+            .map(|entry| (entry, standing(&entry.tunnel)))
             .filter(|(_, standing)| !standing.draining && standing.health != Health::Lost)
             .collect();
         let any_live = usable.iter().any(|(_, standing)| standing.health == Health::Live);
@@ -74,7 +74,7 @@ impl<T> Roster<T> {
         of_best_health()
             .filter(|(_, standing)| standing.round_trip <= nearest + NEAR)
             .min_by_key(|(_, standing)| (standing.streams, standing.round_trip))
-            .map(|(tunnel, _)| *tunnel)
+            .map(|(entry, _)| *entry)
     }
 
     /// The tunnels of processes whose agent has greeted again as another process since.
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn best(roster: &Roster<(usize, Standing)>) -> Option<usize> {
-        roster.best(|(_, standing)| *standing).map(|(index, _)| *index)
+        roster.best(|(_, standing)| *standing).map(|entry| entry.tunnel.0)
     }
 
     fn roster(entries: &[(&str, u8, Standing)]) -> Roster<(usize, Standing)> {

@@ -11,7 +11,7 @@ use hyper::body::{Frame, Incoming};
 use tokio::sync::{Barrier, mpsc, watch};
 use tunnel_agent::apiserver::{Limits, STREAMS_MAX};
 
-use crate::fake::{GRANTED, get, http2, http2_granting, pair, soon, whole};
+use crate::fake::{GRANTED, all_at_once, get, http2, http2_granting, pair, soon};
 
 type Pieces = std::pin::Pin<Box<dyn futures::Stream<Item = std::io::Result<Frame<Bytes>>> + Send>>;
 
@@ -36,17 +36,9 @@ async fn a_server_that_grants_ten_streams_gets_no_more_and_no_request_waits_for_
     })
     .await;
 
-    let (done, mut answers) = mpsc::channel(REQUESTS);
-    for _ in 0..REQUESTS {
-        let (api_server, done) = (api_server.clone(), done.clone());
-        scope.spawn(async move {
-            done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
-        });
-    }
-    for _ in 0..REQUESTS {
-        assert_eq!(soon(answers.recv()).await.unwrap(), "x");
-    }
+    let answers = all_at_once(REQUESTS, &scope, &api_server).await;
 
+    assert_eq!(answers, vec!["x"; REQUESTS]);
     let peaks = open.lock().unwrap().clone();
     assert!(peaks.values().all(|peak| *peak <= GRANT as usize), "{peaks:?}");
     assert_eq!(fake.connections(), REQUESTS.div_ceil(GRANT as usize));

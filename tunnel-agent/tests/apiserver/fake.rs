@@ -19,6 +19,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tunnel_agent::apiserver::{ApiServer, Limits};
@@ -238,6 +239,22 @@ where
 /// What `future` gives, if nothing hangs.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("something hangs")
+}
+
+/// Sends so many requests at the same time, and gives their answers as they come.
+pub(crate) async fn all_at_once(requests: usize, scope: &Scope, api_server: &ApiServer) -> Vec<String> {
+    let (done, mut answers) = mpsc::channel(requests);
+    for _ in 0..requests {
+        let (api_server, done) = (api_server.clone(), done.clone());
+        scope.spawn(async move {
+            done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
+        });
+    }
+    let mut whole = Vec::new();
+    for _ in 0..requests {
+        whole.push(soon(answers.recv()).await.unwrap());
+    }
+    whole
 }
 
 /// A log that many connections write.

@@ -12,7 +12,7 @@ use proto::upgrade::Protocol;
 use tokio::sync::{Barrier, mpsc, watch};
 use tunnel_agent::apiserver::{ApiServerError, CONNECTIONS_MAX, Limits, STREAMS_MAX, WAITING_MAX};
 
-use crate::fake::{self, Log, get, http1, http2, pair, read_head, soon, whole, write};
+use crate::fake::{self, Log, all_at_once, get, http1, http2, pair, read_head, soon, whole, write};
 
 const REQUESTS: usize = 200;
 
@@ -50,18 +50,9 @@ async fn two_hundred_requests_share_three_connections_and_none_is_full() {
         })
         .await;
 
-    let (done, mut answers) = mpsc::channel(REQUESTS);
-    for _ in 0..REQUESTS {
-        let (api_server, done) = (api_server.clone(), done.clone());
-        scope.spawn(async move {
-            let answer = whole(api_server.send(get("/")).await.unwrap()).await.unwrap();
-            done.send(answer).await.unwrap();
-        });
-    }
-    for _ in 0..REQUESTS {
-        assert_eq!(soon(answers.recv()).await.unwrap(), "x");
-    }
+    let answers = all_at_once(REQUESTS, &scope, &api_server).await;
 
+    assert_eq!(answers, vec!["x"; REQUESTS]);
     assert_eq!(fake.connections(), 3);
     let peaks: Vec<usize> = most.lock().unwrap().values().map(|(_, peak)| *peak).collect();
     assert!(peaks.iter().all(|peak| *peak <= STREAMS_MAX), "{peaks:?}");
@@ -150,17 +141,9 @@ async fn http_1_serves_one_exchange_per_connection_at_a_time() {
     })
     .await;
 
-    let (done, mut answers) = mpsc::channel(5);
-    for _ in 0..5 {
-        let (api_server, done) = (api_server.clone(), done.clone());
-        scope.spawn(async move {
-            done.send(whole(api_server.send(get("/")).await.unwrap()).await.unwrap()).await.unwrap();
-        });
-    }
-    for _ in 0..5 {
-        soon(answers.recv()).await.unwrap();
-    }
+    let answers = all_at_once(5, &scope, &api_server).await;
 
+    assert_eq!(answers, ["x"; 5]);
     assert_eq!(fake.connections(), 5);
 }
 

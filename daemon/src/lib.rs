@@ -46,6 +46,6 @@ pub use outcome::{Failure, Outcome, conclude};
 pub use probes::{BoundProbes, Probes};
 pub use readiness::{NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
-pub use scope::{GraceExceeded, Home, Scope};
+pub use scope::{Attendants, GraceExceeded, Home, Scope};
 pub use state_dir::StateDir;
 pub use telemetry::{LogFormat, LogOptions, Product};

@@ -21,6 +21,10 @@ const ABORT_MAX: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Scope(Arc<Inner>);
 
+/// Runs what hyper spawns as attendants: no drain waits for a connection's own tasks, only for exchanges.
+#[derive(Debug, Clone)]
+pub struct Attendants(Scope);
+
 /// A runtime on which tasks may be placed; home 0 is the main thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Home(usize);
@@ -88,6 +92,11 @@ impl Scope {
     pub fn attend(&self, attendant: impl Future<Output = ()> + Send + 'static) {
         let home = Handle::try_current().unwrap_or_else(|_| self.0.homes[0].clone());
         own(&self.0.attendants, &home, self.0.dismiss.clone(), attendant);
+    }
+
+    /// An executor for what hyper spawns, for connections that no drain waits for.
+    pub fn attendants(&self) -> Attendants {
+        Attendants(self.clone())
     }
 
     /// Every home, home 0 first.
@@ -185,6 +194,16 @@ where
 {
     fn execute(&self, future: F) {
         self.spawn(future.map(drop));
+    }
+}
+
+impl<F> hyper::rt::Executor<F> for Attendants
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        self.0.attend(future.map(drop));
     }
 }
 

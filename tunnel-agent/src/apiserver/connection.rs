@@ -12,7 +12,6 @@ use daemon::Scope;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
-use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::{AlertDescription, ClientConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -209,7 +208,7 @@ async fn drive_unto_reset(
 /// Returns once the server has said how many streams it grants. What was asked for beyond would be refused, or wait in a
 /// queue of the HTTP/2 library behind whatever takes longest.
 async fn open_multiplexed(socket: TokioIo<Socket>, scope: &Scope) -> Result<Link, ApiServerError> {
-    let (streams, connection) = http2::Builder::new(Attendants(scope.clone()))
+    let (streams, connection) = http2::Builder::new(scope.attendants())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -284,19 +283,6 @@ fn concerns_us(alert: AlertDescription) -> bool {
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::UnknownCA
     )
-}
-
-/// Runs what hyper spawns as attendants: no drain waits for a connection, only for exchanges.
-#[derive(Debug, Clone)]
-struct Attendants(Scope);
-
-impl<F> Executor<F> for Attendants
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, future: F) {
-        self.0.attend(future);
-    }
 }
 
 /// A socket and its place among [`super::CONNECTIONS_MAX`], which is free again when the socket is closed. Shut down is

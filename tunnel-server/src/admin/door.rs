@@ -1,14 +1,12 @@
 //! Accepts connections, asks the kernel who is there, and lets through what they may do.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::Scope;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -61,10 +59,6 @@ pub(super) struct Services<R> {
     health: HealthServer<HealthService>,
     reflection: ServerReflectionServer<R>,
 }
-
-/// Runs a connection's streams as attendants: a drain waits for none of them.
-#[derive(Clone)]
-struct Attending(Scope);
 
 impl<R: ServerReflection> Services<R> {
     pub(super) fn new(
@@ -134,7 +128,7 @@ async fn serve<R: ServerReflection>(
         let services = services.clone();
         async move { Ok::<_, Infallible>(answer(owner, actor, &services, request).await) }
     });
-    let connection = http2::Builder::new(Attending(scope))
+    let connection = http2::Builder::new(scope.attendants())
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX)
@@ -176,17 +170,5 @@ async fn answer<R: ServerReflection>(
 impl<R> Clone for Services<R> {
     fn clone(&self) -> Self {
         Self { admin: self.admin.clone(), health: self.health.clone(), reflection: self.reflection.clone() }
-    }
-}
-
-impl<F> Executor<F> for Attending
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, stream: F) {
-        self.0.attend(async move {
-            stream.await;
-        });
     }
 }

@@ -23,6 +23,7 @@ use crate::{
 
 mod codes;
 pub mod exchanges;
+pub mod expiry;
 pub mod lines;
 pub mod links;
 mod runtime;

@@ -3,12 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use daemon::metrics::exchanges::Exchanges;
+use daemon::metrics::expiry;
 use daemon::metrics::links::{Figures, Links};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use proto::AbortCode;
 use rustls_pki_types::CertificateDer;
 use transport::{Buffers, DialError, Tunnel, TunnelEnded};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 const CONNECTED: &str = "tombolo_agent_tunnels_connected";
 const DIALS_FAILED: &str = "tombolo_agent_dials_failed_total";
@@ -156,13 +156,7 @@ pub fn buffers(buffers: Buffers) {
 
 /// Notes when the first of these certificates ends. One that cannot be read is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
-    let ends = certificates.iter().filter_map(|certificate| {
-        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-        Some(certificate.validity().not_after.timestamp())
-    });
-    if let Some(first) = ends.min() {
-        gauge!(EXPIRY, "certificate" => used_for).set(first as f64);
-    }
+    expiry::note(EXPIRY, used_for, certificates);
 }
 
 /// Counts a stream that was aborted before an answer.

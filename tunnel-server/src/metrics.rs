@@ -3,11 +3,11 @@
 mod clusters;
 
 use daemon::metrics::exchanges::Exchanges;
+use daemon::metrics::expiry;
 use daemon::metrics::links::{Figures, Links};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 pub use clusters::{AWAY_TOLD_MAX, Census, Known};
 
@@ -79,13 +79,7 @@ pub fn refused(reason: &'static str) {
 
 /// Notes when the first of these certificates ends. One that cannot be read is left out.
 pub fn certificates(used_for: &'static str, certificates: &[CertificateDer<'_>]) {
-    let ends = certificates.iter().filter_map(|certificate| {
-        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-        Some(certificate.validity().not_after.timestamp())
-    });
-    if let Some(first) = ends.min() {
-        gauge!(EXPIRY, "certificate" => used_for).set(first as f64);
-    }
+    expiry::note(EXPIRY, used_for, certificates);
 }
 
 /// What a tunnel has carried and lost.

@@ -1,11 +1,9 @@
 //! Agents without an API server, many in one process: each greets as a real one does and then only keeps its tunnel.
 
-use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
-use std::sync::Arc;
 
 use ::tests::rig::Rig;
+use ::tests::rogue::spawner;
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use proto::CloseCode;
 use proto::greeting::VERSIONS;
@@ -14,7 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
 use transport::tls::{Material, TlsError};
-use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, Spawn, Tunnel};
+use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, Tunnel};
 
 use crate::dice::Dice;
 
@@ -55,20 +53,6 @@ pub enum AgentError {
     /// The greeting.
     #[error("{0} came to no tunnel")]
     Dial(String, #[source] DialError),
-}
-
-/// Carriers' drivers end with this process.
-struct Unowned;
-
-impl Spawn for Unowned {
-    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        tokio::spawn(driver);
-    }
-}
-
-/// Whoever needs an endpoint of `transport` here.
-pub fn spawner() -> Arc<dyn Spawn> {
-    Arc::new(Unowned)
 }
 
 /// Issues certificates by `tombolo ca`, one for each of the clusters `PREFIX-0`, `PREFIX-1`, …

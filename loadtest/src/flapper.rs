@@ -6,17 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::tests::rig::Rig;
+use ::tests::rogue::{material, spawner};
 use proto::CloseCode;
 use proto::spiffe::AgentId;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
-use transport::tls::Material;
 use transport::{Arriving, Endpoint, EndpointError, EndpointKeys, ServerNumber, Tunnel};
 
-use crate::agents::spawner;
 use crate::dice::Dice;
 
 /// The longest that a tunnel is held.
@@ -118,17 +115,4 @@ async fn flap(tunnel: &Tunnel, state: &State, hold: Duration, code: CloseCode) {
     }
     state.closed.fetch_add(1, Ordering::Relaxed);
     tunnel.close(code);
-}
-
-fn material(rig: &Rig) -> Material {
-    let file = |name: &str| rig.path().join("pki").join(name);
-    let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
-        let all = CertificateDer::pem_file_iter(file(name)).expect("the rig's certificates");
-        all.map(|one| one.expect("the rig's certificates")).collect()
-    };
-    Material {
-        chain: certificates("server.crt"),
-        key: PrivateKeyDer::from_pem_file(file("server.key")).expect("the rig's key"),
-        peer_roots: certificates("agent-ca.crt"),
-    }
 }

@@ -17,6 +17,7 @@ pub mod prometheus;
 pub mod raw_http2;
 pub mod real_edge;
 pub mod rig;
+pub mod rogue;
 pub mod scratch;
 pub mod skip;
 pub mod sockets;

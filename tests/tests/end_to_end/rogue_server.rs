@@ -1,18 +1,14 @@
 //! A server that breaks its own limits, and what the agent takes from it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
-use std::sync::Arc;
 
 use proto::spiffe::AgentId;
 use proto::wire::{Assert, StreamOpen};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
+use tests::rogue::{material, spawner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transport::tls::Material;
-use transport::{Endpoint, EndpointKeys, ServerNumber, Spawn, Tunnel};
+use transport::{Endpoint, EndpointKeys, ServerNumber, Tunnel};
 
 /// As the agent has them: headers of a head, and its bytes.
 const HEADERS_MAX: usize = 200;
@@ -54,8 +50,7 @@ impl RogueServer {
         let fake = FakeApi::start().await.unwrap();
         fake.otherwise(Behaviour::json("{}"));
         let (free, keys) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), EndpointKeys::generate().unwrap());
-        let endpoint =
-            Endpoint::serve(free, material(&rig), &keys, ServerNumber(7), Arc::new(Unowned)).unwrap();
+        let endpoint = Endpoint::serve(free, material(&rig), &keys, ServerNumber(7), spawner()).unwrap();
         let more =
             format!("servers: [\"{}\"]\nimpersonation: {{ users: [\"*\"] }}\n", endpoint.address().unwrap());
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), &more).await;
@@ -87,25 +82,4 @@ impl RogueServer {
 fn head(headers: usize, bytes: usize) -> String {
     let others: String = (2..headers).map(|number| format!("x-{number}: 1\r\n")).collect();
     format!("GET /api/v1/pods HTTP/1.1\r\nhost: a\r\nx: {}\r\n{others}\r\n", "v".repeat(bytes))
-}
-
-fn material(rig: &Rig) -> Material {
-    let file = |name: &str| rig.path().join("pki").join(name);
-    let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
-        CertificateDer::pem_file_iter(file(name)).unwrap().map(Result::unwrap).collect()
-    };
-    Material {
-        chain: certificates("server.crt"),
-        key: PrivateKeyDer::from_pem_file(file("server.key")).unwrap(),
-        peer_roots: certificates("agent-ca.crt"),
-    }
-}
-
-/// Drivers end with the test's runtime.
-struct Unowned;
-
-impl Spawn for Unowned {
-    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        tokio::spawn(driver);
-    }
 }

@@ -1,0 +1,43 @@
+//! What a trial's own server of tunnels is made of: it breaks limits or closes what it should hold.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use transport::Spawn;
+use transport::tls::Material;
+
+use crate::rig::Rig;
+
+/// Drivers end with the runtime.
+struct Unowned;
+
+/// The certificates of the rig's own server, so that agents take the other one for it.
+///
+/// # Panics
+/// Without them.
+pub fn material(rig: &Rig) -> Material {
+    let file = |name: &str| rig.path().join("pki").join(name);
+    let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
+        let all = CertificateDer::pem_file_iter(file(name)).expect("the rig's certificates");
+        all.map(|one| one.expect("the rig's certificates")).collect()
+    };
+    Material {
+        chain: certificates("server.crt"),
+        key: PrivateKeyDer::from_pem_file(file("server.key")).expect("the rig's key"),
+        peer_roots: certificates("agent-ca.crt"),
+    }
+}
+
+/// Who runs the drivers of a trial's own endpoint.
+pub fn spawner() -> Arc<dyn Spawn> {
+    Arc::new(Unowned)
+}
+
+impl Spawn for Unowned {
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(driver);
+    }
+}

@@ -1,0 +1,297 @@
+//! Two sessions over a link that loses, delays, goes dark and stops their clocks, over thousands of seeded schedules.
+//!
+//! Where `session_chaos` lets a script happen to a perfect link, here the link itself is bad: what is lost is sent again, so
+//! that it and all behind it arrive late, in order and once, as a carrier promises for the control stream. A side's process
+//! may be stopped and go on later, which is a step of its clock. Every schedule is its seed: a failure names it.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test needs one instant to begin virtual time from, and its unwraps are claims"
+)]
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use proto::Session;
+use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
+use proto::wire::control_frame::Frame;
+
+/// Schedules of one run; each is some minutes of virtual time.
+const SCHEDULES: u64 = 4000;
+
+/// A tunnel in use that hears nothing is suspect by then, and one that is idle by [`SUSPECT_IDLE_MAX`].
+const SUSPECT_MAX: Duration = Duration::from_secs(3);
+const SUSPECT_IDLE_MAX: Duration = Duration::from_secs(8);
+
+/// A link that is well again has emptied a drain by then: two ways and a heartbeat each.
+const SETTLED_MAX: Duration = Duration::from_secs(30);
+
+#[test]
+fn sessions_keep_their_promises_over_thousands_of_bad_links() {
+    let mut settled = 0;
+    for seed in 0..SCHEDULES {
+        let mut world = World::new(seed);
+        // Who has lost its tunnel closes it, so that there is nothing left to agree on.
+        while world.now < world.ends_at && !world.is_over() {
+            world.step();
+        }
+        if !world.is_over() {
+            world.settle();
+            settled += 1;
+        }
+    }
+    assert!(settled > SCHEDULES / 2, "only {settled} schedules came to a drain");
+}
+
+#[test]
+fn the_heartbeats_of_the_longest_outage_arrive_together_and_violate_no_limit() {
+    for seed in 0..200 {
+        let mut world = World::new(seed);
+        (world.loss_per_cent, world.jitter_ms) = (0, 0);
+        world.run_for(Duration::from_secs(20));
+        // A little less than is borne: what was said all the while comes at once.
+        world.go_dark(world.silence_max - Duration::from_secs(5));
+        world.run_for(world.silence_max);
+        assert_eq!(world.healths(), [Health::Live; 2], "seed {seed}");
+    }
+}
+
+/// A small generator of our own: a schedule must be the same for ever, whatever a library changes.
+struct Dice(u64);
+
+impl Dice {
+    /// SplitMix64.
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+
+    fn millis(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(least + self.below(most - least + 1))
+    }
+}
+
+/// One side and what is on the way to it.
+struct Side {
+    session: Session,
+    inbound: VecDeque<(Instant, Frame)>,
+    /// Its process is stopped until then.
+    stopped_until: Instant,
+    heard_at: Instant,
+    /// Since when the peer has promised to speak every [`HEARTBEAT_ACTIVE`].
+    in_use: bool,
+    streams: u32,
+    is_empty: bool,
+    is_lost: bool,
+}
+
+struct World {
+    seed: u64,
+    dice: Dice,
+    now: Instant,
+    ends_at: Instant,
+    silence_max: Duration,
+    delay: Duration,
+    jitter_ms: u64,
+    loss_per_cent: u64,
+    dark_until: Instant,
+    sides: [Side; 2],
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let now = Instant::now();
+        let silence_max = dice.millis(30_000, 300_000);
+        let side = || Side {
+            session: Session::new(now, silence_max),
+            inbound: VecDeque::new(),
+            stopped_until: now,
+            heard_at: now,
+            in_use: false,
+            streams: 0,
+            is_empty: false,
+            is_lost: false,
+        };
+        let sides = [side(), side()];
+        let lasts = dice.millis(60_000, 600_000);
+        Self {
+            seed,
+            silence_max,
+            delay: dice.millis(1, 400),
+            jitter_ms: dice.below(200),
+            loss_per_cent: dice.below(30),
+            dark_until: now,
+            ends_at: now + lasts,
+            dice,
+            now,
+            sides,
+        }
+    }
+
+    /// Something happens, or nothing, and then time goes on.
+    fn step(&mut self) {
+        match self.dice.below(12) {
+            0 => {
+                let outage = self.dice.millis(100, 100_000);
+                self.go_dark(outage);
+            }
+            1 => {
+                let which = usize::try_from(self.dice.below(2)).unwrap();
+                let stop = self.dice.millis(100, 20_000);
+                self.sides[which].stopped_until = self.now + stop;
+            }
+            2..=4 => {
+                let streams = u32::try_from(self.dice.below(4)).unwrap();
+                for side in &mut self.sides {
+                    if !side.session.is_draining() {
+                        side.streams = streams;
+                        side.session.streams_changed(self.now, streams);
+                    }
+                }
+            }
+            _ => {}
+        }
+        let pause = self.dice.millis(1, 15_000);
+        self.run_for(pause);
+    }
+
+    /// The link heals, streams end, one side asks for a drain: it must come to its end.
+    fn settle(&mut self) {
+        self.loss_per_cent = 0;
+        let well = self.sides.iter().map(|side| side.stopped_until).max().unwrap().max(self.dark_until);
+        self.run_for(well.saturating_duration_since(self.now) + SETTLED_MAX);
+        if self.is_over() {
+            return;
+        }
+        let drains = usize::try_from(self.dice.below(2)).unwrap();
+        self.sides[drains].session.begin_drain();
+        for side in &mut self.sides {
+            side.streams = 0;
+            side.session.streams_changed(self.now, 0);
+        }
+        self.exchange();
+        self.run_for(SETTLED_MAX);
+        for side in &self.sides {
+            assert!(side.is_empty, "seed {}: a drain never ended", self.seed);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.sides.iter().any(|side| side.is_lost)
+    }
+
+    fn go_dark(&mut self, outage: Duration) {
+        self.dark_until = self.dark_until.max(self.now + outage);
+        for side in &mut self.sides {
+            for (at, _) in &mut side.inbound {
+                *at = (*at).max(self.dark_until);
+            }
+        }
+    }
+
+    fn run_for(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while let Some(next) = self.next().filter(|next| *next <= end) {
+            self.now = next.max(self.now);
+            for which in 0..self.sides.len() {
+                self.turn(which);
+            }
+            self.exchange();
+        }
+        self.now = end;
+    }
+
+    /// When anything is due next, at a side that is not stopped.
+    fn next(&self) -> Option<Instant> {
+        let due = |side: &Side| {
+            let arrival = side.inbound.front().map(|(at, _)| *at);
+            let due = side.session.poll_timeout().into_iter().chain(arrival).min()?;
+            Some(due.max(side.stopped_until))
+        };
+        self.sides.iter().filter_map(due).min()
+    }
+
+    /// One side does what is due, in the order that its process happens to take.
+    fn turn(&mut self, which: usize) {
+        let (seed, now, silence_max) = (self.seed, self.now, self.silence_max);
+        let timeout_first = self.dice.below(2) == 0;
+        let side = &mut self.sides[which];
+        if now < side.stopped_until {
+            return;
+        }
+        if timeout_first {
+            side.session.handle_timeout(now);
+        }
+        while side.inbound.front().is_some_and(|(at, _)| *at <= now) {
+            let (_, frame) = side.inbound.pop_front().unwrap();
+            if let Frame::Heartbeat(heartbeat) = &frame {
+                side.in_use = Duration::from_millis(heartbeat.interval_ms.into()) <= HEARTBEAT_ACTIVE;
+            }
+            let was_lost = side.session.health() == Health::Lost;
+            side.session
+                .handle_frame(now, Some(frame))
+                .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            if !was_lost {
+                side.heard_at = now;
+                assert_eq!(side.session.health(), Health::Live, "seed {seed}: the first sign of life counts");
+            }
+        }
+        side.session.handle_timeout(now);
+        let silence = now - side.heard_at;
+        let bound = if side.in_use { SUSPECT_MAX } else { SUSPECT_IDLE_MAX };
+        match side.session.health() {
+            Health::Live => assert!(silence <= bound, "seed {seed}: live after {silence:?} of silence"),
+            Health::Suspect => assert!(silence >= HEARTBEAT_ACTIVE, "seed {seed}: suspect after {silence:?}"),
+            Health::Lost => {
+                assert!(side.is_lost || silence >= silence_max, "seed {seed}: lost after {silence:?}");
+                side.is_lost = true;
+            }
+        }
+        let next = side.session.poll_timeout();
+        assert!(next.is_none_or(|next| next > now), "seed {seed}: a side is never due at once again");
+    }
+
+    /// Takes out what the sides have to say. A stopped side says nothing.
+    fn exchange(&mut self) {
+        for which in 0..self.sides.len() {
+            while self.sides[which].stopped_until <= self.now
+                && let Some(frame) = self.sides[which].session.poll_frame()
+            {
+                let arrival = self.arrival(which);
+                self.sides[1 - which].inbound.push_back((arrival, frame));
+            }
+            let side = &mut self.sides[which];
+            while let Some(event) = side.session.poll_event() {
+                if event == Event::Empty {
+                    assert!(!side.is_empty && side.streams == 0, "seed {}: emptied wrongly", self.seed);
+                    side.is_empty = true;
+                }
+            }
+        }
+    }
+
+    /// When what is sent now arrives: late by the delay, its jitter and what is lost on the way, and never before what was
+    /// sent earlier.
+    fn arrival(&mut self, from: usize) -> Instant {
+        let mut at = self.now.max(self.dark_until) + self.delay;
+        at += Duration::from_millis(self.dice.below(self.jitter_ms + 1));
+        while self.dice.below(100) < self.loss_per_cent {
+            at += self.delay * 2 + Duration::from_millis(50);
+        }
+        let earlier = self.sides[1 - from].inbound.back().map(|(at, _)| *at);
+        earlier.map_or(at, |earlier| at.max(earlier))
+    }
+
+    fn healths(&self) -> [Health; 2] {
+        [self.sides[0].session.health(), self.sides[1].session.health()]
+    }
+}

@@ -8,12 +8,13 @@ use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
-use quinn::{Connection, ConnectionError, Incoming, VarInt};
+use quinn::{ConnectionError, Incoming};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
+use crate::carrier::Connection;
 use crate::control::{ControlStream, Driver};
-use crate::error::{TunnelEnded, not_greeted};
+use crate::error::TunnelEnded;
 use crate::settings::{HANDSHAKE_MAX, Side};
 use crate::tunnel::Tunnel;
 
@@ -88,7 +89,7 @@ impl Arriving {
         };
         let chain = connection.peer_identity().and_then(|chain| chain.downcast().ok());
         let chain: Vec<CertificateDer<'static>> = chain.map(|chain| *chain).unwrap_or_default();
-        Ok(Arrived { connection, chain })
+        Ok(Arrived { connection: Connection::Quic(connection), chain })
     }
 }
 
@@ -102,12 +103,12 @@ impl Arrived {
     /// Where the agent is.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.connection.remote_address()
+        self.connection.peer_address()
     }
 
     /// Ends the connection of an agent whose certificate says nothing useful, with a sentence for its log.
     pub fn turn_away(self, reason: &str) {
-        self.connection.close(VarInt::from_u32(CloseCode::NotGreeted.number()), reason.as_bytes());
+        self.connection.close_with(CloseCode::NotGreeted, reason);
     }
 
     /// Reads the agent's greeting, judges it against the identity from its certificate, and answers.
@@ -136,11 +137,11 @@ impl Arrived {
                 Ok((tunnel, driver, greeting))
             }
             Ok(Err(error)) => {
-                not_greeted(&self.connection);
+                self.connection.close(CloseCode::NotGreeted);
                 Err(error)
             }
             Err(_) => {
-                not_greeted(&self.connection);
+                self.connection.close(CloseCode::NotGreeted);
                 Err(GreetError::TooSlow)
             }
         }
@@ -154,8 +155,7 @@ async fn greet_agent(
     software: &str,
     may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
-    let pair = connection.accept_bi().await.map_err(TunnelEnded::from)?;
-    let mut stream = ControlStream::new(pair);
+    let mut stream = ControlStream::new(connection.control(Side::Server).await?);
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };

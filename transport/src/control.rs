@@ -1,16 +1,20 @@
 //! The control stream: moves frames between the wire and the session, until the tunnel ends.
 
+use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use proto::frame;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
 use proto::wire::ControlFrame;
 use proto::{CloseCode, Session};
-use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::io::ReadBuf;
 use tokio::time::{sleep_until, timeout};
 
+use crate::carrier::{Connection, Stream};
 use crate::counted::Shared;
 use crate::error::TunnelEnded;
 use crate::settings::Side;
@@ -25,8 +29,7 @@ const READ_BYTES: usize = 4096;
 
 /// The two ends of the control stream, and what was read of the next frame.
 pub(crate) struct ControlStream {
-    send: SendStream,
-    recv: RecvStream,
+    stream: Stream,
     buffer: BytesMut,
 }
 
@@ -53,14 +56,18 @@ pub struct Driver {
 }
 
 impl ControlStream {
-    pub(crate) fn new((send, recv): (SendStream, RecvStream)) -> Self {
-        Self { send, recv, buffer: BytesMut::new() }
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, buffer: BytesMut::new() }
     }
 
     pub(crate) async fn write(&mut self, frame: impl Into<ControlFrame>) -> Result<(), TunnelEnded> {
         let mut bytes = BytesMut::new();
         frame::encode(&frame.into(), &mut bytes)?;
-        self.send.write_all(&bytes).await.map_err(|error| TunnelEnded::Carrier(error.to_string()))
+        while !bytes.is_empty() {
+            let written = poll_fn(|cx| self.stream.poll_write(cx, &bytes)).await.map_err(broken)?;
+            bytes.advance(written);
+        }
+        Ok(())
     }
 
     /// The next frame. Cancel-safe: what was read stays in the buffer.
@@ -69,20 +76,26 @@ impl ControlStream {
             if let Some(frame) = frame::decode(&mut self.buffer)? {
                 return Ok(frame);
             }
-            match self.recv.read_chunk(READ_BYTES, true).await {
-                Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk.bytes),
-                Ok(None) => return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned())),
-                Err(quinn::ReadError::ConnectionLost(error)) => return Err(error.into()),
-                Err(error) => return Err(TunnelEnded::Carrier(error.to_string())),
+            if poll_fn(|cx| self.poll_fill(cx)).await.map_err(broken)? == 0 {
+                return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned()));
             }
         }
     }
 
+    /// Reads once, and says how much.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut bytes = [0; READ_BYTES];
+        let mut into = ReadBuf::new(&mut bytes);
+        ready!(self.stream.poll_read(cx, &mut into))?;
+        self.buffer.extend_from_slice(into.filled());
+        Poll::Ready(Ok(into.filled().len()))
+    }
+
     /// Waits until the peer has acknowledged everything written, for a last word before a close.
     pub(crate) async fn finish(&mut self) {
-        if self.send.finish().is_ok() {
+        if self.stream.finish().is_ok() {
             // However it ends, there is nothing more to be done for it.
-            let _ = self.send.stopped().await;
+            let _ = self.stream.stopped().await;
         }
     }
 }
@@ -106,11 +119,11 @@ impl Driver {
             Err(ended) => ended,
         };
         // The carrier knows better why a stream broke.
-        let ended = match (self.connection.close_reason(), ended) {
-            (Some(reason), TunnelEnded::Carrier(_)) => reason.into(),
+        let ended = match (self.connection.end(), ended) {
+            (Some(reason), TunnelEnded::Carrier(_)) => reason,
             (_, ended) => ended,
         };
-        self.close(close_code(&ended));
+        self.connection.close(close_code(&ended));
         ended
     }
 
@@ -130,7 +143,7 @@ impl Driver {
                 }
                 () = self.shared.told() => {}
                 () = sleep_until(next_look.into()) => self.look(),
-                closed = self.connection.closed() => return Err(closed.into()),
+                ended = self.connection.ended() => return Err(ended),
             }
         }
     }
@@ -173,7 +186,7 @@ impl Driver {
     /// Both sides are empty. Who asked for the drain closes; the other waits for it.
     async fn part(&mut self) -> TunnelEnded {
         if !self.drain_is_ours {
-            let _ = timeout(CLOSE_MAX, self.connection.closed()).await;
+            let _ = timeout(CLOSE_MAX, self.connection.ended()).await;
         }
         TunnelEnded::Drained
     }
@@ -187,7 +200,7 @@ impl Driver {
 
     fn look(&mut self) {
         let now = Instant::now();
-        let heard = self.connection.stats().udp_rx.datagrams;
+        let heard = self.connection.heard();
         let mut session = self.shared.session();
         if heard != self.heard {
             self.heard = heard;
@@ -195,17 +208,19 @@ impl Driver {
         }
         session.handle_timeout(now);
     }
-
-    fn close(&self, code: CloseCode) {
-        self.connection.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
-    }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
         // Nothing happens where the connection was closed before.
-        self.close(CloseCode::Stopping);
+        self.connection.close(CloseCode::Stopping);
     }
+}
+
+/// Why the control stream broke: what ended the tunnel, if it is that.
+fn broken(error: io::Error) -> TunnelEnded {
+    let ended = error.get_ref().and_then(|inside| inside.downcast_ref::<TunnelEnded>());
+    ended.cloned().unwrap_or_else(|| TunnelEnded::Carrier(error.to_string()))
 }
 
 /// What the other side is told of the end.

@@ -9,12 +9,13 @@ use proto::greeting::{self, GREETING_MAX};
 use proto::wire::{Hello, Refused, Welcome, control_frame::Frame};
 use proto::{CloseCode, Session};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ApplicationClose, ClientConfig, Connection, ConnectionError, TransportErrorCode};
+use quinn::{ApplicationClose, ClientConfig, ConnectionError, TransportErrorCode};
 use tokio::time::timeout;
 
+use crate::carrier::{Connection, number};
 use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
-use crate::error::{TunnelEnded, not_greeted, number};
+use crate::error::TunnelEnded;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls::{self, Material, TlsError};
 use crate::tunnel::Tunnel;
@@ -103,38 +104,33 @@ impl Endpoint {
             Ok(Err(error)) => return Err(handshake_failed(error)),
             Err(_) => return Err(DialError::NoAnswer),
         };
-        match timeout(GREETING_MAX, greet_server(&connection, hello)).await {
-            Ok(Ok((stream, welcome))) => {
-                let silence_max = Duration::from_millis(welcome.silence_max_ms.into());
-                let (tunnel, driver) =
-                    Driver::new(connection, stream, Session::new(Instant::now(), silence_max), Side::Agent);
-                Ok(Dialed { tunnel, driver, welcome })
-            }
-            Ok(Err(error)) => {
-                let reason = connection.close_reason();
-                not_greeted(&connection);
-                // A certificate that the server does not accept shows only now, as a close in place of a Welcome.
-                match (reason, error) {
-                    (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
-                        Err(handshake_failed(reason))
-                    }
-                    (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
-                        Err(turned_away(&close))
-                    }
-                    (_, error) => Err(error),
+        greet(Connection::Quic(connection.clone()), hello).await.map_err(|error| {
+            let reason = connection.close_reason();
+            Connection::Quic(connection).close(CloseCode::NotGreeted);
+            // A certificate that the server does not accept shows only now, as a close in place of a Welcome.
+            match (reason, error) {
+                (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
+                    handshake_failed(reason)
                 }
+                (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => turned_away(&close),
+                (_, error) => error,
             }
-            Err(_) => {
-                not_greeted(&connection);
-                Err(DialError::TooSlow)
-            }
-        }
+        })
     }
 }
 
+/// Greets the server on a connection whose handshake is done. The caller closes it where that comes to nothing.
+async fn greet(connection: Connection, hello: Hello) -> Result<Dialed, DialError> {
+    let greeted = timeout(GREETING_MAX, greet_server(&connection, hello)).await;
+    let (stream, welcome) = greeted.unwrap_or(Err(DialError::TooSlow))?;
+    let silence_max = Duration::from_millis(welcome.silence_max_ms.into());
+    let session = Session::new(Instant::now(), silence_max);
+    let (tunnel, driver) = Driver::new(connection, stream, session, Side::Agent);
+    Ok(Dialed { tunnel, driver, welcome })
+}
+
 async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlStream, Welcome), DialError> {
-    let pair = connection.open_bi().await.map_err(TunnelEnded::from)?;
-    let mut stream = ControlStream::new(pair);
+    let mut stream = ControlStream::new(connection.control(Side::Agent).await?);
     stream.write(Frame::Hello(hello)).await?;
     loop {
         match stream.read().await?.frame {

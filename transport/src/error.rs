@@ -5,7 +5,6 @@ use std::io;
 
 use proto::session::Violation;
 use proto::{AbortCode, CloseCode};
-use quinn::{Connection, ConnectionError, ReadError, StoppedError, VarInt, WriteError};
 
 /// The peer aborted the whole stream. Stands inside the `io::Error` that a read or write returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,26 +37,16 @@ pub enum TunnelEnded {
     Carrier(String),
 }
 
-impl From<ConnectionError> for TunnelEnded {
-    fn from(error: ConnectionError) -> Self {
-        match error {
-            ConnectionError::ApplicationClosed(close) => {
-                match CloseCode::from_number(number(close.error_code)) {
-                    CloseCode::Drained => Self::Drained,
-                    code @ (CloseCode::Stopping
-                    | CloseCode::NotGreeted
-                    | CloseCode::Violation
-                    | CloseCode::Lost
-                    | CloseCode::Unknown(_)) => Self::ClosedByPeer(code),
-                }
-            }
-            ConnectionError::Reset => Self::Restarted,
-            ConnectionError::TimedOut => Self::Lost,
-            error @ (ConnectionError::VersionMismatch
-            | ConnectionError::TransportError(_)
-            | ConnectionError::ConnectionClosed(_)
-            | ConnectionError::LocallyClosed
-            | ConnectionError::CidsExhausted) => Self::Carrier(error.to_string()),
+impl TunnelEnded {
+    /// The peer closed the tunnel with this code.
+    pub(crate) fn closed(code: CloseCode) -> Self {
+        match code {
+            CloseCode::Drained => Self::Drained,
+            code @ (CloseCode::Stopping
+            | CloseCode::NotGreeted
+            | CloseCode::Violation
+            | CloseCode::Lost
+            | CloseCode::Unknown(_)) => Self::ClosedByPeer(code),
         }
     }
 }
@@ -81,53 +70,12 @@ pub fn abort_code(error: &(dyn Error + 'static)) -> Option<AbortCode> {
     None
 }
 
-/// Ends a connection that came to no tunnel.
-pub(crate) fn not_greeted(connection: &Connection) {
-    let code = CloseCode::NotGreeted;
-    connection.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
+pub(crate) fn aborted(code: u32) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, Aborted(AbortCode::from_number(code)))
 }
 
-pub(crate) fn number(code: VarInt) -> u32 {
-    u32::try_from(code.into_inner()).unwrap_or(u32::MAX)
-}
-
-pub(crate) fn aborted(code: VarInt) -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionReset, Aborted(AbortCode::from_number(number(code))))
-}
-
-pub(crate) fn ended(error: ConnectionError) -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionAborted, TunnelEnded::from(error))
-}
-
-pub(crate) fn of_read(error: ReadError) -> io::Error {
-    match error {
-        ReadError::Reset(code) => aborted(code),
-        ReadError::ConnectionLost(error) => ended(error),
-        error @ (ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected) => {
-            io::Error::new(io::ErrorKind::NotConnected, error.to_string())
-        }
-    }
-}
-
-pub(crate) fn of_write(error: WriteError) -> io::Error {
-    match error {
-        WriteError::Stopped(code) => aborted(code),
-        WriteError::ConnectionLost(error) => ended(error),
-        error @ (WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
-            io::Error::new(io::ErrorKind::NotConnected, error.to_string())
-        }
-    }
-}
-
-pub(crate) fn of_stopped(outcome: Result<Option<VarInt>, StoppedError>) -> io::Result<()> {
-    match outcome {
-        Ok(None) => Ok(()),
-        Ok(Some(code)) => Err(aborted(code)),
-        Err(StoppedError::ConnectionLost(error)) => Err(ended(error)),
-        Err(error @ StoppedError::ZeroRttRejected) => {
-            Err(io::Error::new(io::ErrorKind::NotConnected, error.to_string()))
-        }
-    }
+pub(crate) fn ended(how: TunnelEnded) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, how)
 }
 
 #[cfg(test)]
@@ -140,13 +88,13 @@ mod tests {
 
     #[test]
     fn a_code_is_found_behind_other_errors() {
-        let error = Outer(aborted(VarInt::from_u32(AbortCode::ApiServerLost.number())));
+        let error = Outer(aborted(AbortCode::ApiServerLost.number()));
         assert_eq!(abort_code(&error), Some(AbortCode::ApiServerLost));
     }
 
     #[test]
     fn an_error_without_a_code_has_none() {
         assert_eq!(abort_code(&Outer(io::Error::other("else"))), None);
-        assert_eq!(abort_code(&Outer(ended(ConnectionError::TimedOut))), None);
+        assert_eq!(abort_code(&Outer(ended(TunnelEnded::Lost))), None);
     }
 }

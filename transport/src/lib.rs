@@ -5,6 +5,7 @@
 //! caller to own.
 
 mod arrive;
+mod carrier;
 mod cid;
 mod control;
 mod counted;

@@ -11,11 +11,11 @@ use bytes::BytesMut;
 use proto::AbortCode;
 use proto::frame::{self, FrameError};
 use proto::wire::StreamOpen;
-use quinn::{RecvStream, SendStream, StoppedError, VarInt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use crate::carrier::{Stopped, Stream};
 use crate::counted::Counted;
-use crate::error::{abort_code, aborted, of_read, of_stopped, of_write};
+use crate::error::{abort_code, aborted};
 
 /// A bidirectional stream of bytes.
 ///
@@ -26,8 +26,7 @@ use crate::error::{abort_code, aborted, of_read, of_stopped, of_write};
 /// `poll_shutdown` is ready once the peer's carrier has acknowledged the last byte: then, and not before, closing the
 /// tunnel would lose nothing.
 pub struct TunnelStream {
-    send: SendStream,
-    recv: RecvStream,
+    carried: Stream,
     write: Write,
     read_to_end: bool,
     verdict: Verdict,
@@ -55,8 +54,6 @@ enum Write {
     /// By either side.
     Aborted,
 }
-
-type Stopped = Pin<Box<dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync>>;
 
 /// Why the first frame of a stream could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +100,8 @@ impl Verdict {
 }
 
 impl TunnelStream {
-    pub(crate) fn new((send, recv): (SendStream, RecvStream), counted: Counted) -> Self {
-        Self { send, recv, write: Write::Open, read_to_end: false, verdict: Verdict::new(), counted }
+    pub(crate) fn new(carried: Stream, counted: Counted) -> Self {
+        Self { carried, write: Write::Open, read_to_end: false, verdict: Verdict::new(), counted }
     }
 
     /// What decides the code of a drop, and remembers the peer's.
@@ -144,9 +141,9 @@ impl TunnelStream {
     /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or writes.
     /// Never resolves where the stream was shut down and the peer took it all.
     pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
-        let stopped = self.send.stopped();
+        let stopped = self.carried.stopped();
         async move {
-            if let Ok(None) = stopped.await {
+            if stopped.await.is_ok() {
                 std::future::pending::<()>().await;
             }
         }
@@ -168,10 +165,7 @@ impl Drop for TunnelStream {
             return;
         }
         // quinn would finish a dropped sender and so make half an answer look whole.
-        let code = VarInt::from_u32(self.verdict.ours());
-        // Already gone is as good as reset.
-        let _ = self.send.reset(code);
-        let _ = self.recv.stop(code);
+        self.carried.abort(self.verdict.ours());
     }
 }
 
@@ -185,7 +179,7 @@ impl AsyncRead for TunnelStream {
             return Poll::Ready(Ok(()));
         }
         let (before, wanted) = (into.filled().len(), into.remaining());
-        ready!(self.recv.poll_read_buf(cx, into)).map_err(|error| self.verdict.note(of_read(error)))?;
+        ready!(self.carried.poll_read(cx, into)).map_err(|error| self.verdict.note(error))?;
         let read = into.filled().len() - before;
         self.counted.received(read);
         if wanted > 0 && read == 0 {
@@ -200,8 +194,8 @@ impl AsyncWrite for TunnelStream {
         if !matches!(self.write, Write::Open) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let written = ready!(Pin::new(&mut self.send).poll_write(cx, bytes));
-        let written = written.map_err(|error| self.verdict.note(of_write(error)))?;
+        let written = ready!(self.carried.poll_write(cx, bytes));
+        let written = written.map_err(|error| self.verdict.note(error))?;
         self.counted.sent(written);
         Poll::Ready(Ok(written))
     }
@@ -215,20 +209,20 @@ impl AsyncWrite for TunnelStream {
         loop {
             match &mut self.write {
                 Write::Open => {
-                    if self.send.finish().is_err() {
+                    if self.carried.finish().is_err() {
                         self.write = Write::Aborted;
                         continue;
                     }
-                    self.write = Write::Finishing(Box::pin(self.send.stopped()));
+                    self.write = Write::Finishing(self.carried.stopped());
                 }
                 Write::Finishing(stopped) => {
-                    let outcome = of_stopped(ready!(stopped.as_mut().poll(cx)));
+                    let outcome = ready!(stopped.as_mut().poll(cx));
                     self.write = if outcome.is_ok() { Write::Finished } else { Write::Aborted };
                     return Poll::Ready(outcome);
                 }
                 Write::Finished => return Poll::Ready(Ok(())),
                 Write::Aborted => {
-                    return Poll::Ready(Err(aborted(VarInt::from_u32(AbortCode::Abandoned.number()))));
+                    return Poll::Ready(Err(aborted(AbortCode::Abandoned.number())));
                 }
             }
         }

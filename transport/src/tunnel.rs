@@ -9,9 +9,9 @@ use proto::frame::{self, FrameError};
 use proto::session::Health;
 use proto::wire::{Endpoints, StreamOpen};
 use proto::{AbortCode, CloseCode};
-use quinn::{Connection, VarInt};
 use tokio::time::timeout;
 
+use crate::carrier::Connection;
 use crate::counted::{Counted, Shared};
 use crate::error::TunnelEnded;
 use crate::link::Link;
@@ -59,8 +59,7 @@ impl Tunnel {
         frame::encode(open, &mut first)?;
         let counted = Counted::begin(&self.shared).ok_or(OpenError::Draining)?;
         let opening = async {
-            let pair = self.connection.open_bi().await.map_err(TunnelEnded::from)?;
-            let mut stream = TunnelStream::new(pair, counted);
+            let mut stream = TunnelStream::new(self.connection.open().await?, counted);
             stream.write_first(&first).await?;
             Ok(stream)
         };
@@ -72,18 +71,18 @@ impl Tunnel {
     /// # Errors
     /// How the tunnel ended.
     pub async fn accept(&self) -> Result<TunnelStream, TunnelEnded> {
-        let pair = self.connection.accept_bi().await?;
+        let carried = self.connection.accept().await?;
         let counted = Counted::arrived(&self.shared);
         if let Some(more) = self.shared.grant_more() {
-            self.connection.set_max_concurrent_bi_streams(VarInt::from_u32(more));
+            self.connection.grant(more);
         }
-        Ok(TunnelStream::new(pair, counted))
+        Ok(TunnelStream::new(carried, counted))
     }
 
     /// How the tunnel does.
     #[must_use]
     pub fn health(&self) -> Health {
-        if self.connection.close_reason().is_some() {
+        if self.connection.end().is_some() {
             return Health::Lost;
         }
         self.shared.session().health()
@@ -104,20 +103,20 @@ impl Tunnel {
     /// Current estimate of the path's round trip.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
-        self.connection.rtt()
+        self.connection.round_trip()
     }
 
     /// What the link has carried and lost so far. Takes the connection's lock and copies all of its figures: not for the
     /// way of a request.
     #[must_use]
     pub fn link(&self) -> Link {
-        Link::of(&self.connection.stats(), self.shared.stream_bytes())
+        self.connection.link(self.shared.stream_bytes())
     }
 
     /// Where the peer's packets come from now; changes when its address does.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
-        self.connection.remote_address()
+        self.connection.peer_address()
     }
 
     /// Asks both sides to begin nothing new. The tunnel closes by itself when no stream is open any more.
@@ -132,12 +131,12 @@ impl Tunnel {
 
     /// Ends the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.
     pub fn close(&self, code: CloseCode) {
-        self.connection.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
+        self.connection.close(code);
     }
 
     /// Resolves when the tunnel has ended. Cancel-safe.
     pub async fn ended(&self) -> TunnelEnded {
-        self.connection.closed().await.into()
+        self.connection.ended().await
     }
 }
 

@@ -1,0 +1,152 @@
+//! What carries a tunnel: one connection and its streams, whatever they are made of.
+
+mod quic;
+
+pub(crate) use quic::number;
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use proto::CloseCode;
+use tokio::io::ReadBuf;
+
+use crate::error::TunnelEnded;
+use crate::link::{Link, StreamBytes};
+use crate::settings::Side;
+
+/// A carrier's connection. Clones are the same connection.
+#[derive(Clone)]
+pub(crate) enum Connection {
+    Quic(quinn::Connection),
+}
+
+/// A carrier's stream: both directions.
+pub(crate) enum Stream {
+    Quic(quic::Stream),
+}
+
+/// Resolves when the peer has taken a direction to its end, or has stopped it.
+pub(crate) type Stopped = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
+
+impl Connection {
+    /// The stream of the greeting, the session's frames and nothing else. The agent speaks first on it.
+    pub(crate) async fn control(&self, side: Side) -> Result<Stream, TunnelEnded> {
+        match self {
+            Self::Quic(connection) => quic::control(connection, side).await.map(Stream::Quic),
+        }
+    }
+
+    /// Opens a stream. Waits while as many are open as the peer grants. A drop opens none.
+    pub(crate) async fn open(&self) -> Result<Stream, TunnelEnded> {
+        match self {
+            Self::Quic(connection) => quic::open(connection).await.map(Stream::Quic),
+        }
+    }
+
+    /// The next stream that the peer opens. Cancel-safe.
+    pub(crate) async fn accept(&self) -> Result<Stream, TunnelEnded> {
+        match self {
+            Self::Quic(connection) => quic::accept(connection).await.map(Stream::Quic),
+        }
+    }
+
+    /// Lets the peer have so many streams open.
+    pub(crate) fn grant(&self, streams: u32) {
+        match self {
+            Self::Quic(connection) => quic::grant(connection, streams),
+        }
+    }
+
+    /// Ends the connection with everything on it.
+    pub(crate) fn close(&self, code: CloseCode) {
+        self.close_with(code, &code.to_string());
+    }
+
+    /// Ends the connection with everything on it, and a sentence for the peer's log.
+    pub(crate) fn close_with(&self, code: CloseCode, reason: &str) {
+        match self {
+            Self::Quic(connection) => quic::close(connection, code, reason),
+        }
+    }
+
+    /// How the connection ended, if it has.
+    pub(crate) fn end(&self) -> Option<TunnelEnded> {
+        match self {
+            Self::Quic(connection) => connection.close_reason().map(TunnelEnded::from),
+        }
+    }
+
+    /// Resolves when the connection has ended. Cancel-safe.
+    pub(crate) async fn ended(&self) -> TunnelEnded {
+        match self {
+            Self::Quic(connection) => connection.closed().await.into(),
+        }
+    }
+
+    /// Current estimate of the path's round trip.
+    pub(crate) fn round_trip(&self) -> Duration {
+        match self {
+            Self::Quic(connection) => connection.rtt(),
+        }
+    }
+
+    /// What the link has carried and lost so far.
+    pub(crate) fn link(&self, streams: &StreamBytes) -> Link {
+        match self {
+            Self::Quic(connection) => Link::of(&connection.stats(), streams),
+        }
+    }
+
+    /// A number that changes with every sign of life from the peer.
+    pub(crate) fn heard(&self) -> u64 {
+        match self {
+            Self::Quic(connection) => connection.stats().udp_rx.datagrams,
+        }
+    }
+
+    /// Where the peer is now.
+    pub(crate) fn peer_address(&self) -> SocketAddr {
+        match self {
+            Self::Quic(connection) => connection.remote_address(),
+        }
+    }
+}
+
+impl Stream {
+    /// Reads into `into`. Nothing read where there was room is the end.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Quic(stream) => stream.poll_read(cx, into),
+        }
+    }
+
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Quic(stream) => stream.poll_write(cx, bytes),
+        }
+    }
+
+    /// Ends the writing direction after what was written. Fails where it has ended before.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Self::Quic(stream) => stream.finish(),
+        }
+    }
+
+    /// Resolves when the peer has taken the writing direction to its end (`Ok`) or has aborted the stream.
+    pub(crate) fn stopped(&self) -> Stopped {
+        match self {
+            Self::Quic(stream) => stream.stopped(),
+        }
+    }
+
+    /// Aborts both directions with this code.
+    pub(crate) fn abort(&mut self, code: u32) {
+        match self {
+            Self::Quic(stream) => stream.abort(code),
+        }
+    }
+}

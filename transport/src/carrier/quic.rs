@@ -1,0 +1,126 @@
+//! QUIC as a carrier: quinn's connection and streams, and what their ends mean.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use proto::CloseCode;
+use quinn::{
+    Connection, ConnectionError, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError,
+};
+use tokio::io::ReadBuf;
+
+use super::Stopped;
+use crate::error::{TunnelEnded, aborted, ended};
+use crate::settings::Side;
+
+/// A bidirectional stream of QUIC.
+pub(crate) struct Stream {
+    send: SendStream,
+    recv: RecvStream,
+}
+
+/// The agent's first stream.
+pub(super) async fn control(connection: &Connection, side: Side) -> Result<Stream, TunnelEnded> {
+    match side {
+        Side::Agent => open(connection).await,
+        Side::Server => accept(connection).await,
+    }
+}
+
+pub(super) async fn open(connection: &Connection) -> Result<Stream, TunnelEnded> {
+    let (send, recv) = connection.open_bi().await?;
+    Ok(Stream { send, recv })
+}
+
+pub(super) async fn accept(connection: &Connection) -> Result<Stream, TunnelEnded> {
+    let (send, recv) = connection.accept_bi().await?;
+    Ok(Stream { send, recv })
+}
+
+pub(super) fn grant(connection: &Connection, streams: u32) {
+    connection.set_max_concurrent_bi_streams(VarInt::from_u32(streams));
+}
+
+pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
+    connection.close(VarInt::from_u32(code.number()), reason.as_bytes());
+}
+
+impl Stream {
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.recv.poll_read_buf(cx, into).map_err(of_read)
+    }
+
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.send).poll_write(cx, bytes).map_err(of_write)
+    }
+
+    pub(super) fn finish(&mut self) -> io::Result<()> {
+        self.send.finish().map_err(io::Error::other)
+    }
+
+    pub(super) fn stopped(&self) -> Stopped {
+        let stopped = self.send.stopped();
+        Box::pin(async move { of_stopped(stopped.await) })
+    }
+
+    pub(super) fn abort(&mut self, code: u32) {
+        let code = VarInt::from_u32(code);
+        // Already gone is as good as reset.
+        let _ = self.send.reset(code);
+        let _ = self.recv.stop(code);
+    }
+}
+
+impl From<ConnectionError> for TunnelEnded {
+    fn from(error: ConnectionError) -> Self {
+        match error {
+            ConnectionError::ApplicationClosed(close) => {
+                Self::closed(CloseCode::from_number(number(close.error_code)))
+            }
+            ConnectionError::Reset => Self::Restarted,
+            ConnectionError::TimedOut => Self::Lost,
+            error @ (ConnectionError::VersionMismatch
+            | ConnectionError::TransportError(_)
+            | ConnectionError::ConnectionClosed(_)
+            | ConnectionError::LocallyClosed
+            | ConnectionError::CidsExhausted) => Self::Carrier(error.to_string()),
+        }
+    }
+}
+
+/// Our codes have 32 bits.
+pub(crate) fn number(code: VarInt) -> u32 {
+    u32::try_from(code.into_inner()).unwrap_or(u32::MAX)
+}
+
+fn of_read(error: ReadError) -> io::Error {
+    match error {
+        ReadError::Reset(code) => aborted(number(code)),
+        ReadError::ConnectionLost(error) => ended(error.into()),
+        error @ (ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected) => {
+            io::Error::new(io::ErrorKind::NotConnected, error.to_string())
+        }
+    }
+}
+
+fn of_write(error: WriteError) -> io::Error {
+    match error {
+        WriteError::Stopped(code) => aborted(number(code)),
+        WriteError::ConnectionLost(error) => ended(error.into()),
+        error @ (WriteError::ClosedStream | WriteError::ZeroRttRejected) => {
+            io::Error::new(io::ErrorKind::NotConnected, error.to_string())
+        }
+    }
+}
+
+fn of_stopped(outcome: Result<Option<VarInt>, StoppedError>) -> io::Result<()> {
+    match outcome {
+        Ok(None) => Ok(()),
+        Ok(Some(code)) => Err(aborted(number(code))),
+        Err(StoppedError::ConnectionLost(error)) => Err(ended(error.into())),
+        Err(error @ StoppedError::ZeroRttRejected) => {
+            Err(io::Error::new(io::ErrorKind::NotConnected, error.to_string()))
+        }
+    }
+}

@@ -125,6 +125,12 @@ impl Session {
         self.health
     }
 
+    /// For how long nothing has been heard of the peer.
+    #[must_use]
+    pub fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.heard_at)
+    }
+
     /// Whether this side or the other asked for a drain: no new stream may be opened.
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -200,7 +206,7 @@ impl Session {
         if self.health == Health::Lost {
             return;
         }
-        let silence = now.saturating_duration_since(self.heard_at);
+        let silence = self.silence(now);
         if silence >= self.silence_max {
             self.change_health(Health::Lost);
             return;

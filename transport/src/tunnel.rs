@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use proto::frame::{self, FrameError};
@@ -86,6 +86,12 @@ impl Tunnel {
             return Health::Lost;
         }
         self.shared.session().health()
+    }
+
+    /// For how long nothing has been heard of the peer, to about a second.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.shared.session().silence(Instant::now())
     }
 
     /// Whether a drain was asked for, by either side.

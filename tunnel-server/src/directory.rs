@@ -93,6 +93,12 @@ impl Directory {
         self.clusters().contains_key(cluster)
     }
 
+    /// When `cluster` was last seen, if it was ever met.
+    #[must_use]
+    pub fn last_seen(&self, cluster: &ClusterId) -> Option<SystemTime> {
+        self.clusters().get(cluster).copied()
+    }
+
     /// Every cluster that was ever met and that `wanted` picks, in the order of their names, and when it was last seen.
     #[must_use]
     pub fn entries(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<(ClusterId, SystemTime)> {
@@ -101,17 +107,20 @@ impl Directory {
         wanted.map(|(cluster, seen)| (cluster.clone(), *seen)).collect()
     }
 
-    /// Notes that `cluster` is here at `now`.
-    pub fn meet(&self, cluster: &ClusterId, now: SystemTime) -> Meeting {
+    /// Notes that `cluster` was here at `at`. What is known to be later stays, unless it is in the future: the clock was
+    /// set back.
+    pub fn meet(&self, cluster: &ClusterId, at: SystemTime) -> Meeting {
         let mut clusters = self.clusters();
         if let Some(last_seen) = clusters.get_mut(cluster) {
-            *last_seen = now;
+            if *last_seen < at || *last_seen > SystemTime::now() {
+                *last_seen = at;
+            }
             return Meeting::Again;
         }
         if clusters.len() >= CLUSTERS_MAX {
             return Meeting::Full;
         }
-        clusters.insert(cluster.clone(), now);
+        clusters.insert(cluster.clone(), at);
         Meeting::First
     }
 

@@ -242,11 +242,11 @@ async fn drive(
         TunnelEvent::Health(health) => {
             info!(%agent, ?health, "tunnel's health changed");
             enlisted.close_left_behind();
-            enlisted.changed();
+            enlisted.health_changed(health);
         }
         TunnelEvent::PeerDrains => {
             info!(%agent, "the agent is stopping");
-            enlisted.changed();
+            enlisted.drains();
         }
         TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
     });

@@ -1,6 +1,9 @@
 //! Which clusters can be reached right now, and through which tunnels.
 
+mod places;
+mod returns;
 mod roster;
+mod route;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,10 +19,16 @@ use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::{CloseCode, ClusterId};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use transport::{Link, Tunnel};
 
 use crate::directory::{Directory, Meeting};
+use returns::Returns;
 use roster::{Entry, Roster, Standing};
+use route::{LiveSince, last_heard};
+
+pub use places::Places;
+pub use route::{NoTunnel, Route, SETTLED};
 
 /// Most tunnels of one cluster: a DaemonSet's pods on its control-plane nodes, twice over for a rolling update.
 pub const TUNNELS_PER_CLUSTER_MAX: usize = 64;
@@ -37,6 +46,7 @@ struct Inner {
     next_ticket: AtomicU64,
     tunnels: AtomicU64,
     changes: watch::Sender<()>,
+    returns: Returns,
 }
 
 /// A tunnel as the registry knows it.
@@ -45,28 +55,7 @@ struct Enlisting {
     tunnel: Tunnel,
     home: Home,
     endpoints: Arc<Mutex<Vec<String>>>,
-}
-
-/// The way to a cluster: a tunnel, and the home on which its exchanges run.
-#[derive(Clone)]
-pub struct Route {
-    /// The tunnel's number, which no other tunnel of this process ever bears.
-    pub number: u64,
-    /// The tunnel.
-    pub tunnel: Tunnel,
-    /// Where its exchanges run.
-    pub home: Home,
-}
-
-/// Why there is no way to a cluster.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoTunnel {
-    /// No agent of it has ever greeted this server.
-    #[error("cluster {0} was never seen")]
-    NeverSeen(ClusterId),
-    /// It was seen before, and is away now.
-    #[error("cluster {0} is not connected")]
-    NotConnected(ClusterId),
+    live: Arc<LiveSince>,
 }
 
 /// Why a tunnel was not enlisted.
@@ -120,6 +109,7 @@ pub struct Enlisted {
     cluster: ClusterId,
     ticket: u64,
     endpoints: Arc<Mutex<Vec<String>>>,
+    live: Arc<LiveSince>,
     is_first: bool,
 }
 
@@ -133,6 +123,7 @@ impl Registry {
             next_ticket: AtomicU64::new(0),
             tunnels: AtomicU64::new(0),
             changes: watch::Sender::new(()),
+            returns: Returns::default(),
         }))
     }
 
@@ -149,36 +140,26 @@ impl Registry {
             cluster: cluster.clone(),
             ticket: self.0.next_ticket.fetch_add(1, Ordering::Relaxed),
             endpoints: Arc::new(Mutex::new(greeting.endpoints.clone())),
+            live: Arc::new(LiveSince::new(Some(Instant::now()))),
             is_first: false,
         };
         if counted >= TUNNELS_MAX as u64 {
             return Err(Full::Server);
         }
         let now = SystemTime::now();
+        let (endpoints, live) = (Arc::clone(&enlisted.endpoints), Arc::clone(&enlisted.live));
         let entry = Entry {
             ticket: enlisted.ticket,
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: Enlisting { tunnel, home, endpoints: Arc::clone(&enlisted.endpoints) },
+            tunnel: Enlisting { tunnel, home, endpoints, live },
+            chosen: Arc::default(),
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
-        self.changed();
+        self.changed(&cluster);
         Ok(enlisted)
-    }
-
-    /// The best way to a cluster: through a live tunnel of low round-trip time and few streams.
-    ///
-    /// # Errors
-    /// `NoTunnel`, which says whether the cluster is known at all.
-    pub fn route(&self, cluster: &ClusterId) -> Result<Route, NoTunnel> {
-        let best = self.0.rosters.get(cluster).and_then(|roster| roster.best(standing).map(route));
-        match best {
-            Some(route) => Ok(route),
-            None if self.0.directory.met(cluster) => Err(NoTunnel::NotConnected(cluster.clone())),
-            None => Err(NoTunnel::NeverSeen(cluster.clone())),
-        }
     }
 
     /// What is known of the clusters that were ever met and that `wanted` picks, in the order of their names.
@@ -213,18 +194,19 @@ impl Registry {
 
     fn strike_off(&self, cluster: &ClusterId, ticket: u64) {
         self.0.tunnels.fetch_sub(1, Ordering::Relaxed);
-        if let Some(mut roster) = self.0.rosters.get_mut(cluster) {
-            roster.strike_off(ticket);
-        }
+        let struck = self.0.rosters.get_mut(cluster).and_then(|mut roster| roster.strike_off(ticket));
         self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
-        if self.0.directory.met(cluster) {
-            let _known = self.0.directory.meet(cluster, SystemTime::now());
+        if let Some(entry) = struck
+            && self.0.directory.met(cluster)
+        {
+            let _known = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
         }
-        self.changed();
+        self.changed(cluster);
     }
 
-    fn changed(&self) {
+    fn changed(&self, cluster: &ClusterId) {
         self.0.changes.send_replace(());
+        self.0.returns.changed(cluster);
     }
 }
 
@@ -266,17 +248,24 @@ impl Enlisted {
     /// Notes other control-plane endpoints than the greeting named.
     pub fn advertise(&self, endpoints: Vec<String>) {
         *self.endpoints.lock().unwrap_or_else(PoisonError::into_inner) = endpoints;
-        self.registry.changed();
+        self.registry.changed(&self.cluster);
     }
 
-    /// Notes that the tunnel's health is another, or that it drains.
-    pub fn changed(&self) {
-        self.registry.changed();
+    /// Notes that the tunnel's health is another.
+    pub fn health_changed(&self, health: Health) {
+        self.live.send_replace((health == Health::Live).then(Instant::now));
+        self.registry.changed(&self.cluster);
+    }
+
+    /// Notes that the tunnel drains.
+    pub fn drains(&self) {
+        self.registry.changed(&self.cluster);
     }
 }
 
 impl Drop for Enlisted {
     fn drop(&mut self) {
+        self.live.send_replace(None);
         self.registry.strike_off(&self.cluster, self.ticket);
     }
 }
@@ -296,13 +285,8 @@ fn standing(entry: &Enlisting) -> Standing {
     }
 }
 
-fn route(entry: &Entry<Enlisting>) -> Route {
-    let Enlisting { tunnel, home, endpoints: _ } = &entry.tunnel;
-    Route { number: entry.ticket, tunnel: tunnel.clone(), home: *home }
-}
-
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { tunnel, home, endpoints } = &entry.tunnel;
+    let Enlisting { tunnel, home, endpoints, live: _ } = &entry.tunnel;
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),

@@ -32,6 +32,19 @@ fn the_time_last_seen_is_kept() {
 }
 
 #[test]
+fn what_was_heard_earlier_changes_nothing_unless_the_clock_was_set_back() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    let edge = id("edge-a");
+    let _ = directory.meet(&edge, at(50));
+    let _ = directory.meet(&edge, at(40));
+    assert_eq!(directory.last_seen(&edge), Some(at(50)));
+
+    let _ = directory.meet(&edge, at(u64::MAX >> 10));
+    let _ = directory.meet(&edge, at(60));
+    assert_eq!(directory.last_seen(&edge), Some(at(60)));
+}
+
+#[test]
 fn no_more_than_the_limit_is_remembered() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();

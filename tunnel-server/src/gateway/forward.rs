@@ -15,7 +15,7 @@ use proto::wire::{Assert, StreamOpen};
 use proto::{AbortCode, ClusterId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, Tunnel, Verdict};
 
@@ -27,7 +27,7 @@ use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use super::stalls::{About, Observed, Stalls, Taking};
 use crate::identity::Caller;
 use crate::policy::Permit;
-use crate::registry::{NoTunnel, Registry, Route};
+use crate::registry::{Places, Registry, Route};
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
@@ -75,9 +75,10 @@ impl Exchange {
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );
+        let places = Places::new(1, 1);
         let mut last = Refusal::NoStream(cluster.clone());
         for _ in 0..ROUTES_MAX {
-            let route = registry.route(&cluster)?;
+            let route = registry.route_within(&cluster, Instant::now(), &places).await?;
             match route.tunnel.open(&open).await {
                 Ok(stream) => {
                     let verb = permit.action().verb().as_str();
@@ -284,7 +285,8 @@ fn location_within(location: &HeaderValue, prefix: &str) -> Option<HeaderValue> 
 fn not_opened(cluster: &ClusterId, error: &OpenError) -> Refusal {
     debug!(%cluster, error = %chain(error), "could not open a stream");
     match error {
-        OpenError::Ended(_) => Refusal::NoTunnel(NoTunnel::NotConnected(cluster.clone())),
-        OpenError::Draining | OpenError::Full | OpenError::Frame(_) => Refusal::NoStream(cluster.clone()),
+        OpenError::Ended(_) | OpenError::Draining | OpenError::Full | OpenError::Frame(_) => {
+            Refusal::NoStream(cluster.clone())
+        }
     }
 }

@@ -183,7 +183,7 @@ impl Refusal {
             Self::Headers(_) => "HeadersRefused",
             Self::Upgrade(_) => "UpgradeRefused",
             Self::NoTunnel(NoTunnel::NeverSeen(_)) => "ClusterNeverSeen",
-            Self::NoTunnel(NoTunnel::NotConnected(_)) => "ClusterNotConnected",
+            Self::NoTunnel(NoTunnel::Away { .. } | NoTunnel::Crowded(_)) => "ClusterNotConnected",
             Self::NoStream(_) => "ClusterBusy",
             Self::Lost(_) => "ClusterLost",
             Self::AgentSilent(_) => "AgentSilent",
@@ -205,7 +205,7 @@ impl Refusal {
                 "no agent of that name has ever connected to this gateway: check the name (GET /clusters lists yours), \
                  or install an agent in the cluster",
             ),
-            Self::NoTunnel(NoTunnel::NotConnected(_)) => Some(
+            Self::NoTunnel(NoTunnel::Away { .. } | NoTunnel::Crowded(_)) => Some(
                 "its agents have connected before and are away now: check that one is running in the cluster and that \
                  the site can send UDP to this gateway",
             ),
@@ -396,7 +396,7 @@ mod tests {
             Refusal::Action(ActionFault::TooLong),
             Refusal::Headers(HeaderFault::TooMany),
             Refusal::NoTunnel(NoTunnel::NeverSeen(cluster.clone())),
-            Refusal::NoTunnel(NoTunnel::NotConnected(cluster.clone())),
+            Refusal::NoTunnel(NoTunnel::Crowded(cluster.clone())),
             Refusal::NoStream(cluster.clone()),
             Refusal::Lost(cluster.clone()),
             Refusal::Redirect(cluster.clone()),

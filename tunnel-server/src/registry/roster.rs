@@ -1,5 +1,7 @@
 //! The tunnels of one cluster, and which of them serves best.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use proto::greeting::BootNonce;
@@ -8,7 +10,7 @@ use proto::spiffe::AgentId;
 
 use super::TUNNELS_PER_CLUSTER_MAX;
 
-/// Tunnels whose round trip is within this of the best one's count as equally near; the one with fewer streams is taken.
+/// Round trips are compared in steps of this: what is less is the noise of one machine.
 const NEAR: Duration = Duration::from_millis(2);
 
 /// One tunnel.
@@ -19,6 +21,8 @@ pub(super) struct Entry<T> {
     pub(super) boot: BootNonce,
     pub(super) since: SystemTime,
     pub(super) tunnel: T,
+    /// When it was last chosen, in turns of its roster.
+    pub(super) chosen: Arc<AtomicU64>,
 }
 
 /// How a tunnel does, as far as the choice is concerned.
@@ -31,61 +35,72 @@ pub(super) struct Standing {
 }
 
 /// In the order in which they came.
-pub(super) struct Roster<T>(Vec<Entry<T>>);
+pub(super) struct Roster<T> {
+    entries: Vec<Entry<T>>,
+    turn: AtomicU64,
+}
 
 impl<T> Default for Roster<T> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { entries: Vec::new(), turn: AtomicU64::new(0) }
+    }
+}
+
+impl Standing {
+    /// What one more exchange would find: everybody in front of it, at every round trip's distance.
+    fn cost(self) -> u64 {
+        let steps = self.round_trip.as_nanos() / NEAR.as_nanos() + 1;
+        (u64::from(self.streams) + 1).saturating_mul(u64::try_from(steps).unwrap_or(u64::MAX))
     }
 }
 
 impl<T> Roster<T> {
     pub(super) fn entries(&self) -> &[Entry<T>] {
-        &self.0
+        &self.entries
     }
 
     /// Enters a tunnel, unless there are too many.
     pub(super) fn enter(&mut self, entry: Entry<T>) -> Result<(), ()> {
-        if self.0.len() >= TUNNELS_PER_CLUSTER_MAX {
+        if self.entries.len() >= TUNNELS_PER_CLUSTER_MAX {
             return Err(());
         }
-        self.0.push(entry);
+        self.entries.push(entry);
         Ok(())
     }
 
     /// Takes the tunnel with this ticket off, and no other, however alike they are.
-    pub(super) fn strike_off(&mut self, ticket: u64) {
-        self.0.retain(|entry| entry.ticket != ticket);
+    pub(super) fn strike_off(&mut self, ticket: u64) -> Option<Entry<T>> {
+        let position = self.entries.iter().position(|entry| entry.ticket == ticket)?;
+        Some(self.entries.remove(position))
     }
 
-    /// The tunnel for the next exchange: one that is not draining or lost, live before suspect, then near, then idle.
+    /// The tunnel for the next exchange: of those that are usable the one with the least work for its distance, and
+    /// among equals the one whose turn it is. A tunnel that has silently died finishes nothing, so that its streams pile
+    /// up and turn others away from it.
     pub(super) fn best(&self, standing: impl Fn(&T) -> Standing) -> Option<&Entry<T>> {
-        let usable: Vec<(&Entry<T>, Standing)> = self
-            .0
-            .iter()
-            .filter(|entry| !self.is_superseded(entry))
-            .map(|entry| (entry, standing(&entry.tunnel)))
-            .filter(|(_, standing)| !standing.draining && standing.health != Health::Lost)
-            .collect();
-        let any_live = usable.iter().any(|(_, standing)| standing.health == Health::Live);
-        let of_best_health =
-            || usable.iter().filter(move |(_, standing)| !any_live || standing.health == Health::Live);
-        let nearest = of_best_health().map(|(_, standing)| standing.round_trip).min()?;
-        of_best_health()
-            .filter(|(_, standing)| standing.round_trip <= nearest + NEAR)
-            .min_by_key(|(_, standing)| (standing.streams, standing.round_trip))
-            .map(|(entry, _)| *entry)
+        let rank = |entry: &&Entry<T>| (standing(&entry.tunnel).cost(), entry.chosen.load(Ordering::Relaxed));
+        let best = self.usable(&standing).min_by_key(rank)?;
+        best.chosen.store(self.turn.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Some(best)
+    }
+
+    /// The tunnels that take new exchanges: live ones that do not drain and behind which somebody stands.
+    pub(super) fn usable(&self, standing: impl Fn(&T) -> Standing) -> impl Iterator<Item = &Entry<T>> {
+        self.entries.iter().filter(move |entry| {
+            let Standing { health, draining, .. } = standing(&entry.tunnel);
+            health == Health::Live && !draining && !self.is_superseded(entry)
+        })
     }
 
     /// The tunnels of processes whose agent has greeted again as another process since.
     pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
+        self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
     }
 
     /// Whether a later process of the same agent has greeted. Its predecessor's tunnel may look alive for a few more
     /// heartbeats, but nobody stands behind it.
     fn is_superseded(&self, entry: &Entry<T>) -> bool {
-        self.0.iter().any(|other| {
+        self.entries.iter().any(|other| {
             other.agent == entry.agent && other.boot != entry.boot && other.ticket > entry.ticket
         })
     }
@@ -124,25 +139,46 @@ mod tests {
     }
 
     #[test]
-    fn live_goes_before_near_and_suspect_is_better_than_nothing() {
+    fn live_goes_before_near() {
         let suspect = Standing { health: Health::Suspect, round_trip: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, suspect), ("b", 1, LIVE)])), Some(1));
-        assert_eq!(best(&roster(&[("a", 1, suspect)])), Some(0));
     }
 
     #[test]
-    fn draining_and_lost_tunnels_are_never_taken() {
+    fn draining_lost_and_suspect_tunnels_are_never_taken() {
         let draining = Standing { draining: true, ..LIVE };
-        let lost = Standing { health: Health::Lost, ..LIVE };
-        assert_eq!(best(&roster(&[("a", 1, draining), ("b", 1, lost)])), None);
+        let [lost, suspect] = [Health::Lost, Health::Suspect].map(|health| Standing { health, ..LIVE });
+        assert_eq!(best(&roster(&[("a", 1, draining), ("b", 1, lost), ("c", 1, suspect)])), None);
     }
 
     #[test]
-    fn among_near_tunnels_the_one_with_fewer_streams_is_taken() {
-        let busy = Standing { streams: 9, round_trip: Duration::from_millis(39), ..LIVE };
-        assert_eq!(best(&roster(&[("a", 1, busy), ("b", 1, LIVE)])), Some(1));
-        let far = Standing { round_trip: Duration::from_millis(50), ..LIVE };
-        assert_eq!(best(&roster(&[("a", 1, busy), ("b", 1, far)])), Some(0));
+    fn work_goes_where_there_is_least_of_it_for_the_distance() {
+        let busy = |streams| Standing { streams, ..LIVE };
+        assert_eq!(best(&roster(&[("a", 1, busy(9)), ("b", 1, busy(8))])), Some(1));
+        let far = |streams| Standing { streams, round_trip: Duration::from_millis(199), ..LIVE };
+        assert_eq!(best(&roster(&[("a", 1, busy(3)), ("b", 1, far(0))])), Some(0), "five times as far");
+        assert_eq!(best(&roster(&[("a", 1, busy(5)), ("b", 1, far(0))])), Some(1), "and six times as busy");
+    }
+
+    #[test]
+    fn equals_take_turns_whatever_a_round_trip_wavers() {
+        let wavers = |micros| Standing { round_trip: Duration::from_micros(micros), ..LIVE };
+        let roster = roster(&[("a", 1, wavers(310)), ("b", 1, wavers(900)), ("c", 1, wavers(1_700))]);
+
+        let chosen: Vec<_> = (0..7).filter_map(|_| best(&roster)).collect();
+
+        assert_eq!(chosen, [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_newcomer_is_not_buried_under_the_turns_that_it_missed() {
+        let mut roster = roster(&[("a", 1, LIVE)]);
+        (0..9).for_each(|_| assert_eq!(best(&roster), Some(0)));
+        roster.enter(entry(1, "b", 1, LIVE)).unwrap();
+
+        let chosen: Vec<_> = (0..4).filter_map(|_| best(&roster)).collect();
+
+        assert_eq!(chosen, [1, 0, 1, 0]);
     }
 
     #[test]
@@ -170,6 +206,13 @@ mod tests {
         let agent =
             AgentId::parse(&format!("spiffe://tombolo/cluster/c/agent/{instance}"), "tombolo").unwrap();
         let boot = BootNonce([boot; 16]);
-        Entry { ticket: index as u64, agent, boot, since: SystemTime::UNIX_EPOCH, tunnel: (index, standing) }
+        Entry {
+            ticket: index as u64,
+            agent,
+            boot,
+            since: SystemTime::UNIX_EPOCH,
+            tunnel: (index, standing),
+            chosen: Arc::default(),
+        }
     }
 }

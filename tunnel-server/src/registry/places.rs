@@ -1,0 +1,112 @@
+//! Places in which requests wait for a cluster: so many for one cluster, and so many in all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use proto::ClusterId;
+
+/// Places that are free or taken. Clones are the same places.
+#[derive(Debug, Clone)]
+pub struct Places(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    per_cluster: usize,
+    in_all: usize,
+    taken: Mutex<Taken>,
+}
+
+/// Clusters of which no place is taken are not in it.
+#[derive(Debug, Default)]
+struct Taken {
+    by_cluster: HashMap<ClusterId, usize>,
+    in_all: usize,
+}
+
+/// One place, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the place is free again when this is dropped"]
+pub(super) struct Place {
+    places: Places,
+    cluster: ClusterId,
+}
+
+impl Places {
+    /// So many places for each cluster, and so many in all.
+    #[must_use]
+    pub fn new(per_cluster: usize, in_all: usize) -> Self {
+        Self(Arc::new(Inner { per_cluster, in_all, taken: Mutex::default() }))
+    }
+
+    /// Places that are taken now, of all clusters.
+    #[must_use]
+    pub fn taken(&self) -> usize {
+        self.lock().in_all
+    }
+
+    /// A place for one more that waits for `cluster`; `None` where none is left.
+    pub(super) fn take(&self, cluster: &ClusterId) -> Option<Place> {
+        let mut taken = self.lock();
+        let of_cluster = taken.by_cluster.get(cluster).copied().unwrap_or(0);
+        if of_cluster >= self.0.per_cluster || taken.in_all >= self.0.in_all {
+            return None;
+        }
+        taken.by_cluster.insert(cluster.clone(), of_cluster + 1);
+        taken.in_all += 1;
+        Some(Place { places: self.clone(), cluster: cluster.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // A panic under this lock is one of the map's own, which leaves it as it was.
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.in_all = taken.in_all.saturating_sub(1);
+        if let Some(of_cluster) = taken.by_cluster.get_mut(&self.cluster) {
+            *of_cluster -= 1;
+            if *of_cluster == 0 {
+                taken.by_cluster.remove(&self.cluster);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_wait_for_a_cluster_as_may_and_not_one_more_and_others_have_their_own() {
+        let (places, a, b) = (Places::new(2, 10), cluster("a"), cluster("b"));
+
+        let of_a = [places.take(&a), places.take(&a)];
+
+        assert!(of_a.iter().all(Option::is_some));
+        assert!(places.take(&a).is_none(), "one more");
+        let of_b = places.take(&b);
+        assert!(of_b.is_some());
+        assert_eq!(places.taken(), 3);
+        drop(of_a);
+        assert!(places.take(&a).is_some(), "free again");
+    }
+
+    #[test]
+    fn as_many_wait_in_all_as_may_and_not_one_more() {
+        let (places, a, b) = (Places::new(2, 3), cluster("a"), cluster("b"));
+
+        let taken = [places.take(&a), places.take(&a), places.take(&b)];
+
+        assert!(taken.iter().all(Option::is_some));
+        assert!(places.take(&b).is_none(), "one more");
+        drop(taken);
+        assert_eq!((places.taken(), places.lock().by_cluster.len()), (0, 0), "nothing stays behind");
+    }
+
+    fn cluster(name: &str) -> ClusterId {
+        name.parse().unwrap()
+    }
+}

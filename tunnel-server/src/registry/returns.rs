@@ -1,0 +1,157 @@
+//! Who waits for something of a cluster to change, and is told when it has.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use proto::ClusterId;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+/// The bells of the clusters for which somebody waits; no others have one.
+#[derive(Debug, Default)]
+pub(super) struct Returns(DashMap<ClusterId, Arc<Notify>>);
+
+/// One who waits.
+struct Waiting<'a> {
+    returns: &'a Returns,
+    cluster: &'a ClusterId,
+    bell: Option<Arc<Notify>>,
+}
+
+impl Returns {
+    /// Tells everybody who waits for `cluster` to look again. Called behind the change.
+    pub(super) fn changed(&self, cluster: &ClusterId) {
+        let bell = self.0.get(cluster).map(|bell| Arc::clone(&bell));
+        if let Some(bell) = bell {
+            bell.notify_waiters();
+        }
+    }
+
+    /// What `look` finds now or after a change of `cluster`; `None` where it has found nothing by `until`. Cancel-safe.
+    pub(super) async fn found<T>(
+        &self,
+        cluster: &ClusterId,
+        until: Instant,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> Option<T> {
+        let waiting = Waiting::begin(self, cluster);
+        let bell = waiting.bell.as_deref()?;
+        loop {
+            // Made before the look, so that a change behind it is not missed.
+            let rung = bell.notified();
+            if let Some(found) = look() {
+                return Some(found);
+            }
+            // Both arms are cancel-safe: whatever has changed is looked at again.
+            tokio::select! {
+                () = rung => {}
+                () = sleep_until(until) => return None,
+            }
+        }
+    }
+
+    /// For how many clusters somebody waits.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(returns: &'a Returns, cluster: &'a ClusterId) -> Self {
+        let bell = Arc::clone(&returns.0.entry(cluster.clone()).or_default());
+        Self { returns, cluster, bell: Some(bell) }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        drop(self.bell.take());
+        // Under the map's lock nobody comes to wait, so whoever finds the map's own bell alone was the last.
+        self.returns.0.remove_if(self.cluster, |_, bell| Arc::strong_count(bell) == 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_is_found_at_once_and_what_comes_when_it_comes() {
+        let (returns, cluster, there) = (Returns::default(), cluster("a"), Cell::new(true));
+        let found = || returns.found(&cluster, soon(), || there.get().then_some(()));
+        assert_eq!(found().now_or_never(), Some(Some(())));
+
+        there.set(false);
+        let mut waiting = Box::pin(found());
+        assert_eq!((&mut waiting).now_or_never(), None);
+        there.set(true);
+        assert_eq!((&mut waiting).now_or_never(), None, "nobody polls: it is told");
+        returns.changed(&cluster);
+        assert_eq!(waiting.now_or_never(), Some(Some(())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_between_the_look_and_the_wait_is_not_missed() {
+        let (returns, cluster, there) = (Returns::default(), cluster("a"), Cell::new(false));
+        let look = || {
+            let found = there.replace(true);
+            returns.changed(&cluster);
+            found.then_some(())
+        };
+
+        assert_eq!(returns.found(&cluster, soon(), look).now_or_never(), Some(Some(())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_until() {
+        let (returns, cluster, began) = (Returns::default(), cluster("a"), Instant::now());
+
+        let found: Option<()> = returns.found(&cluster, began + Duration::from_secs(15), || None).await;
+
+        assert_eq!((found, began.elapsed()), (None, Duration::from_secs(15)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_wakes_all_who_wait_for_that_cluster_and_no_others() {
+        let (returns, a, b, there) = (Returns::default(), cluster("a"), cluster("b"), Cell::new(false));
+        let look = || there.get().then_some(());
+        let mut waiting: Vec<_> =
+            [&a, &a, &b].map(|cluster| Box::pin(returns.found(cluster, soon(), look))).into();
+        assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
+
+        there.set(true);
+        returns.changed(&a);
+
+        let found: Vec<_> = waiting.iter_mut().map(|one| one.now_or_never().is_some()).collect();
+        assert_eq!(found, [true, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_gives_up_waiting_leaves_nothing_behind_and_takes_nothing_from_others() {
+        let (returns, cluster, there) = (Returns::default(), cluster("a"), Cell::new(false));
+        let found = || Box::pin(returns.found(&cluster, soon(), || there.get().then_some(())));
+        let (mut gives_up, mut stays) = (found(), found());
+        assert!((&mut gives_up).now_or_never().is_none() && (&mut stays).now_or_never().is_none());
+
+        drop(gives_up);
+        there.set(true);
+        returns.changed(&cluster);
+
+        assert_eq!(stays.now_or_never(), Some(Some(())));
+        assert_eq!(returns.len(), 0);
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    fn cluster(name: &str) -> ClusterId {
+        name.parse().unwrap()
+    }
+}

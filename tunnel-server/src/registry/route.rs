@@ -1,0 +1,134 @@
+//! The way to a cluster: found now, or waited for.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use daemon::Home;
+use proto::ClusterId;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use transport::Tunnel;
+
+use super::places::Places;
+use super::roster::Entry;
+use super::{Enlisting, Registry, standing};
+
+/// Before work moves away from a tunnel that is only silent, another tunnel of the cluster has been live for so long: a
+/// link that comes and goes does not drive work from one tunnel to the other and back.
+pub const SETTLED: Duration = Duration::from_secs(10);
+
+/// When a look is due that nothing else brings about: never, in effect.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+
+/// The way to a cluster: a tunnel, and the home on which its exchanges run.
+#[derive(Clone)]
+pub struct Route {
+    /// The tunnel's number, which no other tunnel of this process ever bears.
+    pub number: u64,
+    /// The tunnel.
+    pub tunnel: Tunnel,
+    /// Where its exchanges run.
+    pub home: Home,
+    live: Arc<LiveSince>,
+}
+
+/// Since when a tunnel has been live without a break; `None` while it is not.
+pub(super) type LiveSince = watch::Sender<Option<Instant>>;
+
+/// Why there is no way to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoTunnel {
+    /// No agent of it has ever greeted this server.
+    #[error("cluster {0} was never seen")]
+    NeverSeen(ClusterId),
+    /// It was seen before; now its agents are away, or nothing is heard from them.
+    #[error("cluster {cluster} is not connected")]
+    Away {
+        /// Which.
+        cluster: ClusterId,
+        /// When it was last heard of, as far as this server remembers. Whole seconds after a restart.
+        last_seen: SystemTime,
+    },
+    /// It is away, and no place is left in which to wait for it.
+    #[error("cluster {0} is not connected, and as many requests wait for it as may")]
+    Crowded(ClusterId),
+}
+
+impl Registry {
+    /// The best way to a cluster: through a live tunnel, near and idle. While there is none, waits until `until` for one
+    /// that is live again or new, in one of `places`. Cancel-safe; whoever gives up waiting leaves nothing behind.
+    ///
+    /// # Errors
+    /// `NoTunnel`: at once where the cluster was never seen or no place is left, else at `until`.
+    pub async fn route_within(
+        &self,
+        cluster: &ClusterId,
+        until: Instant,
+        places: &Places,
+    ) -> Result<Route, NoTunnel> {
+        if let Some(route) = self.live_route(cluster) {
+            return Ok(route);
+        }
+        if !self.0.directory.met(cluster) && !self.0.rosters.contains_key(cluster) {
+            return Err(NoTunnel::NeverSeen(cluster.clone()));
+        }
+        if until > Instant::now() {
+            let _place = places.take(cluster).ok_or_else(|| NoTunnel::Crowded(cluster.clone()))?;
+            let route = self.0.returns.found(cluster, until, || self.live_route(cluster)).await;
+            if let Some(route) = route {
+                return Ok(route);
+            }
+        }
+        Err(NoTunnel::Away { cluster: cluster.clone(), last_seen: self.last_seen(cluster) })
+    }
+
+    /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for
+    /// [`SETTLED`], so that what may be repeated is better repeated there. Cancel-safe.
+    pub async fn settled_elsewhere(&self, cluster: &ClusterId, route: &Route) {
+        let mut live = route.live.subscribe();
+        loop {
+            // The registry keeps the sender as long as the route does.
+            let _ = live.wait_for(Option::is_none).await;
+            let settles = self.settles(cluster);
+            let look = || {
+                let (is_back, other) = (route.live.borrow().is_some(), self.settles(cluster));
+                (is_back || other != settles).then_some(())
+            };
+            let until = settles.unwrap_or_else(|| Instant::now() + FAR);
+            if self.0.returns.found(cluster, until, look).await.is_none() && settles.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// When a tunnel of the cluster was last heard of: at most a heartbeat ago where one is live.
+    fn last_seen(&self, cluster: &ClusterId) -> SystemTime {
+        let remembered = self.0.directory.last_seen(cluster).unwrap_or(SystemTime::UNIX_EPOCH);
+        let heard = self.0.rosters.get(cluster).and_then(|roster| {
+            let tunnels = roster.entries().iter().map(|entry| &entry.tunnel.tunnel);
+            tunnels.map(last_heard).max()
+        });
+        heard.map_or(remembered, |heard| heard.max(remembered))
+    }
+
+    fn live_route(&self, cluster: &ClusterId) -> Option<Route> {
+        self.0.rosters.get(cluster)?.best(standing).map(route)
+    }
+
+    /// When a tunnel of the cluster will have been, or had been, live for [`SETTLED`], if one is live.
+    fn settles(&self, cluster: &ClusterId) -> Option<Instant> {
+        let roster = self.0.rosters.get(cluster)?;
+        let since = roster.usable(standing).filter_map(|entry| *entry.tunnel.live.borrow()).min();
+        since.map(|since| since + SETTLED)
+    }
+}
+
+fn route(entry: &Entry<Enlisting>) -> Route {
+    let Enlisting { tunnel, home, live, endpoints: _ } = &entry.tunnel;
+    Route { number: entry.ticket, tunnel: tunnel.clone(), home: *home, live: Arc::clone(live) }
+}
+
+/// When something was last heard through a tunnel.
+pub(super) fn last_heard(tunnel: &Tunnel) -> SystemTime {
+    SystemTime::now().checked_sub(tunnel.silence()).unwrap_or(SystemTime::UNIX_EPOCH)
+}

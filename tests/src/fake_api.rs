@@ -10,6 +10,7 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use crate::kube::kubeconfig::{Credential, Kubeconfig};
@@ -17,15 +18,20 @@ use crate::pki::{Authority, Issued};
 
 mod behaviour;
 mod cutter;
+mod gate;
 mod http1;
 mod http2;
 mod listen;
 mod plan;
 mod record;
+mod store;
+mod tap;
 mod wire;
 
 pub use behaviour::{Answer, Behaviour, Cut, Declared, Door, WatchFeed};
+pub use gate::{Gate, Moment, NotReached};
 pub use record::{Hangup, HttpVersion, RecordedConnection, RecordedRequest, WaitError};
+pub use store::{Change, Emitted, Store};
 
 use behaviour::Script;
 use listen::Listening;
@@ -58,6 +64,8 @@ struct Shared {
     options: FakeApiOptions,
     script: Script,
     records: Records,
+    /// Changes when every HTTP/2 connection is to say GOAWAY.
+    farewells: watch::Sender<()>,
 }
 
 impl Default for FakeApiOptions {
@@ -88,7 +96,12 @@ impl FakeApi {
         let server =
             authority.issue_server(&["localhost", "kubernetes.default.svc"], &[Ipv4Addr::LOCALHOST.into()]);
         let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &options.versions)));
-        let shared = Arc::new(Shared { options, script: Script::default(), records: Records::default() });
+        let shared = Arc::new(Shared {
+            options,
+            script: Script::default(),
+            records: Records::default(),
+            farewells: watch::Sender::new(()),
+        });
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (listening, address) = Listening::open(free, acceptor, Arc::clone(&shared)).await?;
         Ok(Self { shared, listening, address, authority })
@@ -123,6 +136,19 @@ impl FakeApi {
     /// What all other requests get; until this is called, a 404 `Status`.
     pub fn otherwise(&self, behaviour: Behaviour) {
         self.shared.script.set("", behaviour);
+    }
+
+    /// Lets answers to requests whose path with its query begins with `prefix` stand still until the gate is opened.
+    pub fn hold(&self, prefix: &str, moment: Moment) -> Gate {
+        let gate = Gate::new(moment);
+        self.shared.script.set_gate(prefix, gate.clone());
+        gate
+    }
+
+    /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does: what runs is
+    /// finished, nothing new is taken.
+    pub fn say_goaway(&self) {
+        self.shared.farewells.send_replace(());
     }
 
     /// What connections get before any request, from now on.

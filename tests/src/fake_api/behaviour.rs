@@ -7,6 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
+use super::gate::Gate;
+use super::store::Store;
+
 /// Events that a feed holds for a request that reads slowly; beyond these the request is cut off.
 const EVENTS_QUEUED_MAX: usize = 1024;
 
@@ -22,8 +25,7 @@ pub enum Door {
     HangUp,
 }
 
-/// What a request gets. All but `Answer`, `Slow`, `Stall`, `Deaf`, `Truncate`, `Endless` and `Watch` need HTTP/1.1; on
-/// HTTP/2 they reset the stream with `HTTP_1_1_REQUIRED`.
+/// What a request gets. `Upgrade` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream with `HTTP_1_1_REQUIRED`.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// The request is read to its end and answered.
@@ -51,6 +53,15 @@ pub enum Behaviour {
         /// How the connection ends then.
         cut: Cut,
     },
+    /// The request is answered whole, and right behind the last byte the connection ends: HTTP/2's with all its streams.
+    Last {
+        /// What is answered.
+        answer: Answer,
+        /// How the connection ends then.
+        cut: Cut,
+    },
+    /// What is asked of a collection of objects.
+    Store(Store),
     /// A 200 whose body repeats a piece for as long as somebody reads.
     Endless(Bytes),
     /// A 200 that stays open and sends what its feed is told to.
@@ -120,6 +131,7 @@ pub(super) struct Script(Mutex<Lines>);
 struct Lines {
     door: Door,
     by_prefix: BTreeMap<String, Behaviour>,
+    gates: BTreeMap<String, Gate>,
 }
 
 impl Behaviour {
@@ -203,6 +215,10 @@ impl Script {
         self.lines().by_prefix.insert(prefix.to_owned(), behaviour);
     }
 
+    pub(super) fn set_gate(&self, prefix: &str, gate: Gate) {
+        self.lines().gates.insert(prefix.to_owned(), gate);
+    }
+
     pub(super) fn set_door(&self, door: Door) {
         self.lines().door = door;
     }
@@ -218,6 +234,13 @@ impl Script {
         found
             .max_by_key(|(prefix, _)| prefix.len())
             .map_or_else(|| not_found(path), |(_, behaviour)| behaviour.clone())
+    }
+
+    /// The gate before which the answer to a request stands.
+    pub(super) fn gate(&self, target: &str) -> Option<Gate> {
+        let lines = self.lines();
+        let found = lines.gates.iter().filter(|(prefix, _)| target.starts_with(prefix.as_str()));
+        found.max_by_key(|(prefix, _)| prefix.len()).map(|(_, gate)| gate.clone())
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {

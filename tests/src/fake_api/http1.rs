@@ -6,31 +6,36 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use tokio::io::{AsyncWriteExt, WriteHalf};
-use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use super::Shared;
 use super::behaviour::Cut;
 use super::cutter::Cutter;
+use super::gate::{Gate, Moment};
 use super::plan::{Outcome, Plan, Reply, Step};
 use super::record::Head;
+use super::tap::Tap;
 use super::wire::Reader;
 
-type Writer = WriteHalf<TlsStream<TcpStream>>;
+type Writer = WriteHalf<Tap>;
 
 /// Serves a connection until it ends or a behaviour ends it.
-pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared: &Shared) {
-    let Ok(cutter) = Cutter::of(stream.get_ref().0) else { return };
+pub(super) async fn serve(stream: Tap, connection: u64, shared: &Shared) {
+    let Ok(cutter) = Cutter::of(stream.socket()) else { return };
     let (reader, mut writer) = tokio::io::split(stream);
-    let mut reader = Reader::new(reader, connection, shared);
+    let mut reader = Reader::new(reader, shared);
     while let Some(head) = reader.head().await {
-        let plan = Plan::of(shared.script.behaviour(&head.target));
+        let plan = Plan::of(shared.script.behaviour(&head.target), shared.script.gate(&head.target));
         let request = shared.records.arrived(connection, &head);
         if matches!(plan, Plan::Deaf) {
             return shared.records.hung_up(request, cutter.gone().await);
         }
-        match exchange(&mut reader, &mut writer, &head, plan, request).await {
-            Outcome::Answered => shared.records.answered(request),
+        match exchange(&mut reader, &mut writer, &head, plan, request, shared).await {
+            Outcome::Answered => {
+                shared.records.answered(request);
+                if head.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close")) {
+                    break;
+                }
+            }
             Outcome::HungUp(how) => return shared.records.hung_up(request, how),
             Outcome::Cut(Cut::Hold) => {
                 let how = reader.gone().await;
@@ -51,20 +56,22 @@ async fn exchange(
     head: &Head,
     plan: Plan,
     request: u64,
+    shared: &Shared,
 ) -> Outcome {
     if !matches!(plan, Plan::Raw { .. })
         && let Err(error) = reader.body(head, request).await
     {
         return Outcome::HungUp(error.to_string());
     }
-    if let Plan::Upgrade { pause, first } = plan {
-        return upgrade(reader, writer, head, pause, first).await;
+    let plan = plan.with_body(head, || shared.records.body_of(request));
+    if let Plan::Upgrade { pause, first, gate } = plan {
+        return upgrade(reader, writer, head, pause, first, gate).await;
     }
     let answer = async {
         match plan {
-            Plan::Reply(reply) => answer(writer, head, reply).await,
+            Plan::Reply(reply) => answer(writer, head, reply, || shared.records.answered(request)).await,
             Plan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| Outcome::Cut(cut)),
-            Plan::Stall | Plan::Deaf | Plan::Upgrade { .. } => std::future::pending().await,
+            Plan::Ask(..) | Plan::Stall | Plan::Deaf | Plan::Upgrade { .. } => std::future::pending().await,
         }
     };
     // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The answer
@@ -76,10 +83,18 @@ async fn exchange(
     }
 }
 
-async fn answer(writer: &mut Writer, head: &Head, mut reply: Reply) -> io::Result<Outcome> {
+async fn answer(
+    writer: &mut Writer,
+    head: &Head,
+    mut reply: Reply,
+    answered: impl Fn(),
+) -> io::Result<Outcome> {
+    if let Some(gate) = reply.gate.take() {
+        gate.pass().await;
+    }
     put(writer, render(&reply).as_bytes()).await?;
     if head.method == "HEAD" || bodiless(reply.status) {
-        return Ok(Outcome::Answered);
+        return Ok(end(&reply, answered));
     }
     let chunked = reply.length.is_none();
     loop {
@@ -96,10 +111,18 @@ async fn answer(writer: &mut Writer, head: &Head, mut reply: Reply) -> io::Resul
                 if chunked {
                     put(writer, b"0\r\n\r\n").await?;
                 }
-                return Ok(Outcome::Answered);
+                return Ok(end(&reply, answered));
             }
         }
     }
+}
+
+/// What follows the last byte.
+fn end(reply: &Reply, answered: impl Fn()) -> Outcome {
+    reply.last.map_or(Outcome::Answered, |cut| {
+        answered();
+        Outcome::Cut(cut)
+    })
 }
 
 async fn upgrade(
@@ -108,11 +131,18 @@ async fn upgrade(
     head: &Head,
     pause: Duration,
     first: Bytes,
+    gate: Option<Gate>,
 ) -> Outcome {
+    let wait = async {
+        if let Some(gate) = gate.filter(|gate| gate.moment() == Moment::BeforeHead) {
+            gate.pass().await;
+        }
+        tokio::time::sleep(pause).await;
+    };
     // Both arms are cancel-safe: a pause has nothing to lose, `gone` keeps what it read.
     tokio::select! {
         how = reader.gone() => return Outcome::HungUp(how),
-        () = tokio::time::sleep(pause) => {}
+        () = wait => {}
     }
     let protocol = head.header("upgrade").unwrap_or("none");
     let mut bytes =

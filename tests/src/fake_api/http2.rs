@@ -9,23 +9,22 @@ use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_rustls::server::TlsStream;
 
 use super::Shared;
 use super::behaviour::Cut;
 use super::cutter::Cutter;
 use super::plan::{Outcome, Plan, Reply, Source, Step};
 use super::record::{Head, HttpVersion};
+use super::tap::Tap;
 
 /// What each stream and the connection may have on the way to us, in bytes.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// Serves a connection until it ends or a behaviour ends it.
-pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared: Arc<Shared>) {
-    let Ok(cutter) = Cutter::of(stream.get_ref().0) else { return };
+pub(super) async fn serve(stream: Tap, connection: u64, shared: Arc<Shared>) {
+    let Ok(cutter) = Cutter::of(stream.socket()) else { return };
     let mut builder = h2::server::Builder::new();
     builder
         .max_concurrent_streams(shared.options.concurrent_streams_max)
@@ -36,8 +35,9 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared:
     let open = Arc::new(AtomicUsize::new(0));
     let mut exchanges = JoinSet::new();
     let mut requests = 0;
+    let mut farewells = shared.farewells.subscribe();
     loop {
-        // Both arms are cancel-safe: a stream that was not returned is returned next time, `recv` loses nothing.
+        // All arms are cancel-safe: a stream that was not returned is returned next time, `recv` and `changed` lose nothing.
         tokio::select! {
             accepted = h2.accept() => {
                 let Some(Ok((request, respond))) = accepted else { break };
@@ -49,6 +49,8 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared:
                     h2.graceful_shutdown();
                 }
             }
+            // The sender lives in `shared`.
+            _ = farewells.changed() => h2.graceful_shutdown(),
             Some(how) = cuts.recv() => {
                 flush(&mut h2).await;
                 cutter.arm(how);
@@ -63,7 +65,7 @@ pub(super) async fn serve(stream: TlsStream<TcpStream>, connection: u64, shared:
 }
 
 // One poll writes what is queued, as far as windows and the socket take it.
-async fn flush(h2: &mut Connection<TlsStream<TcpStream>, Bytes>) {
+async fn flush(h2: &mut Connection<Tap, Bytes>) {
     poll_fn(|cx| {
         while let Poll::Ready(Some(Ok(_))) = h2.poll_accept(cx) {}
         Poll::Ready(())
@@ -99,9 +101,10 @@ impl Exchange {
     async fn run(mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let (parts, body) = request.into_parts();
         let head = head(&parts);
-        let plan = Plan::of(self.shared.script.behaviour(&head.target));
+        let script = &self.shared.script;
+        let plan = Plan::of(script.behaviour(&head.target), script.gate(&head.target));
         let id = self.shared.records.arrived(self.connection, &head);
-        match self.answer(body, respond, plan, id).await {
+        match self.answer(body, respond, plan, &head, id).await {
             Outcome::Answered => self.shared.records.answered(id),
             Outcome::HungUp(how) => self.shared.records.hung_up(id, how),
             // The stream was kept until the cut was made: dropping it would take back what it has not sent yet.
@@ -114,6 +117,7 @@ impl Exchange {
         mut body: RecvStream,
         mut respond: SendResponse<Bytes>,
         plan: Plan,
+        head: &Head,
         id: u64,
     ) -> Outcome {
         if matches!(plan, Plan::Deaf) {
@@ -129,9 +133,9 @@ impl Exchange {
             }
         }
         self.shared.records.body_ended(id);
-        let reply = match plan {
+        let mut reply = match plan.with_body(head, || self.shared.records.body_of(id)) {
             Plan::Reply(reply) => reply,
-            Plan::Stall | Plan::Deaf => {
+            Plan::Ask(..) | Plan::Stall | Plan::Deaf => {
                 return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
             }
             Plan::Upgrade { .. } | Plan::Raw { .. } => {
@@ -139,9 +143,20 @@ impl Exchange {
                 return Outcome::Answered;
             }
         };
+        if let Some(gate) = reply.gate.take() {
+            // Both arms are cancel-safe: neither has anything to lose.
+            tokio::select! {
+                () = gate.pass() => {}
+                reset = poll_fn(|cx| respond.poll_reset(cx)) => return Outcome::HungUp(reset_of(reset)),
+            }
+        }
         match respond.send_response(response(&reply), false) {
             Ok(mut stream) => {
-                let outcome = send(&mut stream, reply.body, &mut self.open).await;
+                let mut outcome = send(&mut stream, reply.body, &mut self.open).await;
+                if let (Outcome::Answered, Some(cut)) = (&outcome, reply.last) {
+                    self.shared.records.answered(id);
+                    outcome = Outcome::Cut(cut);
+                }
                 if let Outcome::Cut(cut) = outcome {
                     let _ = self.cut.send(cut).await; // The connection may have ended already.
                     let _ = poll_fn(|cx| stream.poll_reset(cx)).await;

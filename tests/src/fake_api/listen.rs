@@ -10,6 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::behaviour::Door;
 use super::record::HttpVersion;
+use super::tap::Tap;
 use super::{Shared, http1, http2};
 
 /// An open or closed listener, and all connections it has accepted.
@@ -98,7 +99,9 @@ async fn serve(socket: TcpStream, from: SocketAddr, acceptor: TlsAcceptor, share
         }
     }
     let Ok(stream) = acceptor.accept(socket).await else { return };
-    if stream.get_ref().1.alpn_protocol() == Some(HttpVersion::Http2.alpn()) {
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HttpVersion::Http2.alpn());
+    let stream = Tap::new(stream, id, Arc::clone(&shared));
+    if is_http2 {
         shared.records.agreed(id, HttpVersion::Http2);
         http2::serve(stream, id, Arc::clone(&shared)).await;
     } else {

@@ -5,16 +5,28 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
-use super::behaviour::{Behaviour, Cut, Declared, Event};
+use super::behaviour::{Answer, Behaviour, Cut, Declared, Event};
+use super::gate::{Gate, Moment};
+use super::record::Head;
+use super::store::{Store, StoreFeed};
 
 /// What happens to one request.
 #[derive(Debug)]
 pub(super) enum Plan {
     Reply(Reply),
+    /// A reply that depends on the request's body.
+    Ask(Store, Option<Gate>),
     Stall,
     Deaf,
-    Upgrade { pause: Duration, first: Bytes },
-    Raw { bytes: Bytes, cut: Cut },
+    Upgrade {
+        pause: Duration,
+        first: Bytes,
+        gate: Option<Gate>,
+    },
+    Raw {
+        bytes: Bytes,
+        cut: Cut,
+    },
 }
 
 /// An answer whose body comes bit by bit.
@@ -25,14 +37,26 @@ pub(super) struct Reply {
     /// What the head says of the body, in bytes; `None` is chunked.
     pub(super) length: Option<u64>,
     pub(super) body: Source,
+    /// Before which the head stands.
+    pub(super) gate: Option<Gate>,
+    /// How the connection ends behind the last byte, if it does.
+    pub(super) last: Option<Cut>,
 }
 
 /// Where a body comes from.
 #[derive(Debug)]
 pub(super) enum Source {
-    Pieces { rest: Bytes, piece_bytes: usize, pause: Duration, then: Step },
+    Pieces { rest: Bytes, piece_bytes: usize, pause: Duration, then: Step, hold: Option<Hold> },
     Endless(Bytes),
     Feed(broadcast::Receiver<Event>),
+    Store(Box<StoreFeed>),
+}
+
+/// A gate and how many bytes stand behind it.
+#[derive(Debug)]
+pub(super) struct Hold {
+    rest_bytes: usize,
+    gate: Gate,
 }
 
 /// What comes next of a body.
@@ -53,52 +77,100 @@ pub(super) enum Outcome {
 
 impl Plan {
     /// Subscribes to feeds, so that nothing is missed that is pushed once the request is known to have arrived.
-    pub(super) fn of(behaviour: Behaviour) -> Self {
-        let ok = |length, body| Self::Reply(Reply { status: 200, headers: json(), length, body });
-        match behaviour {
-            Behaviour::Answer(answer) => Self::Reply(Reply {
-                status: answer.status,
-                headers: answer.headers,
-                length: Some(answer.body.len() as u64),
-                body: Source::whole(answer.body, Step::End),
-            }),
-            Behaviour::Slow { answer, piece_bytes, pause } => Self::Reply(Reply {
-                status: answer.status,
-                headers: answer.headers,
-                length: Some(answer.body.len() as u64),
-                body: Source::Pieces { rest: answer.body, piece_bytes, pause, then: Step::End },
-            }),
+    pub(super) fn of(behaviour: Behaviour, gate: Option<Gate>) -> Self {
+        let reply = match behaviour {
+            Behaviour::Answer(answer) => Reply::answer(answer),
+            Behaviour::Last { answer, cut } => Reply { last: Some(cut), ..Reply::answer(answer) },
+            Behaviour::Slow { answer, piece_bytes, pause } => {
+                let rest = answer.body.clone();
+                let body = Source::Pieces { rest, piece_bytes, pause, then: Step::End, hold: None };
+                Reply { body, ..Reply::answer(answer) }
+            }
             Behaviour::Truncate { declared, sent, cut } => {
                 let length = match declared {
                     Declared::ContentLength(length) => Some(length),
                     Declared::Chunked => None,
                 };
-                ok(length, Source::whole(sent, Step::Cut(cut)))
+                Reply { length, body: Source::whole(sent, Step::Cut(cut)), ..Reply::empty(200) }
             }
-            Behaviour::Endless(piece) => ok(None, Source::Endless(piece)),
-            Behaviour::Watch(feed) => ok(None, Source::Feed(feed.subscribe())),
-            Behaviour::Stall => Self::Stall,
-            Behaviour::Deaf => Self::Deaf,
-            Behaviour::Upgrade { pause, first } => Self::Upgrade { pause, first },
-            Behaviour::Raw { bytes, cut } => Self::Raw { bytes, cut },
+            Behaviour::Endless(piece) => {
+                Reply { length: None, body: Source::Endless(piece), ..Reply::empty(200) }
+            }
+            Behaviour::Watch(feed) => {
+                Reply { length: None, body: Source::Feed(feed.subscribe()), ..Reply::empty(200) }
+            }
+            Behaviour::Store(store) => return Self::Ask(store, gate),
+            Behaviour::Stall => return Self::Stall,
+            Behaviour::Deaf => return Self::Deaf,
+            Behaviour::Upgrade { pause, first } => return Self::Upgrade { pause, first, gate },
+            Behaviour::Raw { bytes, cut } => return Self::Raw { bytes, cut },
+        };
+        Self::Reply(reply.held(gate))
+    }
+
+    /// The same with the request's body known.
+    pub(super) fn with_body(self, head: &Head, body: impl FnOnce() -> Vec<u8>) -> Self {
+        match self {
+            Self::Ask(store, gate) => Self::Reply(store.reply(head, &body()).held(gate)),
+            known => known,
         }
+    }
+}
+
+impl Reply {
+    /// A reply with JSON's content type and no body.
+    pub(super) fn empty(status: u16) -> Self {
+        let body = Source::whole(Bytes::new(), Step::End);
+        Self { status, headers: json(), length: Some(0), body, gate: None, last: None }
+    }
+
+    pub(super) fn json(status: u16, body: serde_json::Value) -> Self {
+        Self::answer(Answer::json(status, body.to_string()))
+    }
+
+    fn answer(answer: Answer) -> Self {
+        let length = Some(answer.body.len() as u64);
+        let body = Source::whole(answer.body, Step::End);
+        Self { status: answer.status, headers: answer.headers, length, body, gate: None, last: None }
+    }
+
+    /// Lets it stand still at a gate.
+    fn held(mut self, gate: Option<Gate>) -> Self {
+        let moment = gate.as_ref().map(Gate::moment);
+        match &mut self.body {
+            Source::Pieces { rest, hold, .. } => {
+                let rest_bytes = if moment == Some(Moment::AtTheEnd) { 1 } else { rest.len() / 2 };
+                *hold = gate
+                    .clone()
+                    .filter(|_| moment != Some(Moment::BeforeHead))
+                    .map(|gate| Hold { rest_bytes, gate });
+            }
+            Source::Store(feed) => feed.hold_at(gate.clone()),
+            Source::Endless(_) | Source::Feed(_) => {}
+        }
+        self.gate = gate.filter(|_| moment == Some(Moment::BeforeHead));
+        self
     }
 }
 
 impl Source {
     fn whole(rest: Bytes, then: Step) -> Self {
-        Self::Pieces { rest, piece_bytes: usize::MAX, pause: Duration::ZERO, then }
+        Self::Pieces { rest, piece_bytes: usize::MAX, pause: Duration::ZERO, then, hold: None }
     }
 
     /// The next step; after `End` or `Cut` it must not be asked again.
     pub(super) async fn next(&mut self) -> Step {
         match self {
             Self::Pieces { rest, then, .. } if rest.is_empty() => then.clone(),
-            Self::Pieces { rest, piece_bytes, pause, .. } => {
+            Self::Pieces { rest, piece_bytes, pause, hold, .. } => {
+                if let Some(reached) = hold.take_if(|hold| rest.len() <= hold.rest_bytes) {
+                    reached.gate.pass().await;
+                }
                 if !pause.is_zero() {
                     tokio::time::sleep(*pause).await;
                 }
-                Step::Piece(rest.split_to(rest.len().min((*piece_bytes).max(1))))
+                let up_to = hold.as_ref().map_or(rest.len(), |hold| rest.len() - hold.rest_bytes);
+                Step::Piece(rest.split_to(up_to.min((*piece_bytes).max(1))))
             }
             Self::Endless(piece) => {
                 // Gives the other tasks of this runtime their turn, however fast the reader is.
@@ -111,6 +183,7 @@ impl Source {
                 // The feed is gone or has outrun us: an honest watch does not go on.
                 Err(_) => Step::Cut(Cut::Close),
             },
+            Self::Store(feed) => feed.next().await,
         }
     }
 }

@@ -32,8 +32,12 @@ pub struct RecordedConnection {
     pub accepted: Instant,
     /// What was agreed on, once TLS was.
     pub version: Option<HttpVersion>,
-    /// HTTP/1.1 only: every decrypted byte that arrived, in order, whatever it meant; the first 4 MiB.
+    /// Every decrypted byte that arrived, in order, whatever it meant; the first 4 MiB.
     pub bytes: Vec<u8>,
+    /// How many decrypted bytes arrived.
+    pub received_bytes: u64,
+    /// How many decrypted bytes were taken to be sent.
+    pub sent_bytes: u64,
     /// When it ended, by whichever side.
     pub ended: Option<Instant>,
 }
@@ -148,6 +152,8 @@ impl Records {
                 accepted,
                 version: None,
                 bytes: Vec::new(),
+                received_bytes: 0,
+                sent_bytes: 0,
                 ended: None,
             });
             id
@@ -159,7 +165,14 @@ impl Records {
     }
 
     pub(super) fn read(&self, connection: u64, bytes: &[u8]) {
-        self.connection(connection, |found| keep(&mut found.bytes, bytes, CONNECTION_BYTES_MAX));
+        self.connection(connection, |found| {
+            found.received_bytes += bytes.len() as u64;
+            keep(&mut found.bytes, bytes, CONNECTION_BYTES_MAX);
+        });
+    }
+
+    pub(super) fn wrote(&self, connection: u64, bytes: usize) {
+        self.connection(connection, |found| found.sent_bytes += bytes as u64);
     }
 
     pub(super) fn ended(&self, connection: u64) {
@@ -209,6 +222,10 @@ impl Records {
 
     pub(super) fn hung_up(&self, request: u64, how: String) {
         self.request(request, |found| found.hangup = Some(Hangup { at: Instant::now(), how }));
+    }
+
+    pub(super) fn body_of(&self, request: u64) -> Vec<u8> {
+        self.pages().requests.get(index(request)).map_or_else(Vec::new, |found| found.body.clone())
     }
 
     pub(super) fn requests(&self) -> Vec<RecordedRequest> {

@@ -4,11 +4,10 @@ use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, ReadHalf};
-use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use super::Shared;
 use super::record::{Head, HttpVersion};
+use super::tap::Tap;
 
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 const HEADERS_MAX: usize = 1024;
@@ -17,9 +16,8 @@ const PIPELINED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The reading half of a connection.
 pub(super) struct Reader<'a> {
-    half: ReadHalf<TlsStream<TcpStream>>,
+    half: ReadHalf<Tap>,
     buffer: BytesMut,
-    connection: u64,
     shared: &'a Shared,
 }
 
@@ -30,8 +28,8 @@ enum Framing {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(half: ReadHalf<TlsStream<TcpStream>>, connection: u64, shared: &'a Shared) -> Self {
-        Self { half, buffer: BytesMut::new(), connection, shared }
+    pub(super) fn new(half: ReadHalf<Tap>, shared: &'a Shared) -> Self {
+        Self { half, buffer: BytesMut::new(), shared }
     }
 
     /// The next head, or `None` where the peer ended the connection or sent what is no HTTP.
@@ -89,7 +87,7 @@ impl<'a> Reader<'a> {
         Ok(self.buffer.split().freeze())
     }
 
-    pub(super) fn into_inner(self) -> ReadHalf<TlsStream<TcpStream>> {
+    pub(super) fn into_inner(self) -> ReadHalf<Tap> {
         self.half
     }
 
@@ -119,10 +117,7 @@ impl<'a> Reader<'a> {
     }
 
     async fn more(&mut self) -> io::Result<usize> {
-        let before = self.buffer.len();
-        let read = self.half.read_buf(&mut self.buffer).await?;
-        self.shared.records.read(self.connection, &self.buffer[before..]);
-        Ok(read)
+        self.half.read_buf(&mut self.buffer).await
     }
 }
 

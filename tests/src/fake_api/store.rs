@@ -1,0 +1,137 @@
+//! Objects with resource versions, and lists and watches of them: enough of an API server that a reflector works on it.
+//!
+//! What it emitted is written down, so that what a watcher saw can be compared with it exactly.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::plan::{Reply, Source};
+use super::record::Head;
+
+mod feed;
+mod history;
+mod question;
+
+pub use history::{Change, Emitted};
+
+pub(super) use feed::StoreFeed;
+use history::History;
+use question::{Question, WatchQuestion};
+
+/// A collection of ConfigMaps of one namespace; clones are the same collection.
+#[derive(Debug, Clone)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    history: Mutex<History>,
+    /// Goes up with each change and each bookmark.
+    changed: watch::Sender<u64>,
+}
+
+impl Store {
+    /// A collection without objects.
+    pub fn new() -> Self {
+        Self(Arc::new(Inner { history: Mutex::default(), changed: watch::Sender::new(0) }))
+    }
+
+    /// Creates or changes an object, and says at which resource version.
+    pub fn put(&self, name: &str, mark: &str) -> u64 {
+        self.change(|history| history.put(name, json!({ "mark": mark })))
+    }
+
+    /// Deletes an object, if it is there, and says at which resource version.
+    pub fn delete(&self, name: &str) -> Option<u64> {
+        self.change(|history| history.delete(name))
+    }
+
+    /// Forgets what happened up to a resource version: a watch from before it gets a 410.
+    pub fn compact(&self, revision: u64) {
+        self.history().compact(revision);
+    }
+
+    /// Sends a bookmark to every watch that allows them.
+    pub fn bookmark(&self) {
+        self.change(History::bookmark);
+    }
+
+    /// The resource version of the last change.
+    pub fn revision(&self) -> u64 {
+        self.history().revision()
+    }
+
+    /// Every change so far, in order.
+    pub fn emitted(&self) -> Vec<Emitted> {
+        self.history().emitted().to_vec()
+    }
+
+    /// How often a mark was written, by whoever.
+    pub fn times_written(&self, mark: &str) -> usize {
+        self.history().emitted().iter().filter(|one| one.mark == mark).count()
+    }
+
+    /// The answer to a request, whose body has been read.
+    pub(super) fn reply(&self, head: &Head, body: &[u8]) -> Reply {
+        match Question::of(&head.method, &head.target, body) {
+            Question::List => Reply::json(200, self.history().list()),
+            Question::Get(name) => match self.history().object(&name) {
+                Some(object) => Reply::json(200, object),
+                None => not_found(&name),
+            },
+            Question::Put { name, data, is_new } => {
+                self.change(|history| history.put(&name, data));
+                let object = self.history().object(&name).unwrap_or_default();
+                Reply::json(if is_new { 201 } else { 200 }, object)
+            }
+            Question::Delete(name) => match self.delete(&name) {
+                Some(_) => Reply::json(200, status(200, "Success", "", &name)),
+                None => not_found(&name),
+            },
+            Question::Watch(question) => self.watch(&question),
+            Question::Unknown(why) => Reply::json(400, status(400, "Failure", "BadRequest", why)),
+        }
+    }
+
+    fn watch(&self, question: &WatchQuestion) -> Reply {
+        Reply {
+            length: None,
+            body: Source::Store(Box::new(StoreFeed::new(self, question))),
+            ..Reply::empty(200)
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut History) -> T) -> T {
+        let result = change(&mut self.history());
+        self.0.changed.send_modify(|count| *count += 1);
+        result
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.0.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn not_found(name: &str) -> Reply {
+    Reply::json(404, status(404, "Failure", "NotFound", &format!("configmaps {name:?} not found")))
+}
+
+fn status(code: u16, outcome: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": outcome, "reason": reason, "code": code,
+        "message": message,
+    })
+}
+
+/// A line of a watch.
+fn line(kind: &str, object: &Value) -> Bytes {
+    Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
+}

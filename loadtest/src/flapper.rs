@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::tests::rig::Rig;
-use ::tests::rogue::{material, spawner};
+use ::tests::rogue::{host, material, spawner};
 use proto::CloseCode;
+use proto::greeting::Host;
 use proto::spiffe::AgentId;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -24,6 +25,13 @@ const HELD_MAX_MS: u64 = 200;
 pub struct Flappers {
     addresses: Vec<SocketAddr>,
     doors: Vec<AbortHandle>,
+    state: Arc<State>,
+}
+
+/// One of them, and whom it takes every caller for.
+struct Door {
+    host: Host,
+    agent: AgentId,
     state: Arc<State>,
 }
 
@@ -56,7 +64,9 @@ impl Flappers {
             let agent = AgentId::parse(&format!("spiffe://tombolo/cluster/{cluster}/agent/any"), "tombolo");
             let agent = agent.expect("a cluster's name");
             let dice = Dice::new(seed.wrapping_add(u64::from(number)));
-            doors.push(tokio::spawn(open(endpoint, agent, Arc::clone(&state), dice)).abort_handle());
+            let host = host(&format!("flapper-{number}"), &keys);
+            let door = Arc::new(Door { host, agent, state: Arc::clone(&state) });
+            doors.push(tokio::spawn(open(endpoint, door, dice)).abort_handle());
         }
         Ok(Self { addresses, doors, state })
     }
@@ -84,22 +94,22 @@ impl Drop for Flappers {
     }
 }
 
-async fn open(endpoint: Endpoint, agent: AgentId, state: Arc<State>, mut dice: Dice) {
+async fn open(endpoint: Endpoint, door: Arc<Door>, mut dice: Dice) {
     while let Some(arriving) = endpoint.accept().await {
         let hold = Duration::from_millis(dice.below(HELD_MAX_MS));
         let code = [CloseCode::Stopping, CloseCode::Lost, CloseCode::Drained][dice.below(3) as usize];
-        tokio::spawn(serve(arriving, agent.clone(), Arc::clone(&state), hold, code));
+        tokio::spawn(serve(arriving, Arc::clone(&door), hold, code));
     }
 }
 
-async fn serve(arriving: Arriving, agent: AgentId, state: Arc<State>, hold: Duration, code: CloseCode) {
+async fn serve(arriving: Arriving, door: Arc<Door>, hold: Duration, code: CloseCode) {
     // An agent that does not come as far dials again.
     let Ok(arrived) = arriving.shake_hands().await else { return };
-    let greeted = arrived.greet(&agent, "flapper", "loadtest", |_| Ok(())).await;
+    let greeted = arrived.greet(&door.agent, &door.host, |_| Ok(())).await;
     let Ok((tunnel, driver, _)) = greeted else { return };
     tokio::select! {
         _ = driver.run(|_| {}) => {}
-        () = flap(&tunnel, &state, hold, code) => {}
+        () = flap(&tunnel, &door.state, hold, code) => {}
     }
 }
 

@@ -21,9 +21,15 @@ const ENDPOINT_BYTES_MAX: usize = 260;
 /// Longest software name that is kept, in bytes; the rest is cut off.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
-/// 16 random bytes that one agent process draws at its start.
+/// 16 random bytes that one process draws at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootNonce(pub [u8; 16]);
+
+/// A server that is stopping asks agents to come again after so long: its successor at the same address may be there then.
+const RETRY_AFTER_DRAINING: Duration = Duration::from_secs(2);
+
+/// A server that holds as many tunnels as it may asks agents to come again after so long.
+const RETRY_AFTER_FULL: Duration = Duration::from_secs(20);
 
 /// A greeting that was accepted: which tunnel this is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +46,19 @@ pub struct Greeting {
     pub software: String,
     /// Where the cluster says its control plane answers, printable. Shown, never trusted.
     pub endpoints: Vec<String>,
+}
+
+/// What a server says of itself in every `Welcome`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub server_id: String,
+    /// Name and version of its software, for people.
+    pub software: String,
+    /// Which process of it.
+    pub boot: BootNonce,
+    /// Names its keys without showing them.
+    pub keys_mark: [u8; 8],
 }
 
 /// Judges a greeting against the identity that the agent's certificate proved.
@@ -74,19 +93,36 @@ pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
 
 /// The answer to an accepted greeting.
 #[must_use]
-pub fn welcome(greeting: &Greeting, server_id: &str, software: &str, silence_max: Duration) -> Welcome {
+pub fn welcome(greeting: &Greeting, host: &Host, silence_max: Duration) -> Welcome {
     Welcome {
         version: greeting.version,
-        server_id: server_id.to_owned(),
-        software: software.to_owned(),
+        server_id: host.server_id.clone(),
+        software: host.software.clone(),
         silence_max_ms: u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX),
+        boot_nonce: host.boot.0.to_vec(),
+        keys_mark: host.keys_mark.to_vec(),
     }
 }
 
-/// Builds a refusal that names the versions this build speaks.
+/// Builds a refusal that names the versions this build speaks, and when to come again.
 #[must_use]
 pub fn refuse(reason: Reason, message: String) -> Refused {
-    Refused { reason: reason.into(), message, versions: VERSIONS.to_vec() }
+    let after = retry_after(reason).unwrap_or_default();
+    Refused {
+        reason: reason.into(),
+        message,
+        versions: VERSIONS.to_vec(),
+        retry_after_ms: u32::try_from(after.as_millis()).unwrap_or(u32::MAX),
+    }
+}
+
+/// After how long a refusal may have passed; `None` where somebody has to change something first.
+fn retry_after(reason: Reason) -> Option<Duration> {
+    match reason {
+        Reason::Draining => Some(RETRY_AFTER_DRAINING),
+        Reason::Limit => Some(RETRY_AFTER_FULL),
+        Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting => None,
+    }
 }
 
 /// What a cluster says of its endpoints, cut to `ENDPOINTS_MAX` entries that can be printed.
@@ -160,6 +196,15 @@ mod tests {
     #[test]
     fn the_cluster_comes_from_the_certificate() {
         assert_eq!(judge(hello(), &agent()).unwrap().agent, agent());
+    }
+
+    #[test]
+    fn only_what_passes_by_itself_is_to_be_tried_again_soon() {
+        let after = |reason| refuse(reason, String::new()).retry_after_ms;
+        assert!(after(Reason::Draining) > 0 && after(Reason::Draining) < after(Reason::Limit));
+        for reason in [Reason::Version, Reason::Cluster, Reason::Greeting] {
+            assert_eq!(after(reason), 0, "{reason:?}");
+        }
     }
 
     #[test]

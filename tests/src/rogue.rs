@@ -4,10 +4,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use proto::greeting::{BootNonce, Host};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use transport::Spawn;
 use transport::tls::Material;
+use transport::{EndpointKeys, Spawn};
 
 use crate::rig::Rig;
 
@@ -28,6 +29,18 @@ pub fn material(rig: &Rig) -> Material {
         chain: certificates("server.crt"),
         key: PrivateKeyDer::from_pem_file(file("server.key")).expect("the rig's key"),
         peer_roots: certificates("agent-ca.crt"),
+    }
+}
+
+/// What a server with these keys says of itself.
+pub fn host(server_id: &str, keys: &EndpointKeys) -> Host {
+    let mut boot = [0; 16];
+    boot[..8].copy_from_slice(&keys.mark());
+    Host {
+        server_id: server_id.to_owned(),
+        software: "tests".to_owned(),
+        boot: BootNonce(boot),
+        keys_mark: keys.mark(),
     }
 }
 

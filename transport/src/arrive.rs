@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use proto::greeting::{self, GREETING_MAX, Greeting};
+use proto::greeting::{self, GREETING_MAX, Greeting, Host};
 use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
@@ -120,12 +120,10 @@ impl Arrived {
     pub async fn greet(
         self,
         agent: &AgentId,
-        server_id: &str,
-        software: &str,
+        host: &Host,
         may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        let greeted =
-            timeout(GREETING_MAX, greet_agent(&self.connection, agent, server_id, software, may_enter)).await;
+        let greeted = timeout(GREETING_MAX, greet_agent(&self.connection, agent, host, may_enter)).await;
         match greeted {
             Ok(Ok((stream, greeting))) => {
                 let (tunnel, driver) = Driver::new(
@@ -151,8 +149,7 @@ impl Arrived {
 async fn greet_agent(
     connection: &Connection,
     agent: &AgentId,
-    server_id: &str,
-    software: &str,
+    host: &Host,
     may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
     let mut stream = ControlStream::new(connection.control(Side::Server).await?);
@@ -165,7 +162,7 @@ async fn greet_agent(
     });
     match judged {
         Ok(greeting) => {
-            let welcome = greeting::welcome(&greeting, server_id, software, SILENCE_MAX);
+            let welcome = greeting::welcome(&greeting, host, SILENCE_MAX);
             stream.write(Frame::Welcome(welcome)).await?;
             Ok((stream, greeting))
         }

@@ -7,6 +7,9 @@ use aws_lc_rs::{hkdf, hmac, rand};
 /// Bytes of each key.
 const KEY_BYTES: usize = 32;
 
+/// Bytes of a mark. That two strangers' are alike by chance happens to nobody.
+const MARK_BYTES: usize = 8;
+
 /// What makes a restarted endpoint recognizable: with the same keys it answers packets of connections it no longer knows
 /// with a stateless reset (RFC 9000, section 10.3), so that the other side notices at once.
 ///
@@ -58,6 +61,15 @@ impl EndpointKeys {
         bytes.try_into().map(Self::split).map_err(|_| NotKeys(bytes.len()))
     }
 
+    /// Names these keys without showing anything of them: two servers whose marks are alike have the same keys.
+    #[must_use]
+    pub fn mark(&self) -> [u8; MARK_BYTES] {
+        let tag = hmac::sign(&self.reset_key(), b"tombolo: mark of an endpoint's keys");
+        let mut mark = [0; MARK_BYTES];
+        mark.copy_from_slice(&tag.as_ref()[..MARK_BYTES]);
+        mark
+    }
+
     pub(crate) fn reset_key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.reset)
     }
@@ -96,6 +108,14 @@ mod tests {
         assert_eq!(EndpointKeys::from_bytes(&keys.to_bytes()), Ok(keys.clone()));
         assert_ne!(EndpointKeys::generate().unwrap(), keys);
         assert!(keys.reset != keys.token && keys.token != keys.connection_id);
+    }
+
+    #[test]
+    fn keys_that_were_copied_have_the_same_mark_and_others_another() {
+        let keys = EndpointKeys::generate().unwrap();
+        let copied = EndpointKeys::from_bytes(&keys.to_bytes()).unwrap();
+        assert_eq!(keys.mark(), copied.mark());
+        assert_ne!(keys.mark(), EndpointKeys::generate().unwrap().mark());
     }
 
     #[test]

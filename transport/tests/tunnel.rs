@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::greeting::{Greeting, VERSIONS};
+use proto::greeting::{BootNonce, Greeting, Host, VERSIONS};
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::wire::{Assert, Hello, StreamOpen, refused::Reason};
@@ -459,7 +459,13 @@ impl Authority {
 async fn accept(server: &Endpoint) -> Result<(Tunnel, Driver, Greeting), GreetError> {
     let arrived = server.accept().await.unwrap().shake_hands().await?;
     let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
-    arrived.greet(&agent, "server", "test", |_| Ok(())).await
+    let host = Host {
+        server_id: "server".to_owned(),
+        software: "test".to_owned(),
+        boot: BootNonce([7; 16]),
+        keys_mark: [7; 8],
+    };
+    arrived.greet(&agent, &host, |_| Ok(())).await
 }
 
 /// Binds the address that a killed endpoint held, as soon as the system has let go of it.

@@ -9,6 +9,7 @@ use aws_lc_rs::digest;
 use daemon::{
     BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
 };
+use proto::greeting::{BootNonce, Host};
 use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
@@ -87,8 +88,8 @@ impl Bound {
         let gateway = Gateway::new(authenticator, names, policy, registry.clone(), scope.clone());
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
-        let reception =
-            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, server_id.clone());
+        let host = host(server_id.clone(), &keys)?;
+        let reception = Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host);
         let mut bound =
             Self { probes, starting, listener, endpoint, gateway, reception, registry, admin: None };
         scrape::ask(&metrics, &bound, links);
@@ -197,6 +198,14 @@ fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
             Ok(keys)
         }
     }
+}
+
+/// What this process says of itself to agents.
+fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
+    let mut boot = [0; 16];
+    aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
+    let software = concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned();
+    Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark() })
 }
 
 /// A server's number in connection IDs, drawn from its name, so that nobody has to hand numbers out.

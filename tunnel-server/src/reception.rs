@@ -7,7 +7,7 @@ use std::time::Instant;
 use daemon::metrics::links::Links;
 use daemon::{Home, Scope, chain};
 use proto::CloseCode;
-use proto::greeting::Greeting;
+use proto::greeting::{Greeting, Host};
 use proto::spiffe::AgentId;
 use proto::wire::refused::Reason;
 use tokio_util::task::TaskTracker;
@@ -42,8 +42,7 @@ struct Inner {
     endpoint: Endpoint,
     registry: Registry,
     trust_domain: String,
-    server_id: String,
-    software: String,
+    host: Host,
     links: Links,
     handshakes: AtomicUsize,
     /// Everything that still needs the endpoint.
@@ -54,21 +53,20 @@ struct Inner {
 struct Handshake(Arc<Inner>);
 
 impl Reception {
-    /// A door at `endpoint`, for agents of `trust_domain`, whose tunnels are counted in `links`.
+    /// A door at `endpoint` of `host`, for agents of `trust_domain`, whose tunnels are counted in `links`.
     #[must_use]
     pub fn new(
         endpoint: Endpoint,
         registry: Registry,
         links: Links,
         trust_domain: String,
-        server_id: String,
+        host: Host,
     ) -> Self {
         Self(Arc::new(Inner {
             endpoint,
             registry,
             trust_domain,
-            server_id,
-            software: concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned(),
+            host,
             links,
             handshakes: AtomicUsize::new(0),
             connections: TaskTracker::new(),
@@ -180,7 +178,7 @@ impl Handshake {
                 Ok(())
             }
         };
-        arrived.greet(&agent, &inner.server_id, &inner.software, may_enter).await
+        arrived.greet(&agent, &inner.host, may_enter).await
     }
 }
 

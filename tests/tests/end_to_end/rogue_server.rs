@@ -6,7 +6,7 @@ use proto::spiffe::AgentId;
 use proto::wire::{Assert, StreamOpen};
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
-use tests::rogue::{material, spawner};
+use tests::rogue::{host, material, spawner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::{Endpoint, EndpointKeys, ServerNumber, Tunnel};
 
@@ -56,7 +56,7 @@ impl RogueServer {
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), &more).await;
         let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
         let id = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/any", "tombolo").unwrap();
-        let (tunnel, driver, _) = arrived.greet(&id, "rogue", "tests", |_| Ok(())).await.unwrap();
+        let (tunnel, driver, _) = arrived.greet(&id, &host("rogue", &keys), |_| Ok(())).await.unwrap();
         tokio::spawn(driver.run(|_| {}));
         Self { tunnel, fake, _endpoint: endpoint, _agent: agent, _rig: rig }
     }

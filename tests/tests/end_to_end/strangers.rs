@@ -30,7 +30,7 @@ async fn an_agent_that_speaks_another_version_is_refused_in_words_that_name_both
     let mut agent = trial.dial("edge-b").await;
 
     agent.send(&hello("edge-b", &[2])).await;
-    let Some(Frame::Refused(Refused { reason, message, versions })) = agent.receive().await else {
+    let Some(Frame::Refused(Refused { reason, message, versions, .. })) = agent.receive().await else {
         panic!("not refused");
     };
 

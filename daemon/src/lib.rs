@@ -44,7 +44,7 @@ pub use listen::BindError;
 pub use metrics::Metrics;
 pub use outcome::{Failure, Outcome, conclude};
 pub use probes::{BoundProbes, Probes};
-pub use readiness::{NotReady, Readiness};
+pub use readiness::{Degraded, NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
 pub use scope::{Attendants, GraceExceeded, Home, Scope};
 pub use state_dir::StateDir;

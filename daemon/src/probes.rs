@@ -125,15 +125,16 @@ impl Facts {
     fn readyz(&self, verbose: bool, draining: bool) -> Response<Full<Bytes>> {
         let ready = self.readiness.is_ready() && !draining;
         let mut report = String::new();
-        // As Kubernetes does it: the list is there when it was asked for or when something is missing.
-        if verbose || !ready {
+        // As Kubernetes does it: the list is there when it was asked for or when something is not as it should be.
+        let well = self.readiness.is_well();
+        if verbose || !ready || !well {
             report = self.readiness.report();
             if draining {
                 report.push_str("[-]draining not ready\n");
             }
         }
         match ready {
-            true if verbose => plain(StatusCode::OK, report + "readyz check passed\n"),
+            true if verbose || !well => plain(StatusCode::OK, report + "readyz check passed\n"),
             true => plain(StatusCode::OK, "ok\n"),
             false => plain(StatusCode::SERVICE_UNAVAILABLE, report + "readyz check failed\n"),
         }

@@ -18,8 +18,25 @@ pub struct NotReady {
     part: &'static str,
 }
 
-/// How many guards hold each part back. A part stays listed after its last guard was dropped.
-type Parts = BTreeMap<&'static str, usize>;
+/// A part that works, and not as well as it should, for as long as this is held.
+#[derive(Debug)]
+#[must_use = "the part counts as well again when this is dropped"]
+pub struct Degraded {
+    readiness: Readiness,
+    part: &'static str,
+    why: &'static str,
+}
+
+/// A part stays listed after its last guard was dropped.
+type Parts = BTreeMap<&'static str, Part>;
+
+#[derive(Debug, Default)]
+struct Part {
+    /// How many guards hold it back.
+    missing: usize,
+    /// Why it is not as it should be, once for each guard.
+    degraded: Vec<&'static str>,
+}
 
 impl Readiness {
     /// Nothing is missing yet.
@@ -30,7 +47,7 @@ impl Readiness {
     /// A part that must become ready first: not ready until the guard is dropped. Take all of them before the
     /// probes are bound, so that no moment of false readiness exists.
     pub fn handle(&self, part: &'static str) -> NotReady {
-        *self.parts().entry(part).or_default() += 1;
+        self.parts().entry(part).or_default().missing += 1;
         NotReady { readiness: self.clone(), part }
     }
 
@@ -39,16 +56,32 @@ impl Readiness {
         self.handle(part)
     }
 
-    /// Whether nothing is missing.
-    pub fn is_ready(&self) -> bool {
-        self.parts().values().all(|&guards| guards == 0)
+    /// A part that is ready and not as well as it should be, for a reason that is shown until the guard is dropped.
+    pub fn degraded(&self, part: &'static str, why: &'static str) -> Degraded {
+        self.parts().entry(part).or_default().degraded.push(why);
+        Degraded { readiness: self.clone(), part, why }
     }
 
-    /// One line per part, `[+]gateway ok` or `[-]tunnel not ready`, in the order of their names.
+    /// Whether nothing is missing.
+    pub fn is_ready(&self) -> bool {
+        self.parts().values().all(|part| part.missing == 0)
+    }
+
+    /// Whether everything is as well as it should be.
+    pub fn is_well(&self) -> bool {
+        self.parts().values().all(|part| part.missing == 0 && part.degraded.is_empty())
+    }
+
+    /// One line per part, `[+]gateway ok`, `[+]tunnel degraded: WHY` or `[-]tunnel not ready`, in the order of their
+    /// names.
     pub fn report(&self) -> String {
         let mut report = String::new();
-        for (part, &guards) in self.parts().iter() {
-            let line = if guards == 0 { format!("[+]{part} ok") } else { format!("[-]{part} not ready") };
+        for (name, part) in self.parts().iter() {
+            let line = match part.degraded.last() {
+                _ if part.missing > 0 => format!("[-]{name} not ready"),
+                Some(why) => format!("[+]{name} degraded: {why}"),
+                None => format!("[+]{name} ok"),
+            };
             // Writing to a String cannot fail.
             let _ = writeln!(report, "{line}");
         }
@@ -63,8 +96,18 @@ impl Readiness {
 
 impl Drop for NotReady {
     fn drop(&mut self) {
-        if let Some(guards) = self.readiness.parts().get_mut(self.part) {
-            *guards -= 1;
+        if let Some(part) = self.readiness.parts().get_mut(self.part) {
+            part.missing -= 1;
+        }
+    }
+}
+
+impl Drop for Degraded {
+    fn drop(&mut self) {
+        if let Some(part) = self.readiness.parts().get_mut(self.part)
+            && let Some(index) = part.degraded.iter().position(|why| *why == self.why)
+        {
+            part.degraded.remove(index);
         }
     }
 }
@@ -99,5 +142,18 @@ mod tests {
 
         drop(second);
         assert!(readiness.is_ready());
+    }
+
+    #[test]
+    fn a_degraded_part_is_ready_and_says_why_until_the_guard_is_dropped() {
+        let readiness = Readiness::new();
+        let degraded = readiness.degraded("tunnel", "on HTTP/2");
+        assert!(readiness.is_ready() && !readiness.is_well());
+        assert_eq!(readiness.report(), "[+]tunnel degraded: on HTTP/2\n");
+        drop(readiness.lost("tunnel"));
+
+        drop(degraded);
+        assert!(readiness.is_well());
+        assert_eq!(readiness.report(), "[+]tunnel ok\n");
     }
 }

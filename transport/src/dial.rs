@@ -10,8 +10,10 @@ use proto::wire::{Hello, Refused, Welcome, control_frame::Frame};
 use proto::{CloseCode, Session};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ApplicationClose, ClientConfig, ConnectionError, TransportErrorCode};
+use rustls::AlertDescription;
 use tokio::time::timeout;
 
+use crate::alert;
 use crate::carrier::{Connection, number};
 use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
@@ -43,7 +45,15 @@ pub enum DialError {
     /// Nothing answered.
     #[error("no answer: check that UDP to this address is allowed, and that the server runs")]
     NoAnswer,
-    /// The server's certificate was not accepted, or the server did not accept ours.
+    /// The server refuses the handshake; the reason is its TLS alert in words.
+    #[error("the server refuses the handshake: {0}")]
+    Rejected(String),
+    /// The server's certificate is not what was asked for.
+    #[error(
+        "the server cannot be trusted: {0}; check tls.serverCAFile and serverName, and that nothing in between opens TLS"
+    )]
+    Untrusted(String),
+    /// The handshake broke.
     #[error("the handshake failed: {0}")]
     Handshake(String),
     /// The server takes nobody at the moment; a later dial may find it, or its successor, otherwise.
@@ -176,14 +186,24 @@ fn handshake_failed(error: ConnectionError) -> DialError {
         {
             DialError::NotNow
         }
-        ConnectionError::ConnectionClosed(close) => {
-            DialError::Handshake(format!("the server closed it: {close}; check the agent's certificate"))
-        }
-        ConnectionError::TransportError(error) => DialError::Handshake(error.to_string()),
+        ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
+            Some(alert) => DialError::Rejected(alert::words(alert)),
+            None => DialError::Handshake(close.to_string()),
+        },
+        ConnectionError::TransportError(error) => match alert(error.code) {
+            Some(_) => DialError::Untrusted(error.reason),
+            None => DialError::Handshake(error.to_string()),
+        },
         error @ (ConnectionError::VersionMismatch
         | ConnectionError::ApplicationClosed(_)
         | ConnectionError::Reset
         | ConnectionError::LocallyClosed
         | ConnectionError::CidsExhausted) => DialError::Handshake(error.to_string()),
     }
+}
+
+/// The TLS alert in an error code of QUIC (RFC 9001, section 4.8).
+fn alert(code: TransportErrorCode) -> Option<AlertDescription> {
+    let alert = u64::from(code).checked_sub(0x100)?;
+    u8::try_from(alert).ok().map(AlertDescription::from)
 }

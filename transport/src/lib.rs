@@ -4,6 +4,7 @@
 //! task by itself: QUIC's own drivers go to the [`Spawn`] that the caller hands in, everything else is a future for its
 //! caller to own.
 
+mod alert;
 mod arrive;
 mod carrier;
 mod cid;

@@ -253,7 +253,11 @@ async fn serve_streams(streams: Streams, tunnel: Tunnel, scope: Scope) {
 fn is_final(vain: &Vain) -> bool {
     match vain {
         Vain::Dial(
-            DialError::Name(_) | DialError::Handshake(_) | DialError::TurnedAway(_) | DialError::NotAWelcome,
+            DialError::Name(_)
+            | DialError::Rejected(_)
+            | DialError::Untrusted(_)
+            | DialError::TurnedAway(_)
+            | DialError::NotAWelcome,
         ) => true,
         Vain::Dial(DialError::Refused(refused)) => refused.reason() != proto::wire::refused::Reason::Draining,
         Vain::Resolve { .. }
@@ -261,6 +265,7 @@ fn is_final(vain: &Vain) -> bool {
         | Vain::Socket(_)
         | Vain::Dial(
             DialError::NoAnswer
+            | DialError::Handshake(_)
             | DialError::NotNow
             | DialError::TooSlow
             | DialError::Broke(_)

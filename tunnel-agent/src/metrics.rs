@@ -60,12 +60,14 @@ const WORDS: [&str; 13] = [
 pub fn describe() {
     describe_gauge!(CONNECTED, "Whether a tunnel to the server is open now, 1 or 0, by server.");
     describe_counter!(DIALS_FAILED, "Dials that came to no tunnel, by reason.");
-    const DIALS: [&str; 11] = [
+    const DIALS: [&str; 13] = [
         "resolve",
         "no_address",
         "socket",
         "name",
         "no_answer",
+        "rejected",
+        "untrusted",
         "handshake",
         "not_now",
         "too_slow",
@@ -194,6 +196,8 @@ pub fn dial_failed(error: &DialError) {
     dial_in_vain(match error {
         DialError::Name(_) => "name",
         DialError::NoAnswer => "no_answer",
+        DialError::Rejected(_) => "rejected",
+        DialError::Untrusted(_) => "untrusted",
         DialError::Handshake(_) => "handshake",
         DialError::NotNow => "not_now",
         DialError::TooSlow => "too_slow",

@@ -157,7 +157,7 @@ async fn an_agent_of_another_authority_is_refused_says_so_and_does_not_hammer() 
     let output = trial.rig.path().join("others.log");
     let mut agent = tests::process::Process::start(&invocation, &output).await.expect("it starts");
 
-    trial.rig.logged("others.log", 0, "check the agent's certificate").await;
+    trial.rig.logged("others.log", 0, "not one of the agents' CA").await;
     let greeted = trial.rig.server_log().matches("tunnel opened").count();
     assert_eq!(greeted, 1, "only the rightful agent: {}", trial.rig.server_log());
     tokio::time::sleep(COUNTED).await;

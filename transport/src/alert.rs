@@ -1,0 +1,49 @@
+//! What a server's TLS alert means to the agent that gets it, in words.
+
+use rustls::AlertDescription;
+
+/// What the server has against the handshake, and what to do. The alerts: RFC 8446, section 6.2.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
+pub(crate) fn words(alert: AlertDescription) -> String {
+    let about_certificate = |what: &str| {
+        format!("{what}; issue a new one with `tombolo ca issue agent`, and check the clocks of both hosts")
+    };
+    match alert {
+        AlertDescription::CertificateExpired => about_certificate("this agent's certificate has expired"),
+        AlertDescription::CertificateRevoked => about_certificate("this agent's certificate was revoked"),
+        AlertDescription::UnknownCA
+        | AlertDescription::DecryptError
+        | AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown => about_certificate(
+            "this agent's certificate is not one of the agents' CA that the server has, or is not for agents",
+        ),
+        AlertDescription::AccessDenied => "it does not let this agent in".to_owned(),
+        AlertDescription::CertificateRequired => "it got no certificate; check tls.certificateFile".to_owned(),
+        AlertDescription::UnrecognisedName => "it has no certificate for the name that was dialed".to_owned(),
+        AlertDescription::NoApplicationProtocol => {
+            "it speaks no protocol of this agent: is it a tunnel-server, and one of a version near to this agent's?"
+                .to_owned()
+        }
+        AlertDescription::ProtocolVersion
+        | AlertDescription::HandshakeFailure
+        | AlertDescription::InsufficientSecurity => {
+            "both have no version or cipher of TLS in common; is it a tunnel-server?".to_owned()
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_can_put_right_is_said_and_the_rest_is_named() {
+        assert!(
+            words(AlertDescription::CertificateExpired).starts_with("this agent's certificate has expired")
+        );
+        assert!(words(AlertDescription::UnknownCA).contains("agents' CA"));
+        assert_eq!(words(AlertDescription::UserCanceled), "UserCanceled");
+    }
+}

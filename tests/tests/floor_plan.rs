@@ -1,7 +1,7 @@
 //! The house is built as the floor plan says.
 
 use tests::floor_plan::edges::{self, Graph, Metadata};
-use tests::floor_plan::plan::{CRATES, HOUSES, PRODUCTS, WITHOUT_CIRCLES};
+use tests::floor_plan::plan::{CRATES, HOUSES, PRODUCTS, WITHOUT_CIRCLES, folder_of};
 use tests::floor_plan::source::{self, Crate};
 use tests::floor_plan::{cycles, expect_none, habits, rooms, workspace};
 
@@ -61,8 +61,9 @@ fn what_few_may_name_is_named_by_few() {
 fn every_file_has_a_purpose_and_an_end() {
     let root = workspace();
     let mut violations = Vec::new();
-    for krate in CRATES.iter().flat_map(|floor| floor.rooms).filter(|krate| root.join(krate.name).is_dir()) {
-        for file in habits::shaped_files(&root, krate.name).unwrap_or_else(|error| panic!("{error}")) {
+    let folders = CRATES.iter().flat_map(|floor| floor.rooms).map(|krate| folder_of(krate.name));
+    for folder in folders.filter(|folder| root.join(folder).is_dir()) {
+        for file in habits::shaped_files(&root, folder).unwrap_or_else(|error| panic!("{error}")) {
             let text = source::read(&root, &file).unwrap_or_else(|error| panic!("{error}"));
             let (wrong, warning) = habits::check_shape(&file, &text);
             violations.extend(wrong);

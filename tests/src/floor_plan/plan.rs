@@ -7,6 +7,8 @@ pub const CRATES: &[Floor] = &[
     // What measures the house may stand on what tests it (its edge clusters), not the other way round.
     Floor { name: "trials", rooms: &[built("loadtest")] },
     Floor { name: "tests", rooms: &[built("tests")] },
+    // Knows nothing of the house: TCP, QUIC and a peer's programs suffer the same link.
+    Floor { name: "faults", rooms: &[built("linksim")] },
     Floor { name: "programs", rooms: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
     Floor { name: "libraries", rooms: &[built("daemon"), built("transport")] },
     Floor { name: "protocol", rooms: &[built("proto")] },
@@ -61,8 +63,11 @@ pub const HOUSES: &[House] = &[
 /// The rooms that a `main.rs` may name.
 pub const NAMED_BY_MAIN: &[&str] = &["app", "config"];
 
-/// The crates without floors: no circle between their top-level modules is enough.
-pub const WITHOUT_CIRCLES: &[&str] = &["proto", "transport", "daemon", "cli"];
+/// The crates whose folder does not lie at the top under their name.
+pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
+
+/// The folders of crates without floors: no circle between their top-level modules is enough.
+pub const WITHOUT_CIRCLES: &[&str] = &["proto", "transport", "daemon", "cli", "tests/linksim"];
 
 /// The crates that ship.
 pub const PRODUCTS: &[&str] = &["proto", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli"];
@@ -192,6 +197,11 @@ impl House {
     pub fn floor_of(&self, room: &str) -> Option<usize> {
         self.floors.iter().position(|floor| floor.rooms.iter().any(|known| known.name == room))
     }
+}
+
+/// The folder of a crate.
+pub fn folder_of(krate: &'static str) -> &'static str {
+    ELSEWHERE.iter().find(|(known, _)| *known == krate).map_or(krate, |(_, folder)| folder)
 }
 
 /// A room that must be there.

@@ -58,7 +58,7 @@ pub struct Mention {
 impl Crate {
     /// Reads every `.rs` under `root/folder/src`; what cannot be read or parsed is a violation.
     pub fn read(root: &Path, folder: &str) -> Result<Self, Violation> {
-        let name = folder.replace('-', "_");
+        let name = folder.rsplit('/').next().unwrap_or(folder).replace('-', "_");
         let src = Path::new(folder).join("src");
         let mut files = Vec::new();
         for file in rust_files(root, &src)? {

@@ -1,0 +1,258 @@
+//! A link in use: both directions, the NAT at side A, the clock, and what may be changed while it runs.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::clock::monotonic_ns;
+use crate::device::Device;
+use crate::impairment::{Impairment, ImpairmentError};
+use crate::nat::{Nat, NatOptions};
+use crate::pipe::Pipe;
+use crate::report::{Report, WayReport};
+use crate::schedule::{DIRECTIONS, Dark, Direction};
+
+/// Reopenings on command that are remembered for the report; older ones are forgotten.
+const OPENINGS_MAX: usize = 1024;
+
+/// What a link is.
+#[derive(Debug, Clone, Default)]
+pub struct LinkOptions {
+    /// From it all chance is drawn.
+    pub seed: u64,
+    /// What happens from A to B.
+    pub a_to_b: Impairment,
+    /// What happens from B to A.
+    pub b_to_a: Impairment,
+    /// When it is dark.
+    pub darks: Vec<Dark>,
+    /// A NAT behind which side A is.
+    pub nat: Option<NatOptions>,
+}
+
+/// A link that threads carry packets across and people change.
+#[derive(Debug)]
+pub struct Link {
+    seed: u64,
+    started: Instant,
+    started_ns: u64,
+    darks: Vec<Dark>,
+    ways: [Way; 2],
+    nat: Option<Mutex<Nat>>,
+    openings_ns: Mutex<Vec<u64>>,
+    is_stopping: AtomicBool,
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Way {
+    pipe: Mutex<Pipe>,
+    /// Where its packets come from, once there is a device.
+    from: OnceLock<Arc<Device>>,
+    /// Written to when the thread that waits for packets must look up.
+    wake: OwnedFd,
+}
+
+impl Link {
+    /// A link whose time begins now.
+    ///
+    /// # Errors
+    /// If this process has no file descriptor left.
+    pub fn new(options: LinkOptions) -> io::Result<Self> {
+        let LinkOptions { seed, a_to_b, b_to_a, darks, nat } = options;
+        let way = |direction, impairment, seed| {
+            let darks = darks.iter().filter(|dark| dark.is_of(direction)).copied().collect();
+            let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+            let pipe = Mutex::new(Pipe::new(impairment, darks, seed));
+            Ok::<_, io::Error>(Way { pipe, from: OnceLock::new(), wake })
+        };
+        // Seeds far apart, so that the directions do not draw the same numbers.
+        let seeds =
+            [1, 2, 3].map(|number: u64| seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_0000_0001)));
+        Ok(Self {
+            seed,
+            started: Instant::now(),
+            started_ns: monotonic_ns(),
+            ways: [way(Direction::AToB, a_to_b, seeds[0])?, way(Direction::BToA, b_to_a, seeds[1])?],
+            nat: nat.map(|options| Mutex::new(Nat::new(options, seeds[2]))),
+            darks,
+            openings_ns: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Says where the packets of a direction come from, for the report. Only the first word counts.
+    pub fn attach(&self, direction: Direction, from: Arc<Device>) {
+        let _ = self.way(direction).from.set(from);
+    }
+
+    /// What has passed since the start.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// One direction, locked.
+    pub fn pipe(&self, direction: Direction) -> MutexGuard<'_, Pipe> {
+        locked(&self.way(direction).pipe)
+    }
+
+    /// The NAT, locked.
+    pub fn nat(&self) -> Option<MutexGuard<'_, Nat>> {
+        self.nat.as_ref().map(locked)
+    }
+
+    /// What to wait on beside the device.
+    pub fn wake(&self, direction: Direction) -> &OwnedFd {
+        &self.way(direction).wake
+    }
+
+    /// Whether the threads shall end.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    /// Tells the threads to end.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        DIRECTIONS.into_iter().for_each(|direction| self.look_up(direction));
+    }
+
+    /// Makes one direction, or both, dark until [`Self::up`]. Nothing passes after the instant that is returned, in
+    /// nanoseconds of the machine's `CLOCK_MONOTONIC`.
+    pub fn down(&self, direction: Option<Direction>) -> u64 {
+        self.set_down(direction, true)
+    }
+
+    /// Leaves one direction, or both, to the schedule again. What comes after the instant that is returned passes.
+    pub fn up(&self, direction: Option<Direction>) -> u64 {
+        let opened_ns = self.set_down(direction, false);
+        let mut openings = locked(&self.openings_ns);
+        openings.push(opened_ns);
+        let surplus = openings.len().saturating_sub(OPENINGS_MAX);
+        openings.drain(..surplus);
+        opened_ns
+    }
+
+    /// Changes what the words name, of one direction or both.
+    ///
+    /// # Errors
+    /// [`ImpairmentError`]; then nothing has changed.
+    pub fn change(&self, direction: Option<Direction>, words: &str) -> Result<(), ImpairmentError> {
+        let chosen = || DIRECTIONS.into_iter().filter(|way| direction.is_none_or(|only| only == *way));
+        for way in chosen() {
+            self.pipe(way).impairment().clone().change(words)?;
+        }
+        for way in chosen() {
+            let mut pipe = self.pipe(way);
+            let mut impairment = pipe.impairment().clone();
+            impairment.change(words)?;
+            pipe.set_impairment(impairment);
+        }
+        Ok(())
+    }
+
+    /// Lets the NAT forget all senders; `None` without a NAT. Says how many they were, and when that was.
+    pub fn rebind(&self, address: Option<Ipv4Addr>) -> Option<(usize, u64)> {
+        let forgotten = self.nat()?.rebind(address);
+        Some((forgotten, monotonic_ns()))
+    }
+
+    /// What happened so far.
+    pub fn report(&self) -> Report {
+        let now = self.now();
+        let scheduled = self.darks.iter().map(Dark::end).filter(|end| *end <= now);
+        let scheduled = scheduled.map(|end| self.started_ns + end.as_nanos() as u64);
+        let mut openings_ns: Vec<u64> = locked(&self.openings_ns).iter().copied().chain(scheduled).collect();
+        openings_ns.sort_unstable();
+        let way = |direction| {
+            let pipe = self.pipe(direction);
+            WayReport {
+                impairment: pipe.impairment().to_string(),
+                is_dark: pipe.is_dark(now),
+                dropped_unread: self.way(direction).from.get().map_or(0, |device| device.unread()),
+                counters: pipe.counters,
+            }
+        };
+        Report {
+            seed: self.seed,
+            seconds: now.as_secs_f64(),
+            started_ns: self.started_ns,
+            openings_ns,
+            a_to_b: way(Direction::AToB),
+            b_to_a: way(Direction::BToA),
+            nat: self.nat().map(|nat| nat.counters),
+        }
+    }
+
+    fn set_down(&self, direction: Option<Direction>, is_down: bool) -> u64 {
+        // Both are held while the clock is read, so that neither passes a packet on the wrong side of the instant.
+        let mut pipes = DIRECTIONS
+            .into_iter()
+            .filter(|way| direction.is_none_or(|only| only == *way))
+            .map(|way| self.pipe(way))
+            .collect::<Vec<_>>();
+        pipes.iter_mut().for_each(|pipe| pipe.set_down(is_down));
+        monotonic_ns()
+    }
+
+    fn way(&self, direction: Direction) -> &Way {
+        match direction {
+            Direction::AToB => &self.ways[0],
+            Direction::BToA => &self.ways[1],
+        }
+    }
+
+    fn look_up(&self, direction: Direction) {
+        // It fails only when the count is full, and then the thread is woken anyway.
+        let _ = rustix::io::write(self.way(direction).wake.as_fd(), &1_u64.to_ne_bytes());
+    }
+}
+
+// A thread that panicked has left a pipe between two packets; its counters are still the best there are.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_cannot_be_read_changes_neither_direction() {
+        let link = Link::new(LinkOptions::default()).unwrap();
+        assert!(link.change(None, "loss=5% nonsense=1").is_err());
+        assert_eq!(link.report().a_to_b.impairment, "nothing");
+        link.change(Some(Direction::BToA), "loss=5%").unwrap();
+        let report = link.report();
+        assert_eq!([report.a_to_b.impairment, report.b_to_a.impairment], ["nothing", "loss=5%"]);
+    }
+
+    #[test]
+    fn every_reopening_is_told_with_its_instant() {
+        let darks = vec!["0s+0s".parse().unwrap(), "1h+1h".parse().unwrap()];
+        let link = Link::new(LinkOptions { darks, ..LinkOptions::default() }).unwrap();
+        let before = link.down(None);
+        assert!(link.report().a_to_b.is_dark);
+        let opened = link.up(None);
+        assert!(before < opened && opened <= monotonic_ns());
+        assert_eq!(link.report().openings_ns, [link.started_ns, opened]);
+    }
+
+    #[test]
+    fn one_direction_can_be_dark_alone() {
+        let link = Link::new(LinkOptions::default()).unwrap();
+        link.down(Some(Direction::AToB));
+        let report = link.report();
+        assert!(report.a_to_b.is_dark && !report.b_to_a.is_dark);
+    }
+
+    #[test]
+    fn without_a_nat_there_is_nothing_to_rebind() {
+        assert_eq!(Link::new(LinkOptions::default()).unwrap().rebind(None), None);
+    }
+}

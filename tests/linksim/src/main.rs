@@ -1,0 +1,273 @@
+//! `linksim`: two TUN devices, and between them a link that is as bad as it is told to be.
+
+use std::error::Error;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use clap::Parser;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use linksim::carry::carry;
+use linksim::device::{Address, Ending};
+use linksim::impairment::{Impairment, ImpairmentError};
+use linksim::link::{Link, LinkOptions};
+use linksim::nat::NatOptions;
+use linksim::schedule::{Dark, Direction};
+use linksim::units;
+use linksim::{control, impairment};
+
+/// How long a link runs that nobody tells to stop.
+const RUN_DEFAULT: &str = "1h";
+/// As for UDP on many home routers.
+const NAT_EXPIRY_DEFAULT: &str = "30s";
+
+const EXAMPLE: &str = "\
+Example, as root: two namespaces, 40 ms and 1 % loss between them, dark from second 10 to 13:
+
+  ip netns add left; ip netns add right
+  linksim --a /run/netns/left --a-address 10.9.0.1/30 --b /run/netns/right --b-address 10.9.0.2/30 \\
+      --both \"delay=20ms loss=1%\" --dark 10s+3s --control /tmp/link.sock --for 60s &
+  ip netns exec left ping -c 20 10.9.0.2
+  echo 'set a-to-b rate=2mbit' | socat - /tmp/link.sock
+  ip netns delete left; ip netns delete right
+
+It prints `ready` when packets pass, and at its end what it did: a table, then a line of JSON. It ends after --for, at
+SIGINT or SIGTERM, and with the process that started it.";
+
+/// Joins two network namespaces by a link that delays, loses, reorders, doubles and breaks packets, from a seed.
+///
+/// TCP, QUIC and all else suffer alike: it works on packets of IP. Each direction has impairments of its own.
+#[derive(Debug, Parser)]
+#[command(after_long_help = long_help(), after_help = "More by --help: the words, the commands, an example.")]
+struct Arguments {
+    /// Side A's network namespace, such as /run/netns/NAME; this process's own, if left out
+    #[arg(long, value_name = "PATH")]
+    a: Option<PathBuf>,
+    /// Side B's
+    #[arg(long, value_name = "PATH")]
+    b: Option<PathBuf>,
+    /// What the device is called in namespace A
+    #[arg(long, value_name = "NAME", default_value = "link-a")]
+    a_name: String,
+    /// And in B
+    #[arg(long, value_name = "NAME", default_value = "link-b")]
+    b_name: String,
+    /// The device's address at side A; the caller gives it one, if left out
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    a_address: Option<Address>,
+    /// And at side B
+    #[arg(long, value_name = "ADDRESS/PREFIX")]
+    b_address: Option<Address>,
+    /// The devices' own MTU: what the kernels know, not what the link drops (that is the word mtu=)
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    device_mtu: u16,
+    /// What happens to packets in both directions
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    both: String,
+    /// What else happens from A to B
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    a_to_b: String,
+    /// What else happens from B to A
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    b_to_a: String,
+    /// When nothing passes: START+LENGTH from the beginning, one way only with :a-to-b or :b-to-a; may be repeated
+    #[arg(long, value_name = "10s+30s")]
+    dark: Vec<Dark>,
+    /// Puts side A behind a NAT that gives every sender of UDP and TCP another port
+    #[arg(long)]
+    nat: bool,
+    /// How long the NAT remembers a quiet sender
+    #[arg(long, value_name = "TIME", default_value = NAT_EXPIRY_DEFAULT, value_parser = units::time, requires = "nat")]
+    nat_expiry: Duration,
+    /// The address that side B sees; every sender's own, if left out
+    #[arg(long, value_name = "ADDRESS", requires = "nat")]
+    nat_address: Option<Ipv4Addr>,
+    /// From which all chance is drawn: the same seed does the same to the same packets
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// A Unix socket that takes commands; the file must not exist, and is removed at the end
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// When to end
+    #[arg(long = "for", value_name = "TIME", default_value = RUN_DEFAULT, value_parser = units::time)]
+    run_for: Duration,
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("{flag}")]
+    Words {
+        flag: &'static str,
+        #[source]
+        source: ImpairmentError,
+    },
+    #[error("side {side}")]
+    Device {
+        side: &'static str,
+        #[source]
+        source: linksim::device::DeviceError,
+    },
+    #[error("the control socket {} could not be made; remove a leftover file, or name another", .path.display())]
+    Control {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("packets could not be carried")]
+    Carry(#[source] io::Error),
+    #[error("could not get what every program needs: signals, threads, file descriptors")]
+    System(#[source] io::Error),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let causes = std::iter::successors(Error::source(&error), |cause| (*cause).source());
+            eprintln!(
+                "linksim: {}",
+                causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), LinkError> {
+    // A link that outlives its test would carry the next one's packets.
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| LinkError::System(error.into()))?;
+    let link = Arc::new(Link::new(options(&arguments)?).map_err(LinkError::System)?);
+    let a = ending(&arguments.a, &arguments.a_name, arguments.a_address, &arguments);
+    let a = Arc::new(a.open().map_err(|source| LinkError::Device { side: "A", source })?);
+    let b = ending(&arguments.b, &arguments.b_name, arguments.b_address, &arguments);
+    let b = Arc::new(b.open().map_err(|source| LinkError::Device { side: "B", source })?);
+    let ways = [(Direction::AToB, &a, &b), (Direction::BToA, &b, &a)].map(|(direction, from, to)| {
+        let (link, from, to) = (Arc::clone(&link), Arc::clone(from), Arc::clone(to));
+        link.attach(direction, Arc::clone(&from));
+        let carried = move || {
+            let carried = carry(&link, direction, from.tun(), to.tun());
+            link.stop();
+            carried
+        };
+        thread::Builder::new().name(direction.name().to_owned()).spawn(carried)
+    });
+    let served = serve(&arguments, &link);
+    link.stop();
+    for way in ways {
+        let carried = way.map_err(LinkError::System)?.join();
+        carried.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(LinkError::Carry)?;
+    }
+    served?;
+    let report = link.report();
+    println!("{report}{}", report.json());
+    Ok(())
+}
+
+fn options(arguments: &Arguments) -> Result<LinkOptions, LinkError> {
+    let words = |flag, words: &str| {
+        let mut impairment: Impairment =
+            arguments.both.parse().map_err(|source| LinkError::Words { flag: "--both", source })?;
+        impairment.change(words).map_err(|source| LinkError::Words { flag, source })?;
+        Ok(impairment)
+    };
+    let nat = NatOptions { address: arguments.nat_address, expiry: arguments.nat_expiry };
+    Ok(LinkOptions {
+        seed: arguments.seed,
+        a_to_b: words("--a-to-b", &arguments.a_to_b)?,
+        b_to_a: words("--b-to-a", &arguments.b_to_a)?,
+        darks: arguments.dark.clone(),
+        nat: arguments.nat.then_some(nat),
+    })
+}
+
+fn ending(namespace: &Option<PathBuf>, name: &str, address: Option<Address>, all: &Arguments) -> Ending {
+    Ending { namespace: namespace.clone(), name: name.to_owned(), address, mtu: all.device_mtu }
+}
+
+fn serve(arguments: &Arguments, link: &Arc<Link>) -> Result<(), LinkError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LinkError::System)?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(LinkError::System)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(LinkError::System)?;
+        let control = arguments.control.as_ref().map(Control::bind).transpose()?;
+        println!("ready");
+        let controlled = async {
+            match &control {
+                Some(control) => control.serve(Arc::clone(link)).await,
+                None => std::future::pending().await,
+            }
+        };
+        // What is dropped here loses nothing: the link is at its end.
+        tokio::select! {
+            () = tokio::time::sleep(arguments.run_for) => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+            _ = terminate.recv() => Ok(()),
+            error = controlled => Err(error),
+        }
+    })
+}
+
+/// The control socket; its file is removed with it.
+struct Control(PathBuf, std::cell::Cell<Option<UnixListener>>);
+
+impl Control {
+    fn bind(path: &PathBuf) -> Result<Self, LinkError> {
+        let listener =
+            UnixListener::bind(path).map_err(|source| LinkError::Control { path: path.clone(), source })?;
+        Ok(Self(path.clone(), Some(listener).into()))
+    }
+
+    /// Comes back only with an error.
+    async fn serve(&self, link: Arc<Link>) -> LinkError {
+        let Some(listener) = self.1.take() else { return std::future::pending().await };
+        let source = control::serve(listener, link).await.err();
+        LinkError::Control {
+            path: self.0.clone(),
+            source: source.unwrap_or_else(|| io::Error::other("closed")),
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // Whoever removed it before has done this.
+    }
+}
+
+fn long_help() -> String {
+    format!(
+        "WORDS of a direction, in one argument:\n{}\n\nCommands of the control socket, a line each:\n{}\n\n{EXAMPLE}",
+        impairment::WORDS,
+        control::COMMANDS
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn one_direction_adds_to_both() {
+        let words = ["linksim", "--both", "delay=20ms loss=1%", "--a-to-b", "loss=5%"];
+        let options = options(&Arguments::parse_from(words)).unwrap();
+        assert_eq!(options.a_to_b.to_string(), "delay=20ms loss=5%");
+        assert_eq!(options.b_to_a.to_string(), "delay=20ms loss=1%");
+    }
+}

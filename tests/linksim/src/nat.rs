@@ -1,0 +1,240 @@
+//! A NAT as home routers and carriers have it: every sender behind it appears under a port that the NAT chose, and is
+//! forgotten when it is quiet. IPv4 with UDP and TCP; all else passes as it is.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::dice::Dice;
+use crate::packet::{self, End};
+
+/// From where ports are chosen.
+const PORTS: RangeInclusive<u16> = 20_000..=59_999;
+/// Senders that are remembered at once; a packet of one more is dropped.
+pub const MAPPINGS_MAX: usize = 16_384;
+/// Ports that are tried for a new sender.
+const TRIES_MAX: usize = 64;
+
+/// What a NAT is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NatOptions {
+    /// What the other side sees; each sender's own address, if `None`.
+    pub address: Option<Ipv4Addr>,
+    /// How long a sender without packets in either direction is remembered.
+    pub expiry: Duration,
+}
+
+/// Senders and the ports under which the other side sees them. It decides and moves nothing.
+#[derive(Debug)]
+pub struct Nat {
+    options: NatOptions,
+    dice: Dice,
+    by_inside: HashMap<Place, Mapping>,
+    by_outside: HashMap<Place, Place>,
+    /// What has happened so far.
+    pub counters: NatCounters,
+}
+
+/// What a NAT has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct NatCounters {
+    /// Mappings made.
+    pub mapped: u64,
+    /// Mappings forgotten because they were quiet.
+    pub expired: u64,
+    /// Mappings forgotten on command.
+    pub rebound: u64,
+}
+
+/// Protocol, address, port.
+type Place = (u8, Ipv4Addr, u16);
+
+#[derive(Debug, Clone, Copy)]
+struct Mapping {
+    outside: Place,
+    used: Duration,
+}
+
+impl Nat {
+    /// A NAT that remembers nobody yet.
+    pub fn new(options: NatOptions, seed: u64) -> Self {
+        Self {
+            options,
+            dice: Dice::new(seed),
+            by_inside: HashMap::new(),
+            by_outside: HashMap::new(),
+            counters: NatCounters::default(),
+        }
+    }
+
+    /// Rewrites a packet on its way out. `false`: it must be dropped, all mappings are taken.
+    pub fn outbound(&mut self, now: Duration, packet: &mut [u8]) -> bool {
+        let Some(inside) = place(packet, End::Source) else { return true };
+        let outside = match self.fresh(now, inside) {
+            Some(outside) => outside,
+            None => match self.map(now, inside) {
+                Some(outside) => outside,
+                None => return false,
+            },
+        };
+        packet::readdress(packet, End::Source, outside.1, outside.2);
+        true
+    }
+
+    /// Rewrites a packet on its way in. `false`: it must be dropped, nobody is behind that port.
+    pub fn inbound(&mut self, now: Duration, packet: &mut [u8]) -> bool {
+        let Some(outside) = place(packet, End::Destination) else { return true };
+        let Some(&inside) = self.by_outside.get(&outside) else { return false };
+        if self.fresh(now, inside).is_none() {
+            return false;
+        }
+        packet::readdress(packet, End::Destination, inside.1, inside.2);
+        true
+    }
+
+    /// Forgets everybody: the next packet of each sender leaves from another port, from `address` if one is given, and what
+    /// is sent to the old one is dropped.
+    pub fn rebind(&mut self, address: Option<Ipv4Addr>) -> usize {
+        let forgotten = self.by_inside.len();
+        self.by_inside.clear();
+        self.by_outside.clear();
+        self.counters.rebound += forgotten as u64;
+        self.options.address = address.or(self.options.address);
+        forgotten
+    }
+
+    // The outside of a mapping that has not expired; it is used now.
+    fn fresh(&mut self, now: Duration, inside: Place) -> Option<Place> {
+        let mapping = self.by_inside.get_mut(&inside)?;
+        if now.saturating_sub(mapping.used) > self.options.expiry {
+            let outside = mapping.outside;
+            self.by_inside.remove(&inside);
+            self.by_outside.remove(&outside);
+            self.counters.expired += 1;
+            return None;
+        }
+        mapping.used = now;
+        Some(mapping.outside)
+    }
+
+    fn map(&mut self, now: Duration, inside: Place) -> Option<Place> {
+        if self.by_inside.len() >= MAPPINGS_MAX {
+            self.sweep(now);
+        }
+        if self.by_inside.len() >= MAPPINGS_MAX {
+            return None;
+        }
+        let address = self.options.address.unwrap_or(inside.1);
+        let room = u64::from(PORTS.end() - PORTS.start()) + 1;
+        for _ in 0..TRIES_MAX {
+            let port = PORTS.start() + self.dice.below(room) as u16;
+            let outside = (inside.0, address, port);
+            if let Entry::Vacant(free) = self.by_outside.entry(outside) {
+                free.insert(inside);
+                self.by_inside.insert(inside, Mapping { outside, used: now });
+                self.counters.mapped += 1;
+                return Some(outside);
+            }
+        }
+        None
+    }
+
+    fn sweep(&mut self, now: Duration) {
+        let quiet: Vec<Place> = self.by_inside.keys().copied().collect();
+        for inside in quiet {
+            let used = self.by_inside[&inside].used;
+            if self.fresh(now, inside).is_some()
+                && let Some(mapping) = self.by_inside.get_mut(&inside)
+            {
+                mapping.used = used; // Looked at is not used.
+            }
+        }
+    }
+}
+
+fn place(packet: &[u8], end: End) -> Option<Place> {
+    Some((packet::protocol(packet)?, packet::address(packet, end)?, packet::port(packet, end)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::tests::{is_right, udp};
+
+    const INSIDE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 0, 0, 2), 5000);
+    const PEER: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 8443);
+    const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+    const EXPIRY: Duration = Duration::from_secs(30);
+
+    fn nat() -> Nat {
+        Nat::new(NatOptions { address: Some(OUTSIDE), expiry: EXPIRY }, 1)
+    }
+
+    /// What the peer sees as the sender of a packet from inside.
+    fn seen(nat: &mut Nat, now: u64, from: (Ipv4Addr, u16)) -> (Ipv4Addr, u16) {
+        let mut packet = udp(from, PEER, b"there");
+        assert!(nat.outbound(Duration::from_secs(now), &mut packet));
+        assert!(is_right(&packet));
+        (packet::address(&packet, End::Source).unwrap(), packet::port(&packet, End::Source).unwrap())
+    }
+
+    /// Who gets what the peer sends to an address.
+    fn answered(nat: &mut Nat, now: u64, to: (Ipv4Addr, u16)) -> Option<(Ipv4Addr, u16)> {
+        let mut packet = udp(PEER, to, b"back");
+        let passed = nat.inbound(Duration::from_secs(now), &mut packet);
+        assert!(is_right(&packet));
+        let to = packet::address(&packet, End::Destination).zip(packet::port(&packet, End::Destination));
+        passed.then(|| to.unwrap())
+    }
+
+    #[test]
+    fn a_sender_keeps_its_port_and_answers_find_it() {
+        let mut nat = nat();
+        let first = seen(&mut nat, 0, INSIDE);
+        assert_eq!(first.0, OUTSIDE);
+        assert_ne!(first.1, INSIDE.1);
+        assert_eq!(seen(&mut nat, 20, INSIDE), first);
+        assert_eq!(answered(&mut nat, 40, first), Some(INSIDE));
+        assert_ne!(seen(&mut nat, 41, (INSIDE.0, 5001)), first);
+    }
+
+    #[test]
+    fn a_quiet_sender_is_forgotten_and_comes_back_under_another_port() {
+        let mut nat = nat();
+        let first = seen(&mut nat, 0, INSIDE);
+        assert_eq!(answered(&mut nat, 31, first), None);
+        assert_ne!(seen(&mut nat, 32, INSIDE), first);
+        assert_eq!(nat.counters.expired, 1);
+    }
+
+    #[test]
+    fn after_a_rebinding_the_old_port_leads_nowhere() {
+        let mut nat = nat();
+        let first = seen(&mut nat, 0, INSIDE);
+        assert_eq!(nat.rebind(Some(Ipv4Addr::new(203, 0, 113, 8))), 1);
+        assert_eq!(answered(&mut nat, 0, first), None);
+        let second = seen(&mut nat, 0, INSIDE);
+        assert_eq!(second.0, Ipv4Addr::new(203, 0, 113, 8));
+        assert_eq!(answered(&mut nat, 0, second), Some(INSIDE));
+    }
+
+    #[test]
+    fn the_same_seed_chooses_the_same_ports() {
+        assert_eq!(seen(&mut nat(), 0, INSIDE), seen(&mut nat(), 0, INSIDE));
+    }
+
+    #[test]
+    fn a_full_table_drops_new_senders_until_old_ones_have_been_quiet() {
+        let mut nat = nat();
+        for number in 0..MAPPINGS_MAX as u32 {
+            seen(&mut nat, 0, (Ipv4Addr::from_bits(0x0a00_0000 + number), 1));
+        }
+        let mut packet = udp(INSIDE, PEER, b"");
+        assert!(!nat.outbound(Duration::from_secs(1), &mut packet));
+        assert!(nat.outbound(Duration::from_secs(31), &mut packet));
+    }
+}

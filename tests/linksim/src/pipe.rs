@@ -1,0 +1,264 @@
+//! One direction of a link: what becomes of each packet, and when it comes out. It decides and moves nothing: time comes
+//! in as an argument, chance from a seed.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::dice::Dice;
+use crate::impairment::Impairment;
+use crate::packet::{self, UDP};
+use crate::schedule::Dark;
+
+/// What a direction holds back at most, delayed or waiting for its turn: 1 s of 1 Gbit/s. More is dropped.
+pub const HELD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// What happened to the packets of one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Packets that came in.
+    pub packets_in: u64,
+    /// Their bytes of IP.
+    pub bytes_in: u64,
+    /// Packets that came out, second copies included.
+    pub packets_out: u64,
+    /// Their bytes of IP.
+    pub bytes_out: u64,
+    /// Dropped while the direction was dark.
+    pub dropped_dark: u64,
+    /// Dropped by chance.
+    pub dropped_loss: u64,
+    /// Dropped by chance in a bad spell.
+    pub dropped_burst: u64,
+    /// Dropped because the queue was full.
+    pub dropped_queue: u64,
+    /// Longer than the MTU.
+    pub dropped_mtu: u64,
+    /// UDP and longer than what UDP may be.
+    pub dropped_udp: u64,
+    /// Without a mapping of the NAT.
+    pub dropped_nat: u64,
+    /// Refused by the device at the other end.
+    pub dropped_device: u64,
+    /// Packets that were doubled.
+    pub duplicated: u64,
+    /// Packets that were held back while others overtook them.
+    pub reordered: u64,
+    /// Packets with a flipped bit.
+    pub corrupted: u64,
+}
+
+/// One direction of a link.
+///
+/// The contract: [`Self::admit`] takes a packet in; [`Self::release`] is asked until it has none; then nothing is due
+/// before [`Self::next_release`]. Time is what has passed since the link's start, and never runs backwards.
+#[derive(Debug)]
+pub struct Pipe {
+    impairment: Impairment,
+    darks: Vec<Dark>,
+    is_down: bool,
+    dice: Dice,
+    in_bad_spell: bool,
+    /// When the last admitted bit will have left the queue.
+    free_at: Duration,
+    /// When the last packet in order comes out.
+    last_due: Duration,
+    held: BinaryHeap<Held>,
+    held_bytes: usize,
+    admitted: u64,
+    /// What has happened so far.
+    pub counters: Counters,
+}
+
+#[derive(Debug)]
+struct Held {
+    due: Duration,
+    number: u64,
+    packet: Vec<u8>,
+}
+
+impl Pipe {
+    /// A direction that is dark at these times.
+    pub fn new(impairment: Impairment, darks: Vec<Dark>, seed: u64) -> Self {
+        Self {
+            impairment,
+            darks,
+            is_down: false,
+            dice: Dice::new(seed),
+            in_bad_spell: false,
+            free_at: Duration::ZERO,
+            last_due: Duration::ZERO,
+            held: BinaryHeap::new(),
+            held_bytes: 0,
+            admitted: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What it does to packets.
+    pub fn impairment(&self) -> &Impairment {
+        &self.impairment
+    }
+
+    /// Does something else to the packets that come from now on.
+    pub fn set_impairment(&mut self, impairment: Impairment) {
+        self.impairment = impairment;
+    }
+
+    /// Makes it dark until it is told otherwise, or leaves it to its schedule again.
+    pub fn set_down(&mut self, is_down: bool) {
+        self.is_down = is_down;
+    }
+
+    /// Whether nothing passes.
+    pub fn is_dark(&self, now: Duration) -> bool {
+        self.is_down || self.darks.iter().any(|dark| dark.is_at(now))
+    }
+
+    /// Takes a packet in.
+    pub fn admit(&mut self, now: Duration, mut packet: Vec<u8>) {
+        self.counters.packets_in += 1;
+        self.counters.bytes_in += packet.len() as u64;
+        if self.is_dropped(now, &packet) {
+            return;
+        }
+        if self.chance(self.impairment.corrupt) {
+            packet::flip(&mut packet, self.dice.number());
+            self.counters.corrupted += 1;
+        }
+        if self.chance(self.impairment.corrupt_hidden) && packet::flip_hidden(&mut packet, self.dice.number())
+        {
+            self.counters.corrupted += 1;
+        }
+        let Some(departs) = self.departure(now, packet.len()) else {
+            self.counters.dropped_queue += 1;
+            return;
+        };
+        let due = self.arrival(departs);
+        if self.chance(self.impairment.duplicate) {
+            self.counters.duplicated += 1;
+            self.hold(due, packet.clone());
+        }
+        self.hold(due, packet);
+    }
+
+    /// The next packet that is due.
+    pub fn release(&mut self, now: Duration) -> Option<Vec<u8>> {
+        while self.held.peek().is_some_and(|held| held.due <= now) {
+            let Held { packet, .. } = self.held.pop()?;
+            self.held_bytes -= packet.len();
+            // What was under way when the link went dark is lost with it.
+            if self.is_dark(now) {
+                self.counters.dropped_dark += 1;
+                continue;
+            }
+            self.counters.packets_out += 1;
+            self.counters.bytes_out += packet.len() as u64;
+            return Some(packet);
+        }
+        None
+    }
+
+    /// When the next packet is due.
+    pub fn next_release(&self) -> Option<Duration> {
+        self.held.peek().map(|held| held.due)
+    }
+
+    fn is_dropped(&mut self, now: Duration, packet: &[u8]) -> bool {
+        let is_over = |limit: Option<usize>| limit.is_some_and(|limit| packet.len() > limit);
+        let dropped = if self.is_dark(now) {
+            &mut self.counters.dropped_dark
+        } else if is_over(self.impairment.mtu) {
+            &mut self.counters.dropped_mtu
+        } else if is_over(self.impairment.udp_mtu) && packet::protocol(packet) == Some(UDP) {
+            &mut self.counters.dropped_udp
+        } else if self.is_lost_in_a_burst() {
+            &mut self.counters.dropped_burst
+        } else if self.chance(self.impairment.loss) {
+            &mut self.counters.dropped_loss
+        } else {
+            return false;
+        };
+        *dropped += 1;
+        true
+    }
+
+    fn is_lost_in_a_burst(&mut self) -> bool {
+        let Some(burst) = self.impairment.burst else {
+            self.in_bad_spell = false;
+            return false;
+        };
+        let turns = if self.in_bad_spell { burst.ends } else { burst.begins };
+        self.in_bad_spell ^= self.chance(turns);
+        self.in_bad_spell && self.chance(burst.loss)
+    }
+
+    /// When the packet's last bit has left the queue; `None` if it does not fit in.
+    fn departure(&mut self, now: Duration, bytes: usize) -> Option<Duration> {
+        if self.held_bytes + bytes > HELD_BYTES_MAX {
+            return None;
+        }
+        let Some(rate) = self.impairment.rate else { return Some(now) };
+        let waiting = self.free_at.saturating_sub(now).as_secs_f64() * rate as f64 / 8.0;
+        // Nothing waits behind what is just being sent, so that a queue shorter than a packet lets packets through.
+        if waiting > 0.0 && waiting as usize + bytes > self.impairment.queue_bytes {
+            return None;
+        }
+        self.free_at = self.free_at.max(now) + Duration::from_secs_f64(bytes as f64 * 8.0 / rate as f64);
+        Some(self.free_at)
+    }
+
+    /// When a packet that departs then comes out.
+    fn arrival(&mut self, departs: Duration) -> Duration {
+        let Impairment { delay, jitter, reorder, .. } = self.impairment;
+        let mut due = departs + delay;
+        if !jitter.is_zero() {
+            due = (due + jitter.mul_f64(2.0 * self.dice.share())).saturating_sub(jitter).max(departs);
+        }
+        if let Some(reorder) = reorder
+            && self.chance(reorder.share)
+        {
+            self.counters.reordered += 1;
+            return due + reorder.by;
+        }
+        self.last_due = self.last_due.max(due);
+        self.last_due
+    }
+
+    fn hold(&mut self, due: Duration, packet: Vec<u8>) {
+        self.held_bytes += packet.len();
+        self.held.push(Held { due, number: self.admitted, packet });
+        self.admitted += 1;
+    }
+
+    // What never or always happens costs no number, so that switching one thing on does not change the others' luck.
+    fn chance(&mut self, share: f64) -> bool {
+        share > 0.0 && (share >= 1.0 || self.dice.share() < share)
+    }
+}
+
+// The heap's greatest is the one that is due first.
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.due, other.number).cmp(&(self.due, self.number))
+    }
+}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Held {}
+
+#[cfg(test)]
+mod tests;

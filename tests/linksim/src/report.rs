@@ -1,0 +1,123 @@
+//! What a link has done, as JSON for programs and as a table for people.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::nat::NatCounters;
+use crate::pipe::Counters;
+
+/// What a link has done.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// From which all chance was drawn.
+    pub seed: u64,
+    /// How long it has run.
+    pub seconds: f64,
+    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub started_ns: u64,
+    /// When it was opened again after being dark, by schedule or command, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub openings_ns: Vec<u64>,
+    /// From A to B.
+    pub a_to_b: WayReport,
+    /// From B to A.
+    pub b_to_a: WayReport,
+    /// The NAT, if there is one.
+    pub nat: Option<NatCounters>,
+}
+
+/// What one direction has done.
+#[derive(Debug, Clone, Serialize)]
+pub struct WayReport {
+    /// What it does now, in the words it was told.
+    pub impairment: String,
+    /// Whether nothing passes now.
+    pub is_dark: bool,
+    /// Dropped by the kernel before this program could read them: it was too slow, or had too little of the processor.
+    pub dropped_unread: u64,
+    /// What happened so far.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+impl Report {
+    /// One line of JSON.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b] = [&self.a_to_b, &self.b_to_a].map(rows);
+        writeln!(formatter, "seed {}, {:.1} s", self.seed, self.seconds)?;
+        writeln!(formatter, "a to b: {}\nb to a: {}", self.a_to_b.impairment, self.b_to_a.impairment)?;
+        writeln!(formatter, "{:<20}{:>16}{:>16}", "", "a to b", "b to a")?;
+        for ((name, a), (_, b)) in a.into_iter().zip(b) {
+            // What never happened is no news, but for the packets themselves.
+            if a + b > 0 || !name.starts_with("dropped") {
+                writeln!(formatter, "{name:<20}{a:>16}{b:>16}")?;
+            }
+        }
+        if let Some(NatCounters { mapped, expired, rebound }) = self.nat {
+            writeln!(
+                formatter,
+                "NAT: {mapped} mappings made, {expired} expired, {rebound} forgotten on command"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+fn rows(way: &WayReport) -> [(&'static str, u64); 16] {
+    let Counters {
+        packets_in,
+        bytes_in,
+        packets_out,
+        bytes_out,
+        dropped_dark,
+        dropped_loss,
+        dropped_burst,
+        dropped_queue,
+        dropped_mtu,
+        dropped_udp,
+        dropped_nat,
+        dropped_device,
+        duplicated,
+        reordered,
+        corrupted,
+    } = way.counters;
+    [
+        ("packets in", packets_in),
+        ("packets out", packets_out),
+        ("bytes in", bytes_in),
+        ("bytes out", bytes_out),
+        ("duplicated", duplicated),
+        ("reordered", reordered),
+        ("corrupted", corrupted),
+        ("dropped: dark", dropped_dark),
+        ("dropped: loss", dropped_loss),
+        ("dropped: burst", dropped_burst),
+        ("dropped: queue", dropped_queue),
+        ("dropped: mtu", dropped_mtu),
+        ("dropped: udp-mtu", dropped_udp),
+        ("dropped: no mapping", dropped_nat),
+        ("dropped: device", dropped_device),
+        ("dropped: unread", way.dropped_unread),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::link::{Link, LinkOptions};
+
+    #[test]
+    fn the_report_is_one_line_of_json_and_a_table() {
+        let report = Link::new(LinkOptions::default()).unwrap().report();
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(json["a_to_b"]["packets_in"], 0);
+        assert_eq!(json["b_to_a"]["impairment"], "nothing");
+        assert!(!report.json().contains('\n'));
+        assert!(report.to_string().contains("packets in") && !report.to_string().contains("dropped"));
+    }
+}

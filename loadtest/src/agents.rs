@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use transport::tls::{Material, TlsError};
 use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, Tunnel};
 
-use crate::dice::Dice;
+use linksim::dice::Dice;
 
 /// The name that the server's certificate bears in a rig.
 const SERVER_NAME: &str = "127.0.0.1";

@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::caller::{CallError, Caller};
-use crate::dice::Dice;
 use crate::way::Way;
+use linksim::dice::Dice;
 
 /// Longest latency that is told apart from longer ones.
 const LATENCY_MAX: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use transport::{Arriving, Endpoint, EndpointError, EndpointKeys, ServerNumber, Tunnel};
 
-use crate::dice::Dice;
+use linksim::dice::Dice;
 
 /// The longest that a tunnel is held.
 const HELD_MAX_MS: u64 = 200;

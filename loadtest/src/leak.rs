@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::agents::{Agent, AgentError, issue};
-use crate::dice::Dice;
 use crate::flapper::Flappers;
 use crate::process::{open_files, resident_bytes, rested_bytes};
 use crate::progress::Progress;
@@ -24,6 +23,7 @@ use crate::svg::{Line, Words, lines};
 use crate::table::{Table, megabytes};
 use crate::target::{BULK, SMALL, Target};
 use crate::way::{Daemons, Http};
+use linksim::dice::Dice;
 
 /// How long everything may take to be given back: the agent keeps an idle connection to its API server for 60 s, and
 /// QUIC remembers a closed connection for three probe timeouts.

@@ -19,7 +19,6 @@ mod caller;
 mod cluster;
 mod comparison;
 mod crowd;
-mod dice;
 mod flapper;
 mod get;
 mod idle;

@@ -1,6 +1,6 @@
 //! In which order the ways take their turns.
 
-use crate::dice::Dice;
+use linksim::dice::Dice;
 
 /// Draws orders from a seed.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{error::Elapsed, timeout};
 
 use crate::caller::{CallError, Caller};
-use crate::dice::Dice;
 use crate::repeated::Repeated;
 use crate::way::{Door, Http};
+use linksim::dice::Dice;
 
 /// A request that is not given up is answered by then, or it has failed.
 const ANSWER_MAX: Duration = Duration::from_secs(60);

@@ -59,6 +59,13 @@ impl Change {
     }
 }
 
+impl Emitted {
+    /// The event's line, as every watch was sent it.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.line).into_owned()
+    }
+}
+
 impl Default for History {
     fn default() -> Self {
         Self {

@@ -1,0 +1,38 @@
+//! A small seeded generator of our own: a seed must mean the same for ever, whatever a library changes.
+
+/// SplitMix64.
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The same seed rolls the same.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to below `bound`, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.roll() % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Dice;
+
+    #[test]
+    fn a_seed_rolls_what_the_algorithms_authors_publish() {
+        // https://prng.di.unimi.it/splitmix64.c, seed 1234567.
+        let mut dice = Dice::new(1_234_567);
+        assert_eq!([dice.roll(), dice.roll()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+    }
+}

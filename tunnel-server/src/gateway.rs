@@ -12,6 +12,8 @@ mod shares;
 mod stack;
 mod stalls;
 mod upgrade;
+#[cfg_attr(not(test), expect(dead_code, reason = "no exchange is followed yet"))]
+mod watch;
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,0 +1,375 @@
+//! Watches against a model: whatever happens to objects and tunnels, a caller's view is the store's, or it was told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use super::super::*;
+use super::ALL;
+use super::writing::{Form, events_in};
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+/// What happens next.
+#[derive(Debug, Clone)]
+enum Turn {
+    /// An object is written: created, changed, or deleted if it is there and `deletes`.
+    Write { name: usize, deletes: bool },
+    /// The API server tells every watch that wants to know how far it is.
+    Bookmark,
+    /// So many bytes reach each gateway, in pieces of so many.
+    Move { bytes: usize, piece_bytes: usize },
+    /// The tunnel of one watch is lost with what is on its way.
+    Lose { watch: usize },
+    /// What is older than now can no longer be watched from.
+    Compact,
+}
+
+/// What there is, and what has happened.
+#[derive(Debug, Default)]
+struct Store {
+    version: u64,
+    /// Name, to value and version.
+    things: BTreeMap<&'static str, (u64, u64)>,
+    history: Vec<(u64, Value)>,
+    /// Nobody may begin before it.
+    compacted: u64,
+}
+
+/// One caller's watch, with everything between it and the store.
+struct Watch {
+    form: Form,
+    query: Query,
+    relay: Relay,
+    sent: Sent,
+    /// What the caller has got, and read.
+    got: Vec<u8>,
+    view: BTreeMap<String, (u64, u64)>,
+    last_version: u64,
+    /// Made-up events that are still to come, in no order of versions.
+    initial: usize,
+    ended: Option<End>,
+    resumed: usize,
+}
+
+/// What the API server has sent and the gateway has not yet.
+#[derive(Default)]
+struct Sent {
+    bytes: VecDeque<u8>,
+    events: usize,
+    /// Up to where in the history this stream has been told.
+    told: usize,
+    wants_bookmarks: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The connection broke, and the caller sees that.
+    Broken,
+    /// An ERROR event.
+    Told,
+}
+
+impl Store {
+    fn write(&mut self, name: &'static str, deletes: bool) {
+        // Other resources share the counter.
+        self.version += 1 + self.version % 3;
+        let version = self.version;
+        let kind = match (self.things.contains_key(name), deletes) {
+            (true, true) => "DELETED",
+            (true, false) => "MODIFIED",
+            (false, _) => "ADDED",
+        };
+        let value = if kind == "DELETED" { self.things[name].0 } else { version * 7 };
+        if kind == "DELETED" {
+            self.things.remove(name);
+        } else {
+            self.things.insert(name, (value, version));
+        }
+        self.history.push((version, event(kind, name, value, version)));
+    }
+
+    fn view(&self) -> BTreeMap<String, (u64, u64)> {
+        self.things.iter().map(|(name, thing)| ((*name).to_owned(), *thing)).collect()
+    }
+
+    /// Answers a watch: what is sent at once, or that it cannot be.
+    fn watch(&self, form: Form, query: &str) -> Result<Sent, Value> {
+        let value = |key| query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
+        let wants_bookmarks = value("allowWatchBookmarks") == Some("true");
+        let mut sent = Sent { wants_bookmarks, told: self.history.len(), ..Sent::default() };
+        let version = value("resourceVersion").map_or(0, |text| text.parse().unwrap_or(u64::MAX));
+        let streams = value("sendInitialEvents") == Some("true");
+        assert!(streams == (value("resourceVersionMatch") == Some("NotOlderThan")), "{query}");
+        if version > 0 && !streams {
+            if version < self.compacted {
+                return Err(json!({"kind": "Status", "apiVersion": "v1", "message": "too old", "code": 410}));
+            }
+            sent.told = self.history.iter().take_while(|(at, _)| *at <= version).count();
+        } else {
+            for (name, (value, version)) in &self.things {
+                sent.event(form, &event("ADDED", name, *value, *version));
+            }
+            if streams && wants_bookmarks {
+                sent.event(form, &bookmark(self.version, true));
+            }
+        }
+        Ok(sent)
+    }
+}
+
+impl Sent {
+    fn event(&mut self, form: Form, event: &Value) {
+        self.bytes.extend(form.event(event, self.events == 0));
+        self.events += 1;
+    }
+
+    fn catch_up(&mut self, form: Form, store: &Store) {
+        for (_, event) in &store.history[self.told..] {
+            self.event(form, event);
+        }
+        self.told = store.history.len();
+    }
+}
+
+impl Watch {
+    fn begin(form: Form, query: &str, store: &Store) -> Self {
+        let parsed = Query::parse(Some(query)).unwrap();
+        let relay = Relay::new(form.encoding(), &parsed, 4096, &Room::of(1 << 20));
+        let asked = parsed.with_bookmarks(query).unwrap_or_else(|| query.to_owned());
+        let from_version = query.contains("resourceVersion=") && !query.contains("resourceVersion=0");
+        let lists = from_version && !query.contains("sendInitialEvents");
+        Self {
+            form,
+            query: parsed,
+            relay,
+            sent: store.watch(form, &asked).expect("nothing is too old yet"),
+            got: Vec::new(),
+            view: if lists { store.view() } else { BTreeMap::new() },
+            last_version: if lists { store.version } else { 0 },
+            initial: if lists { 0 } else { store.things.len() },
+            ended: None,
+            resumed: 0,
+        }
+    }
+
+    /// So many bytes come through the tunnel, and what is passed on is read.
+    fn receive(&mut self, bytes: usize, piece_bytes: usize) {
+        let bytes = bytes.min(self.sent.bytes.len());
+        let received: Vec<u8> = self.sent.bytes.drain(..bytes).collect();
+        for piece in received.chunks(piece_bytes.max(1)) {
+            self.got.extend_from_slice(&self.relay.pass(&Bytes::copy_from_slice(piece)));
+        }
+        self.read();
+    }
+
+    /// The tunnel is lost, and the gateway does what it can.
+    fn lose(&mut self, store: &Store) {
+        if self.ended.is_some() {
+            return;
+        }
+        let Ok(version) = self.relay.safe_point().cloned() else {
+            self.ended = Some(End::Broken);
+            return;
+        };
+        match store.watch(self.form, &self.query.again(&version, None)) {
+            Ok(sent) => {
+                self.got.extend_from_slice(&self.relay.begin_again());
+                self.sent = sent;
+                self.resumed += 1;
+            }
+            Err(status) => {
+                self.got.extend_from_slice(&self.relay.fail(&self.form.object(&status)));
+                self.read();
+                assert_eq!(self.ended, Some(End::Told), "the error reached the caller");
+            }
+        }
+    }
+
+    /// What a reflector does, and a check that nothing comes twice, or that nobody asked for.
+    fn read(&mut self) {
+        let (events, rest) = events_in(self.form, &self.got);
+        assert_eq!(rest, 0, "part of an event was passed on");
+        self.got.clear();
+        for event in events {
+            assert_eq!(self.ended, None, "something came behind the end");
+            self.take(&event);
+        }
+    }
+
+    fn take(&mut self, event: &Value) {
+        let kind = event["type"].as_str().unwrap();
+        let (object, cells) = match event["object"]["rows"].get(0) {
+            Some(row) => (&row["object"], Some(&row["cells"][1])),
+            None => (&event["object"], None),
+        };
+        let metadata = &object["metadata"];
+        if kind == "ERROR" {
+            assert_eq!(event["object"]["code"], 410);
+            self.ended = Some(End::Told);
+            return;
+        }
+        let version: u64 = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
+        if kind == "BOOKMARK" {
+            assert!(self.query.bookmarks, "a bookmark that nobody asked for");
+            assert!(version >= self.last_version, "a bookmark that goes back");
+            return;
+        }
+        let name = metadata["name"].as_str().unwrap().to_owned();
+        let value = cells.unwrap_or_else(|| &object["value"]).as_str().unwrap().parse().unwrap();
+        let was = match kind {
+            "DELETED" => self.view.remove(&name),
+            _ => self.view.insert(name.clone(), (value, version)),
+        };
+        assert_eq!(
+            was.is_some(),
+            kind != "ADDED",
+            "{kind} {name} in version {version}: a gap or a duplicate"
+        );
+        if self.initial > 0 {
+            self.initial -= 1;
+        } else {
+            assert!(version > self.last_version, "{version} came twice or late");
+        }
+        self.last_version = self.last_version.max(version);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn a_callers_view_is_the_stores_or_it_was_told(
+        before in vec((0..NAMES.len(), any::<bool>()), 1..12),
+        turns in vec(turn(), 0..60),
+        watches in vec((select(ALL.to_vec()), select(QUERIES.to_vec()), any::<bool>()), 1..4),
+    ) {
+        run(&before, &turns, &watches);
+    }
+}
+
+#[test]
+fn a_loss_at_any_byte_is_seen_by_nobody() {
+    let before = [(3, false), (1, false), (0, false)];
+    for form in ALL {
+        for query in QUERIES {
+            for bookmarks in [false, true] {
+                let (mut resumed, mut length) = (0, 0);
+                let mut cut = 0;
+                while cut <= length {
+                    let mut store = store(&before);
+                    let mut watch = begin(&store, (form, query, bookmarks));
+                    grow(&mut store);
+                    watch.sent.catch_up(watch.form, &store);
+                    watch.sent.event(watch.form, &bookmark(store.version, false));
+                    length = watch.sent.bytes.len();
+                    watch.receive(cut, 500);
+                    watch.lose(&store);
+                    store.write("e", false);
+                    settle(&mut watch, &store);
+                    resumed += watch.resumed;
+                    cut += 1;
+                }
+                let is_safe_at_once = query.starts_with("resourceVersion=NOW");
+                let least = if is_safe_at_once { length + 1 } else { 1 };
+                assert!(resumed >= least, "{form:?} {query}: {resumed} of {length}");
+            }
+        }
+    }
+}
+
+/// Each with, and without, `allowWatchBookmarks=true`; `NOW` is the version at the watch's beginning.
+const QUERIES: [&str; 5] = [
+    "resourceVersion=NOW",
+    "resourceVersion=0",
+    "watch=1",
+    "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+    "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=NOW",
+];
+
+type Chosen = (Form, &'static str, bool);
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        4 => (0..NAMES.len(), any::<bool>()).prop_map(|(name, deletes)| Turn::Write { name, deletes }),
+        1 => Just(Turn::Bookmark),
+        6 => (0..600usize, 1..200usize).prop_map(|(bytes, piece_bytes)| Turn::Move { bytes, piece_bytes }),
+        2 => (0..4usize).prop_map(|watch| Turn::Lose { watch }),
+        1 => Just(Turn::Compact),
+    ]
+}
+
+fn run(before: &[(usize, bool)], turns: &[Turn], watches: &[Chosen]) {
+    let mut store = store(before);
+    let mut watches: Vec<Watch> = watches.iter().map(|chosen| begin(&store, *chosen)).collect();
+    for turn in turns {
+        match *turn {
+            Turn::Write { name, deletes } => store.write(NAMES[name], deletes),
+            Turn::Compact => store.compacted = store.version,
+            Turn::Lose { watch } => {
+                let count = watches.len();
+                watches[watch % count].lose(&store);
+            }
+            Turn::Bookmark => {
+                for watch in &mut watches {
+                    watch.sent.catch_up(watch.form, &store);
+                    if watch.sent.wants_bookmarks {
+                        watch.sent.event(watch.form, &bookmark(store.version, false));
+                    }
+                }
+            }
+            Turn::Move { bytes, piece_bytes } => {
+                for watch in watches.iter_mut().filter(|watch| watch.ended.is_none()) {
+                    watch.sent.catch_up(watch.form, &store);
+                    watch.receive(bytes, piece_bytes);
+                }
+            }
+        }
+    }
+    watches.iter_mut().for_each(|watch| settle(watch, &store));
+}
+
+/// Lets everything arrive that was sent, and compares.
+fn settle(watch: &mut Watch, store: &Store) {
+    if watch.ended.is_none() {
+        watch.sent.catch_up(watch.form, store);
+        watch.receive(usize::MAX, 300);
+    }
+    if watch.ended.is_none() {
+        assert_eq!(watch.view, store.view(), "{:?}", watch.form);
+    }
+}
+
+fn store(before: &[(usize, bool)]) -> Store {
+    let mut store = Store { version: 8, ..Store::default() };
+    before.iter().for_each(|(name, deletes)| store.write(NAMES[*name], *deletes));
+    store
+}
+
+fn grow(store: &mut Store) {
+    store.write("b", false);
+    store.write("a", true);
+    store.write("c", false);
+}
+
+fn begin(store: &Store, (form, query, bookmarks): Chosen) -> Watch {
+    let query = query.replace("NOW", &store.version.to_string());
+    let query = if bookmarks { format!("{query}&allowWatchBookmarks=true") } else { query };
+    Watch::begin(form, &query, store)
+}
+
+fn event(kind: &str, name: &str, value: u64, version: u64) -> Value {
+    json!({"type": kind, "object": {"kind": "Thing", "apiVersion": "v1", "value": value.to_string(),
+        "metadata": {"name": name, "resourceVersion": version.to_string()}}})
+}
+
+fn bookmark(version: u64, ends_initial_events: bool) -> Value {
+    let mut event = event("BOOKMARK", "", 0, version);
+    if ends_initial_events {
+        event["object"]["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    event
+}

@@ -4,17 +4,22 @@
 //!
 //! * gives it every frame (`handle_frame`), every sign of life (`heard`), the number of open streams whenever that
 //!   changes (`streams_changed`) and the time when `poll_timeout` says so (`handle_timeout`),
+//! * where its carrier tells that the peer has received something, says what awaits such an answer (`pinged`) and when it
+//!   came (`answered`), because a path may be dark in one direction only,
 //! * then takes out frames (`poll_frame`) and events (`poll_event`) until there are none.
 //!
 //! Both sides run the same machine.
 
 mod drain;
+mod probing;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::wire::{Drain, Drained, Endpoints, Heartbeat, control_frame::Frame};
 use drain::DrainState;
+
+pub use probing::{PROBE_EVERY, PROBE_EVERY_IDLE, PROBE_FAST_FOR};
 
 /// How often a side speaks while the tunnel carries streams, or while the other side is silent.
 pub const HEARTBEAT_ACTIVE: Duration = Duration::from_secs(1);
@@ -25,9 +30,15 @@ pub const HEARTBEAT_IDLE: Duration = Duration::from_secs(3);
 /// The slowest heartbeat that a peer may promise: below the 30 s after which common NATs forget a UDP mapping.
 pub const HEARTBEAT_SLOWEST: Duration = Duration::from_secs(25);
 
-/// Where nothing else was agreed: a tunnel that was silent for this long is given up. Minutes, because a link that comes
-/// back within them loses nothing.
-pub const SILENCE_MAX: Duration = Duration::from_secs(180);
+/// Where nothing else was configured: a tunnel that was silent for this long is given up. Minutes, because a link that
+/// comes back within them loses nothing.
+pub const SILENCE_MAX: Duration = Duration::from_secs(300);
+
+/// The shortest silence that may be agreed: three heartbeats of an idle tunnel.
+pub const SILENCE_LEAST: Duration = Duration::from_secs(9);
+
+/// The longest: with more, heartbeats of an outage could pass for too many frames.
+pub const SILENCE_MOST: Duration = Duration::from_secs(600);
 
 /// Most control frames that a peer may send in a second, in the long run.
 pub const FRAMES_PER_SECOND_MAX: u32 = 100;
@@ -39,12 +50,14 @@ pub const FRAMES_BURST_MAX: u32 = 1000;
 const _: () = assert!(HEARTBEAT_ACTIVE.as_millis() < HEARTBEAT_IDLE.as_millis());
 const _: () = assert!(HEARTBEAT_IDLE.as_millis() < HEARTBEAT_SLOWEST.as_millis());
 const _: () = assert!(HEARTBEAT_SLOWEST.as_millis() * 3 < SILENCE_MAX.as_millis());
-const _: () = assert!(SILENCE_MAX.as_millis() * 2 / HEARTBEAT_ACTIVE.as_millis() < FRAMES_BURST_MAX as u128);
+const _: () = assert!(HEARTBEAT_IDLE.as_millis() * 3 <= SILENCE_LEAST.as_millis());
+const _: () = assert!(SILENCE_MAX.as_millis() <= SILENCE_MOST.as_millis());
+const _: () = assert!(SILENCE_MOST.as_millis() / HEARTBEAT_ACTIVE.as_millis() < FRAMES_BURST_MAX as u128);
 
 /// How a tunnel does, as far as this side can tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Health {
-    /// Heard within two and a half of the peer's heartbeats.
+    /// Heard within two and a half of the peer's heartbeats, and answered within one and a half of our own.
     Live,
     /// Silent for longer than that; streams are held.
     Suspect,
@@ -83,6 +96,10 @@ pub struct Session {
     silence_max: Duration,
     health: Health,
     heard_at: Instant,
+    /// Since when something awaits an answer, where the carrier tells of answers.
+    unanswered_since: Option<Instant>,
+    /// How long the last answer took.
+    round_trip: Duration,
     /// The peer's promise: how long until it speaks again.
     peer_interval: Duration,
     spoke_at: Instant,
@@ -100,15 +117,14 @@ impl Session {
     /// a peer from making the tunnel brittle.
     #[must_use]
     pub fn new(now: Instant, silence_max: Duration) -> Self {
-        let silence_max = if silence_max.is_zero() {
-            SILENCE_MAX
-        } else {
-            silence_max.clamp(HEARTBEAT_IDLE * 3, SILENCE_MAX * 2)
-        };
+        let silence_max =
+            if silence_max.is_zero() { SILENCE_MAX } else { silence_max.clamp(SILENCE_LEAST, SILENCE_MOST) };
         Self {
             silence_max,
             health: Health::Live,
             heard_at: now,
+            unanswered_since: None,
+            round_trip: Duration::ZERO,
             peer_interval: HEARTBEAT_IDLE,
             spoke_at: now,
             streams_open: 0,
@@ -125,10 +141,10 @@ impl Session {
         self.health
     }
 
-    /// For how long nothing has been heard of the peer.
+    /// For how long nothing has been heard of the peer, or nothing that was sent to it has been answered.
     #[must_use]
     pub fn silence(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.heard_at)
+        now.saturating_duration_since(self.silent_since())
     }
 
     /// Whether this side or the other asked for a drain: no new stream may be opened.
@@ -178,7 +194,28 @@ impl Session {
             return;
         }
         self.heard_at = self.heard_at.max(now);
-        self.change_health(Health::Live);
+        self.speak_back(now);
+        if self.silence(now) < self.silence_max && self.unanswered_for(now) < self.patience() {
+            self.change_health(Health::Live);
+        }
+    }
+
+    /// Notes that something was sent now whose arrival the carrier will tell of by `answered`.
+    pub fn pinged(&mut self, now: Instant) {
+        self.unanswered_since.get_or_insert(now);
+    }
+
+    /// Notes that the peer has received what awaited an answer, which took so long.
+    pub fn answered(&mut self, now: Instant, round_trip: Duration) {
+        self.unanswered_since = None;
+        self.round_trip = round_trip;
+        self.heard(now);
+    }
+
+    /// Since when something awaits an answer. Nothing does on a carrier that does not tell.
+    #[must_use]
+    pub fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered_since
     }
 
     /// Notes how many streams this side counts as open.
@@ -206,12 +243,12 @@ impl Session {
         if self.health == Health::Lost {
             return;
         }
-        let silence = self.silence(now);
-        if silence >= self.silence_max {
+        if self.silence(now) >= self.silence_max {
             self.change_health(Health::Lost);
             return;
         }
-        if silence >= self.suspect_after() {
+        let heard_for = now.saturating_duration_since(self.heard_at);
+        if heard_for >= self.suspect_after() || self.unanswered_for(now) >= self.patience() {
             self.change_health(Health::Suspect);
             // Only here, where the clock was looked at: a stream may end in the very moment in which the peer is back.
             if self.drain.is_alone(self.streams_open) {
@@ -224,17 +261,34 @@ impl Session {
     /// When `handle_timeout` wants to be called next; `None` once the tunnel is lost.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let next_of_health = match self.health {
-            Health::Live => self.heard_at + self.suspect_after(),
-            Health::Suspect => self.heard_at + self.silence_max,
-            Health::Lost => return None,
+        let silent_since = self.silent_since();
+        let lost = silent_since + self.silence_max;
+        let suspect = match (self.health, self.unanswered_since) {
+            (Health::Live, Some(since)) => {
+                (self.heard_at + self.suspect_after()).min(since + self.patience())
+            }
+            (Health::Live, None) => self.heard_at + self.suspect_after(),
+            (Health::Suspect, _) => lost,
+            (Health::Lost, _) => return None,
         };
-        Some(next_of_health.min(self.heard_at + self.silence_max).min(self.spoke_at + self.pace()))
+        Some(suspect.min(lost).min(self.speaks_at()))
     }
 
     /// The next frame to send.
     pub fn poll_frame(&mut self) -> Option<Frame> {
         self.outbox.pop_front()
+    }
+
+    /// Whether there is a frame to send.
+    #[must_use]
+    pub fn has_frames(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// The heartbeat among the frames to send, for a shell that does not let it wait behind other frames.
+    pub fn poll_heartbeat(&mut self) -> Option<Frame> {
+        let at = self.outbox.iter().position(|frame| matches!(frame, Frame::Heartbeat(_)))?;
+        self.outbox.remove(at)
     }
 
     /// The next event.
@@ -247,18 +301,35 @@ impl Session {
         self.peer_interval * 5 / 2
     }
 
+    /// How long something may await its answer: one and a half of our heartbeats, so that together with the pause before it
+    /// a dark path is noticed after two and a half; longer on a path that is itself so slow.
+    fn patience(&self) -> Duration {
+        (self.pace() * 3 / 2).max(self.round_trip * 2)
+    }
+
+    fn unanswered_for(&self, now: Instant) -> Duration {
+        self.unanswered_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Since when one direction at least is dark, as far as this side can tell.
+    fn silent_since(&self) -> Instant {
+        self.unanswered_since.map_or(self.heard_at, |since| since.min(self.heard_at))
+    }
+
     /// How often this side speaks now.
     fn pace(&self) -> Duration {
         if self.streams_open > 0 || self.health != Health::Live { HEARTBEAT_ACTIVE } else { HEARTBEAT_IDLE }
     }
 
     fn speak_if_due(&mut self, now: Instant) {
-        let pace = self.pace();
-        if self.health == Health::Lost || now < self.spoke_at + pace {
-            return;
+        if self.health != Health::Lost && now >= self.speaks_at() {
+            self.speak(now);
         }
+    }
+
+    fn speak(&mut self, now: Instant) {
         self.spoke_at = now;
-        let interval_ms = u32::try_from(pace.as_millis()).unwrap_or(u32::MAX);
+        let interval_ms = u32::try_from(self.pace().as_millis()).unwrap_or(u32::MAX);
         self.put(Frame::Heartbeat(Heartbeat { interval_ms, streams_open: self.streams_open }));
     }
 

@@ -59,6 +59,106 @@ fn a_session_is_lost_after_the_agreed_silence_and_stays_lost() {
 }
 
 #[test]
+fn a_ping_without_an_answer_makes_suspect_although_the_peer_is_heard() {
+    let (mut session, began) = session();
+    session.streams_changed(began, 1);
+    session.pinged(began);
+    for tenth in 1..15 {
+        session.heard(began + Duration::from_millis(tenth * 100));
+        session.handle_timeout(began + Duration::from_millis(tenth * 100));
+    }
+    assert_eq!(session.health(), Health::Live);
+
+    session.handle_timeout(began + Duration::from_millis(1500));
+    assert_eq!(session.health(), Health::Suspect);
+    session.heard(began + Duration::from_secs(60));
+    assert_eq!(session.health(), Health::Suspect, "what the peer says is no proof that it hears");
+
+    session.answered(began + Duration::from_secs(60), Duration::from_millis(40));
+    assert_eq!(session.health(), Health::Live);
+}
+
+#[test]
+fn a_slow_path_is_not_dark() {
+    let (mut session, began) = session();
+    session.streams_changed(began, 1);
+    session.answered(began, Duration::from_secs(2));
+    session.pinged(began);
+    session.heard(began + Duration::from_secs(2));
+    session.handle_timeout(began + Duration::from_millis(3999));
+    assert_eq!(session.health(), Health::Live);
+}
+
+#[test]
+fn without_an_answer_a_session_probes_four_times_a_second_for_a_minute_and_then_twice_if_it_is_idle() {
+    for (streams, later) in [(0, PROBE_EVERY_IDLE), (1, PROBE_EVERY)] {
+        let (mut session, began) = session();
+        session.streams_changed(began, streams);
+        session.pinged(began);
+        assert_eq!(session.poll_timeout(), Some(began + PROBE_EVERY));
+        let mut spoke = Vec::new();
+        while spoke.last().is_none_or(|at| *at < began + PROBE_FAST_FOR * 2) {
+            let now = session.poll_timeout().unwrap();
+            session.handle_timeout(now);
+            spoke.extend(session.poll_heartbeat().map(|_| now));
+        }
+        let pauses: Vec<_> = spoke.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
+        for (at, pause) in pauses {
+            let expected = if at < began + PROBE_FAST_FOR { PROBE_EVERY } else { later };
+            assert_eq!(pause, expected, "{:?} after the ping, {streams} streams", at - began);
+        }
+    }
+}
+
+#[test]
+fn an_answer_ends_the_probes() {
+    let (mut session, began) = session();
+    session.pinged(began);
+    session.handle_timeout(began + PROBE_EVERY);
+    assert!(session.poll_heartbeat().is_some());
+    session.answered(began + PROBE_EVERY, Duration::from_millis(40));
+    assert_eq!((session.unanswered_since(), session.poll_heartbeat()), (None, None));
+    session.handle_timeout(began + PROBE_EVERY * 2);
+    assert_eq!(session.poll_heartbeat(), None);
+}
+
+#[test]
+fn a_word_of_the_peer_on_a_dark_path_is_answered_at_once_and_not_in_a_loop() {
+    let (mut session, began) = session();
+    session.pinged(began);
+    let back = began + Duration::from_secs(10);
+    session.handle_timeout(back);
+    while session.poll_frame().is_some() {}
+    session.heard(back + Duration::from_millis(49));
+    assert_eq!(session.poll_heartbeat(), None);
+    session.heard(back + Duration::from_millis(50));
+    assert!(session.poll_heartbeat().is_some());
+    session.heard(back + Duration::from_millis(51));
+    assert_eq!(session.poll_heartbeat(), None);
+}
+
+#[test]
+fn a_path_that_is_dark_in_one_direction_is_lost_after_the_agreed_silence() {
+    let (mut session, began) = session();
+    session.pinged(began);
+    for second in 1..=SILENCE_MAX.as_secs() {
+        session.heard(began + Duration::from_secs(second));
+        assert_ne!(session.health(), Health::Lost, "after {second} s");
+        session.handle_timeout(began + Duration::from_secs(second));
+    }
+    assert_eq!(session.health(), Health::Lost);
+}
+
+#[test]
+fn a_heartbeat_does_not_wait_behind_other_frames() {
+    let (mut session, began) = session();
+    session.begin_drain();
+    session.handle_timeout(began + HEARTBEAT_IDLE);
+    assert_eq!(session.poll_heartbeat(), Some(heartbeat(HEARTBEAT_IDLE, 0)));
+    assert_eq!((session.poll_heartbeat(), session.has_frames()), (None, true));
+}
+
+#[test]
 fn a_promise_is_held_within_bounds() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(heartbeat(Duration::from_secs(3600), 0))).unwrap();

@@ -1,32 +1,36 @@
 //! The server's side of a new connection: handshake, certificate, greeting.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use proto::greeting::{self, GREETING_MAX, Greeting, Host};
-use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
-use quinn::{ConnectionError, Incoming};
+use quinn::{ConnectionError, Incoming, ServerConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use crate::carrier::Connection;
 use crate::control::{ControlStream, Driver};
 use crate::error::TunnelEnded;
-use crate::settings::{HANDSHAKE_MAX, Side};
+use crate::probe::Probe;
+use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tunnel::Tunnel;
 
 /// An agent that knocks: nothing of it is verified yet.
 pub struct Arriving {
     incoming: Incoming,
+    server: ServerConfig,
+    silence_max: Duration,
 }
 
 /// An agent whose certificate was verified.
 pub struct Arrived {
     connection: Connection,
     chain: Vec<CertificateDer<'static>>,
+    silence_max: Duration,
 }
 
 /// Why an agent did not come as far as a tunnel.
@@ -50,8 +54,9 @@ pub enum GreetError {
 }
 
 impl Arriving {
-    pub(crate) fn new(incoming: Incoming) -> Self {
-        Self { incoming }
+    /// `server` is what the endpoint would accept with; a tunnel gets parameters of its own in it.
+    pub(crate) fn new(incoming: Incoming, server: ServerConfig, silence_max: Duration) -> Self {
+        Self { incoming, server, silence_max }
     }
 
     /// Where it knocks from; not verified unless `is_validated`.
@@ -82,14 +87,17 @@ impl Arriving {
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Handshake`.
     pub async fn shake_hands(self) -> Result<Arrived, GreetError> {
-        let connecting = self.incoming.accept().map_err(GreetError::Handshake)?;
+        let Self { incoming, mut server, silence_max } = self;
+        let probe = Probe::new();
+        server.transport_config(Arc::new(settings::connection(Side::Server, &probe, silence_max)));
+        let connecting = incoming.accept_with(Arc::new(server)).map_err(GreetError::Handshake)?;
         let connection = match timeout(HANDSHAKE_MAX, connecting).await {
             Ok(shaken) => shaken.map_err(GreetError::Handshake)?,
             Err(_) => return Err(GreetError::TooSlow),
         };
         let chain = connection.peer_identity().and_then(|chain| chain.downcast().ok());
         let chain: Vec<CertificateDer<'static>> = chain.map(|chain| *chain).unwrap_or_default();
-        Ok(Arrived { connection: Connection::Quic(connection), chain })
+        Ok(Arrived { connection: Connection::Quic(connection, probe), chain, silence_max })
     }
 }
 
@@ -123,13 +131,13 @@ impl Arrived {
         host: &Host,
         may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        let greeted = timeout(GREETING_MAX, greet_agent(&self.connection, agent, host, may_enter)).await;
+        let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, host, may_enter)).await;
         match greeted {
             Ok(Ok((stream, greeting))) => {
                 let (tunnel, driver) = Driver::new(
                     self.connection,
                     stream,
-                    Session::new(Instant::now(), SILENCE_MAX),
+                    Session::new(Instant::now(), self.silence_max),
                     Side::Server,
                 );
                 Ok((tunnel, driver, greeting))
@@ -147,12 +155,12 @@ impl Arrived {
 }
 
 async fn greet_agent(
-    connection: &Connection,
+    arrived: &Arrived,
     agent: &AgentId,
     host: &Host,
     may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
-    let mut stream = ControlStream::new(connection.control(Side::Server).await?);
+    let mut stream = ControlStream::new(arrived.connection.control(Side::Server).await?);
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };
@@ -162,7 +170,7 @@ async fn greet_agent(
     });
     match judged {
         Ok(greeting) => {
-            let welcome = greeting::welcome(&greeting, host, SILENCE_MAX);
+            let welcome = greeting::welcome(&greeting, host, arrived.silence_max);
             stream.write(Frame::Welcome(welcome)).await?;
             Ok((stream, greeting))
         }

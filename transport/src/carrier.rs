@@ -10,17 +10,27 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use proto::CloseCode;
 use tokio::io::ReadBuf;
 
 use crate::error::TunnelEnded;
 use crate::link::{Link, StreamBytes};
+use crate::probe::{Answer, Probe};
 use crate::settings::Side;
 
 /// A carrier's connection. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) enum Connection {
-    Quic(quinn::Connection),
+    Quic(quinn::Connection, Probe),
+}
+
+/// What became of a heartbeat.
+pub(crate) enum Pinged {
+    /// It was sent, and its answer will be told of.
+    Sent,
+    /// It has to be written to the control stream, and its answer will be told of.
+    Unsent,
 }
 
 /// A carrier's stream: both directions.
@@ -35,28 +45,28 @@ impl Connection {
     /// The stream of the greeting, the session's frames and nothing else. The agent speaks first on it.
     pub(crate) async fn control(&self, side: Side) -> Result<Stream, TunnelEnded> {
         match self {
-            Self::Quic(connection) => quic::control(connection, side).await.map(Stream::Quic),
+            Self::Quic(connection, _) => quic::control(connection, side).await.map(Stream::Quic),
         }
     }
 
     /// Opens a stream. Waits while as many are open as the peer grants. A drop opens none.
     pub(crate) async fn open(&self) -> Result<Stream, TunnelEnded> {
         match self {
-            Self::Quic(connection) => quic::open(connection).await.map(Stream::Quic),
+            Self::Quic(connection, _) => quic::open(connection).await.map(Stream::Quic),
         }
     }
 
     /// The next stream that the peer opens. Cancel-safe.
     pub(crate) async fn accept(&self) -> Result<Stream, TunnelEnded> {
         match self {
-            Self::Quic(connection) => quic::accept(connection).await.map(Stream::Quic),
+            Self::Quic(connection, _) => quic::accept(connection).await.map(Stream::Quic),
         }
     }
 
     /// Lets the peer have so many streams open.
     pub(crate) fn grant(&self, streams: u32) {
         match self {
-            Self::Quic(connection) => quic::grant(connection, streams),
+            Self::Quic(connection, _) => quic::grant(connection, streams),
         }
     }
 
@@ -68,49 +78,78 @@ impl Connection {
     /// Ends the connection with everything on it, and a sentence for the peer's log.
     pub(crate) fn close_with(&self, code: CloseCode, reason: &str) {
         match self {
-            Self::Quic(connection) => quic::close(connection, code, reason),
+            Self::Quic(connection, _) => quic::close(connection, code, reason),
         }
     }
 
     /// How the connection ended, if it has.
     pub(crate) fn end(&self) -> Option<TunnelEnded> {
         match self {
-            Self::Quic(connection) => connection.close_reason().map(TunnelEnded::from),
+            Self::Quic(connection, _) => connection.close_reason().map(TunnelEnded::from),
         }
     }
 
     /// Resolves when the connection has ended. Cancel-safe.
     pub(crate) async fn ended(&self) -> TunnelEnded {
         match self {
-            Self::Quic(connection) => connection.closed().await.into(),
+            Self::Quic(connection, _) => connection.closed().await.into(),
         }
     }
 
     /// Current estimate of the path's round trip.
     pub(crate) fn round_trip(&self) -> Duration {
         match self {
-            Self::Quic(connection) => connection.rtt(),
+            Self::Quic(connection, _) => connection.rtt(),
         }
     }
 
     /// What the link has carried and lost so far.
     pub(crate) fn link(&self, streams: &StreamBytes) -> Link {
         match self {
-            Self::Quic(connection) => Link::of(&connection.stats(), streams),
+            Self::Quic(connection, _) => Link::of(&connection.stats(), streams),
         }
     }
 
     /// A number that changes with every sign of life from the peer.
     pub(crate) fn heard(&self) -> u64 {
         match self {
-            Self::Quic(connection) => connection.stats().udp_rx.datagrams,
+            Self::Quic(connection, _) => connection.stats().udp_rx.datagrams,
         }
     }
 
     /// Where the peer is now.
     pub(crate) fn peer_address(&self) -> SocketAddr {
         match self {
-            Self::Quic(connection) => connection.remote_address(),
+            Self::Quic(connection, _) => connection.remote_address(),
+        }
+    }
+
+    /// Sends a heartbeat beside all streams, whatever the congestion window, and awaits an answer to it (`answer`). False
+    /// where the carrier or the peer cannot: the heartbeat goes over the control stream then.
+    pub(crate) fn ping(&self, heartbeat: Bytes) -> Pinged {
+        match self {
+            Self::Quic(connection, probe) => quic::ping(connection, probe, heartbeat),
+        }
+    }
+
+    /// The next heartbeat that came beside all streams. Cancel-safe.
+    pub(crate) async fn heartbeat(&self) -> Result<Bytes, TunnelEnded> {
+        match self {
+            Self::Quic(connection, _) => Ok(connection.read_datagram().await?),
+        }
+    }
+
+    /// Resolves when there is an answer to take. Cancel-safe.
+    pub(crate) async fn answered(&self) {
+        match self {
+            Self::Quic(_, probe) => probe.answered().await,
+        }
+    }
+
+    /// When the peer has received a ping, once.
+    pub(crate) fn take_answer(&self) -> Option<Answer> {
+        match self {
+            Self::Quic(_, probe) => probe.take_answer(),
         }
     }
 }

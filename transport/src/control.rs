@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use proto::frame;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
-use proto::wire::ControlFrame;
+use proto::wire::{ControlFrame, control_frame::Frame};
 use proto::{CloseCode, Session};
 use tokio::io::ReadBuf;
 use tokio::time::{sleep_until, timeout};
 
-use crate::carrier::{Connection, Stream};
+use crate::carrier::{Connection, Pinged, Stream};
 use crate::counted::Shared;
 use crate::error::TunnelEnded;
+use crate::probe::Answer;
 use crate::settings::Side;
 use crate::tunnel::Tunnel;
 
@@ -27,9 +28,10 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 /// Bytes read from the control stream at once.
 const READ_BYTES: usize = 4096;
 
-/// The two ends of the control stream, and what was read of the next frame.
+/// The control stream, what is still to be written, and what was read of the next frame.
 pub(crate) struct ControlStream {
     stream: Stream,
+    unwritten: BytesMut,
     buffer: BytesMut,
 }
 
@@ -57,29 +59,47 @@ pub struct Driver {
 
 impl ControlStream {
     pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, buffer: BytesMut::new() }
+        Self { stream, unwritten: BytesMut::new(), buffer: BytesMut::new() }
     }
 
+    /// Writes a frame, and waits until the carrier has taken it.
     pub(crate) async fn write(&mut self, frame: impl Into<ControlFrame>) -> Result<(), TunnelEnded> {
-        let mut bytes = BytesMut::new();
-        frame::encode(&frame.into(), &mut bytes)?;
-        while !bytes.is_empty() {
-            let written = poll_fn(|cx| self.stream.poll_write(cx, &bytes)).await.map_err(broken)?;
-            bytes.advance(written);
-        }
-        Ok(())
+        self.put(&frame.into())?;
+        poll_fn(|cx| self.poll_flush(cx)).await.map_err(broken)
     }
 
-    /// The next frame. Cancel-safe: what was read stays in the buffer.
+    /// The next frame. Cancel-safe: what was read stays in the buffer. Writes what was put meanwhile.
     pub(crate) async fn read(&mut self) -> Result<ControlFrame, TunnelEnded> {
         loop {
             if let Some(frame) = frame::decode(&mut self.buffer)? {
                 return Ok(frame);
             }
-            if poll_fn(|cx| self.poll_fill(cx)).await.map_err(broken)? == 0 {
+            let filled = poll_fn(|cx| match self.poll_flush(cx) {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) | Poll::Pending => self.poll_fill(cx),
+            });
+            if filled.await.map_err(broken)? == 0 {
                 return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned()));
             }
         }
+    }
+
+    /// Has a frame written by whoever reads or writes next.
+    fn put(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
+        Ok(frame::encode(frame, &mut self.unwritten)?)
+    }
+
+    /// Whether the carrier has taken all that was put.
+    fn is_written(&self) -> bool {
+        self.unwritten.is_empty()
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unwritten.is_empty() {
+            let written = ready!(self.stream.poll_write(cx, &self.unwritten))?;
+            self.unwritten.advance(written);
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Reads once, and says how much.
@@ -132,15 +152,17 @@ impl Driver {
         on_event: &mut impl FnMut(TunnelEvent),
     ) -> Result<std::convert::Infallible, TunnelEnded> {
         loop {
-            self.speak().await?;
+            self.speak()?;
             self.report(on_event).await?;
             let next_look = self.next_look();
-            // All arms are cancel-safe: `read` keeps what it read, a notification that came is kept, a sleep has
-            // nothing to lose.
+            // All arms are cancel-safe: `read` keeps what it read, a notification that came is kept, an answer is taken
+            // by `look`, a sleep has nothing to lose.
             tokio::select! {
                 frame = self.stream.read() => {
                     self.shared.session().handle_frame(Instant::now(), frame?.frame)?;
                 }
+                heartbeat = self.connection.heartbeat() => self.hear(&heartbeat?)?,
+                () = self.connection.answered() => self.look(),
                 () = self.shared.told() => {}
                 () = sleep_until(next_look.into()) => self.look(),
                 ended = self.connection.ended() => return Err(ended),
@@ -148,16 +170,44 @@ impl Driver {
         }
     }
 
-    /// Sends what the session has to say.
-    async fn speak(&mut self) -> Result<(), TunnelEnded> {
-        loop {
-            // Taken in a statement of its own: no lock is held over the write.
+    /// Hands on what the session has to say. Never waits: what a blocked carrier does not take is written later.
+    fn speak(&mut self) -> Result<(), TunnelEnded> {
+        let heartbeat = self.shared.session().poll_heartbeat();
+        if let Some(heartbeat) = heartbeat {
+            self.ping(heartbeat)?;
+        }
+        while self.stream.is_written() {
+            // Taken in a statement of its own: no lock is held longer.
             let frame = self.shared.session().poll_frame();
             let Some(frame) = frame else {
                 return Ok(());
             };
-            self.stream.write(frame).await?;
+            self.stream.put(&frame.into())?;
         }
+        Ok(())
+    }
+
+    /// Sends a heartbeat beside all streams where that is possible, else as a frame like others.
+    fn ping(&mut self, heartbeat: Frame) -> Result<(), TunnelEnded> {
+        let frame = ControlFrame::from(heartbeat);
+        let mut bytes = BytesMut::new();
+        frame::encode(&frame, &mut bytes)?;
+        match self.connection.ping(bytes.freeze()) {
+            Pinged::Sent => {}
+            // One that waits says as much as two.
+            Pinged::Unsent if self.stream.is_written() => self.stream.put(&frame)?,
+            Pinged::Unsent => {}
+        }
+        self.shared.session().pinged(Instant::now());
+        Ok(())
+    }
+
+    /// Takes a heartbeat that came beside all streams. Nothing else may come that way, where no order holds.
+    fn hear(&mut self, bytes: &[u8]) -> Result<(), TunnelEnded> {
+        let frame = frame::decode::<ControlFrame>(&mut BytesMut::from(bytes))?;
+        let heartbeat =
+            frame.and_then(|frame| frame.frame).filter(|frame| matches!(frame, Frame::Heartbeat(_)));
+        Ok(self.shared.session().handle_frame(Instant::now(), heartbeat)?)
     }
 
     async fn report(&mut self, on_event: &mut impl FnMut(TunnelEvent)) -> Result<(), TunnelEnded> {
@@ -201,7 +251,11 @@ impl Driver {
     fn look(&mut self) {
         let now = Instant::now();
         let heard = self.connection.heard();
+        let answer = self.connection.take_answer();
         let mut session = self.shared.session();
+        if let Some(Answer { at, round_trip }) = answer {
+            session.answered(at, round_trip);
+        }
         if heard != self.heard {
             self.heard = heard;
             session.heard(now);

@@ -117,8 +117,8 @@ impl Drop for Counted {
     }
 }
 
-/// Changes the count under the session's lock, so that both always agree. The driver looks once a second anyway, so a
-/// heartbeat that became due needs no waking.
+/// Changes the count under the session's lock, so that both always agree. Where that makes a heartbeat due, because the
+/// tunnel was silent for a while, it goes along with the request.
 fn change(shared: &Shared, session: &mut Session, more: bool) {
     let open = if more {
         shared.streams_open.fetch_add(1, Ordering::Relaxed) + 1
@@ -126,4 +126,7 @@ fn change(shared: &Shared, session: &mut Session, more: bool) {
         shared.streams_open.fetch_sub(1, Ordering::Relaxed) - 1
     };
     session.streams_changed(Instant::now(), open);
+    if session.has_frames() {
+        shared.spoken.notify_one();
+    }
 }

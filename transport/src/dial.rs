@@ -18,6 +18,7 @@ use crate::carrier::{Connection, number};
 use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
+use crate::probe::Probe;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls::{self, Material, TlsError};
 use crate::tunnel::Tunnel;
@@ -87,9 +88,7 @@ impl DialTls {
     pub fn new(material: Material) -> Result<Self, TlsError> {
         let crypto = QuicClientConfig::try_from(tls::agent(material)?)
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
-        let mut config = ClientConfig::new(Arc::new(crypto));
-        config.transport_config(Arc::new(settings::connection(Side::Agent)));
-        Ok(Self(config))
+        Ok(Self(ClientConfig::new(Arc::new(crypto))))
     }
 }
 
@@ -105,38 +104,52 @@ impl Endpoint {
         tls: &DialTls,
         hello: Hello,
     ) -> Result<Dialed, DialError> {
+        let (probe, silence_max) = (Probe::new(), self.silence_max());
+        let mut config = tls.0.clone();
+        config.transport_config(Arc::new(settings::connection(Side::Agent, &probe, silence_max)));
         let connecting = self
             .quic()
-            .connect_with(tls.0.clone(), address, server_name)
+            .connect_with(config, address, server_name)
             .map_err(|error| dial_refused(&error, server_name))?;
         let connection = match timeout(HANDSHAKE_MAX, connecting).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return Err(handshake_failed(error)),
             Err(_) => return Err(DialError::NoAnswer),
         };
-        greet(Connection::Quic(connection.clone()), hello).await.map_err(|error| {
-            let reason = connection.close_reason();
-            Connection::Quic(connection).close(CloseCode::NotGreeted);
-            // A certificate that the server does not accept shows only now, as a close in place of a Welcome.
-            match (reason, error) {
-                (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
-                    handshake_failed(reason)
+        greet(Connection::Quic(connection.clone(), probe.clone()), hello, silence_max).await.map_err(
+            |error| {
+                let reason = connection.close_reason();
+                Connection::Quic(connection, probe).close(CloseCode::NotGreeted);
+                // A certificate that the server does not accept shows only now, as a close in place of a Welcome.
+                match (reason, error) {
+                    (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
+                        handshake_failed(reason)
+                    }
+                    (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
+                        turned_away(&close)
+                    }
+                    (_, error) => error,
                 }
-                (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => turned_away(&close),
-                (_, error) => error,
-            }
-        })
+            },
+        )
     }
 }
 
 /// Greets the server on a connection whose handshake is done. The caller closes it where that comes to nothing.
-async fn greet(connection: Connection, hello: Hello) -> Result<Dialed, DialError> {
+async fn greet(connection: Connection, hello: Hello, silence_max: Duration) -> Result<Dialed, DialError> {
     let greeted = timeout(GREETING_MAX, greet_server(&connection, hello)).await;
     let (stream, welcome) = greeted.unwrap_or(Err(DialError::TooSlow))?;
-    let silence_max = Duration::from_millis(welcome.silence_max_ms.into());
-    let session = Session::new(Instant::now(), silence_max);
+    let session = Session::new(Instant::now(), agreed(&welcome, silence_max));
     let (tunnel, driver) = Driver::new(connection, stream, session, Side::Agent);
     Ok(Dialed { tunnel, driver, welcome })
+}
+
+/// The silence that is borne: the server's word, unless this side bears less.
+fn agreed(welcome: &Welcome, silence_max: Duration) -> Duration {
+    match Duration::from_millis(welcome.silence_max_ms.into()) {
+        Duration::ZERO => silence_max,
+        theirs => theirs.min(silence_max),
+    }
 }
 
 async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlStream, Welcome), DialError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::CloseCode;
+use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use quinn::VarInt;
 use quinn::crypto::rustls::QuicServerConfig;
 use tokio::time::timeout;
@@ -27,6 +28,9 @@ pub struct ServerNumber(pub u16);
 #[derive(Clone)]
 pub struct Endpoint {
     quic: quinn::Endpoint,
+    /// With what agents are accepted; none at an agent's endpoint.
+    server: Option<quinn::ServerConfig>,
+    silence_max: Duration,
     buffers: Buffers,
 }
 
@@ -87,8 +91,16 @@ impl Endpoint {
         let in_vain = |source| EndpointError::Bind { address, source };
         let (socket, buffers) = socket::bind(address).map_err(in_vain)?;
         let config = settings::endpoint(keys, number.0);
-        let quic = quinn::Endpoint::new(config, server, socket, Arc::new(Owned(spawn))).map_err(in_vain)?;
-        Ok(Self { quic, buffers })
+        let quic =
+            quinn::Endpoint::new(config, server.clone(), socket, Arc::new(Owned(spawn))).map_err(in_vain)?;
+        Ok(Self { quic, server, silence_max: SILENCE_MAX, buffers })
+    }
+
+    /// The same, whose tunnels from now on are held for so long without a sign of life: `SILENCE_LEAST` to `SILENCE_MOST`, and
+    /// `SILENCE_MAX` where nothing is said. The server's word counts for both sides, unless the agent bears less.
+    #[must_use]
+    pub fn bearing(self, silence: Duration) -> Self {
+        Self { silence_max: silence.clamp(SILENCE_LEAST, SILENCE_MOST), ..self }
     }
 
     /// The address that was bound.
@@ -107,7 +119,12 @@ impl Endpoint {
 
     /// The next agent that knocks; `None` once the endpoint was closed. Cancel-safe.
     pub async fn accept(&self) -> Option<Arriving> {
-        self.quic.accept().await.map(Arriving::new)
+        let incoming = self.quic.accept().await?;
+        Some(Arriving::new(incoming, self.server.clone()?, self.silence_max))
+    }
+
+    pub(crate) fn silence_max(&self) -> Duration {
+        self.silence_max
     }
 
     pub(crate) fn quic(&self) -> &quinn::Endpoint {

@@ -15,6 +15,7 @@ mod endpoint;
 mod error;
 mod keys;
 mod link;
+mod probe;
 mod runtime;
 mod settings;
 mod socket;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::session::SILENCE_MAX;
+use proto::session::SILENCE_MOST;
 use quinn::congestion::BbrConfig;
 use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 
 use crate::cid::Generator;
 use crate::keys::EndpointKeys;
+use crate::probe::Probe;
 
 /// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began while the
 /// server was away is answered within 4 s of its return.
@@ -36,9 +37,9 @@ const CONNECTION_WINDOW_BYTES: u64 = STREAMS_MAX as u64 * STREAM_WINDOW_BYTES as
 /// What this side holds unacknowledged for all streams of a tunnel. At 100 Mbit/s it fills a round trip of 1.3 s.
 const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Liveness is decided by heartbeats; QUIC's own limit only ends what they did not.
-const IDLE_MAX: Duration = Duration::from_secs(300);
-const _: () = assert!(IDLE_MAX.as_secs() > SILENCE_MAX.as_secs());
+/// Liveness is decided by heartbeats; QUIC's own limit, so much longer than the silence that is borne, only ends what they
+/// did not.
+const IDLE_BEYOND_SILENCE: Duration = Duration::from_secs(60);
 
 /// Backstop for the heartbeats, below the 30 s after which common NATs forget a UDP mapping.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
@@ -58,8 +59,12 @@ pub(crate) enum Side {
     Agent,
 }
 
-/// The parameters of a tunnel's connection.
-pub(crate) fn connection(side: Side) -> TransportConfig {
+/// Heartbeats that wait to be sent or read: a few, of which the oldest are dropped. quinn counts about 32 bytes for each
+/// beside what is in it.
+const DATAGRAM_BYTES_MAX: usize = 512;
+
+/// The parameters of a tunnel's connection, with the probe that its driver speaks to and the silence that it bears.
+pub(crate) fn connection(side: Side, probe: &Probe, silence_max: Duration) -> TransportConfig {
     let peer_streams = match side {
         Side::Server => AGENT_STREAMS_MAX,
         Side::Agent => STREAMS_AT_FIRST,
@@ -74,7 +79,7 @@ pub(crate) fn connection(side: Side) -> TransportConfig {
         .send_window(SEND_WINDOW_BYTES)
         // Streams of one priority take turns, so that none waits for another's bulk.
         .send_fairness(true)
-        .max_idle_timeout(IdleTimeout::try_from(IDLE_MAX).ok())
+        .max_idle_timeout(IdleTimeout::try_from(silence_max + IDLE_BEYOND_SILENCE).ok())
         .keep_alive_interval(Some(KEEP_ALIVE_EVERY))
         // RFC 9002, section 6.2.2: what is assumed before the first sample; `HANDSHAKE_MAX` is reckoned with it.
         .initial_rtt(Duration::from_millis(333))
@@ -92,10 +97,11 @@ pub(crate) fn connection(side: Side) -> TransportConfig {
         .crypto_buffer_size(16 * 1024)
         // Lets operators of networks see round trips, and nothing else.
         .allow_spin(true)
-        // No datagrams: nobody reads them.
-        .datagram_receive_buffer_size(None)
+        // Heartbeats and nothing else.
+        .datagram_receive_buffer_size(Some(DATAGRAM_BYTES_MAX))
+        .datagram_send_buffer_size(DATAGRAM_BYTES_MAX)
         // CUBIC takes each lost packet for congestion and at 1 % loss keeps 4 % of a 100 Mbit/s link; BBR keeps 75 %.
-        .congestion_controller_factory(Arc::new(BbrConfig::default()))
+        .congestion_controller_factory(Arc::new(probe.factory(Arc::new(BbrConfig::default()))))
         // Batches of packets a system call; quinn falls back where the path refuses.
         .enable_segmentation_offload(true);
     config
@@ -118,7 +124,8 @@ pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16) -> EndpointConfi
 pub(crate) fn server(crypto: Arc<dyn quinn::crypto::ServerConfig>, keys: &EndpointKeys) -> ServerConfig {
     let mut config = ServerConfig::new(crypto, Arc::new(keys.token_key()));
     config
-        .transport_config(Arc::new(connection(Side::Server)))
+        // Each connection has its own: see `Arriving`.
+        .transport_config(Arc::new(connection(Side::Server, &Probe::new(), SILENCE_MOST)))
         // An agent's address changes with its uplink and its NAT.
         .migration(true)
         .max_incoming(INCOMING_MAX)

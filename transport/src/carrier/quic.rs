@@ -4,14 +4,17 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use proto::CloseCode;
 use quinn::{
-    Connection, ConnectionError, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError,
+    Connection, ConnectionError, ReadError, RecvStream, SendDatagramError, SendStream, StoppedError, VarInt,
+    WriteError,
 };
 use tokio::io::ReadBuf;
 
-use super::Stopped;
+use super::{Pinged, Stopped};
 use crate::error::{TunnelEnded, aborted, ended};
+use crate::probe::Probe;
 use crate::settings::Side;
 
 /// A bidirectional stream of QUIC.
@@ -44,6 +47,18 @@ pub(super) fn grant(connection: &Connection, streams: u32) {
 
 pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
     connection.close(VarInt::from_u32(code.number()), reason.as_bytes());
+}
+
+/// Sends it as a datagram (RFC 9221), which no lost packet and no full window of a stream holds up.
+pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> Pinged {
+    probe.permit();
+    match connection.send_datagram(heartbeat) {
+        // What ended the connection is told elsewhere.
+        Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => Pinged::Sent,
+        Err(
+            SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled | SendDatagramError::TooLarge,
+        ) => Pinged::Unsent,
+    }
 }
 
 impl Stream {

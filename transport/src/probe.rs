@@ -1,0 +1,221 @@
+//! What lets a probe pass a full congestion window, and tells when the peer has received it.
+//!
+//! After an outage QUIC waits: its probe timeout has doubled at each silence, and what was in flight fills the window, so
+//! that nothing may be sent whose acknowledgement would show that the path is back. So each tunnel's congestion controller,
+//! whichever it is, is wrapped: a *permit* raises its window by two packets until they are sent. The first probe that is
+//! acknowledged makes QUIC declare the rest lost and send it again.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use tokio::sync::Notify;
+
+/// Packets that a permit lets pass: the probe, and one more, because quinn asks whether a whole one would still fit behind.
+const PERMIT_PACKETS: u64 = 2;
+
+/// A permit of so many bytes switches quinn's pacer off (`quinn_proto`, `Pacer::delay`): the pacer divides by a round trip
+/// that may be as long as the outage was.
+const UNPACED_BYTES: u64 = 1 << 33;
+
+/// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for each path.
+#[derive(Clone)]
+pub(crate) struct Probe(Arc<State>);
+
+/// Makes the controllers of one tunnel.
+pub(crate) struct Probing {
+    inner: Arc<dyn ControllerFactory + Send + Sync>,
+    probe: Probe,
+}
+
+/// When the peer was shown to have received a ping, and how long that took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) at: Instant,
+    pub(crate) round_trip: Duration,
+}
+
+struct State {
+    /// What may still be sent beyond the window.
+    permit_bytes: AtomicU64,
+    /// As the controller sees it: a little too much where packets hold nothing but acknowledgements.
+    in_flight_bytes: AtomicU64,
+    packet_bytes: AtomicU64,
+    ping: Mutex<Ping>,
+    answered: Notify,
+}
+
+/// The ping that awaits its answer.
+#[derive(Default)]
+struct Ping {
+    /// The next packet is it.
+    is_next: bool,
+    /// Its packet number and when it was sent. Later ones are not noted until this one, or one after it, was acknowledged.
+    sent: Option<(u64, Instant)>,
+    answer: Option<Answer>,
+}
+
+/// A controller of one path, whose window a permit raises.
+struct Permitting {
+    inner: Box<dyn Controller>,
+    probe: Probe,
+}
+
+impl Probe {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(State {
+            permit_bytes: AtomicU64::new(0),
+            in_flight_bytes: AtomicU64::new(0),
+            packet_bytes: AtomicU64::new(0),
+            ping: Mutex::default(),
+            answered: Notify::new(),
+        }))
+    }
+
+    /// A factory whose controllers this probe speaks to.
+    pub(crate) fn factory(&self, inner: Arc<dyn ControllerFactory + Send + Sync>) -> Probing {
+        Probing { inner, probe: self.clone() }
+    }
+
+    /// Lets what is sent next pass whatever the window, and awaits its acknowledgement. To be called *before* the connection
+    /// is given what is to be sent, because that wakes it.
+    pub(crate) fn permit(&self) {
+        let packets = PERMIT_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
+        // A permit that was not used means that the pacer, or an error of our count, was in its way.
+        let unused = self.0.permit_bytes.load(Ordering::Relaxed) >= packets;
+        let bytes = if unused { UNPACED_BYTES } else { packets };
+        self.0.permit_bytes.store(bytes, Ordering::Relaxed);
+        let mut ping = self.ping();
+        ping.is_next = ping.sent.is_none();
+    }
+
+    /// The answer to a ping, once.
+    pub(crate) fn take_answer(&self) -> Option<Answer> {
+        self.ping().answer.take()
+    }
+
+    /// Resolves when there is an answer to take. Cancel-safe.
+    pub(crate) async fn answered(&self) {
+        self.0.answered.notified().await;
+    }
+
+    fn ping(&self) -> MutexGuard<'_, Ping> {
+        // It changes by single assignments.
+        self.0.ping.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sent(&self, now: Instant, bytes: u64, packet: u64) {
+        self.0.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let permit = self.0.permit_bytes.load(Ordering::Relaxed);
+        if permit > 0 {
+            let left = if permit == UNPACED_BYTES { 0 } else { permit.saturating_sub(bytes) };
+            self.0.permit_bytes.store(left, Ordering::Relaxed);
+        }
+        let mut ping = self.ping();
+        if ping.is_next {
+            ping.is_next = false;
+            ping.sent = Some((packet, now));
+        }
+    }
+
+    fn acknowledged(&self, now: Instant, in_flight: u64, largest: Option<u64>) {
+        self.0.in_flight_bytes.store(in_flight, Ordering::Relaxed);
+        let mut ping = self.ping();
+        if let (Some((packet, sent)), Some(largest)) = (ping.sent, largest)
+            && largest >= packet
+        {
+            ping.sent = None;
+            ping.answer = Some(Answer { at: now, round_trip: now.saturating_duration_since(sent) });
+            self.0.permit_bytes.store(0, Ordering::Relaxed);
+            self.0.answered.notify_one();
+        }
+    }
+
+    fn lost(&self, bytes: u64) {
+        let in_flight = self.0.in_flight_bytes.load(Ordering::Relaxed);
+        self.0.in_flight_bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    fn raised(&self, window: u64) -> u64 {
+        match self.0.permit_bytes.load(Ordering::Relaxed) {
+            0 => window,
+            permit => window.max(self.0.in_flight_bytes.load(Ordering::Relaxed).saturating_add(permit)),
+        }
+    }
+}
+
+impl ControllerFactory for Probing {
+    fn build(self: Arc<Self>, now: Instant, packet_bytes: u16) -> Box<dyn Controller> {
+        // A path of its own begins with nothing in flight.
+        self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
+        self.probe.0.packet_bytes.store(packet_bytes.into(), Ordering::Relaxed);
+        let inner = Arc::clone(&self.inner).build(now, packet_bytes);
+        Box::new(Permitting { inner, probe: self.probe.clone() })
+    }
+}
+
+impl Controller for Permitting {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.probe.sent(now, bytes, last_packet_number);
+        self.inner.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        rtt: &quinn_proto::RttEstimator,
+    ) {
+        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        self.probe.acknowledged(now, in_flight, largest);
+        self.inner.on_end_acks(now, in_flight, app_limited, largest);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        self.probe.lost(lost_bytes);
+        self.inner.on_congestion_event(now, sent, is_persistent, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, packet_bytes: u16) {
+        self.probe.0.packet_bytes.store(packet_bytes.into(), Ordering::Relaxed);
+        self.inner.on_mtu_update(packet_bytes);
+    }
+
+    fn window(&self) -> u64 {
+        self.probe.raised(self.inner.window())
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.inner.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        // The path of a peer whose port alone has changed, with nothing in flight on it yet.
+        self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
+        Box::new(Self { inner: self.inner.clone_box(), probe: self.probe.clone() })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.inner.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self.inner.into_any()
+    }
+}
+
+impl fmt::Debug for Probe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Probe")
+    }
+}
+
+#[cfg(test)]
+mod tests;

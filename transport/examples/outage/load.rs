@@ -1,0 +1,207 @@
+//! What a tunnel carries while its link goes dark, and what is seen of it.
+
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch as signal;
+use tokio::time::sleep;
+
+use crate::arguments::{Arguments, Dark};
+use crate::link::Link;
+use crate::pair::{Duplex, Pair, Servers};
+use crate::watch::Watch;
+
+/// What is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Fills the window from the agent to the server.
+    Download,
+    /// Fills the window from the server to the agent.
+    Upload,
+    /// A few bytes every tenth of a second, both ways.
+    Trickle,
+    /// A stream on which something is said in the middle of the outage.
+    Idle,
+    /// No stream.
+    Heartbeats,
+    /// All of these at once; what is seen is the trickle.
+    All,
+}
+
+const KINDS: [Kind; 6] =
+    [Kind::Download, Kind::Upload, Kind::Trickle, Kind::Idle, Kind::Heartbeats, Kind::All];
+
+pub(crate) struct Load {
+    kind: Kind,
+    pair: Pair,
+    link: Link,
+    at_server: Watch,
+    at_agent: Watch,
+    speak: signal::Sender<u32>,
+}
+
+impl Load {
+    /// A load of each kind in turn, over tunnels of ours and of plain quinn.
+    pub(crate) async fn all(arguments: &Arguments, round: usize) -> Vec<Self> {
+        let servers = Servers::start();
+        let mut loads = Vec::new();
+        for number in 0..arguments.tunnels {
+            let kind = KINDS[(number + round) % KINDS.len()];
+            for stock in [false, true] {
+                if arguments.stock || !stock {
+                    let link = Link::to(servers.address(stock)).await;
+                    let pair = if stock { servers.stock(&link).await } else { servers.ours(&link).await };
+                    loads.push(Self::new(kind, pair, link));
+                }
+            }
+        }
+        for load in &loads {
+            load.begin().await;
+        }
+        loads
+    }
+
+    fn new(kind: Kind, pair: Pair, link: Link) -> Self {
+        let (at_server, at_agent) = (Watch::default(), Watch::default());
+        Self { kind, pair, link, at_server, at_agent, speak: signal::Sender::new(0) }
+    }
+
+    async fn begin(&self) {
+        let Self { kind, pair, link: _, at_server, at_agent, speak } = self;
+        let kind = *kind;
+        let of_kind = |wanted| kind == wanted || kind == Kind::All;
+        if of_kind(Kind::Download) {
+            let (server, agent) = pair.stream().await;
+            let watched = if kind == Kind::All { Watch::default() } else { at_server.clone() };
+            fill(agent, server, watched);
+        }
+        if of_kind(Kind::Upload) {
+            let (server, agent) = pair.stream().await;
+            let watched = if kind == Kind::All { Watch::default() } else { at_agent.clone() };
+            fill(server, agent, watched);
+        }
+        if of_kind(Kind::Trickle) {
+            let (server, agent) = pair.stream().await;
+            trickle(server, at_server.clone());
+            trickle(agent, at_agent.clone());
+        }
+        if of_kind(Kind::Idle) {
+            let (server, agent) = pair.stream().await;
+            let watches = if kind == Kind::All {
+                (Watch::default(), Watch::default())
+            } else {
+                (at_server.clone(), at_agent.clone())
+            };
+            say(server, speak.subscribe(), watches.0);
+            say(agent, speak.subscribe(), watches.1);
+        }
+        if kind == Kind::Heartbeats {
+            pair.watch_packets(at_server.clone(), at_agent.clone());
+        }
+    }
+
+    /// Goes dark a little later than others and comes back a little later still, so that every phase is met.
+    pub(crate) fn begin_outage(&self, outage: Duration, arguments: &Arguments, number: usize) {
+        let (link, watches) = (self.link.clone(), [self.at_server.clone(), self.at_agent.clone()]);
+        let (dark, new_port, server) = (arguments.dark, arguments.new_port, self.pair.server());
+        let speak = self.speak.clone();
+        let spread = |factor: usize, most: u64| Duration::from_millis((number * factor) as u64 % most);
+        let (late, lag, longer) = (spread(137, 1000), spread(31, 100), spread(89, 1000));
+        tokio::spawn(async move {
+            sleep(late).await;
+            let (to_server, to_agent) = (dark != Dark::ToAgent, dark != Dark::ToServer);
+            // One direction goes first, so that words of one side arrive whose acknowledgement is lost.
+            if number.is_multiple_of(2) {
+                link.darken(to_server, false);
+            } else {
+                link.darken(false, to_agent);
+            }
+            sleep(lag).await;
+            link.darken(to_server, to_agent);
+            sleep(outage / 2).await;
+            speak.send_modify(|said| *said += 1);
+            sleep(outage / 2 + longer).await;
+            if new_port {
+                link.remap(server).await;
+            }
+            let now = Instant::now();
+            watches.iter().for_each(|watch| watch.reopened(now));
+            link.darken(false, false);
+        });
+    }
+
+    pub(crate) fn arm(&self) -> &'static str {
+        if self.pair.is_stock() { "quinn, keep-alive 1 s" } else { "tombolo" }
+    }
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.kind {
+            Kind::Download => "download",
+            Kind::Upload => "upload",
+            Kind::Trickle => "trickle",
+            Kind::Idle => "idle stream",
+            Kind::Heartbeats => "heartbeats",
+            Kind::All => "trickle beside all",
+        }
+    }
+
+    /// How soon the first byte came, in each direction that this load has.
+    pub(crate) fn firsts(&self) -> Vec<(&'static str, Option<Duration>)> {
+        let directions = match self.kind {
+            Kind::Download => vec![("server", &self.at_server)],
+            Kind::Upload => vec![("agent", &self.at_agent)],
+            Kind::Trickle | Kind::Idle | Kind::Heartbeats | Kind::All => {
+                vec![("server", &self.at_server), ("agent", &self.at_agent)]
+            }
+        };
+        directions
+            .into_iter()
+            .inspect(|(name, watch)| {
+                assert!(watch.any() || watch.first().is_none(), "{name}");
+            })
+            .map(|(name, watch)| (name, watch.first()))
+            .collect()
+    }
+}
+
+fn fill(mut from: Duplex, mut to: Duplex, watch: Watch) {
+    tokio::spawn(async move {
+        let bytes = vec![7; 16 * 1024];
+        while from.write_all(&bytes).await.is_ok() {}
+    });
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while matches!(to.read(&mut buffer).await, Ok(read) if read > 0) {
+            watch.saw();
+        }
+    });
+}
+
+fn trickle(stream: Duplex, watch: Watch) {
+    let (mut read, mut write) = tokio::io::split(stream);
+    tokio::spawn(async move {
+        while write.write_all(b"trickle").await.is_ok() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 1024];
+        while matches!(read.read(&mut buffer).await, Ok(read) if read > 0) {
+            watch.saw();
+        }
+    });
+}
+
+fn say(stream: Duplex, mut speak: signal::Receiver<u32>, watch: Watch) {
+    let (mut read, mut write) = tokio::io::split(stream);
+    tokio::spawn(async move {
+        while speak.changed().await.is_ok() && write.write_all(b"said").await.is_ok() {}
+        std::future::pending::<()>().await;
+    });
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 1024];
+        while matches!(read.read(&mut buffer).await, Ok(read) if read > 0) {
+            watch.saw();
+        }
+    });
+}

@@ -12,6 +12,7 @@ pub mod fake_api;
 pub mod fake_edge;
 pub mod floor_plan;
 pub mod kube;
+pub mod lab;
 pub mod network;
 pub mod pki;
 pub mod process;

@@ -1,7 +1,7 @@
 //! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration files.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,18 @@ pub struct Rig {
     gateway: SocketAddr,
     probes: SocketAddr,
     log_level: &'static str,
+    stand: Option<Stand>,
+}
+
+/// Where a rig's server runs, if not where the test does, and how agents elsewhere find it.
+///
+/// The test itself reaches it on the loopback of that namespace, and so runs there.
+#[derive(Debug, Clone)]
+pub struct Stand {
+    /// The server's network namespace, by path.
+    pub network_namespace: PathBuf,
+    /// Its address there, for agents.
+    pub address: IpAddr,
 }
 
 /// A running agent.
@@ -114,11 +126,23 @@ impl Rig {
 
     /// The same with another level of its logs and its agents': to measure, as people run it.
     pub async fn start_logging(log_level: &'static str, more: &str) -> Self {
+        Self::build(None, log_level, more).await
+    }
+
+    /// The same in a network namespace, and on all its addresses.
+    pub async fn start_at(stand: Stand, log_level: &'static str, more: &str) -> Self {
+        Self::build(Some(stand), log_level, more).await
+    }
+
+    async fn build(stand: Option<Stand>, log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
-        let mut rig = Self { scratch, server: None, gateway, probes, log_level };
+        let mut rig = Self { scratch, server: None, gateway, probes, log_level, stand };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "gateway.test", "--suffix", "clusters.test"];
+        // Agents elsewhere verify the address that they dial.
+        let dialed = rig.dialed().ip().to_string();
+        let names = [names.as_slice(), &["--name", &dialed]].concat();
         rig.tombolo(&[["ca", "issue", "server", "--dir", PKI].as_slice(), &names].concat()).await;
         rig.write("tokens.csv", &format!("{TOKEN},tess,1,\"{GROUP}\"\n"));
         rig.write("server.yaml", &rig.server_yaml(more));
@@ -134,6 +158,12 @@ impl Rig {
     /// Where callers come.
     pub fn gateway(&self) -> SocketAddr {
         self.gateway
+    }
+
+    /// Where agents dial.
+    pub fn dialed(&self) -> SocketAddr {
+        let address = self.stand.as_ref().map_or(self.gateway.ip(), |stand| stand.address);
+        SocketAddr::new(address, self.gateway.port())
     }
 
     /// Where the server's probes answer.
@@ -154,7 +184,8 @@ impl Rig {
     /// Starts the server, which is not running, and waits until it is ready.
     pub async fn start_server(&mut self) {
         let config = self.path().join("server.yaml");
-        self.server = Some(self.launch("tunnel-server", &config, "server.log").await);
+        let namespace = self.stand.as_ref().map(|stand| stand.network_namespace.as_path());
+        self.server = Some(self.launch(namespace, "tunnel-server", &config, "server.log").await);
         self.ready(self.probes).await;
     }
 
@@ -197,11 +228,22 @@ impl Rig {
 
     /// Issues an agent's certificate and starts the agent; its configuration ends with `more`.
     pub async fn agent_with(&self, cluster: &str, api_server: &ApiServer, more: &str) -> Agent {
+        self.agent_in(None, cluster, api_server, more).await
+    }
+
+    /// The same in a network namespace, given by its path.
+    pub async fn agent_in(
+        &self,
+        network_namespace: Option<&Path>,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
         let name = format!("{PKI}/{cluster}-agent.crt");
         if !self.path().join(&name).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster]).await;
         }
-        self.start_agent(cluster, cluster, api_server, more).await
+        self.start_agent(network_namespace, cluster, cluster, api_server, more).await
     }
 
     /// The same for one of several agents of a cluster; its log is `CLUSTER.ID.log`.
@@ -210,14 +252,21 @@ impl Rig {
         if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
         }
-        self.start_agent(&name, cluster, api_server, more).await
+        self.start_agent(None, &name, cluster, api_server, more).await
     }
 
-    async fn start_agent(&self, name: &str, cluster: &str, api_server: &ApiServer, more: &str) -> Agent {
+    async fn start_agent(
+        &self,
+        network_namespace: Option<&Path>,
+        name: &str,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
         let probes = free_port();
         // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
         let guard = if more.contains("impersonation:") { "" } else { GUARD };
-        let servers = format!("servers: [\"{}\"]\n", self.gateway);
+        let servers = format!("servers: [\"{}\"]\n", self.dialed());
         let servers = if more.contains("servers:") { "" } else { &servers };
         let config = self.write(
             &format!("{name}.yaml"),
@@ -230,7 +279,7 @@ impl Rig {
                 self.path().join(format!("{name}.state")).display(),
             ),
         );
-        let process = self.launch("tunnel-agent", &config, &format!("{name}.log")).await;
+        let process = self.launch(network_namespace, "tunnel-agent", &config, &format!("{name}.log")).await;
         Agent { process, probes }
     }
 
@@ -343,8 +392,15 @@ impl Rig {
         fs::read_to_string(self.path().join(name)).unwrap_or_default()
     }
 
-    async fn launch(&self, program: &str, config: &Path, log: &str) -> Process {
+    async fn launch(
+        &self,
+        network_namespace: Option<&Path>,
+        program: &str,
+        config: &Path,
+        log: &str,
+    ) -> Process {
         let invocation = Invocation::of(binary(program))
+            .in_network_namespace(network_namespace.map(Path::to_owned))
             .arguments(["--config".to_owned(), config.display().to_string()])
             .arguments(["--log-format", "text", "--log-level", self.log_level]);
         Process::start(&invocation, &self.path().join(log)).await.expect("the program starts")
@@ -400,6 +456,12 @@ impl Rig {
             .collect()
     }
 
+    // In a namespace of its own agents come from elsewhere, and to an address that is not the callers'.
+    fn listened(&self) -> SocketAddr {
+        let any = self.stand.as_ref().map(|_| SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.gateway.port())));
+        any.unwrap_or(self.gateway)
+    }
+
     fn server_yaml(&self, more: &str) -> String {
         format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
@@ -410,7 +472,7 @@ impl Rig {
              tunnel: {{ listen: \"{0}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ allow: [{{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}] }}\n\
              stateDir: {1}\nprobes: {{ listen: \"{2}\" }}\n{3}{more}\n",
-            self.gateway,
+            self.listened(),
             self.path().join("server.state").display(),
             self.probes,
             if more.contains("admin:") { "" } else { "admin: { socket: admin/admin.sock }\n" },

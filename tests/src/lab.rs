@@ -1,0 +1,116 @@
+//! The fault lab: a cloud and sites behind masquerading nodes, each a network namespace, and links that fail as told.
+
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+
+use tokio::runtime::Runtime;
+
+use crate::network::{NetworkError, NetworkNamespace};
+use crate::rig::{Rig, Stand};
+use crate::scratch::Scratch;
+use crate::skip::skip;
+
+mod linksim;
+mod quarters;
+mod site;
+
+pub use linksim::{Linksim, LinksimError};
+pub use quarters::Quarters;
+pub use site::{Site, SiteError, Uplink};
+
+/// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
+pub const SERVER: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 0, 2, 1);
+
+/// Threads of a trial's runtime: as many as the build machine has cores.
+const WORKERS: usize = 2;
+
+/// The cloud, and the folder of all files of a trial.
+///
+/// The trial runs *inside* the cloud: every socket that it opens is one of the cloud's namespace. What runs at a site is
+/// started there: processes by [`Site::agent`], futures by [`Site::run`].
+#[derive(Debug)]
+#[must_use = "all of it is gone when this is dropped"]
+pub struct Lab {
+    cloud: NetworkNamespace,
+    scratch: Scratch,
+    sites: AtomicU16,
+}
+
+/// Runs a trial in a lab of its own, or says that `test` is skipped where namespaces are not permitted. Whatever way the
+/// trial ends, by a panic too, its processes are killed, and its namespaces and links are gone with the last of them.
+///
+/// # Panics
+/// Where the trial does.
+pub fn trial<T>(test: &str, trial: T)
+where
+    T: AsyncFnOnce(&Lab) + Send,
+{
+    // A thread of its own: what enters a namespace stays there.
+    let run = || {
+        let lab = match Lab::open() {
+            Ok(lab) => lab,
+            Err(error) => return skip(test, &error.to_string()),
+        };
+        lab.cloud.enter().expect("a namespace of ours can be entered");
+        let runtime = runtime(&lab.cloud, WORKERS);
+        runtime.block_on(trial(&lab));
+    };
+    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+impl Lab {
+    fn open() -> Result<Self, SiteError> {
+        let outside = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        outside.map_err(NetworkError::Open)?.block_on(async {
+            let scratch = Scratch::new("tombolo-lab-").map_err(NetworkError::Open)?;
+            let cloud = NetworkNamespace::new().await?;
+            cloud.ip(&format!("addr add {SERVER}/32 dev lo")).await?;
+            // What a site needs beyond a namespace shows here, and not in the midst of a trial.
+            site::rehearse().await?;
+            Ok(Self { cloud, scratch, sites: AtomicU16::new(0) })
+        })
+    }
+
+    /// The cloud's namespace, for [`crate::process::Invocation::in_network_namespace`].
+    pub fn cloud(&self) -> &NetworkNamespace {
+        &self.cloud
+    }
+
+    /// The folder of the lab's own files.
+    pub fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Starts a server in the cloud; its configuration ends with `more`.
+    pub async fn rig(&self, more: &str) -> Rig {
+        self.rig_logging("debug", more).await
+    }
+
+    /// The same with another level of its logs and its agents': to measure, as people run it.
+    pub async fn rig_logging(&self, log_level: &'static str, more: &str) -> Rig {
+        let stand = Stand { network_namespace: self.cloud.path().to_owned(), address: SERVER.into() };
+        Rig::start_at(stand, log_level, more).await
+    }
+
+    /// Builds a site. All sites have the same private addresses.
+    ///
+    /// # Panics
+    /// If it cannot be built.
+    pub async fn site(&self, name: &str, uplink: Uplink) -> Site {
+        let number = self.sites.fetch_add(1, Ordering::Relaxed);
+        Site::build(self, name, number, uplink).await.unwrap_or_else(|error| panic!("site {name}: {error}"))
+    }
+}
+
+/// A runtime all of whose threads are in a namespace.
+fn runtime(namespace: &NetworkNamespace, workers: usize) -> Runtime {
+    let namespace = namespace.try_clone().expect("a file descriptor");
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .on_thread_start(move || namespace.enter().expect("a namespace of ours can be entered"))
+        .enable_all()
+        .build()
+        .expect("a runtime can be built")
+}

@@ -1,0 +1,199 @@
+//! A site: a pod behind a node that masquerades, and the node's uplink to the cloud.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::Lab;
+use super::linksim::{Linksim, LinksimError};
+use super::quarters::Quarters;
+use crate::fake_api::{FakeApi, FakeApiOptions};
+use crate::network::{NetworkError, NetworkNamespace};
+use crate::process::{Invocation, ProcessError, run};
+use crate::rig::{Agent, ApiServer, Rig};
+
+/// The pod's address, at every site the same.
+pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
+/// The node's, on the pod's side.
+const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
+/// The uplinks' addresses are two each from here: shared address space, RFC 6598.
+const UPLINKS: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
+/// How long one program may take that sets a namespace up.
+const SET_UP_MAX: Duration = Duration::from_secs(10);
+
+/// A node forwards, and its pod appears under the node's address, as in most clusters.
+const MASQUERADE: &str = "echo 1 > /proc/sys/net/ipv4/ip_forward && \
+     nft 'add table ip lab; add chain ip lab out { type nat hook postrouting priority 100; }; \
+     add rule ip lab out oifname \"uplink\" masquerade'";
+
+/// What an agent may assert at a site.
+const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
+
+/// What joins a node to the cloud.
+#[derive(Debug, Clone)]
+pub enum Uplink {
+    /// A cable, which never fails.
+    Cable,
+    /// A `linksim` with these further arguments; its side A is the site.
+    Linksim(Vec<String>),
+}
+
+/// A pod, its node and its uplink; all of it is gone when this is dropped.
+#[derive(Debug)]
+#[must_use = "the site is gone when this is dropped"]
+pub struct Site {
+    name: String,
+    link: Option<Linksim>,
+    quarters: Quarters,
+    pod: NetworkNamespace,
+    node: NetworkNamespace,
+    address: Ipv4Addr,
+}
+
+/// Why there is no site.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// A namespace.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A program.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The link.
+    #[error(transparent)]
+    Link(#[from] LinksimError),
+    /// Masquerading.
+    #[error("a node cannot masquerade; is nft (Debian's package nftables) installed? {0}")]
+    Masquerade(String),
+    /// TUN devices.
+    #[error("there is no /dev/net/tun")]
+    NoTun,
+}
+
+impl Uplink {
+    /// A `linksim` that does this in both directions, such as `delay=20ms loss=5%`.
+    pub fn simulated(words: &str) -> Self {
+        Self::Linksim(vec!["--both".to_owned(), words.to_owned()])
+    }
+
+    /// The same with further arguments.
+    #[must_use]
+    pub fn with(self, more: &[&str]) -> Self {
+        let mut words = match self {
+            Self::Cable => Vec::new(),
+            Self::Linksim(words) => words,
+        };
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        Self::Linksim(words)
+    }
+}
+
+impl Site {
+    pub(super) async fn build(lab: &Lab, name: &str, number: u16, uplink: Uplink) -> Result<Self, SiteError> {
+        let (pod, node) = (NetworkNamespace::new().await?, NetworkNamespace::new().await?);
+        pod.connect("eth0", &node, "pod").await?;
+        pod.ip(&format!("addr add {POD}/24 dev eth0")).await?;
+        pod.ip(&format!("route add default via {NODE}")).await?;
+        node.ip(&format!("addr add {NODE}/24 dev pod")).await?;
+        masquerade(&node).await?;
+        let [near, far] =
+            [0, 1].map(|end| Ipv4Addr::from_bits(UPLINKS.to_bits() + u32::from(number) * 2 + end));
+        let device = format!("site-{number}");
+        let link = match uplink {
+            Uplink::Cable => {
+                lab.cloud.connect(&device, &node, "uplink").await?;
+                lab.cloud.ip(&format!("addr add {near}/31 dev {device}")).await?;
+                node.ip(&format!("addr add {far}/31 dev uplink")).await?;
+                None
+            }
+            Uplink::Linksim(more) => {
+                let ends =
+                    [(&node, "uplink", format!("{far}/31")), (&lab.cloud, &device, format!("{near}/31"))];
+                let [a, b] = ends;
+                Some(Linksim::start(lab.path(), &format!("{number}-{name}"), a, b, &more).await?)
+            }
+        };
+        node.ip(&format!("route add default via {near}")).await?;
+        let quarters = Quarters::new(&pod);
+        Ok(Self { name: name.to_owned(), link, quarters, pod, node, address: far })
+    }
+
+    /// Its name, and its cluster's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The link to the cloud.
+    ///
+    /// # Panics
+    /// If it is a cable.
+    pub fn link(&self) -> &Linksim {
+        self.link.as_ref().expect("this site's uplink is a cable")
+    }
+
+    /// The pod's namespace.
+    pub fn pod(&self) -> &NetworkNamespace {
+        &self.pod
+    }
+
+    /// The node's namespace.
+    pub fn node(&self) -> &NetworkNamespace {
+        &self.node
+    }
+
+    /// The node's address on the uplink: from there the cloud sees all that comes from the site, unless a NAT of the link
+    /// hides that too.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Runs a future in the pod, where its sockets then are.
+    pub async fn run<F>(&self, future: F) -> F::Output
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.quarters.run(future).await
+    }
+
+    /// Starts an API server that misbehaves as told, in the pod.
+    pub async fn fake_api(&self, options: FakeApiOptions) -> FakeApi {
+        self.run(FakeApi::start_with(options)).await.expect("the fake starts")
+    }
+
+    /// Starts the cluster's agent in the pod and waits until it is connected; its configuration ends with `more`.
+    pub async fn agent(&self, rig: &Rig, api: &FakeApi, more: &str) -> Agent {
+        let kubeconfig = rig.path().join(format!("{}.kubeconfig", self.name));
+        api.write_kubeconfig(&kubeconfig, "the-agents-token").expect("a file can be written");
+        let agent = self.agent_of(rig, &self.name, &ApiServer::Kubeconfig(kubeconfig), more).await;
+        rig.connected(&self.name).await;
+        agent
+    }
+
+    /// Starts an agent of any cluster in the pod, and does not wait.
+    pub async fn agent_of(&self, rig: &Rig, cluster: &str, api: &ApiServer, more: &str) -> Agent {
+        let more = if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") };
+        rig.agent_in(Some(self.pod.path()), cluster, api, &more).await
+    }
+
+    /// What an agent in the pod answers at its probes, such as `/metrics`.
+    pub async fn probe(&self, probes: SocketAddr, path: &'static str) -> String {
+        self.run(crate::rig::plain(probes, path)).await.expect("the probes answer")
+    }
+}
+
+/// Whether sites can be built at all.
+pub(super) async fn rehearse() -> Result<(), SiteError> {
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        return Err(SiteError::NoTun);
+    }
+    masquerade(&NetworkNamespace::new().await?).await?;
+    Ok(())
+}
+
+async fn masquerade(node: &NetworkNamespace) -> Result<(), SiteError> {
+    let shell = Invocation::of("sh").arguments(["-c", MASQUERADE]);
+    let output = run(&shell.in_network_namespace(Some(node.path().to_owned())), SET_UP_MAX).await?;
+    if !output.status.success() {
+        return Err(SiteError::Masquerade(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! The tunnel over links that fail: a cloud and sites in network namespaces, `linksim` between them.
+
+mod lab;
+mod lossy;

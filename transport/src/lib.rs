@@ -8,6 +8,7 @@ mod alert;
 mod arrive;
 mod carrier;
 mod cid;
+mod congestion;
 mod control;
 mod counted;
 mod dial;
@@ -24,6 +25,7 @@ pub mod tls;
 mod tunnel;
 
 pub use arrive::{Arrived, Arriving, GreetError};
+pub use congestion::LossTolerantFactory;
 pub use control::{Driver, TunnelEvent};
 pub use dial::{DialError, DialTls, Dialed};
 pub use endpoint::{Endpoint, EndpointError, ServerNumber};

@@ -1,0 +1,45 @@
+//! The bottleneck's bandwidth: the most that the path delivered lately.
+
+/// Rounds for which a measurement counts: longer than a cycle of probing, so that what the last probe found lasts until
+/// the next one (BBRv1 has 10 rounds for a cycle of 8).
+const ROUNDS: usize = 12;
+
+/// The greatest delivery rate of the last [`ROUNDS`] rounds, in bytes a second.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Bandwidth {
+    rounds: [u64; ROUNDS],
+    now: usize,
+}
+
+impl Bandwidth {
+    /// Bytes a second; zero before the first measurement.
+    pub(super) fn get(&self) -> u64 {
+        self.rounds.iter().copied().max().unwrap_or(0)
+    }
+
+    /// What the round that runs now has shown so far.
+    pub(super) fn this_round(&self) -> u64 {
+        self.rounds.get(self.now).copied().unwrap_or(0)
+    }
+
+    pub(super) fn measured(&mut self, rate: u64) {
+        if let Some(round) = self.rounds.get_mut(self.now) {
+            *round = rate.max(*round);
+        }
+    }
+
+    /// A round ended in which the path set the pace. Rounds in which the application did are not counted, so that
+    /// idleness forgets nothing.
+    pub(super) fn next_round(&mut self) {
+        self.now = (self.now + 1) % ROUNDS;
+        if let Some(round) = self.rounds.get_mut(self.now) {
+            *round = 0;
+        }
+    }
+
+    /// The path has changed: `rate` is all that is known of it.
+    pub(super) fn replace(&mut self, rate: u64) {
+        self.rounds = [0; ROUNDS];
+        self.measured(rate);
+    }
+}

@@ -1,0 +1,95 @@
+//! The path's round trip: without any queue, and with the part of the queue that is not ours.
+
+use std::time::{Duration, Instant};
+
+/// What was not seen again for so long is looked for (draft-ietf-ccwg-bbr: `ProbeRTTInterval`).
+const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
+/// On a far path at least so many of its round trips, so that a cycle of probing, which empties the queue, fits in.
+const LOOKED_FOR_AFTER_ROUND_TRIPS: u32 = 20;
+
+/// After twice that time it is believed no longer (the draft's `MinRTTFilterLen`).
+const BELIEVED_FACTOR: u32 = 2;
+
+/// A round trip this much above another, as a part of it and at least, is the same.
+const SAME_PART: u32 = 32;
+const SAME_MIN: Duration = Duration::from_micros(500);
+
+/// What is known of a path's round trip.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RoundTrip {
+    shortest: Option<Seen>,
+    /// The shortest since it was last looked for. All flows of a bottleneck see its queue shrink at the same moment, and
+    /// therefore look for the next one at the same moment, when all of them make room.
+    lately: Option<Seen>,
+    latest: Option<Duration>,
+    cycle: Option<Duration>,
+    cycle_before: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    round_trip: Duration,
+    at: Instant,
+}
+
+impl Seen {
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.at)
+    }
+}
+
+impl RoundTrip {
+    /// The shortest one: propagation, without a queue.
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        self.shortest.map(|seen| seen.round_trip)
+    }
+
+    /// The last one.
+    pub(super) fn latest(&self) -> Option<Duration> {
+        self.latest
+    }
+
+    /// The shortest one of this cycle of probing and the one before, in each of which we drained what we had queued: what
+    /// it is above [`shortest`](Self::shortest) is the queue of others.
+    pub(super) fn standing(&self) -> Option<Duration> {
+        match (self.cycle, self.cycle_before) {
+            (Some(now), Some(before)) => Some(now.min(before)),
+            (one, other) => one.or(other).or_else(|| self.shortest()),
+        }
+    }
+
+    /// Learns a round trip. True, if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be looked for.
+    pub(super) fn measured(&mut self, now: Instant, round_trip: Duration, app_limited: bool) -> bool {
+        self.latest = Some(round_trip);
+        let looked_for_after =
+            LOOKED_FOR_AFTER.max(self.shortest().unwrap_or_default() * LOOKED_FOR_AFTER_ROUND_TRIPS);
+        let old = self.lately.is_some_and(|seen| seen.age(now) > looked_for_after);
+        let lately = match self.lately {
+            Some(seen) if !old && round_trip > seen.round_trip + slack(seen.round_trip) => seen,
+            Some(seen) if !old => Seen { round_trip: round_trip.min(seen.round_trip), at: now },
+            _ => Seen { round_trip, at: now },
+        };
+        self.lately = Some(lately);
+        self.shortest = match self.shortest {
+            Some(seen) if seen.age(now) > looked_for_after * BELIEVED_FACTOR => Some(lately),
+            Some(seen) if lately.round_trip > seen.round_trip + slack(seen.round_trip) => Some(seen),
+            Some(seen) => Some(Seen { round_trip: lately.round_trip.min(seen.round_trip), at: lately.at }),
+            None => Some(lately),
+        };
+        // The receiver may delay an acknowledgement while little is sent, which would look like a queue.
+        if !app_limited {
+            self.cycle = Some(self.cycle.map_or(round_trip, |cycle| cycle.min(round_trip)));
+        }
+        old
+    }
+
+    /// A new cycle of probing begins.
+    pub(super) fn next_cycle(&mut self) {
+        self.cycle_before = self.cycle.take();
+    }
+}
+
+/// A round trip this much longer is the same.
+fn slack(round_trip: Duration) -> Duration {
+    (round_trip / SAME_PART).max(SAME_MIN)
+}

@@ -1,0 +1,309 @@
+//! Flows over one bottleneck, in simulated time: the same seed, the same packets.
+
+mod cubic;
+mod link;
+mod pacer;
+mod sender;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::time::{Duration, Instant};
+
+pub(super) use cubic::Cubic;
+use link::Link;
+pub(super) use link::{LinkSpec, Loss};
+use sender::{Packet, Sender};
+
+use super::Control;
+
+/// What a packet has on the wire; quinn's first size, and what tunnels within tunnels often end with.
+pub(super) const PACKET_BYTES: u64 = 1200;
+
+/// A receiver acknowledges every second packet, and a single one after this.
+const ACK_DELAY: Duration = Duration::from_millis(25);
+
+/// Small requests are made this far apart.
+const SMALL_EVERY: Duration = Duration::from_millis(37);
+
+/// How finely deliveries are counted.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// What an application has to send.
+#[derive(Debug, Clone)]
+pub(super) enum Demand {
+    /// Always more, from this time on.
+    Bulk { from: Duration },
+    /// So many bytes at once, so often, until a time; then always more.
+    Ticks { bytes: u64, every: Duration, until: Duration },
+}
+
+/// What came of a flow.
+pub(super) struct Outcome {
+    /// Bytes delivered in each [`SLICE`].
+    slices: Vec<u64>,
+    /// How long each small request took, there and back.
+    small: Vec<(Duration, Duration)>,
+    /// Greatest window within each slice.
+    windows: Vec<u64>,
+}
+
+pub(super) struct Sim {
+    start: Instant,
+    link: Link,
+    dice: super::dice::Dice,
+    flows: Vec<Flow>,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    packets: Vec<Option<Arriving>>,
+    next_event: u64,
+    queue_max: Vec<Duration>,
+}
+
+struct Flow {
+    sender: Sender,
+    demand: Demand,
+    receiver: Receiver,
+    wakes_at: Option<Duration>,
+    outcome: Outcome,
+}
+
+#[derive(Default)]
+struct Receiver {
+    largest: Option<u64>,
+    unacked: Vec<u64>,
+    first_unacked_at: Option<Duration>,
+    seen: BTreeSet<u64>,
+}
+
+enum Arriving {
+    Data { flow: usize, packet: Packet },
+    Acks { flow: usize, numbers: Vec<u64>, delay: Duration },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrives(usize),
+    Wakes { flow: usize },
+    AckDue { flow: usize },
+    Small { flow: usize },
+    Demands { flow: usize },
+    Rate { from: u64, to: u64 },
+}
+
+impl Sim {
+    pub(super) fn new(link: LinkSpec, seed: u64) -> Self {
+        let mut sim = Self {
+            start: Instant::now(),
+            dice: super::dice::Dice::new(seed ^ 1),
+            link: Link::new(link, seed),
+            flows: Vec::new(),
+            events: BinaryHeap::new(),
+            packets: Vec::new(),
+            next_event: 0,
+            queue_max: Vec::new(),
+        };
+        let steps: Vec<_> =
+            sim.link.spec.rates.windows(2).map(|two| (two[1].0, two[0].1, two[1].1)).collect();
+        for (at, from, to) in steps {
+            sim.at(at, Event::Rate { from, to });
+        }
+        sim
+    }
+
+    pub(super) fn add(&mut self, control: Box<dyn Control>, demand: Demand) {
+        let flow = self.flows.len();
+        let begins = match demand {
+            Demand::Bulk { from } => from,
+            Demand::Ticks { .. } => Duration::ZERO,
+        };
+        self.flows.push(Flow {
+            sender: Sender::new(control, self.start),
+            demand,
+            receiver: Receiver::default(),
+            wakes_at: None,
+            outcome: Outcome { slices: Vec::new(), small: Vec::new(), windows: Vec::new() },
+        });
+        self.at(begins, Event::Demands { flow });
+        self.at(begins, Event::Small { flow });
+    }
+
+    /// Runs for so long, and tells what came of each flow.
+    pub(super) fn run(mut self, lasts: Duration) -> Ran {
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            if now > lasts {
+                break;
+            }
+            self.handle(now, event);
+        }
+        Ran { flows: self.flows.into_iter().map(|flow| flow.outcome).collect(), queue_max: self.queue_max }
+    }
+
+    fn at(&mut self, at: Duration, event: Event) {
+        self.next_event += 1;
+        self.events.push(Reverse((at, self.next_event, event)));
+    }
+
+    fn handle(&mut self, now: Duration, event: Event) {
+        match event {
+            Event::Rate { from, to } => self.link.rate_changed(now, from, to),
+            Event::Small { flow } => {
+                let at = self.start + now;
+                self.flows[flow].sender.small.push(at);
+                self.flows[flow].sender.backlog += PACKET_BYTES / 8;
+                self.at(now + SMALL_EVERY, event);
+                self.send(now, flow);
+            }
+            Event::Demands { flow } => {
+                self.demand(now, flow);
+                self.send(now, flow);
+            }
+            Event::Wakes { flow } => {
+                if self.flows[flow].wakes_at != Some(now) {
+                    return;
+                }
+                self.flows[flow].sender.timeout(self.start + now);
+                self.send(now, flow);
+            }
+            Event::AckDue { flow } => {
+                if self.flows[flow].receiver.first_unacked_at.is_some_and(|at| at + ACK_DELAY <= now) {
+                    self.acknowledge(now, flow);
+                }
+            }
+            Event::Arrives(index) => match self.packets[index].take() {
+                Some(Arriving::Data { flow, packet }) => self.data(now, flow, packet),
+                Some(Arriving::Acks { flow, numbers, delay }) => {
+                    self.flows[flow].sender.acked(self.start + now, &numbers, delay);
+                    self.send(now, flow);
+                }
+                None => {}
+            },
+        }
+    }
+
+    fn demand(&mut self, now: Duration, flow: usize) {
+        let Flow { sender, demand, .. } = &mut self.flows[flow];
+        match *demand {
+            Demand::Ticks { bytes, every, until } if now < until => {
+                sender.backlog += bytes;
+                self.at(now + every, Event::Demands { flow });
+            }
+            Demand::Bulk { .. } | Demand::Ticks { .. } => sender.backlog = u64::MAX / 2,
+        }
+    }
+
+    fn send(&mut self, now: Duration, flow: usize) {
+        for packet in self.flows[flow].sender.poll(self.start + now) {
+            let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
+            let waits = self.link.waits(now);
+            grow(&mut self.queue_max, slice, |longest| *longest = waits.max(*longest));
+            if let Some(at) = self.link.enter(now, PACKET_BYTES) {
+                self.arrive(at, Arriving::Data { flow, packet });
+            }
+        }
+        let sender = &self.flows[flow].sender;
+        let (window, _) = (sender.control.window(), sender.in_flight());
+        let wakes =
+            sender.wakes_at().saturating_duration_since(self.start).max(now + Duration::from_nanos(1));
+        let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
+        grow(&mut self.flows[flow].outcome.windows, slice, |greatest| *greatest = window.max(*greatest));
+        if self.flows[flow].wakes_at != Some(wakes) {
+            self.flows[flow].wakes_at = Some(wakes);
+            self.at(wakes, Event::Wakes { flow });
+        }
+    }
+
+    fn arrive(&mut self, at: Duration, what: Arriving) {
+        self.packets.push(Some(what));
+        self.at(at, Event::Arrives(self.packets.len() - 1));
+    }
+
+    fn data(&mut self, now: Duration, flow: usize, packet: Packet) {
+        let back = self.link.spec.delay;
+        let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
+        let Flow { receiver, outcome, .. } = &mut self.flows[flow];
+        grow(&mut outcome.slices, slice, |bytes| *bytes += PACKET_BYTES);
+        for made in packet.small {
+            let made = made - self.start;
+            outcome.small.push((made, now + back - made));
+        }
+        let in_order = receiver.largest.is_none_or(|largest| packet.number == largest + 1);
+        receiver.largest = receiver.largest.max(Some(packet.number));
+        receiver.seen.insert(packet.number);
+        receiver.unacked.push(packet.number);
+        let first = *receiver.first_unacked_at.get_or_insert(now);
+        if receiver.unacked.len() >= 2 || !in_order {
+            self.acknowledge(now, flow);
+        } else {
+            self.at(first + ACK_DELAY, Event::AckDue { flow });
+        }
+    }
+
+    fn acknowledge(&mut self, now: Duration, flow: usize) {
+        let spec = &self.link.spec;
+        let dark = spec.dark.is_some_and(|(from, until)| (from..until).contains(&now));
+        let lost = match spec.loss {
+            Loss::Random(part) => self.dice.chance() < part,
+            Loss::Bursts { .. } => false,
+        };
+        let mut at = now + spec.delay;
+        if !spec.acks_every.is_zero() {
+            let every = spec.acks_every.as_nanos();
+            at = Duration::from_nanos((at.as_nanos().div_ceil(every) * every) as u64);
+        }
+        let receiver = &mut self.flows[flow].receiver;
+        let Some(first) = receiver.first_unacked_at.take() else { return };
+        if dark || lost {
+            // The next one names these packets as well: an acknowledgement lists ranges.
+            return;
+        }
+        let numbers = std::mem::take(&mut receiver.unacked);
+        self.arrive(at, Arriving::Acks { flow, numbers, delay: now - first });
+    }
+}
+
+/// What came of a simulation.
+pub(super) struct Ran {
+    pub(super) flows: Vec<Outcome>,
+    /// Longest wait in the queue, within each slice.
+    queue_max: Vec<Duration>,
+}
+
+impl Ran {
+    /// Longest wait in the bottleneck's queue within a time.
+    pub(super) fn longest_wait(&self, within: std::ops::Range<Duration>) -> Duration {
+        slices(&self.queue_max, within).max().unwrap_or_default()
+    }
+}
+
+impl Outcome {
+    /// Delivered bytes a second within a time.
+    pub(super) fn rate(&self, within: std::ops::Range<Duration>) -> f64 {
+        let lasts = within.end - within.start;
+        slices(&self.slices, within).sum::<u64>() as f64 / lasts.as_secs_f64()
+    }
+
+    /// The time below which this part of the small requests made within a time were answered.
+    pub(super) fn small(&self, part: f64, within: std::ops::Range<Duration>) -> Duration {
+        let mut took: Vec<_> =
+            self.small.iter().filter(|(made, _)| within.contains(made)).map(|(_, took)| *took).collect();
+        took.sort();
+        let index = (took.len() as f64 * part) as usize;
+        took.get(index.min(took.len().saturating_sub(1))).copied().unwrap_or(Duration::MAX)
+    }
+
+    /// The greatest window within a time.
+    pub(super) fn window(&self, within: std::ops::Range<Duration>) -> u64 {
+        slices(&self.windows, within).max().unwrap_or(0)
+    }
+}
+
+fn slices<T: Copy + Default>(of: &[T], within: std::ops::Range<Duration>) -> impl Iterator<Item = T> {
+    let index = |at: Duration| (at.as_nanos() / SLICE.as_nanos()) as usize;
+    of.iter().copied().take(index(within.end)).skip(index(within.start))
+}
+
+fn grow<T: Default + Clone>(slices: &mut Vec<T>, index: usize, change: impl FnOnce(&mut T)) {
+    if slices.len() <= index {
+        slices.resize(index + 1, T::default());
+    }
+    change(&mut slices[index]);
+}

@@ -1,0 +1,54 @@
+//! What the controller promises, in simulated time: nothing here waits, and nothing depends on the machine.
+
+mod changes;
+mod goals;
+mod neighbours;
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::sim::{Demand, LinkSpec, Loss, Ran, Sim};
+use super::{Control, LossTolerant};
+
+/// Bytes a second in a megabit a second.
+const MEGABIT: u64 = 125_000;
+
+const ROUND_TRIP: Duration = Duration::from_millis(40);
+
+fn secs(secs: f64) -> Duration {
+    Duration::from_secs_f64(secs)
+}
+
+fn between(from: f64, until: f64) -> Range<Duration> {
+    secs(from)..secs(until)
+}
+
+fn ours(seed: u64) -> Box<dyn Control> {
+    Box::new(LossTolerant::new(1200, seed))
+}
+
+/// A link of so many bytes a second, whose queue holds `queue` bandwidth-delay products.
+fn link(rate: u64, round_trip: Duration, queue: f64) -> LinkSpec {
+    let product = rate as f64 * round_trip.as_secs_f64();
+    LinkSpec {
+        rates: vec![(Duration::ZERO, rate)],
+        delay: round_trip / 2,
+        jitter: Duration::ZERO,
+        queue_bytes: ((product * queue) as u64).max(20 * 1200),
+        loss: Loss::Random(0.0),
+        dark: None,
+        acks_every: Duration::ZERO,
+    }
+}
+
+/// 100 Mbit/s, 40 ms, with a queue of two products.
+fn usual() -> LinkSpec {
+    link(100 * MEGABIT, ROUND_TRIP, 2.0)
+}
+
+/// One bulk flow of ours, from the beginning.
+fn alone(link: LinkSpec, lasts: f64) -> Ran {
+    let mut sim = Sim::new(link, 3);
+    sim.add(ours(7), Demand::Bulk { from: Duration::ZERO });
+    sim.run(secs(lasts))
+}

@@ -1,0 +1,118 @@
+//! Goodput and delay on a link that does not change.
+
+use super::*;
+
+/// Goodput of a bulk flow of ours after its first two seconds, as a part of the link.
+fn part(link: LinkSpec, lasts: f64) -> f64 {
+    let rate = link.rates[0].1 as f64;
+    alone(link, lasts).flows[0].rate(between(2.0, lasts)) / rate
+}
+
+fn losing(part: f64) -> LinkSpec {
+    LinkSpec { loss: Loss::Random(part), ..usual() }
+}
+
+#[test]
+fn a_bulk_flow_fills_a_link_that_loses_nothing() {
+    let part = part(losing(0.0), 8.0);
+    assert!(part >= 0.95, "{part}");
+}
+
+#[test]
+fn a_bulk_flow_keeps_its_goodput_at_one_per_cent_loss() {
+    let part = part(losing(0.01), 8.0);
+    assert!(part >= 0.95, "{part}");
+}
+
+#[test]
+fn a_bulk_flow_keeps_its_goodput_at_five_per_cent_loss() {
+    let part = part(losing(0.05), 8.0);
+    assert!(part >= 0.85, "{part}");
+}
+
+#[test]
+fn a_bulk_flow_keeps_its_goodput_at_ten_per_cent_loss() {
+    let part = part(losing(0.10), 8.0);
+    assert!(part >= 0.75, "{part}");
+}
+
+#[test]
+fn bursts_of_loss_are_borne_as_well() {
+    // Bad times of 20 packets, in which half are lost: 4.5 % in all.
+    let bursts = LinkSpec { loss: Loss::Bursts { begins: 0.005, ends: 0.05, lost: 0.5 }, ..usual() };
+    let part = part(bursts, 8.0);
+    assert!(part >= 0.80, "{part}");
+}
+
+#[test]
+fn a_shallow_queue_is_enough() {
+    let part = part(link(100 * MEGABIT, ROUND_TRIP, 0.1), 8.0);
+    assert!(part >= 0.95, "{part}");
+}
+
+#[test]
+fn acknowledgements_in_bunches_leave_the_link_busy() {
+    let part = part(LinkSpec { acks_every: secs(0.02), ..usual() }, 8.0);
+    assert!(part >= 0.90, "{part}");
+}
+
+#[test]
+fn jitter_is_not_taken_for_a_queue() {
+    let part = part(LinkSpec { jitter: secs(0.01), ..usual() }, 8.0);
+    assert!(part >= 0.90, "{part}");
+}
+
+#[test]
+fn a_small_request_beside_a_bulk_flow_takes_less_than_one_and_a_half_round_trips() {
+    let ran = alone(losing(0.0), 8.0);
+    let [half, most] = [0.5, 0.99].map(|part| ran.flows[0].small(part, between(2.0, 8.0)));
+    assert!(half <= ROUND_TRIP.mul_f64(1.1) && most <= ROUND_TRIP.mul_f64(1.5), "{half:?} {most:?}");
+}
+
+#[test]
+fn at_five_per_cent_loss_a_small_request_waits_for_its_own_loss_and_for_nothing_else() {
+    let ran = alone(losing(0.05), 8.0);
+    let [half, most] = [0.5, 0.92].map(|part| ran.flows[0].small(part, between(2.0, 8.0)));
+    assert!(half <= ROUND_TRIP.mul_f64(1.1) && most <= ROUND_TRIP.mul_f64(1.5), "{half:?} {most:?}");
+}
+
+#[test]
+fn the_queue_stays_within_half_a_round_trip_however_much_it_would_hold() {
+    let ran = alone(link(100 * MEGABIT, ROUND_TRIP, 10.0), 8.0);
+    let wait = ran.longest_wait(between(2.0, 8.0));
+    assert!(wait <= ROUND_TRIP / 2, "{wait:?}");
+}
+
+#[test]
+fn starting_queues_no_more_than_one_and_a_half_round_trips() {
+    let ran = alone(link(100 * MEGABIT, ROUND_TRIP, 10.0), 2.0);
+    let wait = ran.longest_wait(between(0.0, 2.0));
+    assert!(wait <= ROUND_TRIP.mul_f64(1.5), "{wait:?}");
+}
+
+#[test]
+fn a_link_of_64_kbit_is_used_and_its_queue_stays_short() {
+    for loss in [0.0, 0.05] {
+        let slow = LinkSpec { loss: Loss::Random(loss), ..link(8_000, secs(0.1), 20.0) };
+        let ran = alone(slow, 60.0);
+        let part = ran.flows[0].rate(between(10.0, 60.0)) / 8_000.0;
+        let wait = ran.longest_wait(between(20.0, 60.0));
+        assert!(part >= 0.90 && wait <= secs(1.2), "{loss} {part} {wait:?}");
+    }
+}
+
+#[test]
+fn a_link_of_two_seconds_is_used() {
+    for loss in [0.0, 0.05] {
+        let far = LinkSpec { loss: Loss::Random(loss), ..link(10 * MEGABIT, secs(2.0), 1.0) };
+        let ran = alone(far, 90.0);
+        let part = ran.flows[0].rate(between(45.0, 90.0)) / (10 * MEGABIT) as f64;
+        assert!(part >= 0.80, "{loss} {part}");
+    }
+}
+
+#[test]
+fn the_same_seed_sends_the_same_packets() {
+    let [one, other] = [0, 1].map(|_| alone(losing(0.05), 2.0).flows[0].rate(between(0.0, 2.0)));
+    assert_eq!(one.to_bits(), other.to_bits());
+}

@@ -1,0 +1,438 @@
+//! The controller that ships: a model of the path decides, and loss only says when the model is wrong.
+//!
+//! After BBR (draft-ietf-ccwg-bbr, "the draft" below): the window follows bandwidth × round trip, both measured, and every
+//! few rounds a little more is tried. It differs from the draft where edge links differ from the internet at large, or
+//! where the carrier offers less than a TCP stack:
+//!
+//! * **The window is the only lever**, because quinn's pacer runs at 1.25 × window / round trip and so never binds before
+//!   the window does. The draft lets two bandwidth-delay products be in flight and keeps the queue short by its pace;
+//!   here the window itself is one product, and more only for what others have queued.
+//! * **Loss below [`LOSS_EXCESSIVE`] changes nothing**; the draft backs off at 2 %.
+//! * **A bandwidth that fell is believed within a few round trips** ([`Collapse`]), not after the filter's whole length.
+
+use std::time::{Duration, Instant};
+
+use super::Control;
+use super::aggregation::Aggregation;
+use super::bandwidth::Bandwidth;
+use super::delivery::{Delivery, Sample};
+use super::dice::Dice;
+use super::round_trip::RoundTrip;
+
+/// RFC 9002, section 7.2: what may be in flight before anything is known, in packets.
+const INITIAL_PACKETS: u64 = 10;
+
+/// The draft's `BBRMinPipeCwnd`: with fewer, an acknowledgement for every second packet and one loss stop the flow.
+const MIN_PACKETS: u64 = 4;
+
+/// More than the product, so that acknowledgements for every second packet and a sender that wants room for a whole
+/// packet do not leave the path idle.
+const SPARE_PACKETS: u64 = 3;
+
+/// Doubles what is in flight each round (the draft's `BBRStartupCwndGain`).
+const STARTUP_GAIN: f64 = 2.0;
+
+/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter.
+const PLATEAU_ROUNDS: u8 = 3;
+const PLATEAU_GROWTH: f64 = 1.25;
+
+/// Tried in one round after the other while each brings at least half of what it asked for. The first is the draft's
+/// `BBRProbeBW_UP` gain; the next ones find a link that has become many times faster within a second.
+const UP_GAINS: [f64; 3] = [1.25, 1.5, 2.0];
+
+/// The draft's `BBRProbeBW_DOWN` gain: lets out what the probe has queued, and shows whose the rest of the queue is.
+const DOWN_GAIN: f64 = 0.75;
+
+/// Rounds between two probes, from a draw, so that flows do not probe in step. With the probe's own it is BBRv1's cycle.
+const CRUISE_ROUNDS_MIN: u64 = 5;
+const CRUISE_ROUNDS_SPAN: u64 = 4;
+
+/// The draft's `BBRProbeRTTCwndGain` and `ProbeRTTDuration`: half a window for a fifth of a second, and only where the
+/// shortest round trip has not shown itself for [`VALID`](super::round_trip).
+const PROBE_RTT_GAIN: f64 = 0.5;
+const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
+
+/// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside theirs, as
+/// the draft's window of two products allows.
+const STANDING_MAX: u32 = 2;
+
+/// Twice the random loss that we promise to bear. More of it is the path's answer to too much.
+const LOSS_EXCESSIVE: f64 = 0.2;
+/// Fewer lost packets in a round than this are chance (the draft's `BBRStartupFullLossCnt`, and two more).
+const LOSS_EXCESSIVE_PACKETS: u64 = 8;
+
+/// Answer to a router's mark, until the next probe (RFC 8511: 0.85 for ECN).
+const MARKED_GAIN: f64 = 0.85;
+
+/// How many times the shortest round trip makes a queue that our window cannot have built unless the bandwidth fell.
+const COLLAPSE_ROUND_TRIPS: f64 = 2.5;
+
+/// A controller that keeps about one bandwidth-delay product in flight, whatever is lost.
+#[derive(Debug, Clone)]
+pub(crate) struct LossTolerant {
+    dice: Dice,
+    packet_bytes: u64,
+    in_flight: u64,
+    delivery: Delivery,
+    bandwidth: Bandwidth,
+    round_trip: RoundTrip,
+    aggregation: Aggregation,
+    round: Round,
+    collapse: Collapse,
+    phase: Phase,
+    /// Routers marked packets since the last probe.
+    marked: bool,
+    /// After an outage: what may be in flight until it has grown to what the model allows.
+    ramp: Option<u64>,
+    window: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Double until the bandwidth no longer grows.
+    Startup {
+        best: u64,
+        plateau: u8,
+    },
+    /// Let out what starting has queued.
+    Drain,
+    Cruise {
+        rounds_left: u64,
+    },
+    /// Try for more. `before` is the bandwidth as it was at the end of the last round.
+    Up {
+        step: usize,
+        rounds: u8,
+        before: u64,
+    },
+    Down,
+    /// Look for the shortest round trip. `until` is set once little is in flight.
+    ProbeRtt {
+        until: Option<Instant>,
+    },
+}
+
+/// A packet's round: from its departure to its acknowledgement.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    ends_at: u64,
+    began_at: u64,
+    lost: u64,
+    /// A sample showed the path's pace and not the application's.
+    path_limited: bool,
+}
+
+/// Notices a bandwidth that fell to less than half: for two periods of four round trips each, no packet came back soon and
+/// little was delivered. The periods are of time and not of rounds, because a round becomes as long as the queue.
+#[derive(Debug, Clone, Copy, Default)]
+struct Collapse {
+    since: Option<Instant>,
+    delivered: u64,
+    shortest: Option<Duration>,
+    periods: u8,
+}
+
+impl LossTolerant {
+    /// A controller of a path on which packets have `packet_bytes`. The `seed` decides when it probes.
+    pub(crate) fn new(packet_bytes: u16, seed: u64) -> Self {
+        let packet_bytes = u64::from(packet_bytes);
+        Self {
+            dice: Dice::new(seed),
+            packet_bytes,
+            in_flight: 0,
+            delivery: Delivery::default(),
+            bandwidth: Bandwidth::default(),
+            round_trip: RoundTrip::default(),
+            aggregation: Aggregation::default(),
+            round: Round::default(),
+            collapse: Collapse::default(),
+            phase: Phase::Startup { best: 0, plateau: 0 },
+            marked: false,
+            ramp: None,
+            window: INITIAL_PACKETS * packet_bytes,
+        }
+    }
+
+    /// What may be in flight before anything is known, in bytes.
+    pub(crate) fn initial_window(&self) -> u64 {
+        INITIAL_PACKETS * self.packet_bytes
+    }
+
+    fn end_round(&mut self) {
+        let delivered = self.delivery.delivered() - self.round.began_at;
+        let lost = self.round.lost;
+        let excessive = lost >= LOSS_EXCESSIVE_PACKETS * self.packet_bytes
+            && lost as f64 > LOSS_EXCESSIVE * (lost + delivered) as f64;
+        let path_limited = self.round.path_limited;
+
+        self.phase = match self.phase {
+            Phase::Startup { best, plateau } => self.end_startup_round(best, plateau, excessive),
+            Phase::Cruise { rounds_left: 0 } => self.begin_up(),
+            Phase::Cruise { rounds_left } => Phase::Cruise { rounds_left: rounds_left - 1 },
+            Phase::Up { step, rounds, before } => self.end_up_round(step, rounds, before, excessive),
+            Phase::Drain | Phase::Down | Phase::ProbeRtt { .. } => self.phase,
+        };
+        // While less is sent than before on purpose, or more, loss says nothing about the bandwidth.
+        if excessive && matches!(self.phase, Phase::Cruise { .. }) {
+            self.bandwidth.replace(self.bandwidth.this_round());
+        }
+        if path_limited {
+            self.bandwidth.next_round();
+            self.aggregation.next_round();
+        }
+        self.round = Round {
+            ends_at: self.delivery.delivered() + self.in_flight,
+            began_at: self.delivery.delivered(),
+            ..Round::default()
+        };
+    }
+
+    fn end_startup_round(&self, best: u64, plateau: u8, excessive: bool) -> Phase {
+        let bandwidth = self.bandwidth.get();
+        if excessive {
+            return Phase::Drain;
+        }
+        if !self.round.path_limited {
+            return self.phase;
+        }
+        if bandwidth as f64 >= best as f64 * PLATEAU_GROWTH {
+            return Phase::Startup { best: bandwidth, plateau: 0 };
+        }
+        match plateau + 1 {
+            PLATEAU_ROUNDS => Phase::Drain,
+            plateau => Phase::Startup { best, plateau },
+        }
+    }
+
+    fn begin_up(&mut self) -> Phase {
+        self.marked = false;
+        self.round_trip.next_cycle();
+        Phase::Up { step: 0, rounds: 0, before: self.bandwidth.get() }
+    }
+
+    /// What leaves in a probe's first round is acknowledged in its second: only then there is something to judge.
+    fn end_up_round(&self, step: usize, rounds: u8, before: u64, excessive: bool) -> Phase {
+        if rounds == 0 && !excessive {
+            return Phase::Up { step, rounds: 1, before };
+        }
+        let bandwidth = self.bandwidth.get();
+        let grown = bandwidth as f64 >= before as f64 * (1.0 + (up_gain(step) - 1.0) / 2.0);
+        if grown && !excessive && self.round.path_limited {
+            Phase::Up { step: step + 1, rounds: 1, before: bandwidth }
+        } else {
+            Phase::Down
+        }
+    }
+
+    /// Phases that end when little enough is in flight.
+    fn follow_in_flight(&mut self, now: Instant, round_ended: bool) {
+        let drained = self.in_flight <= self.target();
+        match self.phase {
+            Phase::Drain | Phase::Down if drained => {
+                let rounds_left = CRUISE_ROUNDS_MIN + self.dice.below(CRUISE_ROUNDS_SPAN);
+                self.phase = Phase::Cruise { rounds_left };
+            }
+            Phase::ProbeRtt { until: None } if drained => {
+                self.phase = Phase::ProbeRtt { until: Some(now + PROBE_RTT_FOR) };
+            }
+            Phase::ProbeRtt { until: Some(until) } if now >= until && round_ended => {
+                self.phase = self.begin_up()
+            }
+            Phase::Startup { .. }
+            | Phase::Drain
+            | Phase::Cruise { .. }
+            | Phase::Up { .. }
+            | Phase::Down
+            | Phase::ProbeRtt { .. } => {}
+        }
+    }
+
+    fn gain(&self) -> f64 {
+        let gain = match self.phase {
+            Phase::Startup { .. } => STARTUP_GAIN,
+            Phase::Up { step, .. } => up_gain(step),
+            Phase::Drain | Phase::Cruise { .. } => 1.0,
+            Phase::Down => DOWN_GAIN,
+            Phase::ProbeRtt { .. } => PROBE_RTT_GAIN,
+        };
+        if self.marked { gain.min(MARKED_GAIN) } else { gain }
+    }
+
+    /// What the model allows, in bytes.
+    fn target(&self) -> u64 {
+        let bandwidth = self.bandwidth.get();
+        let Some(shortest) = self.round_trip.shortest() else {
+            return self.initial_window();
+        };
+        if bandwidth == 0 {
+            return self.initial_window();
+        }
+        let spare = SPARE_PACKETS * self.packet_bytes;
+        let (round_trip, spare) = match self.phase {
+            Phase::Startup { .. } | Phase::Cruise { .. } | Phase::Up { .. } => {
+                let excess = self.aggregation.excess().min(product(bandwidth, shortest));
+                (self.shared_round_trip(shortest), spare.max(excess))
+            }
+            // To see what others have queued, ours must be gone.
+            Phase::Drain | Phase::Down => (shortest, spare),
+            Phase::ProbeRtt { .. } => (shortest, 0),
+        };
+        let target = (self.gain() * product(bandwidth, round_trip) as f64) as u64 + spare;
+        let most = product(bandwidth, shortest * STANDING_MAX) + SPARE_PACKETS * self.packet_bytes;
+        let target = target.min(most);
+        let starting = matches!(self.phase, Phase::Startup { .. });
+        let least = if starting { self.initial_window() } else { MIN_PACKETS * self.packet_bytes };
+        target.max(least)
+    }
+
+    /// The shortest round trip beside the queue that others keep.
+    fn shared_round_trip(&self, shortest: Duration) -> Duration {
+        // What stays queued of ours while we drain is not others'.
+        let standing = self.round_trip.standing().unwrap_or(shortest).saturating_sub(self.spare_time());
+        standing.clamp(shortest, shortest * STANDING_MAX)
+    }
+
+    /// How long the bottleneck takes for [`SPARE_PACKETS`].
+    fn spare_time(&self) -> Duration {
+        let bandwidth = self.bandwidth.get().max(1);
+        Duration::from_secs_f64((SPARE_PACKETS * self.packet_bytes) as f64 / bandwidth as f64)
+    }
+
+    fn update_window(&mut self) {
+        let target = self.target();
+        if self.ramp.is_some_and(|ramp| ramp >= target) {
+            self.ramp = None;
+        }
+        self.window = self.ramp.unwrap_or(target);
+    }
+}
+
+impl Control for LossTolerant {
+    fn sent(&mut self, now: Instant, bytes: u64) {
+        let round_trip = self.round_trip.latest().unwrap_or_default();
+        self.delivery.sent(now, self.in_flight, round_trip);
+        self.in_flight += bytes;
+    }
+
+    fn acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.delivery.acked(now, sent, bytes);
+        self.aggregation.acked(now, bytes, self.bandwidth.get());
+        if let Some(ramp) = &mut self.ramp {
+            *ramp += bytes;
+        }
+    }
+
+    fn acks_end(&mut self, now: Instant, in_flight: u64, app_limited: bool) {
+        self.in_flight = in_flight;
+        if app_limited {
+            self.delivery.app_limited(in_flight);
+        }
+        let Some(sample) = self.delivery.sample(now, self.round_trip.shortest()) else {
+            return self.update_window();
+        };
+        let look_for_shortest = self.round_trip.measured(now, sample.round_trip, sample.app_limited);
+        if let Some(rate) = sample.rate {
+            // An application that paused can hide bandwidth but not invent it.
+            if !sample.app_limited || rate > self.bandwidth.get() {
+                self.bandwidth.measured(rate);
+            }
+        }
+        self.round.path_limited |= !sample.app_limited;
+        let bandwidth = self.bandwidth.get();
+        if let Some(rate) =
+            self.collapse.seen(now, &sample, self.delivery.delivered(), &self.round_trip, bandwidth)
+        {
+            self.bandwidth.replace(rate);
+            self.phase = Phase::Drain;
+        }
+        let round_ended = sample.delivered_before >= self.round.ends_at;
+        if round_ended {
+            self.end_round();
+        }
+        if look_for_shortest && !matches!(self.phase, Phase::Startup { .. }) {
+            self.phase = Phase::ProbeRtt { until: None };
+        }
+        self.follow_in_flight(now, round_ended);
+        self.update_window();
+    }
+
+    fn lost(&mut self, _now: Instant, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.round.lost += bytes;
+    }
+
+    fn marked(&mut self, _now: Instant) {
+        self.marked = true;
+        match self.phase {
+            Phase::Startup { .. } => self.phase = Phase::Drain,
+            Phase::Up { .. } => self.phase = Phase::Down,
+            Phase::Drain | Phase::Cruise { .. } | Phase::Down | Phase::ProbeRtt { .. } => {}
+        }
+        self.update_window();
+    }
+
+    fn went_dark(&mut self, _now: Instant) {
+        // What the model knew may be true no longer. It is kept, and reached again by doubling.
+        self.ramp = Some(self.initial_window());
+        self.update_window();
+    }
+
+    fn packet_bytes(&mut self, bytes: u16) {
+        self.packet_bytes = u64::from(bytes);
+        self.update_window();
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        let bandwidth = self.bandwidth.get();
+        (bandwidth > 0).then(|| (bandwidth as f64 * self.gain()) as u64)
+    }
+}
+
+impl Collapse {
+    /// The bandwidth to believe, if it fell.
+    fn seen(
+        &mut self,
+        now: Instant,
+        sample: &Sample,
+        delivered: u64,
+        round_trip: &RoundTrip,
+        bandwidth: u64,
+    ) -> Option<u64> {
+        let usual = round_trip.shortest()?;
+        let period = (usual * 4).max(Duration::from_millis(20));
+        let Some(since) = self.since.filter(|since| now.saturating_duration_since(*since) < period * 2)
+        else {
+            // The first period, or one in which nothing was heard: silence is an outage, not a slow link.
+            *self = Self { since: Some(now), delivered, ..Self::default() };
+            return None;
+        };
+        self.shortest =
+            Some(self.shortest.map_or(sample.round_trip, |shortest| shortest.min(sample.round_trip)));
+        let elapsed = now.saturating_duration_since(since);
+        if elapsed < period {
+            return None;
+        }
+        let rate = super::delivery::per_second(delivered - self.delivered, elapsed);
+        let queued = self.shortest.is_some_and(|shortest| shortest > usual.mul_f64(COLLAPSE_ROUND_TRIPS));
+        let periods =
+            if queued && !sample.app_limited && rate < bandwidth / 2 { self.periods + 1 } else { 0 };
+        *self = Self { since: Some(now), delivered, shortest: None, periods };
+        (periods == 2).then(|| {
+            self.periods = 0;
+            rate
+        })
+    }
+}
+
+fn up_gain(step: usize) -> f64 {
+    UP_GAINS.get(step).or(UP_GAINS.last()).copied().unwrap_or(1.0)
+}
+
+/// The bandwidth-delay product, in bytes.
+fn product(bandwidth: u64, round_trip: Duration) -> u64 {
+    u64::try_from(u128::from(bandwidth) * round_trip.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
+}

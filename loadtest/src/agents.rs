@@ -12,7 +12,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
 use transport::tls::{Material, TlsError};
-use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, Tunnel};
+use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, HANDSHAKE_MAX, Tunnel};
 
 use linksim::dice::Dice;
 
@@ -110,7 +110,7 @@ impl Agent {
             software: concat!("loadtest/", env!("CARGO_PKG_VERSION")).to_owned(),
             endpoints: None,
         };
-        let dialed = endpoint.dial(server, SERVER_NAME, &self.tls, hello).await;
+        let dialed = endpoint.dial(server, SERVER_NAME, &self.tls, hello, HANDSHAKE_MAX).await;
         let Dialed { tunnel, driver, .. } =
             dialed.map_err(|error| AgentError::Dial(self.cluster.clone(), error))?;
         let driver = tokio::spawn(async move { drop(driver.run(|_| {}).await) });

@@ -19,7 +19,7 @@ use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
 use crate::probe::Probe;
-use crate::settings::{self, HANDSHAKE_MAX, Side};
+use crate::settings::{self, Side};
 use crate::tls::{self, Material, TlsError};
 use crate::tunnel::Tunnel;
 
@@ -96,13 +96,14 @@ impl Endpoint {
     /// Dials, shakes hands and greets.
     ///
     /// # Errors
-    /// `DialError`, within `HANDSHAKE_MAX` + `GREETING_MAX`.
+    /// `DialError`, within `handshake_max` + `GREETING_MAX`.
     pub async fn dial(
         &self,
         address: SocketAddr,
         server_name: &str,
         tls: &DialTls,
         hello: Hello,
+        handshake_max: Duration,
     ) -> Result<Dialed, DialError> {
         let (probe, silence_max) = (Probe::new(), self.silence_max());
         let mut config = tls.0.clone();
@@ -111,7 +112,7 @@ impl Endpoint {
             .quic()
             .connect_with(config, address, server_name)
             .map_err(|error| dial_refused(&error, server_name))?;
-        let connection = match timeout(HANDSHAKE_MAX, connecting).await {
+        let connection = match timeout(handshake_max, connecting).await {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return Err(handshake_failed(error)),
             Err(_) => return Err(DialError::NoAnswer),

@@ -24,8 +24,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use transport::tls::Material;
 use transport::{
-    DialError, DialTls, Dialed, Driver, Endpoint, EndpointKeys, GreetError, OpenError, ServerNumber, Spawn,
-    Tunnel, TunnelEnded, TunnelEvent, TunnelStream, abort_code,
+    DialError, DialTls, Dialed, Driver, Endpoint, EndpointKeys, GreetError, HANDSHAKE_MAX, OpenError,
+    ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent, TunnelStream, abort_code,
 };
 
 /// No event of these tests is later than this.
@@ -290,8 +290,10 @@ async fn an_agent_of_another_authority_gets_no_tunnel() {
     let tls = DialTls::new(material).unwrap();
     let accepting = async { server.accept().await.unwrap().shake_hands().await };
 
-    let (dialed, shaken) =
-        soon(async { tokio::join!(endpoint.dial(address, "gateway.test", &tls, hello()), accepting) }).await;
+    let (dialed, shaken) = soon(async {
+        tokio::join!(endpoint.dial(address, "gateway.test", &tls, hello(), HANDSHAKE_MAX), accepting)
+    })
+    .await;
 
     assert!(matches!(shaken, Err(GreetError::Handshake(_))));
     match dialed.map(drop) {
@@ -312,8 +314,10 @@ async fn a_server_of_another_authority_or_name_is_not_trusted() {
             // Ends by the other side's alert.
             let _ = server.accept().await.unwrap().shake_hands().await;
         };
-        let (dialed, ()) =
-            soon(async { tokio::join!(endpoint.dial(address, name, &tls, hello()), accepting) }).await;
+        let (dialed, ()) = soon(async {
+            tokio::join!(endpoint.dial(address, name, &tls, hello(), HANDSHAKE_MAX), accepting)
+        })
+        .await;
         assert!(matches!(dialed, Err(DialError::Untrusted(_))), "{name}");
     }
 }
@@ -426,9 +430,10 @@ impl Authority {
     async fn greet(&self, server: Endpoint, agent: &Endpoint) -> Pair {
         let tls = DialTls::new(self.agent_material()).unwrap();
         let address = server.address().unwrap();
-        let (dialed, greeted) =
-            soon(async { tokio::join!(agent.dial(address, "gateway.test", &tls, hello()), accept(&server)) })
-                .await;
+        let (dialed, greeted) = soon(async {
+            tokio::join!(agent.dial(address, "gateway.test", &tls, hello(), HANDSHAKE_MAX), accept(&server))
+        })
+        .await;
         let ((server_tunnel, server_driver, _), dialed) = (greeted.unwrap(), dialed.unwrap());
         let (events, server_events) = mpsc::channel(8);
         let server_ended = tokio::spawn(server_driver.run(move |event| events.try_send(event).unwrap()));
@@ -449,7 +454,7 @@ impl Authority {
         let tls = DialTls::new(self.agent_material()).unwrap();
         let endpoint = self.agent_endpoint();
         let (dialed, _greeted) = soon(async {
-            tokio::join!(endpoint.dial(address, "gateway.test", &tls, hello), accept(&server))
+            tokio::join!(endpoint.dial(address, "gateway.test", &tls, hello, HANDSHAKE_MAX), accept(&server))
         })
         .await;
         dialed

@@ -8,8 +8,8 @@ use transport::tls::Material;
 use transport::{DialTls, EndpointKeys};
 
 use crate::apiserver::{ApiServer, Limits};
-use crate::config::{Config, ServerAddress};
-use crate::dialer::{Dialer, Equipment};
+use crate::config::Config;
+use crate::dialer::{Dialer, Equipment, Named};
 use crate::discovery::Discovery;
 use crate::forward::Forwarder;
 use crate::guard::Guard;
@@ -31,7 +31,7 @@ pub struct Bound {
     probes: BoundProbes,
     starting: NotReady,
     discovery: Discovery,
-    dialers: Vec<Dialer>,
+    dialer: Dialer,
 }
 
 impl Bound {
@@ -55,32 +55,24 @@ impl Bound {
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
         let streams =
             Streams::new(Guard::new(&config.impersonation), Forwarder::new(api_server, scope.clone()));
-        let agent = identity.agent.clone();
         let tls = DialTls::new(Material {
             chain: identity.chain,
             key: identity.key,
             peer_roots: identity.server_roots,
         })
         .map_err(Failure::misconfigured)?;
-        let boot = boot_nonce()?;
-        let dialers = config
-            .servers
-            .iter()
-            .map(|server| {
-                let equipment = Equipment {
-                    agent: agent.clone(),
-                    boot,
-                    keys: keys.clone(),
-                    tls: tls.clone(),
-                    streams: streams.clone(),
-                    endpoints: discovery.subscribe(),
-                    readiness: readiness.clone(),
-                    links: links.clone(),
-                };
-                Dialer::new(server.clone(), server_name(&config, server), equipment, scope.clone())
-            })
-            .collect();
-        Ok(Self { probes, starting, discovery, dialers })
+        let equipment = Equipment {
+            agent: identity.agent,
+            boot: boot_nonce()?,
+            keys,
+            tls,
+            streams,
+            endpoints: discovery.subscribe(),
+            readiness,
+            links,
+        };
+        let dialer = Dialer::new(servers(&config), equipment, scope.clone());
+        Ok(Self { probes, starting, discovery, dialer })
     }
 
     /// Where `/livez`, `/readyz` and `/metrics` answer.
@@ -96,18 +88,20 @@ impl Bound {
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
         self.probes.run(&scope);
         scope.attend(self.discovery.run(scope.clone()));
-        for (turn, dialer) in self.dialers.into_iter().enumerate() {
-            scope.spawn_on(scope.home_for(turn), dialer.run());
-        }
+        self.dialer.run();
         drop(self.starting);
         scope.draining().await;
         Ok(())
     }
 }
 
-/// The name that a server's certificate must bear.
-fn server_name(config: &Config, server: &ServerAddress) -> String {
-    config.server_name.clone().unwrap_or_else(|| server.host.clone())
+/// The servers, each with the name that its certificate must bear.
+fn servers(config: &Config) -> Vec<Named> {
+    let named = config.servers.iter().map(|address| Named {
+        address: address.clone(),
+        certificate_name: config.server_name.clone().unwrap_or_else(|| address.host.clone()),
+    });
+    named.collect()
 }
 
 /// The endpoint's keys: those of the last run, or new ones.

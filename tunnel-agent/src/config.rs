@@ -98,6 +98,15 @@ pub struct ServerAddress {
     pub port: u16,
 }
 
+/// What carries a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// QUIC over UDP.
+    Quic,
+    /// HTTP/2 on TLS over TCP.
+    Http2,
+}
+
 /// The files of the agent's own TLS identity. PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {

@@ -58,7 +58,7 @@ const WORDS: [&str; 13] = [
 /// Tells the exporter what each metric means, and sets counters to zero for every reason, because a rate needs two
 /// values. Called once, after the recorder was installed.
 pub fn describe() {
-    describe_gauge!(CONNECTED, "Whether a tunnel to the server is open now, 1 or 0, by server.");
+    describe_gauge!(CONNECTED, "Tunnels that are open now, by server.");
     describe_counter!(DIALS_FAILED, "Dials that came to no tunnel, by reason.");
     const DIALS: [&str; 13] = [
         "resolve",
@@ -116,22 +116,22 @@ pub fn links() -> Links {
     Links::new("tombolo_agent_server", "server")
 }
 
-/// Says that a server has a tunnel for as long as it is held.
+/// Counts a tunnel to a server for as long as it is held.
 #[must_use]
 pub struct Connected(metrics::Gauge);
 
 impl Connected {
-    /// The tunnel of this server, which is one of the configuration.
+    /// A tunnel to this server, which is one of the configuration.
     pub fn to(server: &str) -> Self {
         let gauge = gauge!(CONNECTED, "server" => server.to_owned());
-        gauge.set(1.0);
+        gauge.increment(1.0);
         Self(gauge)
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        self.0.set(0.0);
+        self.0.decrement(1.0);
     }
 }
 

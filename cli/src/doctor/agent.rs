@@ -15,7 +15,7 @@ use proto::wire::{Hello, refused::Reason};
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use transport::tls::Material;
-use transport::{DialError, DialTls, Endpoint, EndpointKeys};
+use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
 use x509_parser::extensions::GeneralName;
 
 use super::caller::message;
@@ -168,7 +168,7 @@ async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, re
         ..Hello::default()
     };
     let accepted = format!("{name} at UDP {address} answers, and accepts the agent's certificate");
-    match endpoint.dial(address, name, tls, hello).await {
+    match endpoint.dial(address, name, tls, hello, HANDSHAKE_MAX).await {
         Err(DialError::Refused(refused)) if refused.reason() == Reason::Version => report.ok(CHECK, accepted),
         Ok(dialed) => {
             dialed.tunnel.close(CloseCode::Drained);

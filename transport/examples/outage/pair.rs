@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 use transport::tls::Material;
-use transport::{DialTls, Endpoint, EndpointKeys, ServerNumber, Spawn, Tunnel};
+use transport::{DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel};
 
 use crate::link::Link;
 use crate::watch::Watch;
@@ -91,7 +91,7 @@ impl Servers {
             let agent = AgentId::parse(AGENT_URI, "tombolo").unwrap();
             arrived.greet(&agent, &host(), |_| Ok(())).await.unwrap()
         };
-        let dialing = endpoint.dial(link.address(), SERVER_NAME, &tls, hello);
+        let dialing = endpoint.dial(link.address(), SERVER_NAME, &tls, hello, HANDSHAKE_MAX);
         let ((server, server_driver, _), dialed) = tokio::join!(accepting, dialing);
         let dialed = dialed.unwrap();
         tokio::spawn(server_driver.run(|_| {}));

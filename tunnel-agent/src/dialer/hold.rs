@@ -1,0 +1,116 @@
+//! One tunnel from its greeting to its end: serves its streams, speaks for it, drains it when the agent stops.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use daemon::{Scope, chain};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+use transport::{Tunnel, TunnelEnded, TunnelEvent};
+
+use super::Kit;
+use super::dial::{Greeted, Way};
+use super::patience::HELD_MIN;
+use super::roll::Listed;
+use crate::metrics;
+use crate::streams::Streams;
+
+/// How soon after its greeting a tunnel is asked whether packets still pass, and how often it is looked at then.
+const PROOF_AFTER: Duration = Duration::from_millis(50);
+const PROOF_EVERY: Duration = Duration::from_millis(50);
+
+/// After so long without one its heartbeats have judged it.
+const PROOF_MAX: Duration = Duration::from_secs(10);
+
+/// Holds a tunnel until it ends, and tells `changed` whenever it does otherwise than before. A tunnel that is on no roll
+/// is a second one to its server.
+pub(super) async fn hold(
+    kit: Arc<Kit>,
+    way: Arc<Way>,
+    greeted: Greeted,
+    listed: Option<Listed>,
+    changed: Arc<Notify>,
+) -> TunnelEnded {
+    let Greeted { tunnel, driver, welcome, endpoint } = greeted;
+    let name = way.server.address.to_string();
+    let (counted, connected) = (tunnel.clone(), metrics::Connected::to(&name));
+    let link = kit.links.open(&name, move || metrics::figures(&counted));
+    metrics::buffers(endpoint.buffers());
+    let began = Instant::now();
+    let (server, address) = (&name, way.address);
+    info!(server, %address, server_id = welcome.server_id, version = welcome.version, "tunnel opened");
+    kit.scope.attend(serve_streams(kit.streams.clone(), tunnel.clone(), kit.scope.clone()));
+    let driving = driver.run(|event| {
+        match event {
+            TunnelEvent::Health(health) => info!(server, %address, ?health, "tunnel's health changed"),
+            TunnelEvent::PeerDrains => info!(server, %address, "the server is stopping"),
+            // Only agents have endpoints.
+            TunnelEvent::Endpoints(_) => {}
+        }
+        changed.notify_one();
+    });
+    let ended = accompany(driving, &tunnel, kit.endpoints.clone(), kit.scope.draining(), listed).await;
+    drop((connected, link));
+    info!(server, %address, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
+    // Work, so that the other side is told before the process ends.
+    kit.scope.spawn(async move { endpoint.close(proto::CloseCode::Drained).await });
+    ended
+}
+
+/// Whether something is heard on a tunnel that was sent after its greeting: a path may carry a handshake and nothing after
+/// it.
+pub(super) async fn is_heard(tunnel: Tunnel, endpoints: watch::Receiver<Vec<String>>) -> bool {
+    timeout(PROOF_MAX, heard(&tunnel, endpoints)).await.is_ok()
+}
+
+async fn heard(tunnel: &Tunnel, endpoints: watch::Receiver<Vec<String>>) {
+    // What was under way at the greeting has arrived by then.
+    sleep(PROOF_AFTER + tunnel.round_trip()).await;
+    let before = tunnel.link().wire_bytes_received;
+    // Something that has to be acknowledged; the server knows it already.
+    tunnel.advertise(endpoints.borrow().clone());
+    while tunnel.link().wire_bytes_received == before {
+        sleep(PROOF_EVERY).await;
+    }
+}
+
+/// Drives a tunnel, advertises changed endpoints, and drains it when the agent stops.
+async fn accompany(
+    driving: impl Future<Output = TunnelEnded>,
+    tunnel: &Tunnel,
+    mut endpoints: watch::Receiver<Vec<String>>,
+    draining: impl Future<Output = ()>,
+    listed: Option<Listed>,
+) -> TunnelEnded {
+    tokio::pin!(driving, draining);
+    let held = sleep(HELD_MIN);
+    tokio::pin!(held);
+    let (mut drains, mut has_held) = (false, false);
+    loop {
+        // All arms are cancel-safe: the driver is polled by reference, a change that came is kept, a drain that began
+        // stays begun, and a sleep has nothing to lose.
+        tokio::select! {
+            ended = &mut driving => return ended,
+            Ok(()) = endpoints.changed() => {
+                let now = endpoints.borrow_and_update().clone();
+                tunnel.advertise(now);
+            }
+            () = &mut draining, if !drains => {
+                drains = true;
+                tunnel.begin_drain();
+            }
+            () = &mut held, if !has_held => {
+                has_held = true;
+                if let Some(twins) = listed.as_ref().and_then(Listed::twins) {
+                    warn!("{twins}");
+                }
+            }
+        }
+    }
+}
+
+async fn serve_streams(streams: Streams, tunnel: Tunnel, scope: Scope) {
+    // How the tunnel ended is said by its driver.
+    let _ = streams.serve(tunnel, scope).await;
+}

@@ -1,0 +1,202 @@
+//! Which servers are reached, and from where: a server that is found by two addresses gets one tunnel.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use proto::wire::Welcome;
+use tokio::sync::watch;
+
+/// The servers to which there are tunnels. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Roll(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    entries: Mutex<Vec<Entry>>,
+    next: std::sync::atomic::AtomicU64,
+    struck_off: watch::Sender<()>,
+}
+
+/// A tunnel.
+struct Entry {
+    number: u64,
+    server: Server,
+    /// The keeper of the address by which the server is reached.
+    keeper: u64,
+    /// Asks whether the server was heard lately.
+    is_live: Box<dyn Fn() -> bool + Send>,
+}
+
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Server {
+    id: String,
+    /// Which process; empty from a server that does not say.
+    boot: Vec<u8>,
+    /// Names its keys; empty from a server that does not say.
+    keys: Vec<u8>,
+}
+
+/// A tunnel's place on the roll, which it leaves when this is dropped.
+#[must_use = "the tunnel leaves the roll when this is dropped"]
+pub(super) struct Listed {
+    roll: Roll,
+    number: u64,
+}
+
+/// What two servers have in common and must not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Twins {
+    #[error("two servers call themselves {0}: give each a serverId of its own")]
+    Id(String),
+    #[error(
+        "servers {0} and {1} have the same keys, so that one ends tunnels of the other: give each a state directory of \
+         its own, and no copy"
+    )]
+    Keys(String, String),
+}
+
+impl Roll {
+    /// Enters a tunnel to `server` that `keeper` has; `None` if another keeper has one to the same process.
+    pub(super) fn enter(
+        &self,
+        keeper: u64,
+        server: Server,
+        is_live: impl Fn() -> bool + Send + 'static,
+    ) -> Option<Listed> {
+        let mut entries = self.entries();
+        if entries.iter().any(|other| other.keeper != keeper && other.server.is(&server)) {
+            return None;
+        }
+        let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        entries.push(Entry { number, server, keeper, is_live: Box::new(is_live) });
+        Some(Listed { roll: self.clone(), number })
+    }
+
+    /// Whether there is a tunnel to this server.
+    pub(super) fn holds(&self, server: &Server) -> bool {
+        self.entries().iter().any(|entry| entry.server.is(server))
+    }
+
+    /// Is told whenever a tunnel has left the roll.
+    pub(super) fn struck_off(&self) -> watch::Receiver<()> {
+        self.0.struck_off.subscribe()
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+        // Every change is a single push or retain, so poison means nothing here.
+        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// The server that has said this.
+    pub(super) fn of(welcome: &Welcome) -> Self {
+        Self {
+            id: welcome.server_id.clone(),
+            boot: welcome.boot_nonce.clone(),
+            keys: welcome.keys_mark.clone(),
+        }
+    }
+
+    /// Whether both are the same process, as far as is known.
+    fn is(&self, other: &Self) -> bool {
+        self.id == other.id && self.boot == other.boot
+    }
+
+    fn twins(&self, other: &Self) -> Option<Twins> {
+        if self.is(other) {
+            None
+        } else if self.id == other.id {
+            Some(Twins::Id(self.id.clone()))
+        } else if !self.keys.is_empty() && self.keys == other.keys {
+            Some(Twins::Keys(self.id.clone(), other.id.clone()))
+        } else {
+            None
+        }
+    }
+}
+
+impl Listed {
+    /// What this tunnel's server has in common with another that is there, too. Meant to be asked once a tunnel has held
+    /// for a while: just after a restart the tunnel of the process before may still look alive.
+    pub(super) fn twins(&self) -> Option<Twins> {
+        let entries = self.roll.entries();
+        let mine = entries.iter().find(|entry| entry.number == self.number)?;
+        let others = entries.iter().filter(|other| other.keeper != mine.keeper && (other.is_live)());
+        others.filter_map(|other| mine.server.twins(&other.server)).next()
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.roll.entries().retain(|entry| entry.number != self.number);
+        self.roll.0.struck_off.send_replace(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_found_by_two_addresses_is_entered_once_until_it_is_lost() {
+        let roll = Roll::default();
+        let mut struck_off = roll.struck_off();
+        let first = roll.enter(1, server("a", 1, 1), || true).unwrap();
+        assert!(roll.enter(2, server("a", 1, 1), || true).is_none());
+
+        drop(first);
+
+        assert!(struck_off.has_changed().unwrap());
+        struck_off.mark_unchanged();
+        assert!(roll.enter(2, server("a", 1, 1), || true).is_some());
+    }
+
+    #[test]
+    fn a_second_tunnel_by_the_same_address_is_entered() {
+        let roll = Roll::default();
+        let _first = roll.enter(1, server("a", 1, 1), || true).unwrap();
+        assert!(roll.enter(1, server("a", 1, 1), || true).is_some());
+    }
+
+    #[test]
+    fn two_processes_of_one_name_are_two_servers_and_are_noticed() {
+        let roll = Roll::default();
+        let _one = roll.enter(1, server("a", 1, 1), || true).unwrap();
+        let other = roll.enter(2, server("a", 2, 2), || true).unwrap();
+        assert_eq!(other.twins(), Some(Twins::Id("a".to_owned())));
+    }
+
+    #[test]
+    fn two_servers_with_one_state_directory_are_noticed() {
+        let roll = Roll::default();
+        let _one = roll.enter(1, server("a", 1, 7), || true).unwrap();
+        let other = roll.enter(2, server("b", 2, 7), || true).unwrap();
+        assert_eq!(other.twins(), Some(Twins::Keys("b".to_owned(), "a".to_owned())));
+    }
+
+    #[test]
+    fn a_restarted_server_is_no_twin_of_itself() {
+        let roll = Roll::default();
+        let _before = roll.enter(1, server("a", 1, 1), || false).unwrap();
+        let by_another_address = roll.enter(2, server("a", 2, 1), || true).unwrap();
+        let by_the_same = roll.enter(1, server("a", 3, 1), || false).unwrap();
+        assert_eq!(by_another_address.twins(), None);
+        drop(by_another_address);
+        assert_eq!(by_the_same.twins(), None);
+    }
+
+    #[test]
+    fn servers_that_say_nothing_of_their_keys_have_none_in_common() {
+        let roll = Roll::default();
+        let silent = |id: &str| Server { id: id.to_owned(), boot: Vec::new(), keys: Vec::new() };
+        let _one = roll.enter(1, silent("a"), || true).unwrap();
+        let other = roll.enter(2, silent("b"), || true).unwrap();
+        assert_eq!(other.twins(), None);
+        assert!(roll.enter(3, silent("a"), || true).is_none());
+    }
+
+    fn server(id: &str, boot: u8, keys: u8) -> Server {
+        Server { id: id.to_owned(), boot: vec![boot; 16], keys: vec![keys; 8] }
+    }
+}

@@ -10,12 +10,15 @@ use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
 use quinn::{ConnectionError, Incoming, ServerConfig};
 use rustls::pki_types::CertificateDer;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
-use crate::carrier::Connection;
+use crate::carrier::{Connection, http2};
 use crate::control::{ControlStream, Driver};
 use crate::error::TunnelEnded;
 use crate::probe::Probe;
+use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tunnel::Tunnel;
 
@@ -102,6 +105,33 @@ impl Arriving {
 }
 
 impl Arrived {
+    /// Takes over an agent's connection after its TLS handshake, by which its certificate was verified. Its tunnel bears so
+    /// much `silence`, see [`Endpoint::silence_max`](crate::Endpoint::silence_max). What drives it is spawned from the task
+    /// that awaits this: that is the tunnel's home.
+    ///
+    /// # Errors
+    /// `TooSlow` after `HANDSHAKE_MAX`, or `Broke`.
+    pub async fn over_tcp(
+        mut stream: TlsStream<TcpStream>,
+        peer: SocketAddr,
+        silence: Duration,
+        spawn: &dyn Spawn,
+    ) -> Result<Self, GreetError> {
+        let broke =
+            |error: &dyn std::fmt::Display| GreetError::Broke(TunnelEnded::Carrier(error.to_string()));
+        http2::socket(stream.get_ref().0).map_err(|error| broke(&error))?;
+        let tls = stream.get_mut().1;
+        tls.set_buffer_limit(Some(http2::TLS_BYTES));
+        let chain = tls.peer_certificates().unwrap_or_default();
+        let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        let (connection, drive) = timeout(HANDSHAKE_MAX, http2::Connection::server(stream, peer))
+            .await
+            .map_err(|_| GreetError::TooSlow)?
+            .map_err(|error| broke(&error))?;
+        spawn.spawn(Box::pin(drive));
+        Ok(Self { connection: Connection::Http2(connection), chain, silence_max: silence })
+    }
+
     /// The agent's verified certificate, leaf first.
     #[must_use]
     pub fn chain(&self) -> &[CertificateDer<'static>] {

@@ -1,5 +1,6 @@
 //! What carries a tunnel: one connection and its streams, whatever they are made of.
 
+pub(crate) mod http2;
 mod quic;
 
 pub(crate) use quic::number;
@@ -19,10 +20,20 @@ use crate::link::{Link, StreamBytes};
 use crate::probe::{Answer, Probe};
 use crate::settings::Side;
 
+/// What carries a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    /// QUIC, over UDP.
+    Quic,
+    /// HTTP/2 over TLS over TCP, for where UDP is blocked.
+    Http2,
+}
+
 /// A carrier's connection. Clones are the same connection.
 #[derive(Clone)]
 pub(crate) enum Connection {
     Quic(quinn::Connection, Probe),
+    Http2(http2::Connection),
 }
 
 /// What became of a heartbeat.
@@ -36,6 +47,7 @@ pub(crate) enum Pinged {
 /// A carrier's stream: both directions.
 pub(crate) enum Stream {
     Quic(quic::Stream),
+    Http2(http2::Stream),
 }
 
 /// Resolves when the peer has taken a direction to its end, or has stopped it.
@@ -46,6 +58,7 @@ impl Connection {
     pub(crate) async fn control(&self, side: Side) -> Result<Stream, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => quic::control(connection, side).await.map(Stream::Quic),
+            Self::Http2(connection) => connection.control().await.map(Stream::Http2),
         }
     }
 
@@ -53,6 +66,7 @@ impl Connection {
     pub(crate) async fn open(&self) -> Result<Stream, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => quic::open(connection).await.map(Stream::Quic),
+            Self::Http2(connection) => connection.open().await.map(Stream::Http2),
         }
     }
 
@@ -60,6 +74,7 @@ impl Connection {
     pub(crate) async fn accept(&self) -> Result<Stream, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => quic::accept(connection).await.map(Stream::Quic),
+            Self::Http2(connection) => connection.accept().await.map(Stream::Http2),
         }
     }
 
@@ -67,6 +82,8 @@ impl Connection {
     pub(crate) fn grant(&self, streams: u32) {
         match self {
             Self::Quic(connection, _) => quic::grant(connection, streams),
+            // What is granted costs nothing, so it was all granted at once.
+            Self::Http2(_) => {}
         }
     }
 
@@ -79,6 +96,7 @@ impl Connection {
     pub(crate) fn close_with(&self, code: CloseCode, reason: &str) {
         match self {
             Self::Quic(connection, _) => quic::close(connection, code, reason),
+            Self::Http2(connection) => connection.close(code, reason),
         }
     }
 
@@ -86,6 +104,7 @@ impl Connection {
     pub(crate) fn end(&self) -> Option<TunnelEnded> {
         match self {
             Self::Quic(connection, _) => connection.close_reason().map(TunnelEnded::from),
+            Self::Http2(connection) => connection.end(),
         }
     }
 
@@ -93,6 +112,32 @@ impl Connection {
     pub(crate) async fn ended(&self) -> TunnelEnded {
         match self {
             Self::Quic(connection, _) => connection.closed().await.into(),
+            Self::Http2(connection) => connection.ended().await,
+        }
+    }
+
+    /// Resolves when the other side was told that this side has closed, or could not be.
+    pub(crate) async fn over(&self) {
+        match self {
+            // The endpoint waits for all of its connections.
+            Self::Quic(..) => {}
+            Self::Http2(connection) => connection.over().await,
+        }
+    }
+
+    /// Whether the connection is to be replaced while it still serves.
+    pub(crate) fn is_worn(&self) -> bool {
+        match self {
+            Self::Quic(..) => false,
+            Self::Http2(connection) => connection.is_worn(),
+        }
+    }
+
+    /// What it is.
+    pub(crate) fn carrier(&self) -> Carrier {
+        match self {
+            Self::Quic(..) => Carrier::Quic,
+            Self::Http2(_) => Carrier::Http2,
         }
     }
 
@@ -100,6 +145,7 @@ impl Connection {
     pub(crate) fn round_trip(&self) -> Duration {
         match self {
             Self::Quic(connection, _) => connection.rtt(),
+            Self::Http2(connection) => connection.round_trip(),
         }
     }
 
@@ -107,6 +153,7 @@ impl Connection {
     pub(crate) fn link(&self, streams: &StreamBytes) -> Link {
         match self {
             Self::Quic(connection, _) => Link::of(&connection.stats(), streams),
+            Self::Http2(connection) => connection.link(streams),
         }
     }
 
@@ -114,6 +161,7 @@ impl Connection {
     pub(crate) fn heard(&self) -> u64 {
         match self {
             Self::Quic(connection, _) => connection.stats().udp_rx.datagrams,
+            Self::Http2(connection) => connection.heard(),
         }
     }
 
@@ -121,6 +169,7 @@ impl Connection {
     pub(crate) fn peer_address(&self) -> SocketAddr {
         match self {
             Self::Quic(connection, _) => connection.remote_address(),
+            Self::Http2(connection) => connection.peer_address(),
         }
     }
 
@@ -129,6 +178,7 @@ impl Connection {
     pub(crate) fn ping(&self, heartbeat: Bytes) -> Pinged {
         match self {
             Self::Quic(connection, probe) => quic::ping(connection, probe, heartbeat),
+            Self::Http2(connection) => connection.ping(),
         }
     }
 
@@ -136,6 +186,8 @@ impl Connection {
     pub(crate) async fn heartbeat(&self) -> Result<Bytes, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => Ok(connection.read_datagram().await?),
+            // They come over the control stream.
+            Self::Http2(_) => std::future::pending().await,
         }
     }
 
@@ -143,6 +195,7 @@ impl Connection {
     pub(crate) async fn answered(&self) {
         match self {
             Self::Quic(_, probe) => probe.answered().await,
+            Self::Http2(connection) => connection.answered().await,
         }
     }
 
@@ -150,6 +203,7 @@ impl Connection {
     pub(crate) fn take_answer(&self) -> Option<Answer> {
         match self {
             Self::Quic(_, probe) => probe.take_answer(),
+            Self::Http2(connection) => connection.take_answer(),
         }
     }
 }
@@ -159,12 +213,14 @@ impl Stream {
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Quic(stream) => stream.poll_read(cx, into),
+            Self::Http2(stream) => stream.poll_read(cx, into),
         }
     }
 
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Quic(stream) => stream.poll_write(cx, bytes),
+            Self::Http2(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -172,6 +228,7 @@ impl Stream {
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self {
             Self::Quic(stream) => stream.finish(),
+            Self::Http2(stream) => stream.finish(),
         }
     }
 
@@ -179,6 +236,7 @@ impl Stream {
     pub(crate) fn stopped(&self) -> Stopped {
         match self {
             Self::Quic(stream) => stream.stopped(),
+            Self::Http2(stream) => stream.stopped(),
         }
     }
 
@@ -186,6 +244,18 @@ impl Stream {
     pub(crate) fn abort(&mut self, code: u32) {
         match self {
             Self::Quic(stream) => stream.abort(code),
+            Self::Http2(stream) => stream.abort(code),
+        }
+    }
+}
+
+impl Carrier {
+    /// As metrics and people call it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Http2 => "http2",
         }
     }
 }

@@ -25,6 +25,9 @@ use crate::tunnel::Tunnel;
 /// close it, and then does so itself.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
+/// A control stream breaks with its connection, which says why so much later at most.
+const REASON_MAX: Duration = Duration::from_millis(500);
+
 /// Bytes read from the control stream at once.
 const READ_BYTES: usize = 4096;
 
@@ -138,12 +141,14 @@ impl Driver {
             Ok(never) => match never {},
             Err(ended) => ended,
         };
-        // The carrier knows better why a stream broke.
-        let ended = match (self.connection.end(), ended) {
-            (Some(reason), TunnelEnded::Carrier(_)) => reason,
-            (_, ended) => ended,
+        // The carrier knows better why a stream broke, if not in the same moment.
+        let ended = if matches!(ended, TunnelEnded::Carrier(_)) {
+            timeout(REASON_MAX, self.connection.ended()).await.unwrap_or(ended)
+        } else {
+            ended
         };
         self.connection.close(close_code(&ended));
+        self.connection.over().await;
         ended
     }
 

@@ -1,5 +1,8 @@
 //! The agent's side of a new connection: dial, handshake, greeting.
 
+mod proxy;
+mod tcp;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +12,7 @@ use proto::greeting::{self, GREETING_MAX};
 use proto::wire::{Hello, Refused, Welcome, control_frame::Frame};
 use proto::{CloseCode, Session};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ApplicationClose, ClientConfig, ConnectionError, TransportErrorCode};
+use quinn::{ClientConfig, ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
 use tokio::time::timeout;
 
@@ -23,9 +26,15 @@ use crate::settings::{self, Side};
 use crate::tls::{self, Material, TlsError};
 use crate::tunnel::Tunnel;
 
+pub use self::proxy::{NotAProxy, Proxy, ProxyError};
+pub use self::tcp::{Way, dial_tcp};
+
 /// An agent's TLS, made once and used for every dial.
 #[derive(Clone)]
-pub struct DialTls(ClientConfig);
+pub struct DialTls {
+    quic: ClientConfig,
+    tcp: Arc<rustls::ClientConfig>,
+}
 
 /// A tunnel that an agent has dialed.
 pub struct Dialed {
@@ -46,6 +55,12 @@ pub enum DialError {
     /// Nothing answered.
     #[error("no answer: check that UDP to this address is allowed, and that the server runs")]
     NoAnswer,
+    /// TCP came to no connection, or broke before TLS was agreed on.
+    #[error("no TCP connection: check that TCP to this address is allowed, and that the server runs")]
+    Tcp(#[source] io::Error),
+    /// The proxy on the way opened no connection.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// The server refuses the handshake; the reason is its TLS alert in words.
     #[error("the server refuses the handshake: {0}")]
     Rejected(String),
@@ -86,9 +101,10 @@ impl DialTls {
     /// # Errors
     /// `TlsError`.
     pub fn new(material: Material) -> Result<Self, TlsError> {
-        let crypto = QuicClientConfig::try_from(tls::agent(material)?)
+        let tcp = Arc::new(tls::agent(material)?);
+        let crypto = QuicClientConfig::try_from(Arc::clone(&tcp))
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
-        Ok(Self(ClientConfig::new(Arc::new(crypto))))
+        Ok(Self { quic: ClientConfig::new(Arc::new(crypto)), tcp })
     }
 }
 
@@ -106,7 +122,7 @@ impl Endpoint {
         handshake_max: Duration,
     ) -> Result<Dialed, DialError> {
         let (probe, silence_max) = (Probe::new(), self.silence_max());
-        let mut config = tls.0.clone();
+        let mut config = tls.quic.clone();
         config.transport_config(Arc::new(settings::connection(Side::Agent, &probe, silence_max)));
         let connecting = self
             .quic()
@@ -127,7 +143,8 @@ impl Endpoint {
                         handshake_failed(reason)
                     }
                     (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
-                        turned_away(&close)
+                        let reason = String::from_utf8_lossy(&close.reason);
+                        turned_away(CloseCode::from_number(number(close.error_code)), &reason)
                     }
                     (_, error) => error,
                 }
@@ -182,11 +199,10 @@ fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
 }
 
 /// What a server says that closes the connection in place of a Welcome.
-fn turned_away(close: &ApplicationClose) -> DialError {
-    match CloseCode::from_number(number(close.error_code)) {
+fn turned_away(code: CloseCode, reason: &str) -> DialError {
+    match code {
         CloseCode::Stopping | CloseCode::Drained => DialError::NotNow,
         CloseCode::NotGreeted | CloseCode::Violation | CloseCode::Lost | CloseCode::Unknown(_) => {
-            let reason = String::from_utf8_lossy(&close.reason);
             DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
         }
     }

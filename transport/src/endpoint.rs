@@ -123,7 +123,9 @@ impl Endpoint {
         Some(Arriving::new(incoming, self.server.clone()?, self.silence_max))
     }
 
-    pub(crate) fn silence_max(&self) -> Duration {
+    /// For how long its tunnels are held without a sign of life.
+    #[must_use]
+    pub fn silence_max(&self) -> Duration {
         self.silence_max
     }
 

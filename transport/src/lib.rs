@@ -1,7 +1,7 @@
 //! A carrier as a tunnel: dial, greet, open streams, notice death, tell the truth about how a stream ended.
 //!
-//! The only crate that speaks QUIC. What it shows (`Tunnel`, `TunnelStream`, `Driver`) names no carrier. It starts no
-//! task by itself: QUIC's own drivers go to the [`Spawn`] that the caller hands in, everything else is a future for its
+//! The only crate that speaks QUIC, and HTTP/2 as the second carrier. What it shows (`Tunnel`, `TunnelStream`, `Driver`) names no carrier. It starts no
+//! task by itself: the carriers' own drivers go to the [`Spawn`] that the caller hands in, everything else is a future for its
 //! caller to own.
 
 mod alert;
@@ -25,9 +25,10 @@ pub mod tls;
 mod tunnel;
 
 pub use arrive::{Arrived, Arriving, GreetError};
+pub use carrier::Carrier;
 pub use congestion::LossTolerantFactory;
 pub use control::{Driver, TunnelEvent};
-pub use dial::{DialError, DialTls, Dialed};
+pub use dial::{DialError, DialTls, Dialed, NotAProxy, Proxy, ProxyError, Way, dial_tcp};
 pub use endpoint::{Endpoint, EndpointError, ServerNumber};
 pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};

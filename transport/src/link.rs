@@ -8,13 +8,13 @@ use std::time::Duration;
 pub struct Link {
     /// Current estimate of the path's round trip.
     pub round_trip: Duration,
-    /// Packets that this side has sent, probes of the path's MTU not counted.
+    /// Packets that this side has sent, probes of the path's MTU not counted. Zero on HTTP/2: its packets are the kernel's.
     pub packets_sent: u64,
-    /// Those of them that are taken for lost. What the peer's packets suffer is the peer's to know.
+    /// Those of them that are taken for lost; zero on HTTP/2. What the peer's packets suffer is the peer's to know.
     pub packets_lost: u64,
-    /// Bytes of UDP payload sent, with everything that QUIC adds.
+    /// Bytes of UDP payload sent, with everything that QUIC adds; on HTTP/2 its bytes before TLS.
     pub wire_bytes_sent: u64,
-    /// Bytes of UDP payload received.
+    /// Bytes of UDP payload received; on HTTP/2 its bytes behind TLS.
     pub wire_bytes_received: u64,
     /// Bytes of streams that were handed to the carrier.
     pub stream_bytes_sent: u64,
@@ -40,6 +40,24 @@ impl StreamBytes {
 }
 
 impl Link {
+    /// Of a carrier that does not know its packets.
+    pub(crate) fn without_packets(
+        round_trip: Duration,
+        wire_bytes_sent: u64,
+        wire_bytes_received: u64,
+        streams: &StreamBytes,
+    ) -> Self {
+        Self {
+            round_trip,
+            packets_sent: 0,
+            packets_lost: 0,
+            wire_bytes_sent,
+            wire_bytes_received,
+            stream_bytes_sent: streams.sent.load(Ordering::Relaxed),
+            stream_bytes_received: streams.received.load(Ordering::Relaxed),
+        }
+    }
+
     pub(crate) fn of(stats: &quinn::ConnectionStats, streams: &StreamBytes) -> Self {
         let path = &stats.path;
         Self {

@@ -39,10 +39,10 @@ const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Liveness is decided by heartbeats; QUIC's own limit, so much longer than the silence that is borne, only ends what they
 /// did not.
-const IDLE_BEYOND_SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const IDLE_BEYOND_SILENCE: Duration = Duration::from_secs(60);
 
 /// Backstop for the heartbeats, below the 30 s after which common NATs forget a UDP mapping.
-const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Handshakes of strangers held at once, and what each may send before it is accepted.
 const INCOMING_MAX: usize = 1024;

@@ -52,6 +52,14 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
+/// The server's side of TCP: the same certificates and the same trust as the endpoint's, for agents and nobody else.
+///
+/// # Errors
+/// `TlsError`.
+pub fn over_tcp(material: Material) -> Result<Arc<ServerConfig>, TlsError> {
+    server(material).map(Arc::new)
+}
+
 /// The server's side: agents must show a certificate of the agents' root.
 pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let provider = provider();

@@ -11,7 +11,7 @@ use proto::wire::{Endpoints, StreamOpen};
 use proto::{AbortCode, CloseCode};
 use tokio::time::timeout;
 
-use crate::carrier::Connection;
+use crate::carrier::{Carrier, Connection};
 use crate::counted::{Counted, Shared};
 use crate::error::TunnelEnded;
 use crate::link::Link;
@@ -61,6 +61,10 @@ impl Tunnel {
         let opening = async {
             let mut stream = TunnelStream::new(self.connection.open().await?, counted);
             stream.write_first(&first).await?;
+            if self.connection.is_worn() && !self.is_draining() {
+                // The agent dials another one at once, and this one ends with its last stream.
+                self.begin_drain();
+            }
             Ok(stream)
         };
         timeout(OPEN_MAX, opening).await.unwrap_or(Err(OpenError::Full))
@@ -104,6 +108,12 @@ impl Tunnel {
     #[must_use]
     pub fn streams_open(&self) -> u32 {
         self.shared.streams_open()
+    }
+
+    /// What carries it.
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        self.connection.carrier()
     }
 
     /// Current estimate of the path's round trip.

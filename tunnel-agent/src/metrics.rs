@@ -60,12 +60,13 @@ const WORDS: [&str; 13] = [
 pub fn describe() {
     describe_gauge!(CONNECTED, "Tunnels that are open now, by server.");
     describe_counter!(DIALS_FAILED, "Dials that came to no tunnel, by reason.");
-    const DIALS: [&str; 13] = [
+    const DIALS: [&str; 14] = [
         "resolve",
         "no_address",
         "socket",
         "name",
         "no_answer",
+        "proxy",
         "rejected",
         "untrusted",
         "handshake",
@@ -195,7 +196,8 @@ pub fn discovered(answered: bool) {
 pub fn dial_failed(error: &DialError) {
     dial_in_vain(match error {
         DialError::Name(_) => "name",
-        DialError::NoAnswer => "no_answer",
+        DialError::NoAnswer | DialError::Tcp(_) => "no_answer",
+        DialError::Proxy(_) => "proxy",
         DialError::Rejected(_) => "rejected",
         DialError::Untrusted(_) => "untrusted",
         DialError::Handshake(_) => "handshake",

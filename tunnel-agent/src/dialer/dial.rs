@@ -93,7 +93,11 @@ fn setback(error: &DialError) -> Setback {
             Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting => Setback::Refused,
         },
         DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => Setback::Crowded,
-        DialError::NoAnswer | DialError::Broke(_) | DialError::Local(_) => Setback::Unanswered,
+        DialError::NoAnswer
+        | DialError::Tcp(_)
+        | DialError::Proxy(_)
+        | DialError::Broke(_)
+        | DialError::Local(_) => Setback::Unanswered,
     }
 }
 

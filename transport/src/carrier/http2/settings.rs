@@ -1,0 +1,127 @@
+//! Every parameter of HTTP/2 and of the TCP connection under it, in one place, each with its reason.
+
+use std::io;
+use std::time::Duration;
+
+use proto::session::SILENCE_MOST;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+use crate::settings::{IDLE_BEYOND_SILENCE, KEEP_ALIVE_EVERY, STREAMS_MAX};
+
+/// The control stream, and the carrier's own.
+const OWN_STREAMS: u32 = 2;
+
+/// What one stream may have in flight towards a reader who does not read. Less than on QUIC, because a window of HTTP/2
+/// ends at 2³¹ − 1 bytes, and the connection's has to hold those of all streams.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 500_000;
+
+/// What all streams together may have in flight: never binds before the streams' own windows, because it is shared.
+const CONNECTION_WINDOW_BYTES: u32 = (STREAMS_MAX + OWN_STREAMS) * STREAM_WINDOW_BYTES;
+const _: () = assert!((STREAMS_MAX as u64 + OWN_STREAMS as u64) * (STREAM_WINDOW_BYTES as u64) < 1 << 31);
+const _: () =
+    assert!(STREAM_WINDOW_BYTES <= crate::settings::STREAM_WINDOW_BYTES, "the gateway counts with QUIC's");
+
+/// What h2 holds of one stream that TCP has not taken yet. Windows are the other side's memory, this is ours: 4,096
+/// streams that all wait hold 128 MiB.
+pub(super) const SEND_BYTES_MAX: usize = 32 * 1024;
+
+/// The largest DATA frame. While one is written nothing overtakes it.
+const FRAME_BYTES: u32 = 16 * 1024;
+
+/// A head of ours has five short fields.
+const HEAD_BYTES_MAX: u32 = 4096;
+
+/// HPACK's table: holds the heads of our three kinds of streams.
+const HEADER_TABLE_BYTES: u32 = 4096;
+
+/// Streams that the server opened and reset before the agent has looked: as many as it may have open, because it may
+/// cancel them all at once. h2's default of 20 would end the tunnel with a crowd of impatient callers.
+const PENDING_RESETS_MAX: usize = STREAMS_MAX as usize;
+
+/// What is in flight on a stream when it is reset arrives within a round trip, and is thrown away as long as the stream is
+/// remembered. Afterwards h2 answers each such frame with a reset.
+const RESET_REMEMBERED: Duration = Duration::from_secs(30);
+const RESETS_REMEMBERED_MAX: usize = STREAMS_MAX as usize;
+
+/// What h2 reckons that small DATA frames nobody reads cost beyond the windows: 256 bytes each, less what they carry. Its
+/// default for a small window ends the tunnel when one watch of a hundred events stalls; the one for ours is a gigabyte.
+const SMALL_FRAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What a socket holds that it has not sent: what is in it is not overtaken any more, so it costs every small request its
+/// time. At 50 Mbit/s beside a bulk stream 16 KiB instead of what the kernel likes are worth a factor of four.
+const UNSENT_BYTES: u32 = 16 * 1024;
+
+/// What rustls holds that the socket has not taken: one record and a little, for the same reason.
+pub(crate) const TLS_BYTES: usize = 20 * 1024;
+
+/// At this stream id a tunnel is replaced, while it still serves. An id is never used twice, and 2³¹ is the end.
+pub(super) const STREAM_ID_WORN: u32 = 1 << 29;
+
+/// What is assumed of the path before the first measurement, as on QUIC (RFC 9002, section 6.2.2).
+pub(super) const ROUND_TRIP_AT_FIRST: Duration = Duration::from_millis(333);
+
+/// Notes of the carrier that wait to be sent. Every stream of a full tunnel may end at once, at nine bytes each; a peer that
+/// takes no notes is broken.
+pub(super) const NOTES_BYTES_MAX: usize = 16 * 9 * STREAMS_MAX as usize;
+
+/// Who closes a connection waits so long for the other side to have read why.
+pub(super) const FAREWELL_MAX: Duration = Duration::from_secs(1);
+
+/// HTTP/2's server is the agent: it takes the streams.
+pub(super) fn agent() -> h2::server::Builder {
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(STREAMS_MAX + OWN_STREAMS)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .header_table_size(HEADER_TABLE_BYTES)
+        .max_send_buffer_size(SEND_BYTES_MAX)
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
+        .reset_stream_duration(RESET_REMEMBERED)
+        // Counted over the whole life of a connection, so every number is reached by a tunnel that lives for months.
+        .max_local_error_reset_streams(None)
+        .data_frame_budget(SMALL_FRAMES_BYTES_MAX);
+    builder
+}
+
+/// HTTP/2's client is the tunnel's server: it opens the streams.
+pub(super) fn server() -> h2::client::Builder {
+    let mut builder = h2::client::Builder::new();
+    builder
+        .enable_push(false)
+        // Nothing is pushed.
+        .max_concurrent_streams(0)
+        // Until the agent's SETTINGS have come: no exchange before they have.
+        .initial_max_send_streams(OWN_STREAMS as usize)
+        .initial_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .header_table_size(HEADER_TABLE_BYTES)
+        .max_send_buffer_size(SEND_BYTES_MAX)
+        .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
+        .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
+        .reset_stream_duration(RESET_REMEMBERED)
+        .max_local_error_reset_streams(None)
+        .data_frame_budget(SMALL_FRAMES_BYTES_MAX);
+    builder
+}
+
+/// The socket of a tunnel.
+pub(crate) fn socket(tcp: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(tcp);
+    // A frame is sent when it is there.
+    socket.set_tcp_nodelay(true)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
+    // The kernel gives a path up no earlier than the session does. Without this it would after `tcp_retries2` doublings,
+    // about 15 minutes, or at a host's own shorter setting.
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(SILENCE_MOST + IDLE_BEYOND_SILENCE))?;
+    // Backstop for the heartbeats; with a user timeout the kernel counts no probes.
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE_EVERY).with_interval(KEEP_ALIVE_EVERY))
+}

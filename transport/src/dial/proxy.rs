@@ -1,0 +1,223 @@
+//! An HTTP proxy on the way: CONNECT, with a password if it wants one.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use url::{Host, Url};
+
+/// Largest head of a proxy's answer, in bytes.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Most header fields in it.
+const HEADERS_MAX: usize = 64;
+
+/// An HTTP proxy that opens TCP connections for us. Shown without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Proxy {
+    host: String,
+    port: u16,
+    /// The value of `Proxy-Authorization`.
+    authorization: Option<String>,
+}
+
+/// The text names no proxy that can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAProxy {
+    /// Not a URL with a host.
+    #[error("a proxy is written http://HOST:PORT or http://USER:PASSWORD@HOST:PORT")]
+    Url,
+    /// A proxy of another kind.
+    #[error(
+        "a proxy is spoken to in plain HTTP (http://…), not by {0}: the tunnel in it is encrypted anyway"
+    )]
+    Scheme(String),
+    /// A name that cannot be sent.
+    #[error("a proxy's user name has no colon in it, and neither name nor password a control character")]
+    Credentials,
+}
+
+/// Why a proxy opened no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// There is no way to it.
+    #[error("the proxy {0} cannot be reached: check its address and this host's DNS")]
+    Unreachable(Proxy, #[source] io::Error),
+    /// It wants to know who asks.
+    #[error("the proxy {0} wants another user name and password: write http://USER:PASSWORD@HOST:PORT")]
+    Credentials(Proxy),
+    /// It does not open this connection.
+    #[error("the proxy {proxy} answered {status} to CONNECT {target}: it must allow this host and port")]
+    Refused {
+        /// Which proxy.
+        proxy: Proxy,
+        /// What it was asked for.
+        target: String,
+        /// What it answered.
+        status: u16,
+    },
+    /// What it answered is not HTTP.
+    #[error("the proxy {0} did not answer in HTTP: check that a proxy listens there")]
+    NotHttp(Proxy),
+    /// It hung up.
+    #[error("the proxy {0} broke off")]
+    Broke(Proxy, #[source] io::Error),
+}
+
+impl Proxy {
+    /// Has the proxy open a connection to `host` and `port`. The deadline is the caller's.
+    ///
+    /// # Errors
+    /// `ProxyError`.
+    pub(super) async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, ProxyError> {
+        let unreachable = |source| ProxyError::Unreachable(self.clone(), source);
+        let broke = |source| ProxyError::Broke(self.clone(), source);
+        let mut tcp = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
+        let target = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        tcp.write_all(self.request(&target).as_bytes()).await.map_err(broke)?;
+        match self.answer(&mut tcp).await? {
+            200..=299 => Ok(tcp),
+            407 => Err(ProxyError::Credentials(self.clone())),
+            status => Err(ProxyError::Refused { proxy: self.clone(), target, status }),
+        }
+    }
+
+    fn request(&self, target: &str) -> String {
+        let authorization = self.authorization.as_ref();
+        let authorization = authorization.map(|value| format!("Proxy-Authorization: {value}\r\n"));
+        format!(
+            "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{}\r\n",
+            authorization.as_deref().unwrap_or_default()
+        )
+    }
+
+    /// The status of the answer, whose head is read and not one byte behind it: nobody there speaks before we do.
+    async fn answer(&self, tcp: &mut TcpStream) -> Result<u16, ProxyError> {
+        let mut head = BytesMut::new();
+        loop {
+            let read = tcp.read_buf(&mut head).await;
+            match read {
+                Ok(0) => return Err(ProxyError::Broke(self.clone(), io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Err(ProxyError::Broke(self.clone(), error)),
+            }
+            let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+            let mut response = httparse::Response::new(&mut headers);
+            match (response.parse(&head), response.code) {
+                // A refusal may bring a page along.
+                (Ok(httparse::Status::Complete(bytes)), Some(status))
+                    if bytes == head.len() || status >= 300 =>
+                {
+                    return Ok(status);
+                }
+                (Ok(httparse::Status::Partial), _) if head.len() < HEAD_BYTES_MAX => {}
+                (Ok(_) | Err(_), _) => return Err(ProxyError::NotHttp(self.clone())),
+            }
+        }
+    }
+}
+
+impl FromStr for Proxy {
+    type Err = NotAProxy;
+
+    /// Reads what people write into `HTTPS_PROXY`; without a scheme it is HTTP.
+    fn from_str(text: &str) -> Result<Self, NotAProxy> {
+        let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let url = Url::parse(&with_scheme).map_err(|_| NotAProxy::Url)?;
+        if url.scheme() != "http" {
+            return Err(NotAProxy::Scheme(url.scheme().to_owned()));
+        }
+        let host = match url.host() {
+            Some(Host::Domain(name)) => name.to_owned(),
+            Some(Host::Ipv4(address)) => address.to_string(),
+            Some(Host::Ipv6(address)) => address.to_string(),
+            None => return Err(NotAProxy::Url),
+        };
+        let port = url.port_or_known_default().ok_or(NotAProxy::Url)?;
+        let user = decoded(url.username())?;
+        let password = decoded(url.password().unwrap_or_default())?;
+        if user.contains(':') {
+            return Err(NotAProxy::Credentials);
+        }
+        let is_named = !user.is_empty() || !password.is_empty();
+        let basic = || format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        Ok(Self { host, port, authorization: is_named.then(basic) })
+    }
+}
+
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, authorization: _ } = self;
+        if host.contains(':') {
+            write!(f, "http://[{host}]:{port}")
+        } else {
+            write!(f, "http://{host}:{port}")
+        }
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({self})")
+    }
+}
+
+/// A name or a password as it was meant, in which URLs have `%40` for `@`.
+fn decoded(text: &str) -> Result<String, NotAProxy> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, behind @ ..] = rest {
+        let hex = behind.get(..2).filter(|_| *byte == b'%');
+        let hex = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(hex.unwrap_or(*byte));
+        rest = if hex.is_some() { &behind[2..] } else { behind };
+    }
+    let text = String::from_utf8(bytes).map_err(|_| NotAProxy::Credentials)?;
+    if text.chars().any(char::is_control) { Err(NotAProxy::Credentials) } else { Ok(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_write_is_understood_and_shown_without_the_password() {
+        for (written, shown, authorization) in [
+            ("http://proxy.test:3128", "http://proxy.test:3128", None),
+            ("proxy.test:3128", "http://proxy.test:3128", None),
+            ("http://proxy.test/", "http://proxy.test:80", None),
+            ("http://[fd00::1]:3128", "http://[fd00::1]:3128", None),
+            // RFC 7617, section 2.
+            (
+                "http://Aladdin:open%20sesame@10.0.0.1:8080",
+                "http://10.0.0.1:8080",
+                Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+            ),
+            ("http://a%40b:%25@p:1", "http://p:1", Some("Basic YUBiOiU=")),
+        ] {
+            let proxy: Proxy = written.parse().unwrap();
+            assert_eq!(proxy.authorization.as_deref(), authorization, "{written}");
+            assert_eq!(proxy.to_string(), shown, "{written}");
+            assert_eq!(format!("{proxy:?}"), format!("Proxy({shown})"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_proxy_is_refused_in_words() {
+        for (written, error) in [
+            ("https://proxy.test:3128", NotAProxy::Scheme("https".to_owned())),
+            ("socks5://proxy.test:1080", NotAProxy::Scheme("socks5".to_owned())),
+            ("http://", NotAProxy::Url),
+            ("", NotAProxy::Url),
+            ("http://a%0d%0aX:y@proxy.test", NotAProxy::Credentials),
+            ("http://a%3Ab:y@proxy.test", NotAProxy::Credentials),
+        ] {
+            assert_eq!(written.parse::<Proxy>(), Err(error), "{written}");
+        }
+    }
+}

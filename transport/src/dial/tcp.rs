@@ -1,0 +1,101 @@
+//! Dials over TCP: through a proxy if there is one, then TLS, then HTTP/2 in which the agent serves.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use proto::session::SILENCE_MOST;
+use proto::wire::Hello;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::proxy::Proxy;
+use super::{DialError, DialTls, Dialed, greet, turned_away};
+use crate::alert;
+use crate::carrier::{Connection, http2};
+use crate::runtime::Spawn;
+
+/// How TCP reaches a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// At this address.
+    Direct(SocketAddr),
+    /// Through a proxy, which resolves the name.
+    Through {
+        /// The proxy.
+        proxy: Proxy,
+        /// The server's name or address.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
+}
+
+/// Dials over TCP, shakes hands and greets. The server has to show a certificate for `server_name`; it is the same TLS, the
+/// same greeting and the same tunnel as [`Endpoint::dial`](crate::Endpoint::dial)'s. What drives the connection goes to
+/// `spawn`. Dropping the future gives the dial up and closes what there is.
+///
+/// # Errors
+/// `DialError`, within `handshake_max`, the proxy's answer included, + `GREETING_MAX`.
+pub async fn dial_tcp(
+    way: &Way,
+    server_name: &str,
+    tls: &DialTls,
+    hello: Hello,
+    handshake_max: Duration,
+    spawn: &dyn Spawn,
+) -> Result<Dialed, DialError> {
+    let name =
+        ServerName::try_from(server_name.to_owned()).map_err(|_| DialError::Name(server_name.to_owned()))?;
+    let too_slow = || DialError::Tcp(io::ErrorKind::TimedOut.into());
+    let connecting = async {
+        let (stream, peer) = connect(way, name, tls).await?;
+        // Waits for the server's first bytes: before them it has verified our certificate.
+        http2::Connection::agent(stream, peer).await.map_err(of_handshake)
+    };
+    let (connection, drive) = timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
+    spawn.spawn(Box::pin(drive));
+    // Dropped without a greeting, it closes itself. How much silence is borne is the server's word.
+    greet(Connection::Http2(connection.clone()), hello, SILENCE_MOST).await.map_err(|error| {
+        match (connection.said(), error) {
+            (Some(said), DialError::Broke(_)) => turned_away(said.code, &said.reason),
+            (_, error) => error,
+        }
+    })
+}
+
+async fn connect(
+    way: &Way,
+    name: ServerName<'static>,
+    tls: &DialTls,
+) -> Result<(TlsStream<TcpStream>, SocketAddr), DialError> {
+    let tcp = match way {
+        Way::Direct(address) => TcpStream::connect(address).await.map_err(DialError::Tcp)?,
+        Way::Through { proxy, host, port } => proxy.connect(host, *port).await?,
+    };
+    http2::socket(&tcp).map_err(DialError::Local)?;
+    let peer = tcp.peer_addr().map_err(DialError::Tcp)?;
+    let connector = TlsConnector::from(std::sync::Arc::clone(&tls.tcp));
+    let mut stream = connector.connect(name, tcp).await.map_err(of_tls)?;
+    stream.get_mut().1.set_buffer_limit(Some(http2::TLS_BYTES));
+    Ok((stream, peer))
+}
+
+/// Why TLS was not agreed on, and whose verdict that is.
+fn of_tls(error: io::Error) -> DialError {
+    match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::words(*alert)),
+        Some(rustls::Error::InvalidCertificate(error)) => DialError::Untrusted(error.to_string()),
+        Some(tls) => DialError::Handshake(tls.to_string()),
+        None => DialError::Tcp(error),
+    }
+}
+
+/// Why the server's first bytes did not come: what TLS says there is of our certificate.
+fn of_handshake(error: h2::Error) -> DialError {
+    let text = error.to_string();
+    error.into_io().map_or(DialError::Handshake(text), of_tls)
+}

@@ -1,0 +1,1 @@
+//! What holds on HTTP/2 alone.

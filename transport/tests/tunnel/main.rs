@@ -1,0 +1,12 @@
+//! A tunnel between two real ends on loopback, over each carrier.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test's unwraps are claims, and it owns its tasks"
+)]
+
+mod http2;
+mod pair;
+mod quic;
+mod suite;

@@ -1,0 +1,240 @@
+//! Two ends of a greeted tunnel, and what it takes to make them.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::greeting::{BootNonce, Greeting, Host, VERSIONS};
+use proto::session::SILENCE_MAX;
+use proto::spiffe::AgentId;
+use proto::wire::{Assert, Hello, StreamOpen};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use transport::tls::{self, Material};
+use transport::{
+    Arrived, Carrier, DialError, DialTls, Dialed, Driver, Endpoint, EndpointError, EndpointKeys, GreetError,
+    HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent, TunnelStream, Way, dial_tcp,
+};
+
+/// No event of these tests is later than this.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A greeted tunnel, both ends driven.
+pub(crate) struct Pair {
+    pub(crate) server: Tunnel,
+    pub(crate) agent: Tunnel,
+    pub(crate) server_events: mpsc::Receiver<TunnelEvent>,
+    pub(crate) server_task: tokio::task::AbortHandle,
+    pub(crate) server_ended: tokio::task::JoinHandle<TunnelEnded>,
+    pub(crate) agent_ended: tokio::task::JoinHandle<TunnelEnded>,
+    /// Because a closed endpoint closes its connections.
+    pub(crate) held: (Server, Option<Endpoint>),
+}
+
+/// Where agents come.
+pub(crate) enum Server {
+    Quic(Box<Endpoint>),
+    Http2(TcpListener, TlsAcceptor),
+}
+
+/// Certificates of both roles.
+pub(crate) struct Authority {
+    pub(crate) server_root: CertificateDer<'static>,
+    server: (CertificateDer<'static>, Vec<u8>),
+    agent_root: CertificateDer<'static>,
+    agent: (CertificateDer<'static>, Vec<u8>),
+}
+
+/// Tasks of the test's own runtime.
+pub(crate) struct Tokio;
+
+impl Pair {
+    pub(crate) async fn greeted(carrier: Carrier) -> Self {
+        let authority = Authority::new();
+        let server = authority.server(carrier).await;
+        authority.greet(server).await
+    }
+
+    pub(crate) async fn accepted(&self) -> TunnelStream {
+        soon(self.agent.accept()).await.unwrap()
+    }
+}
+
+impl Server {
+    pub(crate) fn carrier(&self) -> Carrier {
+        match self {
+            Self::Quic(_) => Carrier::Quic,
+            Self::Http2(..) => Carrier::Http2,
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Self::Quic(endpoint) => endpoint.address().unwrap(),
+            Self::Http2(listener, _) => listener.local_addr().unwrap(),
+        }
+    }
+
+    /// The next agent, unless its handshake fails.
+    pub(crate) async fn arrived(&self) -> Option<Arrived> {
+        match self {
+            Self::Quic(endpoint) => endpoint.accept().await.unwrap().shake_hands().await.ok(),
+            Self::Http2(listener, tls) => {
+                let (tcp, peer) = listener.accept().await.unwrap();
+                let stream = tls.accept(tcp).await.ok()?;
+                Arrived::over_tcp(stream, peer, SILENCE_MAX, &Tokio).await.ok()
+            }
+        }
+    }
+
+    async fn accept(&self) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+        let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
+        let host = Host {
+            server_id: "server".to_owned(),
+            software: "test".to_owned(),
+            boot: BootNonce([7; 16]),
+            keys_mark: [7; 8],
+        };
+        self.arrived().await.unwrap().greet(&agent, &host, |_| Ok(())).await
+    }
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let (server_root, server) = issue(SanType::DnsName("gateway.test".try_into().unwrap()));
+        let (agent_root, agent) =
+            issue(SanType::URI("spiffe://tombolo/cluster/edge-a/agent/x".try_into().unwrap()));
+        Self { server_root, server, agent_root, agent }
+    }
+
+    pub(crate) fn agent_material(&self) -> Material {
+        Material {
+            chain: vec![self.agent.0.clone()],
+            key: PrivateKeyDer::try_from(self.agent.1.clone()).unwrap(),
+            peer_roots: vec![self.server_root.clone()],
+        }
+    }
+
+    fn server_material(&self) -> Material {
+        Material {
+            chain: vec![self.server.0.clone()],
+            key: PrivateKeyDer::try_from(self.server.1.clone()).unwrap(),
+            peer_roots: vec![self.agent_root.clone()],
+        }
+    }
+
+    pub(crate) async fn server(&self, carrier: Carrier) -> Server {
+        match carrier {
+            Carrier::Quic => {
+                let keys = EndpointKeys::generate().unwrap();
+                let address = "127.0.0.1:0".parse().unwrap();
+                Server::Quic(Box::new(self.endpoint(address, &keys, Arc::new(Tokio)).unwrap()))
+            }
+            Carrier::Http2 => {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                Server::Http2(listener, tls::over_tcp(self.server_material()).unwrap().into())
+            }
+        }
+    }
+
+    pub(crate) fn endpoint(
+        &self,
+        address: SocketAddr,
+        keys: &EndpointKeys,
+        spawn: Arc<dyn Spawn>,
+    ) -> Result<Endpoint, EndpointError> {
+        Endpoint::serve(address, self.server_material(), keys, ServerNumber(1), spawn)
+    }
+
+    pub(crate) async fn greet(&self, server: Server) -> Pair {
+        let (carrier, address) = (server.carrier(), server.address());
+        let dialing = dial(carrier, address, "gateway.test", self.agent_material(), hello());
+        let (dialed, greeted) = soon(async { tokio::join!(dialing, server.accept()) }).await;
+        let ((server_tunnel, server_driver, _), (dialed, endpoint)) = (greeted.unwrap(), dialed.unwrap());
+        assert_eq!((server_tunnel.carrier(), dialed.tunnel.carrier()), (carrier, carrier));
+        let (events, server_events) = mpsc::channel(8);
+        let server_ended = tokio::spawn(server_driver.run(move |event| events.try_send(event).unwrap()));
+        Pair {
+            server: server_tunnel,
+            agent: dialed.tunnel,
+            server_events,
+            server_task: server_ended.abort_handle(),
+            server_ended,
+            agent_ended: tokio::spawn(dialed.driver.run(|_| {})),
+            held: (server, endpoint),
+        }
+    }
+
+    pub(crate) async fn try_greet(&self, carrier: Carrier, hello: Hello) -> Result<Dialed, DialError> {
+        let server = self.server(carrier).await;
+        let dialing = dial(carrier, server.address(), "gateway.test", self.agent_material(), hello);
+        let (dialed, _greeted) = soon(async { tokio::join!(dialing, server.accept()) }).await;
+        dialed.map(|(dialed, _)| dialed)
+    }
+}
+
+/// What an agent does; its endpoint is to be held, if it has one.
+pub(crate) async fn dial(
+    carrier: Carrier,
+    address: SocketAddr,
+    server_name: &str,
+    material: Material,
+    hello: Hello,
+) -> Result<(Dialed, Option<Endpoint>), DialError> {
+    let tls = DialTls::new(material).unwrap();
+    match carrier {
+        Carrier::Quic => {
+            let keys = EndpointKeys::generate().unwrap();
+            let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
+            let dialed = endpoint.dial(address, server_name, &tls, hello, HANDSHAKE_MAX).await?;
+            Ok((dialed, Some(endpoint)))
+        }
+        Carrier::Http2 => {
+            let dialed =
+                dial_tcp(&Way::Direct(address), server_name, &tls, hello, HANDSHAKE_MAX, &Tokio).await?;
+            Ok((dialed, None))
+        }
+    }
+}
+
+/// A root of its own, and one leaf for both ends of TLS.
+fn issue(name: SanType) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
+    let mut root = CertificateParams::default();
+    root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
+    let mut leaf = CertificateParams::default();
+    leaf.subject_alt_names = vec![name];
+    let key = KeyPair::generate().unwrap();
+    let certificate = leaf.signed_by(&key, &root).unwrap();
+    (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
+}
+
+pub(crate) fn open() -> StreamOpen {
+    let alice = Assert { user: "alice".to_owned(), groups: vec!["ops".to_owned()] };
+    StreamOpen::http(alice, "audit".to_owned(), false)
+}
+
+pub(crate) fn hello() -> Hello {
+    Hello {
+        versions: VERSIONS.to_vec(),
+        cluster: "edge-a".to_owned(),
+        boot_nonce: vec![1; 16],
+        sequence: 1,
+        ..Hello::default()
+    }
+}
+
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, what).await.expect("soon")
+}
+
+impl Spawn for Tokio {
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(driver);
+    }
+}

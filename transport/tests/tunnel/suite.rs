@@ -1,0 +1,274 @@
+//! What holds for a tunnel whatever carries it.
+
+use std::io;
+
+use proto::session::Health;
+use proto::wire::{Hello, refused::Reason};
+use proto::{AbortCode, CloseCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transport::tls::Material;
+use transport::{Carrier, DialError, OpenError, TunnelEnded, TunnelEvent, abort_code};
+
+use crate::pair::{Authority, Pair, dial, hello, open, soon};
+
+/// Makes of each claim a test over each carrier.
+macro_rules! on_both_carriers {
+    ($($claim:ident)*) => {
+        mod quic {
+            $(#[tokio::test]
+            async fn $claim() {
+                super::$claim(transport::Carrier::Quic).await;
+            })*
+        }
+
+        mod http2 {
+            $(#[tokio::test]
+            async fn $claim() {
+                super::$claim(transport::Carrier::Http2).await;
+            })*
+        }
+    };
+}
+
+on_both_carriers! {
+    bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own
+    the_first_frame_is_read_and_not_one_byte_behind_it
+    a_dropped_stream_is_an_error_and_never_a_clean_end
+    a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown
+    an_abort_carries_its_code_to_readers_and_writers
+    a_verdict_said_from_elsewhere_is_the_code_of_the_drop
+    a_shutdown_that_was_not_acknowledged_is_not_ready
+    a_drain_lets_an_open_stream_finish_and_loses_nothing
+    more_streams_than_granted_wait_for_their_turn_and_then_say_so
+    an_agent_of_another_authority_gets_no_tunnel
+    a_server_of_another_authority_or_name_is_not_trusted
+    version_two_alone_is_refused_in_words_and_one_and_two_are_accepted
+    changed_endpoints_reach_the_server
+    a_dropped_driver_ends_the_tunnel_for_both
+}
+
+async fn bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let mut here = pair.accepted().await;
+    assert_eq!(here.read_open().await.unwrap(), open());
+    let sent = vec![7_u8; 3_000_000];
+
+    let (mut read_there, mut read_here) = (Vec::new(), Vec::new());
+    let server = async {
+        there.write_all(&sent).await.unwrap();
+        there.shutdown().await.unwrap();
+        there.read_to_end(&mut read_there).await.unwrap();
+    };
+    let agent = async {
+        here.read_to_end(&mut read_here).await.unwrap();
+        // The other direction is still open after the end of this one.
+        here.write_all(b"answer").await.unwrap();
+        here.shutdown().await.unwrap();
+    };
+    soon(async { tokio::join!(server, agent) }).await;
+
+    assert!(read_here == sent && read_there == b"answer");
+}
+
+async fn the_first_frame_is_read_and_not_one_byte_behind_it(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    there.write_all(b"GET / HTTP/1.1").await.unwrap();
+    let mut here = pair.accepted().await;
+
+    assert_eq!(soon(here.read_open()).await.unwrap(), open());
+
+    let mut behind = [0; 14];
+    here.read_exact(&mut behind).await.unwrap();
+    assert_eq!(&behind, b"GET / HTTP/1.1");
+}
+
+async fn a_dropped_stream_is_an_error_and_never_a_clean_end(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    there.write_all(b"half an answ").await.unwrap();
+    let mut here = pair.accepted().await;
+    here.read_open().await.unwrap();
+    drop(there);
+
+    let error = soon(here.read_to_end(&mut Vec::new())).await.unwrap_err();
+
+    assert_eq!(abort_code(&error), Some(AbortCode::Abandoned));
+}
+
+async fn a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let mut here = pair.accepted().await;
+    soon(there.shutdown()).await.unwrap();
+    let gone = here.gone();
+    drop(there);
+
+    soon(gone).await;
+
+    let failed = soon(async {
+        loop {
+            if let Err(error) = here.write_all(&[0; 1024]).await {
+                return error;
+            }
+        }
+    });
+    assert_eq!(abort_code(&failed.await), Some(AbortCode::Abandoned));
+}
+
+async fn an_abort_carries_its_code_to_readers_and_writers(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let verdict = there.verdict();
+    assert_eq!(verdict.heard(), None);
+    pair.accepted().await.abort(AbortCode::ApiServerUnreachable);
+
+    let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
+    assert_eq!(abort_code(&error), Some(AbortCode::ApiServerUnreachable));
+    let error = soon(async {
+        loop {
+            if let Err(error) = there.write_all(&[0; 1024]).await {
+                return error;
+            }
+        }
+    });
+    assert_eq!(abort_code(&error.await), Some(AbortCode::ApiServerUnreachable));
+    assert_eq!(verdict.heard(), Some(AbortCode::ApiServerUnreachable));
+}
+
+async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let here = pair.accepted().await;
+    let verdict = here.verdict();
+    verdict.set(AbortCode::ApiServerLost);
+    drop(here);
+
+    let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
+
+    assert_eq!(abort_code(&error), Some(AbortCode::ApiServerLost));
+}
+
+async fn a_shutdown_that_was_not_acknowledged_is_not_ready(carrier: Carrier) {
+    let mut pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    // More than the peer's window takes while nobody reads.
+    let writing = tokio::spawn(async move {
+        let bytes = vec![0; 2_000_000];
+        there.write_all(&bytes).await?;
+        there.shutdown().await?;
+        io::Result::Ok(there)
+    });
+    let mut here = pair.accepted().await;
+    let mut half = vec![0; 1_000_000];
+    soon(here.read_exact(&mut half)).await.unwrap();
+    drop(here);
+
+    let error = soon(writing).await.unwrap().map(drop).unwrap_err();
+
+    assert_eq!(abort_code(&error), Some(AbortCode::Abandoned));
+    assert_eq!(pair.server_events.try_recv().ok(), None, "the tunnel itself is well");
+}
+
+async fn a_drain_lets_an_open_stream_finish_and_loses_nothing(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let mut here = pair.accepted().await;
+    here.read_open().await.unwrap();
+    pair.agent.begin_drain();
+    soon(async {
+        while !pair.server.is_draining() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(matches!(pair.server.open(&open()).await, Err(OpenError::Draining)));
+
+    let sent = vec![3; 5_000_000];
+    let writing = async {
+        here.write_all(&sent).await.unwrap();
+        here.shutdown().await.unwrap();
+        here.read_to_end(&mut Vec::new()).await.unwrap();
+        drop(here);
+    };
+    let reading = async {
+        let mut received = Vec::new();
+        there.read_to_end(&mut received).await.unwrap();
+        there.shutdown().await.unwrap();
+        drop(there);
+        received
+    };
+    let ((), received) = soon(async { tokio::join!(writing, reading) }).await;
+
+    assert!(received == sent);
+    assert_eq!(soon(pair.server_ended).await.unwrap(), TunnelEnded::Drained);
+    assert_eq!(soon(pair.agent_ended).await.unwrap(), TunnelEnded::Drained);
+}
+
+async fn more_streams_than_granted_wait_for_their_turn_and_then_say_so(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let agent = pair.agent.clone();
+    let _accepted = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok(stream) = agent.accept().await {
+            held.push(stream);
+        }
+    });
+    let mut streams = Vec::new();
+    for _ in 0..transport::STREAMS_MAX {
+        streams.push(pair.server.open(&open()).await.unwrap());
+    }
+    assert!(matches!(soon(pair.server.open(&open())).await, Err(OpenError::Full)));
+    assert_eq!(pair.server.streams_open(), transport::STREAMS_MAX);
+}
+
+async fn an_agent_of_another_authority_gets_no_tunnel(carrier: Carrier) {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let server = ours.server(carrier).await;
+    let material = Material { peer_roots: vec![ours.server_root.clone()], ..theirs.agent_material() };
+
+    let dialing = dial(carrier, server.address(), "gateway.test", material, hello());
+    let (dialed, arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+
+    assert!(arrived.is_none());
+    match dialed.map(drop) {
+        Err(DialError::Rejected(reason)) => assert!(reason.contains("agents' CA"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn a_server_of_another_authority_or_name_is_not_trusted(carrier: Carrier) {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    for (authority, name) in [(&theirs, "gateway.test"), (&ours, "elsewhere.test")] {
+        let server = authority.server(carrier).await;
+        let dialing = dial(carrier, server.address(), name, ours.agent_material(), hello());
+        let (dialed, _arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+        assert!(matches!(dialed, Err(DialError::Untrusted(_))), "{name}");
+    }
+}
+
+async fn version_two_alone_is_refused_in_words_and_one_and_two_are_accepted(carrier: Carrier) {
+    let authority = Authority::new();
+    let refused = authority.try_greet(carrier, Hello { versions: vec![2], ..hello() }).await;
+    let Err(DialError::Refused(refused)) = refused.map(drop) else { panic!("a tunnel, or another error") };
+    assert_eq!(refused.reason(), Reason::Version);
+    assert!(refused.message.contains("{2}") && refused.message.contains("{1}"), "{}", refused.message);
+
+    let dialed = authority.try_greet(carrier, Hello { versions: vec![1, 2], ..hello() }).await.unwrap();
+    assert_eq!(dialed.welcome.version, 1);
+}
+
+async fn changed_endpoints_reach_the_server(carrier: Carrier) {
+    let mut pair = Pair::greeted(carrier).await;
+    pair.agent.advertise(vec!["192.168.1.10:6443".to_owned()]);
+    let event = soon(pair.server_events.recv()).await.unwrap();
+    assert_eq!(event, TunnelEvent::Endpoints(vec!["192.168.1.10:6443".to_owned()]));
+}
+
+async fn a_dropped_driver_ends_the_tunnel_for_both(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    pair.server_task.abort();
+    assert_eq!(soon(pair.agent_ended).await.unwrap(), TunnelEnded::ClosedByPeer(CloseCode::Stopping));
+    assert_eq!(pair.agent.health(), Health::Lost);
+}

@@ -17,10 +17,12 @@ use crate::process::{Invocation, Process, run};
 use crate::scratch::Scratch;
 
 mod ask;
+mod peer;
 mod ports;
 
 pub(crate) use ask::plain;
 pub use ask::{Reply, ask, ask_raw};
+pub use peer::Peer;
 pub(crate) use ports::free_port;
 
 /// The group that policy lets reach every cluster.
@@ -62,6 +64,17 @@ pub struct Stand {
     pub network_namespace: PathBuf,
     /// Its address there, for agents.
     pub address: IpAddr,
+}
+
+/// What a process has around it.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// Its network namespace, by path.
+    pub network_namespace: Option<PathBuf>,
+    /// Its `/etc/hosts`.
+    pub hosts: Option<PathBuf>,
+    /// Variables of its environment.
+    pub variables: Vec<(String, String)>,
 }
 
 /// A running agent.
@@ -139,13 +152,16 @@ impl Rig {
         let (gateway, probes) = (free_port(), free_port());
         let mut rig = Self { scratch, server: None, gateway, probes, log_level, stand };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
-        let names = ["--name", "127.0.0.1", "--name", "gateway.test", "--suffix", "clusters.test"];
+        let names = ["--name", "127.0.0.1", "--name", "127.0.0.2", "--name", "gateway.test"];
+        let names = [names.as_slice(), &["--suffix", "clusters.test"]].concat();
         // Agents elsewhere verify the address that they dial.
         let dialed = rig.dialed().ip().to_string();
         let names = [names.as_slice(), &["--name", &dialed]].concat();
         rig.tombolo(&[["ca", "issue", "server", "--dir", PKI].as_slice(), &names].concat()).await;
         rig.write("tokens.csv", &format!("{TOKEN},tess,1,\"{GROUP}\"\n"));
-        rig.write("server.yaml", &rig.server_yaml(more));
+        let admin = if more.contains("admin:") { "" } else { "admin: { socket: admin/admin.sock }\n" };
+        let text = rig.server_yaml("server", rig.listened(), probes, &format!("{admin}{more}"));
+        rig.write("server.yaml", &text);
         rig.start_server().await;
         rig
     }
@@ -184,8 +200,9 @@ impl Rig {
     /// Starts the server, which is not running, and waits until it is ready.
     pub async fn start_server(&mut self) {
         let config = self.path().join("server.yaml");
-        let namespace = self.stand.as_ref().map(|stand| stand.network_namespace.as_path());
-        self.server = Some(self.launch(namespace, "tunnel-server", &config, "server.log").await);
+        let network_namespace = self.stand.as_ref().map(|stand| stand.network_namespace.clone());
+        let around = Surroundings { network_namespace, ..Surroundings::default() };
+        self.server = Some(self.launch(&around, "tunnel-server", &config, "server.log").await);
         self.ready(self.probes).await;
     }
 
@@ -239,11 +256,24 @@ impl Rig {
         api_server: &ApiServer,
         more: &str,
     ) -> Agent {
+        let network_namespace = network_namespace.map(Path::to_owned);
+        let around = Surroundings { network_namespace, ..Surroundings::default() };
+        self.agent_amid(&around, cluster, api_server, more).await
+    }
+
+    /// The same amid other surroundings.
+    pub async fn agent_amid(
+        &self,
+        around: &Surroundings,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
         let name = format!("{PKI}/{cluster}-agent.crt");
         if !self.path().join(&name).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster]).await;
         }
-        self.start_agent(network_namespace, cluster, cluster, api_server, more).await
+        self.start_agent(around, cluster, cluster, api_server, more).await
     }
 
     /// The same for one of several agents of a cluster; its log is `CLUSTER.ID.log`.
@@ -252,12 +282,12 @@ impl Rig {
         if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
         }
-        self.start_agent(None, &name, cluster, api_server, more).await
+        self.start_agent(&Surroundings::default(), &name, cluster, api_server, more).await
     }
 
     async fn start_agent(
         &self,
-        network_namespace: Option<&Path>,
+        around: &Surroundings,
         name: &str,
         cluster: &str,
         api_server: &ApiServer,
@@ -279,7 +309,7 @@ impl Rig {
                 self.path().join(format!("{name}.state")).display(),
             ),
         );
-        let process = self.launch(network_namespace, "tunnel-agent", &config, &format!("{name}.log")).await;
+        let process = self.launch(around, "tunnel-agent", &config, &format!("{name}.log")).await;
         Agent { process, probes }
     }
 
@@ -392,17 +422,16 @@ impl Rig {
         fs::read_to_string(self.path().join(name)).unwrap_or_default()
     }
 
-    async fn launch(
-        &self,
-        network_namespace: Option<&Path>,
-        program: &str,
-        config: &Path,
-        log: &str,
-    ) -> Process {
+    async fn launch(&self, around: &Surroundings, program: &str, config: &Path, log: &str) -> Process {
+        let Surroundings { network_namespace, hosts, variables } = around.clone();
         let invocation = Invocation::of(binary(program))
-            .in_network_namespace(network_namespace.map(Path::to_owned))
+            .in_network_namespace(network_namespace)
+            .with_hosts(hosts)
             .arguments(["--config".to_owned(), config.display().to_string()])
             .arguments(["--log-format", "text", "--log-level", self.log_level]);
+        let invocation = variables
+            .into_iter()
+            .fold(invocation, |invocation, (name, value)| invocation.variable(&name, value));
         Process::start(&invocation, &self.path().join(log)).await.expect("the program starts")
     }
 
@@ -462,20 +491,18 @@ impl Rig {
         any.unwrap_or(self.gateway)
     }
 
-    fn server_yaml(&self, more: &str) -> String {
+    /// A server's configuration, which ends with `more`.
+    fn server_yaml(&self, name: &str, listen: SocketAddr, probes: SocketAddr, more: &str) -> String {
         format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
              tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
-             gateway:\n  listen: \"{0}\"\n  hostSuffix: clusters.test\n  authentication:\n    \
+             gateway:\n  listen: \"{listen}\"\n  hostSuffix: clusters.test\n  authentication:\n    \
              clientCertificate: {{ caFile: {PKI}/caller-ca.crt }}\n    \
              tokenFile: {{ path: tokens.csv }}\n\
-             tunnel: {{ listen: \"{0}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
+             tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ allow: [{{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}] }}\n\
-             stateDir: {1}\nprobes: {{ listen: \"{2}\" }}\n{3}{more}\n",
-            self.listened(),
-            self.path().join("server.state").display(),
-            self.probes,
-            if more.contains("admin:") { "" } else { "admin: { socket: admin/admin.sock }\n" },
+             stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
+            self.path().join(format!("{name}.state")).display(),
         )
     }
 }

@@ -17,6 +17,7 @@ mod path_table;
 mod paths;
 mod restart;
 mod rogue_server;
+mod servers;
 mod stalled;
 mod stopping;
 mod strangers;

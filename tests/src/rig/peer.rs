@@ -1,0 +1,65 @@
+//! A further server beside a rig's own, with the same certificates and callers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::{Reply, Rig, Surroundings, TOKEN, ask, free_port};
+use crate::process::Process;
+
+/// A running server.
+#[derive(Debug)]
+#[must_use = "the server is killed when this is dropped"]
+pub struct Peer {
+    /// Its process, once it was started.
+    pub process: Option<Process>,
+    /// Where callers and agents come.
+    pub gateway: SocketAddr,
+    /// Where its probes answer.
+    pub probes: SocketAddr,
+    id: String,
+    config: PathBuf,
+}
+
+impl Rig {
+    /// Starts a further server of this id at a port of its own, and waits until it is ready. Its log is `ID.log`, its state
+    /// in `ID.state`.
+    pub async fn peer(&self, id: &str, more: &str) -> Peer {
+        self.peer_at(free_port(), id, more).await
+    }
+
+    /// The same at an address of the test's.
+    pub async fn peer_at(&self, gateway: SocketAddr, id: &str, more: &str) -> Peer {
+        let probes = free_port();
+        let own_id = if more.contains("serverId:") { String::new() } else { format!("serverId: {id}\n") };
+        let admin = "admin: { enabled: false }\n";
+        let text = self.server_yaml(id, gateway, probes, &format!("{admin}{own_id}{more}"));
+        let config = self.write(&format!("{id}.yaml"), &text);
+        let mut peer = Peer { process: None, gateway, probes, id: id.to_owned(), config };
+        peer.start(self).await;
+        peer
+    }
+
+    /// One GET over a connection of its own, as the holder of [`TOKEN`], at the gateway of a peer.
+    pub async fn ask_at(&self, gateway: SocketAddr, path: &str) -> Reply {
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [("Authorization", authorization.as_str())];
+        ask(gateway, &self.server_ca(), None, "GET", path, &headers).await.expect("the gateway answers")
+    }
+}
+
+impl Peer {
+    /// Starts it again, and waits until it is ready.
+    pub async fn start(&mut self, rig: &Rig) {
+        let log = format!("{}.log", self.id);
+        let process = rig.launch(&Surroundings::default(), "tunnel-server", &self.config, &log).await;
+        self.process = Some(process);
+        rig.ready(self.probes).await;
+    }
+
+    /// Ends it as SIGKILL does.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill();
+        }
+    }
+}

@@ -20,7 +20,7 @@ use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::gateway::Gateway;
 use crate::identity::{Authenticator, Prefixes, StaticTokens};
-use crate::listener::{Accepted, Limits, Listener, tls};
+use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 use crate::metrics;
 use crate::policy::Policy;
 use crate::reception::Reception;
@@ -40,6 +40,8 @@ pub struct Bound {
     probes: BoundProbes,
     starting: NotReady,
     listener: Listener,
+    /// The agents' TCP door, where it is not at the callers' address.
+    agents: Option<Listener>,
     endpoint: Endpoint,
     gateway: Gateway,
     reception: Reception,
@@ -52,7 +54,7 @@ pub struct Bound {
 pub struct Addresses {
     /// Where callers come, TCP.
     pub gateway: SocketAddr,
-    /// Where agents come, UDP.
+    /// Where agents come, UDP and TCP.
     pub tunnel: SocketAddr,
     /// Where `/livez`, `/readyz` and `/metrics` answer, TCP.
     pub probes: SocketAddr,
@@ -72,16 +74,11 @@ impl Bound {
         let registry = Registry::new(Directory::open(state).map_err(Failure::could_not_go_on)?);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
         note_certificates(&config);
-        let spawn = Arc::new(Attendants(scope.clone()));
-        let endpoint = Endpoint::serve(
-            config.tunnel.listen,
-            config.tunnel_material(),
-            &keys,
-            number(&config.server_id),
-            spawn,
-        )
-        .map_err(not_bound)?;
-        let listener = listener(&config)?;
+        let spawn: Arc<dyn transport::Spawn> = Arc::new(Attendants(scope.clone()));
+        let (listen, number) = (config.tunnel.listen, number(&config.server_id));
+        let endpoint = Endpoint::serve(listen, config.tunnel_material(), &keys, number, Arc::clone(&spawn))
+            .map_err(not_bound)?;
+        let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(&config.gateway.authentication)?;
         let policy = Policy::new(config.policy);
@@ -89,9 +86,10 @@ impl Bound {
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = host(server_id.clone(), &keys)?;
-        let reception = Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host);
+        let reception =
+            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, spawn);
         let mut bound =
-            Self { probes, starting, listener, endpoint, gateway, reception, registry, admin: None };
+            Self { probes, starting, listener, agents, endpoint, gateway, reception, registry, admin: None };
         scrape::ask(&metrics, &bound, links);
         if let Some(socket) = &config.admin_socket {
             bound.admin = Some(bound.admin(socket, server_id).await?);
@@ -127,7 +125,7 @@ impl Bound {
         let Addresses { gateway: callers, tunnel: agents, probes } = addresses;
         info!(%callers, %agents, %probes, "serving");
         self.probes.run(&scope);
-        scope.spawn(self.reception.run(scope.clone()));
+        scope.spawn(self.reception.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => {
                 info!(socket = %admin.path().display(), "the admin API answers");
@@ -135,8 +133,11 @@ impl Bound {
             }
             None => None,
         };
-        let gateway = self.gateway;
-        scope.spawn(self.listener.run(scope.clone(), move |accepted| serve(gateway.clone(), accepted)));
+        let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
+        for listener in [Some(self.listener), self.agents].into_iter().flatten() {
+            let hosts = hosts.clone();
+            scope.spawn(listener.run(scope.clone(), move |accepted| hosts.clone().serve(accepted)));
+        }
         drop(self.starting);
         if let Some(health) = health {
             health.serving();
@@ -146,24 +147,54 @@ impl Bound {
     }
 }
 
-/// Serves a caller's connection, which holds its place among all to its end.
-async fn serve(gateway: Gateway, accepted: Accepted) {
-    let Accepted { stream, peer, peer_certificates, is_h2, place } = accepted;
-    let server_name = stream.get_ref().1.server_name().map(str::to_owned);
-    let peer = gateway.peer(peer, server_name, peer_certificates.as_deref());
-    gateway.serve_connection(stream, peer, is_h2).await;
-    drop(place);
+/// Who serves what comes by TCP.
+#[derive(Clone)]
+struct Hosts {
+    gateway: Gateway,
+    reception: Reception,
+    scope: Scope,
 }
 
-/// The callers' TCP door.
-fn listener(config: &Config) -> Result<Listener, Failure> {
+impl Hosts {
+    async fn serve(self, accepted: Accepted) {
+        let Accepted { stream, peer, peer_certificates, spoken, home, place } = accepted;
+        let is_h2 = match spoken {
+            Spoken::Http1 => false,
+            Spoken::Http2 => true,
+            Spoken::Tunnel => {
+                // The registry has places for tunnels; these are the callers'.
+                drop(place);
+                return self.reception.receive(stream, peer, home, &self.scope).await;
+            }
+        };
+        let server_name = stream.get_ref().1.server_name().map(str::to_owned);
+        let peer = self.gateway.peer(peer, server_name, peer_certificates.as_deref());
+        self.gateway.serve_connection(stream, peer, is_h2).await;
+        // Held among all to the connection's end.
+        drop(place);
+    }
+}
+
+/// The callers' TCP door and the agents': one socket where they have one address, else two. Agents come by TCP to the port
+/// to which they come by UDP.
+fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<Listener>), Failure> {
+    let tunnel = endpoint.address().map_err(Failure::could_not_go_on)?;
+    let agents = transport::tls::over_tcp(config.tunnel_material()).map_err(Failure::misconfigured)?;
     let roots = config.gateway.authentication.client_certificate.as_ref().map(|method| method.roots.clone());
     let pair = &config.certificate;
     let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
         .map_err(Failure::misconfigured)?;
     // The sender is dropped: certificates are read at the start.
     let (_, tls) = watch::channel(Arc::new(tls));
-    Ok(Listener::bind("gateway.listen", config.gateway.listen, tls, Limits::default())?)
+    let (callers, limits) = (Some(tls), Limits::default());
+    if config.gateway.listen == tunnel {
+        let doors = Doors { callers, agents: Some(agents) };
+        return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));
+    }
+    let callers = Doors { callers, agents: None };
+    let callers = Listener::bind("gateway.listen", config.gateway.listen, callers, limits)?;
+    let agents = Doors { callers: None, agents: Some(agents) };
+    Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
 
 /// Notes when each certificate ends; they are read once, at the start.

@@ -1,4 +1,4 @@
-//! The TCP door: accepts, shakes hands under a deadline, and hands each connection to a home.
+//! The TCP doors: accepts, picks the door from the ClientHello, shakes hands under a deadline, hands each connection to a home.
 
 use std::io;
 use std::net::SocketAddr;
@@ -37,27 +37,50 @@ pub struct Limits {
     pub handshake: Duration,
 }
 
-/// A bound TCP socket for callers.
+/// A bound TCP socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    tls: watch::Receiver<Arc<ServerConfig>>,
+    doors: Doors,
     limits: Limits,
     counts: Arc<Counts>,
 }
 
-/// A caller's connection after its handshake. It holds one of the listener's places until it is dropped.
+/// Who may come to a socket, each with a TLS configuration of their own and so with one CA; see [`tls`]. Whoever offers the
+/// tunnel's protocol (ALPN) comes to the agents' door, and everybody else to the callers'.
+#[derive(Debug, Clone, Default)]
+pub struct Doors {
+    /// Callers. Each handshake uses the configuration that stands there at that time.
+    pub callers: Option<watch::Receiver<Arc<ServerConfig>>>,
+    /// Agents whose UDP is blocked.
+    pub agents: Option<Arc<ServerConfig>>,
+}
+
+/// What was agreed on in a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoken {
+    /// By a caller.
+    Http1,
+    /// By a caller.
+    Http2,
+    /// By an agent.
+    Tunnel,
+}
+
+/// A connection after its handshake. It holds one of the listener's places until it is dropped.
 #[derive(Debug)]
 pub struct Accepted {
     /// The connection, registered with the home on which it was handed over.
     pub stream: TlsStream<TcpStream>,
     /// The other side's address.
     pub peer: SocketAddr,
-    /// The caller's certificate, leaf first, verified against the callers' CA; `None` if it showed none.
+    /// The other side's certificate, leaf first, verified against the CA of its door; `None` if it showed none.
     pub peer_certificates: Option<Vec<CertificateDer<'static>>>,
-    /// HTTP/2 was agreed on; otherwise HTTP/1.1 is spoken.
-    pub is_h2: bool,
+    /// What the connection is for.
+    pub spoken: Spoken,
+    /// Where it was handed over.
+    pub home: Home,
     /// The place among the connections that are counted; hold it as long as the connection.
     pub place: Place,
 }
@@ -76,8 +99,7 @@ impl Default for Limits {
 }
 
 impl Listener {
-    /// Listens on `address`, which stands at `key` in the configuration. Each handshake uses the TLS configuration
-    /// that `tls` has at that time; see [`tls::server_config`].
+    /// Listens on `address`, which stands at `key` in the configuration, for who may come to one of `doors`.
     ///
     /// # Errors
     ///
@@ -85,11 +107,11 @@ impl Listener {
     pub fn bind(
         key: &'static str,
         address: SocketAddr,
-        tls: watch::Receiver<Arc<ServerConfig>>,
+        doors: Doors,
         limits: Limits,
     ) -> Result<Self, BindError> {
         let (socket, address) = bind(address).map_err(|source| BindError::new(key, address, source))?;
-        Ok(Self { socket, address, tls, limits, counts: Arc::new(Counts::new(limits)) })
+        Ok(Self { socket, address, doors, limits, counts: Arc::new(Counts::new(limits)) })
     }
 
     /// Where it listens, with the port that the system chose if 0 was asked for.
@@ -168,16 +190,16 @@ impl Listener {
     ) where
         F: Future<Output = ()> + Send,
     {
-        let (tls, limits, counts) = (self.tls.clone(), self.limits, self.counts());
+        let (doors, limits, counts) = (self.doors.clone(), self.limits, self.counts());
         scope.spawn_on(home, async move {
             let Newcomer { stream, peer, place, handshake } = newcomer;
-            let shaken = handshake::shake(stream, tls, limits.handshake).await;
+            let shaken = handshake::shake(stream, &doors, limits.handshake).await;
             drop(handshake);
             match shaken {
                 Ok(shaken) => {
                     Counts::one_more(&counts.accepted);
-                    let handshake::Shaken { stream, peer_certificates, is_h2 } = shaken;
-                    accepted(Accepted { stream, peer, peer_certificates, is_h2, place }).await;
+                    let handshake::Shaken { stream, peer_certificates, spoken } = shaken;
+                    accepted(Accepted { stream, peer, peer_certificates, spoken, home, place }).await;
                 }
                 Err(error) => {
                     Counts::one_more(&counts.handshake_failed);

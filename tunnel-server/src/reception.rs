@@ -1,5 +1,6 @@
 //! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -10,10 +11,12 @@ use proto::CloseCode;
 use proto::greeting::{Greeting, Host};
 use proto::spiffe::AgentId;
 use proto::wire::refused::Reason;
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
-use transport::{Arriving, Driver, Endpoint, GreetError, Tunnel, TunnelEnded, TunnelEvent};
+use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
 
 use crate::identity;
 use crate::metrics;
@@ -44,16 +47,26 @@ struct Inner {
     trust_domain: String,
     host: Host,
     links: Links,
+    spawn: Arc<dyn Spawn>,
     handshakes: AtomicUsize,
     /// Everything that still needs the endpoint.
     connections: TaskTracker,
+}
+
+/// An agent that came by one carrier or the other.
+enum Knocking {
+    /// It shakes hands.
+    Quic(Box<Arriving>),
+    /// It has shaken hands, because its carrier was chosen then.
+    Tcp(Box<TlsStream<TcpStream>>, SocketAddr),
 }
 
 /// One handshake in progress.
 struct Handshake(Arc<Inner>);
 
 impl Reception {
-    /// A door at `endpoint` of `host`, for agents of `trust_domain`, whose tunnels are counted in `links`.
+    /// A door at `endpoint` of `host`, for agents of `trust_domain`, whose tunnels are counted in `links`. What drives those
+    /// that come by TCP goes to `spawn`.
     #[must_use]
     pub fn new(
         endpoint: Endpoint,
@@ -61,6 +74,7 @@ impl Reception {
         links: Links,
         trust_domain: String,
         host: Host,
+        spawn: Arc<dyn Spawn>,
     ) -> Self {
         Self(Arc::new(Inner {
             endpoint,
@@ -68,6 +82,7 @@ impl Reception {
             trust_domain,
             host,
             links,
+            spawn,
             handshakes: AtomicUsize::new(0),
             connections: TaskTracker::new(),
         }))
@@ -80,6 +95,21 @@ impl Reception {
         self.0.connections.close();
         self.0.connections.wait().await;
         self.0.endpoint.close(CloseCode::Stopping).await;
+    }
+
+    /// Receives an agent that came to a TCP door on `home`, from its greeting to its tunnel's end.
+    pub async fn receive(self, stream: TlsStream<TcpStream>, peer: SocketAddr, home: Home, scope: &Scope) {
+        let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
+        let handshake = Handshake(Arc::clone(&self.0));
+        match Entry::of(in_progress, true) {
+            Entry::Granted => {
+                let connection = self.0.connections.token();
+                let knocking = Knocking::Tcp(Box::new(stream), peer);
+                handshake.receive(knocking, home, scope.clone(), connection).await;
+            }
+            // TCP has shown that the address is its own.
+            Entry::AddressFirst | Entry::Refused => {}
+        }
     }
 
     /// Handshakes and greetings of agents in progress.
@@ -114,7 +144,27 @@ impl Reception {
             Entry::Granted => {
                 let (home, scope_within) = (scope.home_for(turn), scope.clone());
                 let connection = self.0.connections.token();
-                scope.spawn_on(home, handshake.receive(arriving, home, scope_within, connection));
+                let knocking = Knocking::Quic(Box::new(arriving));
+                scope.spawn_on(home, handshake.receive(knocking, home, scope_within, connection));
+            }
+        }
+    }
+}
+
+impl Knocking {
+    fn address(&self) -> SocketAddr {
+        match self {
+            Self::Quic(arriving) => arriving.address(),
+            Self::Tcp(_, peer) => *peer,
+        }
+    }
+
+    /// Who it is, verified.
+    async fn arrived(self, inner: &Inner) -> Result<Arrived, GreetError> {
+        match self {
+            Self::Quic(arriving) => arriving.shake_hands().await,
+            Self::Tcp(stream, peer) => {
+                Arrived::over_tcp(*stream, peer, inner.endpoint.silence_max(), &*inner.spawn).await
             }
         }
     }
@@ -135,10 +185,10 @@ impl Entry {
 
 impl Handshake {
     /// From the knock to the tunnel's end.
-    async fn receive(self, arriving: Arriving, home: Home, scope: Scope, _connection: TaskTrackerToken) {
-        let from = arriving.address();
+    async fn receive(self, knocking: Knocking, home: Home, scope: Scope, _connection: TaskTrackerToken) {
+        let from = knocking.address();
         let inner = Arc::clone(&self.0);
-        match self.greet(arriving, &scope).await {
+        match self.greet(knocking, &scope).await {
             Ok((tunnel, driver, greeting)) => inner.serve(tunnel, driver, &greeting, home, &scope).await,
             Err(error) => {
                 metrics::greeting_failed(&error);
@@ -158,11 +208,11 @@ impl Handshake {
 
     async fn greet(
         self,
-        arriving: Arriving,
+        knocking: Knocking,
         scope: &Scope,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let inner = &self.0;
-        let arrived = arriving.shake_hands().await?;
+        let arrived = knocking.arrived(inner).await?;
         let agent = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
             Ok(agent) => agent,
             Err(error) => {
@@ -209,12 +259,14 @@ impl Inner {
         enlisted.close_left_behind();
         let counted = {
             let tunnel = tunnel.clone();
-            self.links.open(agent.cluster().as_str(), move || metrics::figures(&tunnel))
+            let carrier = tunnel.carrier().as_str();
+            self.links.open(agent.cluster().as_str(), carrier, move || metrics::figures(&tunnel))
         };
         let began = Instant::now();
         info!(
             %agent,
             address = %tunnel.peer_address(),
+            carrier = tunnel.carrier().as_str(),
             software = greeting.software,
             version = greeting.version,
             sequence = greeting.sequence,

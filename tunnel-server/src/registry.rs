@@ -20,7 +20,7 @@ use proto::spiffe::AgentId;
 use proto::{CloseCode, ClusterId};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use transport::{Link, Tunnel};
+use transport::{Carrier, Link, Tunnel};
 
 use crate::directory::{Directory, Meeting};
 use returns::Returns;
@@ -87,6 +87,8 @@ pub struct ListedTunnel {
     pub agent: AgentId,
     /// Where the agent's packets come from.
     pub address: SocketAddr,
+    /// What carries it.
+    pub carrier: Carrier,
     /// How it does.
     pub health: Health,
     /// One side is stopping: what runs is finished, and nothing new is sent through it.
@@ -290,6 +292,7 @@ fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),
+        carrier: tunnel.carrier(),
         health: tunnel.health(),
         draining: tunnel.is_draining(),
         since: entry.since,

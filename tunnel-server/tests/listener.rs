@@ -20,7 +20,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tunnel_server::listener::{Accepted, Counts, Limits, Listener, tls};
+use transport::tls::Material;
+use tunnel_server::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
@@ -91,12 +92,46 @@ async fn no_session_is_ever_resumed() {
 #[tokio::test]
 async fn http2_is_preferred_and_http1_is_spoken_otherwise() {
     let mut door = Door::open(WAITS);
-    for (offered, is_h2) in [(&["http/1.1", "h2"][..], true), (&["http/1.1"], false), (&[], false)] {
+    for (offered, spoken) in
+        [(&["http/1.1", "h2"][..], Spoken::Http2), (&["http/1.1"], Spoken::Http1), (&[], Spoken::Http1)]
+    {
         let mut config = door.caller(None, &version::TLS13);
         config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
         let _stream = door.connect(config).await.unwrap();
-        assert_eq!(door.next().await.is_h2, is_h2, "{offered:?}");
+        assert_eq!(door.next().await.spoken, spoken, "{offered:?}");
     }
+}
+
+#[tokio::test]
+async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca() {
+    let mut door = Door::open(WAITS);
+    let (agent, alice) = (door.agents.issue("agent"), door.callers.issue("alice"));
+    let offering = |issued: Option<&Issued>, offered: &[&str]| {
+        let mut config = door.caller(issued, &version::TLS13);
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        config
+    };
+    let tunnel = std::str::from_utf8(transport::tls::ALPN).unwrap();
+    let let_in = offering(Some(&agent), &["h2", tunnel]);
+    let turned_away = [
+        offering(Some(&alice), &[tunnel]),
+        offering(None, &[tunnel]),
+        // An agent is no caller either.
+        offering(Some(&agent), &["h2"]),
+    ];
+
+    for config in turned_away {
+        let refused = match door.connect(config).await {
+            Ok(mut stream) => !is_served(&mut stream).await,
+            Err(_) => true,
+        };
+        assert!(refused);
+    }
+    let mut stream = door.connect(let_in).await.unwrap();
+
+    assert!(is_served(&mut stream).await);
+    let seen = door.next().await;
+    assert_eq!((seen.spoken, seen.certificates), (Spoken::Tunnel, Some(vec![agent.certificate])));
 }
 
 #[tokio::test]
@@ -193,7 +228,7 @@ async fn a_new_tls_configuration_counts_from_the_next_handshake() {
 async fn a_port_in_use_is_named_with_its_key() {
     let door = Door::open(WAITS);
 
-    let error = Listener::bind("gateway.listen", door.address, door.tls.subscribe(), WAITS).unwrap_err();
+    let error = Listener::bind("gateway.listen", door.address, Doors::default(), WAITS).unwrap_err();
 
     assert!(error.to_string().starts_with(&format!("gateway.listen: {} is already in use", door.address)));
 }
@@ -204,6 +239,7 @@ struct Door {
     scope: Scope,
     servers: Authority,
     callers: Authority,
+    agents: Authority,
     tls: watch::Sender<Arc<rustls::ServerConfig>>,
     counts: Arc<Counts>,
     seen: mpsc::Receiver<Seen>,
@@ -213,7 +249,7 @@ struct Door {
 struct Seen {
     peer: SocketAddr,
     certificates: Option<Vec<CertificateDer<'static>>>,
-    is_h2: bool,
+    spoken: Spoken,
     /// Its receiver lives as long as the connection's place.
     ended: mpsc::Sender<()>,
 }
@@ -233,11 +269,13 @@ impl Door {
         let (servers, callers) = (Authority::new(), Authority::new());
         let tls = watch::Sender::new(Arc::new(servers.server_config(&callers)));
         let any = "127.0.0.1:0".parse().unwrap();
-        let listener = Listener::bind("gateway.listen", any, tls.subscribe(), limits).unwrap();
+        let agents = Authority::new();
+        let doors = Doors { callers: Some(tls.subscribe()), agents: Some(agents.agents_door(&servers)) };
+        let listener = Listener::bind("gateway.listen", any, doors, limits).unwrap();
         let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
         let (tell, seen) = mpsc::channel(64);
         scope.spawn(listener.run(scope.clone(), move |accepted| echo(accepted, tell.clone())));
-        Self { address, scope, servers, callers, tls, counts, seen }
+        Self { address, scope, servers, callers, agents, tls, counts, seen }
     }
 
     fn caller(&self, issued: Option<&Issued>, version: &'static SupportedProtocolVersion) -> ClientConfig {
@@ -282,6 +320,13 @@ impl Authority {
         Issued { certificate, key: PrivateKeyDer::try_from(key.serialize_der()).unwrap() }
     }
 
+    /// The door of these agents, with a certificate of `servers`.
+    fn agents_door(&self, servers: &Self) -> Arc<rustls::ServerConfig> {
+        let Issued { certificate, key } = servers.issue("gateway.example");
+        let material = Material { chain: vec![certificate], key, peer_roots: vec![self.root.clone()] };
+        transport::tls::over_tcp(material).unwrap()
+    }
+
     fn server_config(&self, callers: &Self) -> rustls::ServerConfig {
         let Issued { certificate, key } = self.issue("gateway.example");
         tls::server_config(vec![certificate], key, Some(vec![callers.root.clone()])).unwrap()
@@ -308,9 +353,9 @@ fn caller(
 }
 
 async fn echo(accepted: Accepted, tell: mpsc::Sender<Seen>) {
-    let Accepted { mut stream, peer, peer_certificates, is_h2, place } = accepted;
+    let Accepted { mut stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let (ended, lives) = mpsc::channel(1);
-    tell.send(Seen { peer, certificates: peer_certificates, is_h2, ended }).await.unwrap_or(());
+    tell.send(Seen { peer, certificates: peer_certificates, spoken, ended }).await.unwrap_or(());
     let mut byte = [0];
     while stream.read_exact(&mut byte).await.is_ok() && stream.write_all(&byte).await.is_ok() {
         stream.flush().await.unwrap_or(());

@@ -14,7 +14,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls_pki_types::PrivateKeyDer;
 use tokio::sync::watch;
-use tunnel_server::listener::{Limits, Listener, tls};
+use tunnel_server::listener::{Doors, Limits, Listener, tls};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
@@ -26,7 +26,8 @@ const LEFT: u64 = 24;
 async fn a_listener_without_descriptors_counts_it_and_goes_on_when_there_are_some() {
     let any = "127.0.0.1:0".parse().unwrap();
     let (_, tls) = watch::channel(Arc::new(server_config()));
-    let listener = Listener::bind("gateway.listen", any, tls, Limits::default()).unwrap();
+    let doors = Doors { callers: Some(tls), agents: None };
+    let listener = Listener::bind("gateway.listen", any, doors, Limits::default()).unwrap();
     let (scope, address, counts) = (Scope::here(), listener.address(), listener.counts());
     scope.spawn(listener.run(scope.clone(), |_| async {}));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;

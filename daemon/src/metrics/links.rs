@@ -1,7 +1,7 @@
 //! What the links to each peer have carried and lost, over the tunnels that live and those that ended.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -59,7 +59,9 @@ type Read = Box<dyn Fn() -> Figures + Send + Sync>;
 
 #[derive(Default)]
 struct Peer {
-    open: BTreeMap<u64, Read>,
+    open: BTreeMap<u64, (&'static str, Read)>,
+    /// What has carried a tunnel to it since it is told of.
+    carriers: BTreeSet<&'static str>,
     opened: u64,
     /// Sums over the tunnels that ended.
     ended: Figures,
@@ -73,14 +75,20 @@ impl Links {
         Self(Arc::new(Inner { names: Names::of(prefix), label, peers: Mutex::default() }))
     }
 
-    /// Counts a tunnel to `peer`. `read` gives the tunnel's figures, also for a moment after it has ended.
-    pub fn open(&self, peer: &str, read: impl Fn() -> Figures + Send + Sync + 'static) -> OpenLink {
-        self.open_at(peer, read, Instant::now())
+    /// Counts a tunnel to `peer` over `carrier`. `read` gives the tunnel's figures, also for a moment after it has ended.
+    pub fn open(
+        &self,
+        peer: &str,
+        carrier: &'static str,
+        read: impl Fn() -> Figures + Send + Sync + 'static,
+    ) -> OpenLink {
+        self.open_at(peer, carrier, read, Instant::now())
     }
 
     fn open_at(
         &self,
         peer: &str,
+        carrier: &'static str,
         read: impl Fn() -> Figures + Send + Sync + 'static,
         now: Instant,
     ) -> OpenLink {
@@ -94,7 +102,8 @@ impl Links {
             let known = peers.entry(peer.to_owned()).or_default();
             known.opened += 1;
             number = known.opened;
-            known.open.insert(number, Box::new(read));
+            known.open.insert(number, (carrier, Box::new(read)));
+            known.carriers.insert(carrier);
         }
         OpenLink { links: self.clone(), peer: peer.to_owned(), number }
     }
@@ -112,6 +121,7 @@ impl Links {
             peer: name.clone(),
             opened: peer.opened,
             open: peer.open.len(),
+            open_by: peer.open_by(),
             figures: peer.figures(),
         });
         told.collect()
@@ -128,8 +138,13 @@ impl Peer {
             && self.last_ended.is_none_or(|ended| now.saturating_duration_since(ended) >= KEPT)
     }
 
+    fn open_by(&self) -> Vec<(&'static str, usize)> {
+        let open = |carrier| self.open.values().filter(|(over, _)| *over == carrier).count();
+        self.carriers.iter().map(|carrier| (*carrier, open(*carrier))).collect()
+    }
+
     fn figures(&self) -> Figures {
-        let open: Vec<Figures> = self.open.values().map(|read| read()).collect();
+        let open: Vec<Figures> = self.open.values().map(|(_, read)| read()).collect();
         let mut all = open.iter().fold(self.ended, Figures::with_counts_of);
         all.streams_open = open.iter().map(|figures| figures.streams_open).sum();
         all.round_trip = open.iter().map(|figures| figures.round_trip).min().unwrap_or_default();
@@ -159,7 +174,7 @@ impl Drop for OpenLink {
         let Some(peer) = peers.get_mut(&self.peer) else {
             return;
         };
-        if let Some(read) = peer.open.remove(&self.number) {
+        if let Some((_, read)) = peer.open.remove(&self.number) {
             peer.ended = peer.ended.with_counts_of(&read());
             peer.last_ended = Some(Instant::now());
         }
@@ -171,6 +186,8 @@ struct Told {
     peer: String,
     opened: u64,
     open: usize,
+    /// The same by carrier.
+    open_by: Vec<(&'static str, usize)>,
     figures: Figures,
 }
 
@@ -201,9 +218,11 @@ impl Names {
     }
 
     fn tell(&self, lines: &mut Lines, label: &str, peers: &[Told]) {
-        let mut tunnels = lines.gauge(&self.tunnels, "Tunnels that are open now.");
+        let mut tunnels = lines.gauge(&self.tunnels, "Tunnels that are open now, by carrier.");
         for told in peers {
-            tunnels.is(&[(label, &told.peer)], told.open);
+            for (carrier, open) in &told.open_by {
+                tunnels.is(&[(label, &told.peer), ("carrier", carrier)], *open);
+            }
         }
         let mut opened = lines.counter(&self.opened, "Tunnels that were opened.");
         for told in peers {
@@ -228,7 +247,8 @@ impl Names {
         for told in peers {
             lost.is(&[(label, &told.peer)], told.figures.packets_lost);
         }
-        let help = "Bytes of UDP payload by direction, sent or received by this side, all of QUIC included.";
+        let help = "Bytes of UDP payload by direction, sent or received by this side, all of QUIC included; of tunnels over TCP those of \
+                    HTTP/2.";
         let mut wire = lines.counter(&self.wire_bytes, help);
         for Told { peer, figures, .. } in peers {
             wire.is(&[(label, peer), ("direction", "sent")], figures.wire_bytes_sent);

@@ -83,7 +83,7 @@ const LEFT: &[(&str, f64)] = &[
     ("up{job=\"tunnel-agent\"}", 0.0),
     ("tombolo_server_cluster_connected{cluster=\"edge-a\"}", 0.0),
     ("tombolo_server_agents_connected{cluster=\"edge-a\"}", 0.0),
-    ("tombolo_server_cluster_tunnels{cluster=\"edge-a\"}", 0.0),
+    ("tombolo_server_cluster_tunnels{cluster=\"edge-a\",carrier=\"quic\"}", 0.0),
     ("tombolo_server_cluster_tunnels_opened_total{cluster=\"edge-a\"}", 1.0),
     ("sum(tombolo_server_tunnels_ended_total)", 1.0),
     ("ALERTS{alertname=\"TomboloClusterGone\",cluster=\"edge-a\"}", 1.0),

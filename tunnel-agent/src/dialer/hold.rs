@@ -35,7 +35,7 @@ pub(super) async fn hold(
     let Greeted { tunnel, driver, welcome, endpoint } = greeted;
     let name = way.server.address.to_string();
     let (counted, connected) = (tunnel.clone(), metrics::Connected::to(&name));
-    let link = kit.links.open(&name, move || metrics::figures(&counted));
+    let link = kit.links.open(&name, tunnel.carrier().as_str(), move || metrics::figures(&counted));
     metrics::buffers(endpoint.buffers());
     let began = Instant::now();
     let (server, address) = (&name, way.address);

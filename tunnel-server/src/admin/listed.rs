@@ -8,9 +8,6 @@ use proto::session::Health;
 
 use crate::registry::{Listed, ListedTunnel};
 
-/// What carries every tunnel today.
-const CARRIER: &str = "quic";
-
 /// A cluster, as it is now.
 pub(super) fn cluster(listed: &Listed) -> admin::Cluster {
     admin::Cluster {
@@ -30,7 +27,7 @@ fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {
     let link = listed.link();
     admin::Tunnel {
         agent: listed.agent.instance().to_owned(),
-        carrier: CARRIER.to_owned(),
+        carrier: listed.carrier.as_str().to_owned(),
         address: listed.address.to_string(),
         health: health(listed.health).into(),
         draining: listed.draining,

@@ -5,12 +5,12 @@ use std::time::Instant;
 use daemon::Metrics;
 use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
-use transport::Buffers;
+use transport::{Buffers, Carrier};
 
 use super::Bound;
 use crate::directory;
 use crate::gateway::EXCHANGES_MAX;
-use crate::listener::Tally;
+use crate::listener::{Listener, Tally};
 use crate::metrics::{Census, Known};
 use crate::registry::{Listed, Registry, TUNNELS_MAX};
 
@@ -19,8 +19,13 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
     let (registry, census) = (bound.registry.clone(), Census::default());
     metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
-    let (counts, reception) = (bound.listener.counts(), bound.reception.clone());
-    metrics.ask(move |lines| tell_doors(lines, &counts.now(), reception.handshakes()));
+    let counts: Vec<_> =
+        [Some(&bound.listener), bound.agents.as_ref()].into_iter().flatten().map(Listener::counts).collect();
+    let reception = bound.reception.clone();
+    metrics.ask(move |lines| {
+        let tally = counts.iter().map(|counts| counts.now()).reduce(Tally::with).unwrap_or_default();
+        tell_doors(lines, &tally, reception.handshakes());
+    });
     let buffers = bound.endpoint.buffers();
     metrics.ask(move |lines| tell_buffers(lines, buffers));
 }
@@ -28,8 +33,13 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
 fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
     let listed = registry.list(|_| true);
     census.tell(lines, &listed.iter().map(known).collect::<Vec<_>>(), Instant::now());
-    let tunnels: usize = listed.iter().map(|listed| listed.tunnels.len()).sum();
-    lines.gauge("tombolo_server_tunnels", "Tunnels of all clusters that are open now.").is(&[], tunnels);
+    let mut tunnels =
+        lines.gauge("tombolo_server_tunnels", "Tunnels of all clusters that are open now, by carrier.");
+    for carrier in [Carrier::Quic, Carrier::Http2] {
+        let carried =
+            listed.iter().flat_map(|listed| &listed.tunnels).filter(|tunnel| tunnel.carrier == carrier);
+        tunnels.is(&[("carrier", carrier.as_str())], carried.count());
+    }
     lines.gauge("tombolo_server_tunnels_max", "Most tunnels of all clusters.").is(&[], TUNNELS_MAX);
     let help = "Clusters that this server has ever met and remembers.";
     lines.gauge("tombolo_server_clusters", help).is(&[], listed.len());
@@ -50,14 +60,14 @@ fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
     lines
         .counter(
             "tombolo_server_connections_total",
-            "Connections at the callers' door by what became of them: accepted, turned_away for want of a place, \
+            "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
              handshake_failed, or accept_failed in the system.",
         )
         .is(&[("outcome", "accepted")], callers.accepted)
         .is(&[("outcome", "turned_away")], callers.turned_away)
         .is(&[("outcome", "handshake_failed")], callers.handshake_failed)
         .is(&[("outcome", "accept_failed")], callers.accept_failed);
-    let help = "Connections of callers that are open now, those that shake hands included.";
+    let help = "Connections of callers that are open now, all that shake hands by TCP included.";
     lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
     let help = "Handshakes in progress now, by door; an agent's greeting is part of it.";
     lines

@@ -20,7 +20,7 @@ pub struct Counts {
 }
 
 /// The values of [`Counts`] at one time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Connections that were handed over after their handshake.
     pub accepted: u64,
@@ -34,6 +34,21 @@ pub struct Tally {
     pub connections_open: usize,
     /// Handshakes in progress now.
     pub handshakes_open: usize,
+}
+
+impl Tally {
+    /// Of both doors.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            accepted: self.accepted + other.accepted,
+            turned_away: self.turned_away + other.turned_away,
+            accept_failed: self.accept_failed + other.accept_failed,
+            handshake_failed: self.handshake_failed + other.handshake_failed,
+            connections_open: self.connections_open + other.connections_open,
+            handshakes_open: self.handshakes_open + other.handshakes_open,
+        }
+    }
 }
 
 impl Counts {

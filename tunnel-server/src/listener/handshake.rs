@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::server::Acceptor;
+use rustls::server::{Acceptor, ClientHello};
 use rustls_pki_types::CertificateDer;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::tls::ALPN_H2;
+use super::{Doors, Spoken};
 
 /// A connection after its handshake.
 pub(super) struct Shaken {
     pub(super) stream: TlsStream<TcpStream>,
     pub(super) peer_certificates: Option<Vec<CertificateDer<'static>>>,
-    pub(super) is_h2: bool,
+    pub(super) spoken: Spoken,
 }
 
 /// Why there is no connection.
@@ -29,6 +29,8 @@ pub(super) enum HandshakeError {
     Socket(#[source] io::Error),
     #[error("no ClientHello")]
     Hello(#[source] io::Error),
+    #[error("the door for agents is elsewhere")]
+    NoDoor,
     #[error("TLS was not agreed on")]
     Tls(#[source] io::Error),
     #[error("the handshake took longer than {} s", .0.as_secs())]
@@ -38,23 +40,42 @@ pub(super) enum HandshakeError {
 /// Shakes hands on the runtime of the calling task.
 pub(super) async fn shake(
     stream: TcpStream,
-    tls: watch::Receiver<Arc<ServerConfig>>,
+    doors: &Doors,
     deadline: Duration,
 ) -> Result<Shaken, HandshakeError> {
     let stream = registered_here(stream).map_err(HandshakeError::Socket)?;
     let agreed = async {
         let hello =
             LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(HandshakeError::Hello)?;
-        let config = Arc::clone(&tls.borrow());
+        let config = config(doors, &hello.client_hello()).ok_or(HandshakeError::NoDoor)?;
         hello.into_stream(config).await.map_err(HandshakeError::Tls)
     };
     let stream = timeout(deadline, agreed).await.map_err(|_| HandshakeError::Deadline(deadline))??;
     let (_, connection) = stream.get_ref();
-    let is_h2 = connection.alpn_protocol() == Some(ALPN_H2);
+    let spoken = match connection.alpn_protocol() {
+        Some(transport::tls::ALPN) => Spoken::Tunnel,
+        Some(ALPN_H2) => Spoken::Http2,
+        // Whoever offers nothing speaks it.
+        Some(_) | None if doors.callers.is_some() => Spoken::Http1,
+        Some(_) | None => return Err(HandshakeError::NoDoor),
+    };
     let peer_certificates = connection
         .peer_certificates()
         .map(|chain| chain.iter().map(|certificate| certificate.clone().into_owned()).collect());
-    Ok(Shaken { stream, peer_certificates, is_h2 })
+    Ok(Shaken { stream, peer_certificates, spoken })
+}
+
+/// The door for who says this.
+fn config(doors: &Doors, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+    let offers_tunnel =
+        hello.alpn().is_some_and(|mut offered| offered.any(|name| name == transport::tls::ALPN));
+    match (&doors.agents, &doors.callers) {
+        (Some(agents), _) if offers_tunnel => Some(Arc::clone(agents)),
+        (_, Some(callers)) => Some(Arc::clone(&callers.borrow())),
+        // It offers what agents do not speak, so that TLS will say no to it.
+        (Some(agents), None) => Some(Arc::clone(agents)),
+        (None, None) => None,
+    }
 }
 
 /// The same socket, known to the runtime of the calling task: it was accepted on another one.

@@ -19,7 +19,7 @@ fn counts_go_on_growing_over_the_tunnels_of_a_peer() {
     has(
         &text,
         &[
-            "tombolo_test_tunnels{peer=\"a\"} 2",
+            "tombolo_test_tunnels{peer=\"a\",carrier=\"quic\"} 2",
             "tombolo_test_tunnels_opened_total{peer=\"a\"} 3",
             "tombolo_test_stream_bytes_total{peer=\"a\",direction=\"sent\"} 1005",
             "tombolo_test_stream_bytes_total{peer=\"a\",direction=\"received\"} 0",
@@ -36,8 +36,24 @@ fn gauges_of_a_peer_without_a_tunnel_are_zero_and_its_round_trip_is_absent() {
 
     let text = told(&links, Instant::now());
 
-    has(&text, &["tombolo_test_tunnels{peer=\"a\"} 0", "tombolo_test_streams_active{peer=\"a\"} 0"]);
+    has(
+        &text,
+        &["tombolo_test_tunnels{peer=\"a\",carrier=\"quic\"} 0", "tombolo_test_streams_active{peer=\"a\"} 0"],
+    );
     assert!(!text.contains("round_trip_seconds{peer"), "{text}");
+}
+
+#[test]
+fn tunnels_are_told_apart_by_carrier_also_after_the_last_of_one() {
+    let links = links();
+    let _quic = links.open("a", "quic", Figures::default);
+    drop(links.open("a", "http2", Figures::default));
+
+    let text = told(&links, Instant::now());
+
+    let told =
+        ["quic\"} 1", "http2\"} 0"].map(|end| format!("tombolo_test_tunnels{{peer=\"a\",carrier=\"{end}"));
+    has(&text, &told.each_ref().map(String::as_str));
 }
 
 #[test]
@@ -76,14 +92,14 @@ fn a_peer_that_is_back_in_time_keeps_its_counts() {
 fn one_peer_beyond_the_limit_is_not_told_of_and_breaks_nothing() {
     let links = links();
     let held: Vec<OpenLink> =
-        (0..PEERS_MAX).map(|n| links.open(&format!("p{n}"), Figures::default)).collect();
-    let beyond = links.open("beyond", Figures::default);
-    let known = links.open("p0", Figures::default);
+        (0..PEERS_MAX).map(|n| links.open(&format!("p{n}"), "quic", Figures::default)).collect();
+    let beyond = links.open("beyond", "quic", Figures::default);
+    let known = links.open("p0", "quic", Figures::default);
 
     let text = told(&links, Instant::now());
 
     assert_eq!(text.matches("tombolo_test_tunnels{").count(), PEERS_MAX);
-    has(&text, &["tombolo_test_tunnels{peer=\"p0\"} 2"]);
+    has(&text, &["tombolo_test_tunnels{peer=\"p0\",carrier=\"quic\"} 2"]);
     assert!(!text.contains("beyond"));
     drop((held, beyond, known));
     assert!(!told(&links, Instant::now() + KEPT).contains("peer="));
@@ -93,13 +109,13 @@ fn one_peer_beyond_the_limit_is_not_told_of_and_breaks_nothing() {
 fn peers_that_nobody_scraped_make_room_for_others() {
     let links = links();
     for n in 0..PEERS_MAX {
-        drop(links.open(&format!("p{n}"), Figures::default));
+        drop(links.open(&format!("p{n}"), "quic", Figures::default));
     }
     let later = Instant::now() + KEPT;
 
-    let _newcomer = links.open_at("newcomer", Figures::default, later);
+    let _newcomer = links.open_at("newcomer", "quic", Figures::default, later);
 
-    has(&told(&links, later), &["tombolo_test_tunnels{peer=\"newcomer\"} 1"]);
+    has(&told(&links, later), &["tombolo_test_tunnels{peer=\"newcomer\",carrier=\"quic\"} 1"]);
 }
 
 fn links() -> Links {
@@ -110,7 +126,7 @@ fn links() -> Links {
 fn open(links: &Links, peer: &str, round_trip_ms: u64) -> (OpenLink, Arc<AtomicU64>) {
     let sent = Arc::new(AtomicU64::new(0));
     let read = Arc::clone(&sent);
-    let open = links.open(peer, move || Figures {
+    let open = links.open(peer, "quic", move || Figures {
         round_trip: Duration::from_millis(round_trip_ms),
         streams_open: 1,
         stream_bytes_sent: read.load(Ordering::Relaxed),

@@ -199,6 +199,30 @@ impl Connection {
         }
     }
 
+    /// The estimate of the round trip by which a carrier of ours sends, if it has one. TCP's is the kernel's.
+    pub(crate) fn estimate(&self) -> Option<Duration> {
+        match self {
+            Self::Quic(connection, _) => Some(connection.rtt()),
+            Self::Http2(_) => None,
+        }
+    }
+
+    /// Sends a ping that says nothing, for a sample of the round trip.
+    pub(crate) fn heal(&self) {
+        match self {
+            Self::Quic(connection, probe) => drop(quic::ping(connection, probe, Bytes::new())),
+            Self::Http2(_) => {}
+        }
+    }
+
+    /// Corrects the pace of sending by this factor, while the estimate of the round trip is wrong by it.
+    pub(crate) fn correct_pace(&self, factor: u64) {
+        match self {
+            Self::Quic(_, probe) => probe.correct_pace(factor),
+            Self::Http2(_) => {}
+        }
+    }
+
     /// When the peer has received a ping, once.
     pub(crate) fn take_answer(&self) -> Option<Answer> {
         match self {

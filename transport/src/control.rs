@@ -16,8 +16,10 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::carrier::{Connection, Pinged, Stream};
 use crate::counted::Shared;
+use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
-use crate::probe::Answer;
+use crate::probe::{Answer, Poisoned};
+use crate::rebind::Rebinding;
 use crate::settings::Side;
 use crate::tunnel::Tunnel;
 
@@ -55,9 +57,12 @@ pub struct Driver {
     connection: Connection,
     shared: Arc<Shared>,
     stream: ControlStream,
-    /// Datagrams that had come in when we last looked: each is a sign of life.
-    heard: u64,
+    /// The carrier's signs of life when they last changed, and when we saw that.
+    heard: (u64, Instant),
     drain_is_ours: bool,
+    poisoned: Poisoned,
+    /// At an agent, whose port may change.
+    rebinding: Option<Rebinding>,
 }
 
 impl ControlStream {
@@ -132,7 +137,24 @@ impl Driver {
     ) -> (Tunnel, Self) {
         let shared = Arc::new(Shared::new(session, side));
         let tunnel = Tunnel::new(connection.clone(), Arc::clone(&shared));
-        (tunnel, Self { connection, shared, stream, heard: 0, drain_is_ours: true })
+        (
+            tunnel,
+            Self {
+                connection,
+                shared,
+                stream,
+                heard: (0, Instant::now()),
+                drain_is_ours: true,
+                poisoned: Poisoned::default(),
+                rebinding: None,
+            },
+        )
+    }
+
+    /// The same, whose socket is replaced while nothing is heard.
+    pub(crate) fn rebinding(mut self, endpoint: Endpoint) -> Self {
+        self.rebinding = Some(Rebinding::new(endpoint, Instant::now()));
+        self
     }
 
     /// Runs the tunnel's protocol until it ends, and closes it. Dropping this future closes the tunnel, too.
@@ -250,22 +272,33 @@ impl Driver {
     /// bring that instant nearer and packets that arrive are signs of life.
     fn next_look(&self) -> Instant {
         let soon = Instant::now() + HEARTBEAT_ACTIVE;
-        self.shared.session().poll_timeout().map_or(soon, |at| at.min(soon))
+        let due = self.shared.session().poll_timeout().into_iter().chain(self.poisoned.next());
+        due.fold(soon, Instant::min)
     }
 
     fn look(&mut self) {
         let now = Instant::now();
         let heard = self.connection.heard();
         let answer = self.connection.take_answer();
-        let mut session = self.shared.session();
         if let Some(Answer { at, round_trip }) = answer {
-            session.answered(at, round_trip);
+            self.shared.session().answered(at, round_trip);
+            if let Some(estimate) = self.connection.estimate() {
+                self.connection.correct_pace(self.poisoned.judge(now, estimate, round_trip));
+            }
         }
-        if heard != self.heard {
-            self.heard = heard;
+        let mut session = self.shared.session();
+        if heard != self.heard.0 {
+            self.heard = (heard, now);
             session.heard(now);
         }
         session.handle_timeout(now);
+        drop(session);
+        if let Some(rebinding) = &mut self.rebinding {
+            rebinding.consider(now, now.saturating_duration_since(self.heard.1));
+        }
+        if self.poisoned.is_due(now) {
+            self.connection.heal();
+        }
     }
 }
 

@@ -133,23 +133,15 @@ impl Endpoint {
             Ok(Err(error)) => return Err(handshake_failed(error)),
             Err(_) => return Err(DialError::NoAnswer),
         };
-        greet(Connection::Quic(connection.clone(), probe.clone()), hello, silence_max).await.map_err(
-            |error| {
+        let carrier = Connection::Quic(connection.clone(), probe);
+        match greet(carrier.clone(), hello, silence_max).await {
+            Ok(dialed) => Ok(Dialed { driver: dialed.driver.rebinding(self.clone()), ..dialed }),
+            Err(error) => {
                 let reason = connection.close_reason();
-                Connection::Quic(connection, probe).close(CloseCode::NotGreeted);
-                // A certificate that the server does not accept shows only now, as a close in place of a Welcome.
-                match (reason, error) {
-                    (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
-                        handshake_failed(reason)
-                    }
-                    (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
-                        let reason = String::from_utf8_lossy(&close.reason);
-                        turned_away(CloseCode::from_number(number(close.error_code)), &reason)
-                    }
-                    (_, error) => error,
-                }
-            },
-        )
+                carrier.close(CloseCode::NotGreeted);
+                Err(greeting_failed(reason, error))
+            }
+        }
     }
 }
 
@@ -205,6 +197,20 @@ fn turned_away(code: CloseCode, reason: &str) -> DialError {
         CloseCode::NotGreeted | CloseCode::Violation | CloseCode::Lost | CloseCode::Unknown(_) => {
             DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
         }
+    }
+}
+
+/// A certificate that the server does not accept shows only in the greeting, as a close in place of a Welcome.
+fn greeting_failed(reason: Option<ConnectionError>, error: DialError) -> DialError {
+    match (reason, error) {
+        (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {
+            handshake_failed(reason)
+        }
+        (Some(ConnectionError::ApplicationClosed(close)), DialError::Broke(_)) => {
+            let reason = String::from_utf8_lossy(&close.reason);
+            turned_away(CloseCode::from_number(number(close.error_code)), &reason)
+        }
+        (_, error) => error,
     }
 }
 

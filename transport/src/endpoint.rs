@@ -123,6 +123,13 @@ impl Endpoint {
         Some(Arriving::new(incoming, self.server.clone()?, self.silence_max))
     }
 
+    /// Leaves the socket for another on a free port of the same address. Connections stay; the peer sees where they are now
+    /// from the next packet on.
+    pub(crate) fn rebind(&self) -> io::Result<()> {
+        let (socket, _) = socket::bind(SocketAddr::new(self.address()?.ip(), 0))?;
+        self.quic.rebind(socket)
+    }
+
     /// For how long its tunnels are held without a sign of life.
     #[must_use]
     pub fn silence_max(&self) -> Duration {

@@ -17,6 +17,7 @@ mod error;
 mod keys;
 mod link;
 mod probe;
+mod rebind;
 mod runtime;
 mod settings;
 mod socket;

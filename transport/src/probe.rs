@@ -5,6 +5,7 @@
 //! whichever it is, is wrapped: a *permit* raises its window by two packets until they are sent. The first probe that is
 //! acknowledged makes QUIC declare the rest lost and send it again.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,15 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use tokio::sync::Notify;
 
+pub(crate) use poisoned::Poisoned;
+
+mod poisoned;
+
 /// Packets that a permit lets pass: the probe, and one more, because quinn asks whether a whole one would still fit behind.
 const PERMIT_PACKETS: u64 = 2;
+
+/// Most pings whose answer is awaited: a second's on a tunnel that is healed, four seconds' in an outage.
+const PINGS_MAX: usize = 16;
 
 /// A permit of so many bytes switches quinn's pacer off (`quinn_proto`, `Pacer::delay`): the pacer divides by a round trip
 /// that may be as long as the outage was.
@@ -38,22 +46,24 @@ pub(crate) struct Answer {
 }
 
 struct State {
+    /// By how much quinn's pacer is to be corrected; see `Poisoned`.
+    pace_factor: AtomicU64,
     /// What may still be sent beyond the window.
     permit_bytes: AtomicU64,
     /// As the controller sees it: a little too much where packets hold nothing but acknowledgements.
     in_flight_bytes: AtomicU64,
     packet_bytes: AtomicU64,
-    ping: Mutex<Ping>,
+    pings: Mutex<Pings>,
     answered: Notify,
 }
 
-/// The ping that awaits its answer.
+/// Pings that await their answer.
 #[derive(Default)]
-struct Ping {
-    /// The next packet is it.
+struct Pings {
+    /// The next packet is one.
     is_next: bool,
-    /// Its packet number and when it was sent. Later ones are not noted until this one, or one after it, was acknowledged.
-    sent: Option<(u64, Instant)>,
+    /// Packet numbers, and when they were sent. The last of an outage: whatever was sent before them will not be answered.
+    unanswered: VecDeque<(u64, Instant)>,
     answer: Option<Answer>,
 }
 
@@ -66,10 +76,11 @@ struct Permitting {
 impl Probe {
     pub(crate) fn new() -> Self {
         Self(Arc::new(State {
+            pace_factor: AtomicU64::new(1),
             permit_bytes: AtomicU64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             packet_bytes: AtomicU64::new(0),
-            ping: Mutex::default(),
+            pings: Mutex::default(),
             answered: Notify::new(),
         }))
     }
@@ -87,13 +98,17 @@ impl Probe {
         let unused = self.0.permit_bytes.load(Ordering::Relaxed) >= packets;
         let bytes = if unused { UNPACED_BYTES } else { packets };
         self.0.permit_bytes.store(bytes, Ordering::Relaxed);
-        let mut ping = self.ping();
-        ping.is_next = ping.sent.is_none();
+        self.pings().is_next = true;
+    }
+
+    /// Corrects quinn's pacer by this factor from now on; one is none.
+    pub(crate) fn correct_pace(&self, factor: u64) {
+        self.0.pace_factor.store(factor, Ordering::Relaxed);
     }
 
     /// The answer to a ping, once.
     pub(crate) fn take_answer(&self) -> Option<Answer> {
-        self.ping().answer.take()
+        self.pings().answer.take()
     }
 
     /// Resolves when there is an answer to take. Cancel-safe.
@@ -101,9 +116,9 @@ impl Probe {
         self.0.answered.notified().await;
     }
 
-    fn ping(&self) -> MutexGuard<'_, Ping> {
-        // It changes by single assignments.
-        self.0.ping.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pings(&self) -> MutexGuard<'_, Pings> {
+        // Whatever a panic left of them, they are whole enough to go on with.
+        self.0.pings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sent(&self, now: Instant, bytes: u64, packet: u64) {
@@ -113,21 +128,28 @@ impl Probe {
             let left = if permit == UNPACED_BYTES { 0 } else { permit.saturating_sub(bytes) };
             self.0.permit_bytes.store(left, Ordering::Relaxed);
         }
-        let mut ping = self.ping();
-        if ping.is_next {
-            ping.is_next = false;
-            ping.sent = Some((packet, now));
+        let mut pings = self.pings();
+        if std::mem::take(&mut pings.is_next) {
+            if pings.unanswered.len() >= PINGS_MAX {
+                pings.unanswered.pop_front();
+            }
+            pings.unanswered.push_back((packet, now));
         }
     }
 
     fn acknowledged(&self, now: Instant, in_flight: u64, largest: Option<u64>) {
         self.0.in_flight_bytes.store(in_flight, Ordering::Relaxed);
-        let mut ping = self.ping();
-        if let (Some((packet, sent)), Some(largest)) = (ping.sent, largest)
-            && largest >= packet
-        {
-            ping.sent = None;
-            ping.answer = Some(Answer { at: now, round_trip: now.saturating_duration_since(sent) });
+        let Some(largest) = largest else {
+            return;
+        };
+        let mut pings = self.pings();
+        let mut answered = None;
+        while let Some((_, sent)) = pings.unanswered.pop_front_if(|(packet, _)| *packet <= largest) {
+            // The youngest says how long the path takes; those before it were lost, perhaps.
+            answered = Some(sent);
+        }
+        if let Some(sent) = answered {
+            pings.answer = Some(Answer { at: now, round_trip: now.saturating_duration_since(sent) });
             self.0.permit_bytes.store(0, Ordering::Relaxed);
             self.0.answered.notify_one();
         }
@@ -138,11 +160,18 @@ impl Probe {
         self.0.in_flight_bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
     }
 
+    /// What quinn is told of the controller's `window`. It asks twice for each packet: whether one more may be in flight, and
+    /// how long the pacer has to wait, which sends a window in each round trip.
     fn raised(&self, window: u64) -> u64 {
-        match self.0.permit_bytes.load(Ordering::Relaxed) {
-            0 => window,
-            permit => window.max(self.0.in_flight_bytes.load(Ordering::Relaxed).saturating_add(permit)),
+        let (permit, factor) =
+            (self.0.permit_bytes.load(Ordering::Relaxed), self.0.pace_factor.load(Ordering::Relaxed));
+        if permit == 0 && factor == 1 {
+            return window;
         }
+        let in_flight = self.0.in_flight_bytes.load(Ordering::Relaxed);
+        let there_is_room = in_flight + self.0.packet_bytes.load(Ordering::Relaxed) < window;
+        let paced = if there_is_room { window.saturating_mul(factor) } else { window };
+        if permit == 0 { paced } else { paced.max(in_flight.saturating_add(permit)) }
     }
 }
 

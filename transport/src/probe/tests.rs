@@ -57,6 +57,32 @@ fn an_answer_is_an_acknowledgement_of_the_ping_or_of_what_was_sent_behind_it() {
 }
 
 #[test]
+fn an_answer_after_an_outage_took_as_long_as_the_ping_that_crossed_and_not_as_the_outage() {
+    let (probe, mut controller, began) = controller();
+    let mut now = began;
+    for packet in 0..1000 {
+        probe.permit();
+        controller.on_sent(now, 60, packet);
+        now += Duration::from_millis(250);
+    }
+    controller.on_end_acks(now, 0, true, Some(998));
+    let answer = probe.take_answer().map(|answer| answer.round_trip);
+    assert_eq!(answer, Some(Duration::from_millis(500)));
+}
+
+#[test]
+fn a_pace_is_corrected_as_long_as_the_window_is_not_full() {
+    let (probe, mut controller, began) = controller();
+    probe.correct_pace(7);
+    assert_eq!(controller.window(), WINDOW * 7);
+    controller.on_sent(began, WINDOW - PACKET, 1);
+    assert_eq!(controller.window(), WINDOW);
+    probe.correct_pace(1);
+    controller.on_end_acks(began, 0, true, Some(1));
+    assert_eq!(controller.window(), WINDOW);
+}
+
+#[test]
 fn an_answer_takes_the_permit_back() {
     let (probe, mut controller, began) = controller();
     probe.permit();

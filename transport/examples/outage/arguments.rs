@@ -15,15 +15,17 @@ pub(crate) struct Arguments {
     pub(crate) dark: Dark,
     /// The server sees another source port after the outage.
     pub(crate) new_port: bool,
+    /// What comes from the agent's old port is lost for ever.
+    pub(crate) stale: bool,
     /// Plain quinn beside it.
     pub(crate) stock: bool,
 }
 
 pub(crate) const HELP: &str = "\
-outage [--outages 3,10,30] [--tunnels 30] [--rounds 1] [--dark both|to-server|to-agent] [--new-port] [--no-stock]
+outage [--outages 3,10,30] [--tunnels 30] [--rounds 1] [--dark both|to-server|to-agent] [--new-port] [--stale] [--no-stock]
 
 Seconds of each outage; tunnels of ours and as many of plain quinn, in equal parts of each kind; how often; which
-direction goes dark; whether the agent comes from another source port afterwards, as through a NAT that forgot it.";
+direction goes dark; whether the agent comes from another source port afterwards, as through a NAT that forgot it; whether its old one leads nowhere any more.";
 
 impl Arguments {
     pub(crate) fn parse() -> Option<Self> {
@@ -33,6 +35,7 @@ impl Arguments {
             rounds: 1,
             dark: Dark::Both,
             new_port: false,
+            stale: false,
             stock: true,
         };
         let mut words = std::env::args().skip(1);
@@ -44,6 +47,7 @@ impl Arguments {
                 }
                 "--tunnels" => parsed.tunnels = words.next()?.parse().ok()?,
                 "--rounds" => parsed.rounds = words.next()?.parse().ok()?,
+                "--stale" => parsed.stale = true,
                 "--new-port" => parsed.new_port = true,
                 "--no-stock" => parsed.stock = false,
                 "--dark" => {

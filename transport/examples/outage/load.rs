@@ -1,5 +1,6 @@
 //! What a tunnel carries while its link goes dark, and what is seen of it.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,6 +29,9 @@ enum Kind {
     All,
 }
 
+/// Over so long goodput is compared.
+pub(crate) const SECONDS: Duration = Duration::from_secs(5);
+
 const KINDS: [Kind; 6] =
     [Kind::Download, Kind::Upload, Kind::Trickle, Kind::Idle, Kind::Heartbeats, Kind::All];
 
@@ -38,6 +42,18 @@ pub(crate) struct Load {
     at_server: Watch,
     at_agent: Watch,
     speak: signal::Sender<u32>,
+    after: Arc<Mutex<After>>,
+}
+
+/// What is seen once a link is back, and how much it swallowed.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct After {
+    /// The larger of both ends' estimates, one second later.
+    pub(crate) round_trip: Duration,
+    /// Bytes of the first seconds, as a part of those of as many seconds before the outage.
+    pub(crate) goodput: f64,
+    /// Packets a second that both ends sent into the dark.
+    pub(crate) into_the_dark: f64,
 }
 
 impl Load {
@@ -63,11 +79,11 @@ impl Load {
 
     fn new(kind: Kind, pair: Pair, link: Link) -> Self {
         let (at_server, at_agent) = (Watch::default(), Watch::default());
-        Self { kind, pair, link, at_server, at_agent, speak: signal::Sender::new(0) }
+        Self { kind, pair, link, at_server, at_agent, speak: signal::Sender::new(0), after: Arc::default() }
     }
 
     async fn begin(&self) {
-        let Self { kind, pair, link: _, at_server, at_agent, speak } = self;
+        let Self { kind, pair, at_server, at_agent, speak, .. } = self;
         let kind = *kind;
         let of_kind = |wanted| kind == wanted || kind == Kind::All;
         if of_kind(Kind::Download) {
@@ -101,20 +117,29 @@ impl Load {
     }
 
     /// Goes dark a little later than others and comes back a little later still, so that every phase is met.
+    #[expect(clippy::cast_precision_loss, reason = "counts of packets and bytes")]
     pub(crate) fn begin_outage(&self, outage: Duration, arguments: &Arguments, number: usize) {
         let (link, watches) = (self.link.clone(), [self.at_server.clone(), self.at_agent.clone()]);
-        let (dark, new_port, server) = (arguments.dark, arguments.new_port, self.pair.server());
-        let speak = self.speak.clone();
+        let (dark, new_port, stale) = (arguments.dark, arguments.new_port, arguments.stale);
+        let server = self.pair.server();
+        let (speak, after, ends) = (self.speak.clone(), Arc::clone(&self.after), self.pair.ends());
         let spread = |factor: usize, most: u64| Duration::from_millis((number * factor) as u64 % most);
         let (late, lag, longer) = (spread(137, 1000), spread(31, 100), spread(89, 1000));
         tokio::spawn(async move {
             sleep(late).await;
+            let bytes = || watches.iter().map(Watch::bytes).sum::<u64>();
+            let before = bytes();
+            sleep(SECONDS).await;
+            let before = bytes() - before;
             let (to_server, to_agent) = (dark != Dark::ToAgent, dark != Dark::ToServer);
             // One direction goes first, so that words of one side arrive whose acknowledgement is lost.
             if number.is_multiple_of(2) {
                 link.darken(to_server, false);
             } else {
                 link.darken(false, to_agent);
+            }
+            if stale {
+                link.forget();
             }
             sleep(lag).await;
             link.darken(to_server, to_agent);
@@ -127,7 +152,21 @@ impl Load {
             let now = Instant::now();
             watches.iter().for_each(|watch| watch.reopened(now));
             link.darken(false, false);
+            let (to_server, to_agent) = link.swallowed();
+            let at_return = bytes();
+            sleep(Duration::from_secs(1)).await;
+            let (at_server, at_agent) = ends.round_trips();
+            sleep(SECONDS - Duration::from_secs(1)).await;
+            *after.lock().unwrap() = After {
+                round_trip: at_server.max(at_agent),
+                goodput: (bytes() - at_return) as f64 / before.max(1) as f64,
+                into_the_dark: (to_server + to_agent) as f64 / (outage + longer).as_secs_f64(),
+            };
         });
+    }
+
+    pub(crate) fn after(&self) -> After {
+        *self.after.lock().unwrap()
     }
 
     pub(crate) fn arm(&self) -> &'static str {
@@ -154,13 +193,7 @@ impl Load {
                 vec![("server", &self.at_server), ("agent", &self.at_agent)]
             }
         };
-        directions
-            .into_iter()
-            .inspect(|(name, watch)| {
-                assert!(watch.any() || watch.first().is_none(), "{name}");
-            })
-            .map(|(name, watch)| (name, watch.first()))
-            .collect()
+        directions.into_iter().map(|(name, watch)| (name, watch.first())).collect()
     }
 }
 
@@ -171,8 +204,8 @@ fn fill(mut from: Duplex, mut to: Duplex, watch: Watch) {
     });
     tokio::spawn(async move {
         let mut buffer = vec![0; 64 * 1024];
-        while matches!(to.read(&mut buffer).await, Ok(read) if read > 0) {
-            watch.saw();
+        while let Ok(read @ 1..) = to.read(&mut buffer).await {
+            watch.saw(read as u64);
         }
     });
 }
@@ -186,8 +219,8 @@ fn trickle(stream: Duplex, watch: Watch) {
     });
     tokio::spawn(async move {
         let mut buffer = vec![0; 1024];
-        while matches!(read.read(&mut buffer).await, Ok(read) if read > 0) {
-            watch.saw();
+        while let Ok(length @ 1..) = read.read(&mut buffer).await {
+            watch.saw(length as u64);
         }
     });
 }
@@ -200,8 +233,8 @@ fn say(stream: Duplex, mut speak: signal::Receiver<u32>, watch: Watch) {
     });
     tokio::spawn(async move {
         let mut buffer = vec![0; 1024];
-        while matches!(read.read(&mut buffer).await, Ok(read) if read > 0) {
-            watch.saw();
+        while let Ok(length @ 1..) = read.read(&mut buffer).await {
+            watch.saw(length as u64);
         }
     });
 }

@@ -21,6 +21,9 @@ use crate::load::Load;
 use crate::table::Table;
 
 mod arguments;
+#[path = "../../tests/outage/authority.rs"]
+mod authority;
+#[path = "../../tests/outage/link.rs"]
 mod link;
 mod load;
 mod pair;
@@ -28,7 +31,7 @@ mod table;
 mod watch;
 
 /// From the last tunnel's first byte to the first link's end.
-const WARM_UP: Duration = Duration::from_secs(6);
+const WARM_UP: Duration = Duration::from_secs(5);
 
 /// What has not come so long after a link's return counts as never.
 const GIVE_UP: Duration = Duration::from_secs(20);
@@ -58,7 +61,7 @@ async fn trial(outage: Duration, arguments: &Arguments, round: usize, table: &mu
     for (number, load) in loads.iter().enumerate() {
         load.begin_outage(outage, arguments, number);
     }
-    sleep(outage + GIVE_UP).await;
+    sleep(load::SECONDS + outage + GIVE_UP).await;
     for load in &loads {
         table.enter(outage, load);
     }

@@ -2,27 +2,20 @@
 
 use std::any::Any;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::greeting::{BootNonce, Host, VERSIONS};
-use proto::spiffe::AgentId;
-use proto::wire::{Assert, Hello, StreamOpen};
+use proto::wire::{Assert, StreamOpen};
 use quinn::congestion::BbrConfig;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
 use rustls::RootCertStore;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 use transport::tls::Material;
-use transport::{DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel};
+use transport::{Endpoint, Tunnel};
 
+use crate::authority::{Authority, SERVER_NAME};
 use crate::link::Link;
 use crate::watch::Watch;
-
-const SERVER_NAME: &str = "gateway.test";
-const AGENT_URI: &str = "spiffe://tombolo/cluster/edge-a/agent/x";
 
 /// A stream with a clean end or none.
 pub(crate) type Duplex = Box<dyn Stream>;
@@ -45,29 +38,20 @@ pub(crate) struct Pair {
     _endpoint: Box<dyn Any>,
 }
 
-enum Ends {
+#[derive(Clone)]
+pub(crate) enum Ends {
     Ours { server: Tunnel, agent: Tunnel },
     Stock { server: quinn::Connection, agent: quinn::Connection },
-}
-
-struct Authority {
-    server_root: CertificateDer<'static>,
-    server: (CertificateDer<'static>, Vec<u8>),
-    agent_root: CertificateDer<'static>,
-    agent: (CertificateDer<'static>, Vec<u8>),
 }
 
 impl Servers {
     pub(crate) fn start() -> Self {
         let authority = Authority::new();
-        let keys = EndpointKeys::generate().unwrap();
-        let address = "127.0.0.1:0".parse().unwrap();
-        let material = authority.server_material();
-        let ours = Endpoint::serve(address, material, &keys, ServerNumber(1), Arc::new(Tokio)).unwrap();
+        let ours = authority.server();
         let Material { chain, key, .. } = authority.server_material();
         let mut config = quinn::ServerConfig::with_single_cert(chain, key).unwrap();
         config.transport_config(Arc::new(stock_parameters()));
-        let stock = quinn::Endpoint::server(config, address).unwrap();
+        let stock = quinn::Endpoint::server(config, "127.0.0.1:0".parse().unwrap()).unwrap();
         Self { ours, stock, authority }
     }
 
@@ -76,24 +60,8 @@ impl Servers {
     }
 
     pub(crate) async fn ours(&self, link: &Link) -> Pair {
-        let keys = EndpointKeys::generate().unwrap();
-        let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
-        let tls = DialTls::new(self.authority.agent_material()).unwrap();
-        let hello = Hello {
-            versions: VERSIONS.to_vec(),
-            cluster: "edge-a".to_owned(),
-            boot_nonce: vec![1; 16],
-            sequence: 1,
-            ..Hello::default()
-        };
-        let accepting = async {
-            let arrived = self.ours.accept().await.unwrap().shake_hands().await.unwrap();
-            let agent = AgentId::parse(AGENT_URI, "tombolo").unwrap();
-            arrived.greet(&agent, &host(), |_| Ok(())).await.unwrap()
-        };
-        let dialing = endpoint.dial(link.address(), SERVER_NAME, &tls, hello, HANDSHAKE_MAX);
-        let ((server, server_driver, _), dialed) = tokio::join!(accepting, dialing);
-        let dialed = dialed.unwrap();
+        let (endpoint, (server, server_driver), dialed) =
+            self.authority.greeted(&self.ours, link.address()).await;
         tokio::spawn(server_driver.run(|_| {}));
         tokio::spawn(dialed.driver.run(|_| {}));
         let ends = Ends::Ours { server, agent: dialed.tunnel };
@@ -156,6 +124,10 @@ impl Pair {
         }
     }
 
+    pub(crate) fn ends(&self) -> Ends {
+        self.ends.clone()
+    }
+
     pub(crate) fn server(&self) -> SocketAddr {
         self.server
     }
@@ -165,14 +137,24 @@ impl Pair {
     }
 }
 
+impl Ends {
+    /// What either end believes of the round trip; the server's first.
+    pub(crate) fn round_trips(&self) -> (Duration, Duration) {
+        match self {
+            Self::Ours { server, agent } => (server.round_trip(), agent.round_trip()),
+            Self::Stock { server, agent } => (server.rtt(), agent.rtt()),
+        }
+    }
+}
+
 fn look(watch: Watch, count: impl Fn() -> u64 + Send + 'static) {
     tokio::spawn(async move {
         let mut before = count();
         loop {
             sleep(Duration::from_millis(10)).await;
             let now = count();
-            if now != before {
-                watch.saw();
+            if now > before {
+                watch.saw(now - before);
             }
             before = now;
         }
@@ -187,56 +169,4 @@ fn stock_parameters() -> quinn::TransportConfig {
         .keep_alive_interval(Some(Duration::from_secs(1)))
         .congestion_controller_factory(Arc::new(BbrConfig::default()));
     config
-}
-
-impl Authority {
-    fn new() -> Self {
-        let (server_root, server) = issue(SanType::DnsName(SERVER_NAME.try_into().unwrap()));
-        let (agent_root, agent) = issue(SanType::URI(AGENT_URI.try_into().unwrap()));
-        Self { server_root, server, agent_root, agent }
-    }
-
-    fn agent_material(&self) -> Material {
-        material(&self.agent, &self.server_root)
-    }
-
-    fn server_material(&self) -> Material {
-        material(&self.server, &self.agent_root)
-    }
-}
-
-fn material((chain, key): &(CertificateDer<'static>, Vec<u8>), root: &CertificateDer<'static>) -> Material {
-    Material {
-        chain: vec![chain.clone()],
-        key: PrivateKeyDer::try_from(key.clone()).unwrap(),
-        peer_roots: vec![root.clone()],
-    }
-}
-
-fn issue(name: SanType) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
-    let mut root = CertificateParams::default();
-    root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
-    let mut leaf = CertificateParams::default();
-    leaf.subject_alt_names = vec![name];
-    let key = KeyPair::generate().unwrap();
-    let certificate = leaf.signed_by(&key, &root).unwrap();
-    (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
-}
-
-fn host() -> Host {
-    Host {
-        server_id: "server".to_owned(),
-        software: "outage".to_owned(),
-        boot: BootNonce([7; 16]),
-        keys_mark: [7; 8],
-    }
-}
-
-struct Tokio;
-
-impl Spawn for Tokio {
-    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        tokio::spawn(driver);
-    }
 }

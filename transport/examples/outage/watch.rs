@@ -11,7 +11,7 @@ pub(crate) struct Watch(Arc<Mutex<Seen>>);
 struct Seen {
     reopened: Option<Instant>,
     first: Option<Duration>,
-    any: bool,
+    bytes: u64,
 }
 
 impl Watch {
@@ -19,10 +19,10 @@ impl Watch {
         self.0.lock().unwrap().reopened = Some(at);
     }
 
-    /// Something has come.
-    pub(crate) fn saw(&self) {
+    /// So many bytes have come.
+    pub(crate) fn saw(&self, bytes: u64) {
         let mut seen = self.0.lock().unwrap();
-        seen.any = true;
+        seen.bytes += bytes;
         if let (Some(reopened), None) = (seen.reopened, seen.first) {
             seen.first = Some(reopened.elapsed());
         }
@@ -32,8 +32,7 @@ impl Watch {
         self.0.lock().unwrap().first
     }
 
-    /// Whether anything came, before the outage or after it.
-    pub(crate) fn any(&self) -> bool {
-        self.0.lock().unwrap().any
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.lock().unwrap().bytes
     }
 }

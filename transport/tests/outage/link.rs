@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +23,11 @@ struct State {
     address: SocketAddr,
     dark_to_server: AtomicBool,
     dark_to_agent: AtomicBool,
+    swallowed_to_server: AtomicU64,
+    swallowed_to_agent: AtomicU64,
     agent: Mutex<Option<SocketAddr>>,
+    /// Where the agent was when its mapping began to lead nowhere.
+    stale: Mutex<Option<SocketAddr>>,
     outer: watch::Sender<Arc<UdpSocket>>,
 }
 
@@ -41,7 +45,10 @@ impl Link {
             address: inner.local_addr().unwrap(),
             dark_to_server: AtomicBool::new(false),
             dark_to_agent: AtomicBool::new(false),
+            swallowed_to_server: AtomicU64::new(0),
+            swallowed_to_agent: AtomicU64::new(0),
             agent: Mutex::new(None),
+            stale: Mutex::new(None),
             outer: watch::Sender::new(outer(server).await),
         }));
         tokio::spawn(link.clone().carry_to_server(Arc::clone(&inner)));
@@ -58,9 +65,29 @@ impl Link {
         self.0.dark_to_agent.store(to_agent, Ordering::Relaxed);
     }
 
+    /// Packets to the server, and to the agent, that came while their direction was dark.
+    pub(crate) fn swallowed(&self) -> (u64, u64) {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        (count(&self.0.swallowed_to_server), count(&self.0.swallowed_to_agent))
+    }
+
     /// The server sees another source port from now on.
     pub(crate) async fn remap(&self, server: SocketAddr) {
         self.0.outer.send_replace(outer(server).await);
+    }
+
+    /// Where the agent was seen last.
+    pub(crate) fn agent(&self) -> Option<SocketAddr> {
+        *self.0.agent.lock().unwrap()
+    }
+
+    /// Carries nothing from where the agent is now, nor to there: a mapping that leads nowhere, for as long as it is in use.
+    pub(crate) fn forget(&self) {
+        *self.0.stale.lock().unwrap() = self.agent();
+    }
+
+    fn is_stale(&self, agent: SocketAddr) -> bool {
+        *self.0.stale.lock().unwrap() == Some(agent)
     }
 
     async fn carry_to_server(self, inner: Arc<UdpSocket>) {
@@ -69,7 +96,9 @@ impl Link {
             tokio::select! {
                 Ok((length, from)) = inner.recv_from(&mut buffer) => {
                     *self.0.agent.lock().unwrap() = Some(from);
-                    if !self.0.dark_to_server.load(Ordering::Relaxed) {
+                    if self.0.dark_to_server.load(Ordering::Relaxed) || self.is_stale(from) {
+                        self.0.swallowed_to_server.fetch_add(1, Ordering::Relaxed);
+                    } else {
                         pipe.take(&buffer[..length]);
                     }
                 }
@@ -88,13 +117,14 @@ impl Link {
             let outer = Arc::clone(&outers.borrow_and_update());
             tokio::select! {
                 Ok(length) = outer.recv(&mut buffer) => {
-                    if !self.0.dark_to_agent.load(Ordering::Relaxed) {
+                    if self.0.dark_to_agent.load(Ordering::Relaxed) {
+                        self.0.swallowed_to_agent.fetch_add(1, Ordering::Relaxed);
+                    } else {
                         pipe.take(&buffer[..length]);
                     }
                 }
                 packet = pipe.next() => {
-                    let agent = *self.0.agent.lock().unwrap();
-                    if let Some(agent) = agent {
+                    if let Some(agent) = self.agent().filter(|agent| !self.is_stale(*agent)) {
                         let _ = inner.send_to(&packet, agent).await;
                     }
                 }

@@ -1,0 +1,110 @@
+//! Certificates, endpoints and greeted tunnels between them.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use proto::greeting::{BootNonce, Host, VERSIONS};
+use proto::spiffe::AgentId;
+use proto::wire::Hello;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use transport::tls::Material;
+use transport::{
+    DialTls, Dialed, Driver, Endpoint, EndpointKeys, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel,
+};
+
+pub(crate) const SERVER_NAME: &str = "gateway.test";
+const AGENT_URI: &str = "spiffe://tombolo/cluster/edge-a/agent/x";
+
+pub(crate) struct Authority {
+    pub(crate) server_root: CertificateDer<'static>,
+    server: (CertificateDer<'static>, Vec<u8>),
+    agent_root: CertificateDer<'static>,
+    agent: (CertificateDer<'static>, Vec<u8>),
+}
+
+impl Authority {
+    pub(crate) fn new() -> Self {
+        let (server_root, server) = issue(SanType::DnsName(SERVER_NAME.try_into().unwrap()));
+        let (agent_root, agent) = issue(SanType::URI(AGENT_URI.try_into().unwrap()));
+        Self { server_root, server, agent_root, agent }
+    }
+
+    pub(crate) fn server(&self) -> Endpoint {
+        let keys = EndpointKeys::generate().unwrap();
+        let address = "127.0.0.1:0".parse().unwrap();
+        Endpoint::serve(address, self.server_material(), &keys, ServerNumber(1), Arc::new(Tokio)).unwrap()
+    }
+
+    /// A tunnel to `server`, dialed at `address`: the agent's endpoint, the server's end, the agent's end.
+    pub(crate) async fn greeted(
+        &self,
+        server: &Endpoint,
+        address: SocketAddr,
+    ) -> (Endpoint, (Tunnel, Driver), Dialed) {
+        let keys = EndpointKeys::generate().unwrap();
+        let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
+        let tls = DialTls::new(self.agent_material()).unwrap();
+        let hello = Hello {
+            versions: VERSIONS.to_vec(),
+            cluster: "edge-a".to_owned(),
+            boot_nonce: vec![1; 16],
+            sequence: 1,
+            ..Hello::default()
+        };
+        let accepting = async {
+            let arrived = server.accept().await.unwrap().shake_hands().await.unwrap();
+            let agent = AgentId::parse(AGENT_URI, "tombolo").unwrap();
+            arrived.greet(&agent, &host(), |_| Ok(())).await.unwrap()
+        };
+        let dialing = endpoint.dial(address, SERVER_NAME, &tls, hello, HANDSHAKE_MAX);
+        let ((tunnel, driver, _), dialed) = tokio::join!(accepting, dialing);
+        let dialed = dialed.unwrap();
+        (endpoint, (tunnel, driver), dialed)
+    }
+
+    fn agent_material(&self) -> Material {
+        material(&self.agent, &self.server_root)
+    }
+
+    pub(crate) fn server_material(&self) -> Material {
+        material(&self.server, &self.agent_root)
+    }
+}
+
+fn material((chain, key): &(CertificateDer<'static>, Vec<u8>), root: &CertificateDer<'static>) -> Material {
+    Material {
+        chain: vec![chain.clone()],
+        key: PrivateKeyDer::try_from(key.clone()).unwrap(),
+        peer_roots: vec![root.clone()],
+    }
+}
+
+fn issue(name: SanType) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
+    let mut root = CertificateParams::default();
+    root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
+    let mut leaf = CertificateParams::default();
+    leaf.subject_alt_names = vec![name];
+    let key = KeyPair::generate().unwrap();
+    let certificate = leaf.signed_by(&key, &root).unwrap();
+    (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
+}
+
+fn host() -> Host {
+    Host {
+        server_id: "server".to_owned(),
+        software: "outage".to_owned(),
+        boot: BootNonce([7; 16]),
+        keys_mark: [7; 8],
+    }
+}
+
+struct Tokio;
+
+impl Spawn for Tokio {
+    fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(driver);
+    }
+}

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 8] =
-    ["proto", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli", "tests", "loadtest"];
+const OURS: [&str; 9] =
+    ["proto", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli", "linksim", "tests", "loadtest"];
 
 #[test]
 fn edges_that_point_down_are_allowed() {

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help demo test soak load binaries lint fmt tools
+.PHONY: help demo test soak chaos load binaries lint fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many r
 
 soak: ## runs the long trials, a quarter of an hour, and every minor of kubectl (built once: half an hour)
 	@.ci/soak
+
+chaos: ## tries every fault of docs/faults.md and writes what it saw there, an hour (CHAOS_FLAGS="--row 31 --seed 7": one alone)
+	@.ci/chaos
 
 load: ## measures everything in miniature, release build (LOAD_FLAGS="leak --plots plots": docs/measuring.md)
 	@.ci/load

@@ -13,6 +13,7 @@ pub mod fake_edge;
 pub mod floor_plan;
 pub mod kube;
 pub mod lab;
+pub mod matrix;
 pub mod network;
 pub mod pki;
 pub mod process;

@@ -278,11 +278,25 @@ impl Rig {
 
     /// The same for one of several agents of a cluster; its log is `CLUSTER.ID.log`.
     pub async fn agent_of_id(&self, cluster: &str, id: &str, api_server: &ApiServer, more: &str) -> Agent {
+        self.agent_of_id_in(None, cluster, id, api_server, more).await
+    }
+
+    /// The same in a network namespace, given by its path.
+    pub async fn agent_of_id_in(
+        &self,
+        network_namespace: Option<&Path>,
+        cluster: &str,
+        id: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
         let name = format!("{cluster}.{id}");
         if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
         }
-        self.start_agent(&Surroundings::default(), &name, cluster, api_server, more).await
+        let network_namespace = network_namespace.map(Path::to_owned);
+        let around = Surroundings { network_namespace, ..Surroundings::default() };
+        self.start_agent(&around, &name, cluster, api_server, more).await
     }
 
     async fn start_agent(

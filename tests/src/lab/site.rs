@@ -174,6 +174,19 @@ impl Site {
         rig.agent_in(Some(self.pod.path()), cluster, api, &more).await
     }
 
+    /// The same for one of several agents of a cluster.
+    pub async fn agent_of_id(
+        &self,
+        rig: &Rig,
+        cluster: &str,
+        id: &str,
+        api: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        let more = if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") };
+        rig.agent_of_id_in(Some(self.pod.path()), cluster, id, api, &more).await
+    }
+
     /// What an agent in the pod answers at its probes, such as `/metrics`.
     pub async fn probe(&self, probes: SocketAddr, path: &'static str) -> String {
         self.run(crate::rig::plain(probes, path)).await.expect("the probes answer")

@@ -1,0 +1,122 @@
+//! The fault matrix as a program: tries cells, says what each request saw, and writes the page.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use clap::Parser;
+use tests::matrix::book::Book;
+use tests::matrix::code::{Request, Timing};
+use tests::matrix::fault::Row;
+use tests::matrix::page;
+use tests::matrix::run::{Cell, attempt};
+use tests::matrix::table;
+
+/// Tries faults on a whole tunnel in a laboratory of network namespaces. Needs root.
+///
+/// Each cell is a fault, how far the requests were when it began, and a seed. What does not hold is said, with the words that
+/// repeat it, and makes the exit code 1.
+#[derive(Debug, Parser)]
+#[command(name = "tombolo-chaos")]
+struct Arguments {
+    /// Rows by their ids; all that can be tried, if left out
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    row: Vec<String>,
+    /// How far requests are when the fault begins: new, before-head, mid-body, at-the-end; what the row says, if left out
+    #[arg(long, value_name = "TIMING", value_delimiter = ',')]
+    timing: Vec<Timing>,
+    /// get, watch, exec, apply, download; all, if left out
+    #[arg(long, value_name = "REQUEST", value_delimiter = ',')]
+    request: Vec<Request>,
+    /// The first seed; an even one asks in HTTP/1.1, an odd one in HTTP/2
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// How many seeds
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seeds: u64,
+    /// Cells at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    jobs: usize,
+    /// Nobody looks on from another cluster
+    #[arg(long)]
+    without_bystander: bool,
+    /// Where reports are kept: a line of JSON each; the last of a cell counts
+    #[arg(long, value_name = "FILE", default_value = "target/chaos/matrix.jsonl")]
+    book: PathBuf,
+    /// Writes the page of all that is kept in the book
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Tries nothing
+    #[arg(long)]
+    dry: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let book = Book::at(&arguments.book);
+    let cells = match cells(&arguments) {
+        Ok(cells) if !arguments.dry => cells,
+        Ok(_) => VecDeque::new(),
+        Err(unknown) => {
+            eprintln!("tombolo-chaos: there is no row {unknown:?}; docs/faults.md lists them");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (count, begun) = (cells.len(), Instant::now());
+    let cells = Mutex::new(cells);
+    let failed = Mutex::new(0);
+    thread::scope(|scope| {
+        for _ in 0..arguments.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(cell) = lock(&cells).pop_front() {
+                    let report = attempt(&cell);
+                    let verdict = page::verdict(&cell, &report);
+                    println!("{verdict}");
+                    if verdict.is_failure() {
+                        *lock(&failed) += 1;
+                    }
+                    book.keep(&report).expect("the book can be written");
+                }
+            });
+        }
+    });
+    if let Some(path) = &arguments.write {
+        let text = page::render(&book.read().expect("the book can be read"));
+        std::fs::write(path, text).expect("the page can be written");
+    }
+    let failed = *lock(&failed);
+    println!("{count} cells, {failed} do not hold, {} s", begun.elapsed().as_secs());
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn cells(arguments: &Arguments) -> Result<VecDeque<Cell>, String> {
+    let rows: Vec<&'static Row> = if arguments.row.is_empty() {
+        table::rows().filter(|row| row.is_tried()).collect()
+    } else {
+        let found = arguments.row.iter().map(|id| table::row(id).ok_or_else(|| id.clone()));
+        found.collect::<Result<_, _>>()?
+    };
+    let wanted = |request: &Request| arguments.request.is_empty() || arguments.request.contains(request);
+    let mut cells = VecDeque::new();
+    for row in rows {
+        let timings = row
+            .timings
+            .iter()
+            .filter(|timing| arguments.timing.is_empty() || arguments.timing.contains(timing));
+        for timing in timings {
+            for seed in arguments.seed..arguments.seed + arguments.seeds {
+                let cell = Cell::of(*row, *timing, seed, !arguments.without_bystander);
+                let requests = cell.requests.iter().copied().filter(wanted).collect();
+                cells.push_back(Cell { requests, ..cell });
+            }
+        }
+    }
+    Ok(cells)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,17 @@
+//! The fault matrix: what may befall the way to a cluster, what each kind of request must then see, and what it saw.
+//!
+//! [`table`] is data; [`run`] makes a trial of each of its cells; [`page`] writes down what was expected and observed.
+
+pub mod book;
+pub mod code;
+pub mod cue;
+pub mod door;
+pub mod fault;
+pub mod inject;
+pub mod judge;
+pub mod page;
+pub mod report;
+pub mod requests;
+pub mod run;
+pub mod stage;
+pub mod table;

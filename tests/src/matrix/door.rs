@@ -1,0 +1,139 @@
+//! The callers' door: one request over a connection of its own, in either version of HTTP.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::task::JoinHandle;
+
+use crate::dial::dial_name;
+use crate::fake_api::HttpVersion;
+use crate::rig::{Rig, TOKEN};
+
+/// The gateway's own name.
+const GATEWAY: &str = "gateway.test";
+
+/// Where callers come in, and as whom.
+#[derive(Debug, Clone)]
+pub struct Door {
+    address: SocketAddr,
+    ca_pem: String,
+}
+
+/// An answer whose body is still to come, and the connection that it comes on.
+#[derive(Debug)]
+pub struct Answer {
+    /// Head and body.
+    pub response: Response<Incoming>,
+    _connection: Connection,
+}
+
+#[derive(Debug)]
+struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Door {
+    /// A rig's.
+    pub fn of(rig: &Rig) -> Self {
+        Self { address: rig.gateway(), ca_pem: rig.server_ca() }
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    ///
+    /// # Errors
+    /// What broke, in words.
+    pub async fn send(
+        &self,
+        version: HttpVersion,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Answer, String> {
+        let alpn = if version == HttpVersion::Http2 { "h2" } else { "http/1.1" };
+        let stream = dial_name(self.address, GATEWAY, &self.ca_pem, &[alpn], None).await;
+        let io = TokioIo::new(stream.map_err(|error| format!("no connection: {error}"))?);
+        let uri = match version {
+            HttpVersion::Http1 => path.to_owned(),
+            HttpVersion::Http2 => format!("https://{GATEWAY}{path}"),
+        };
+        let mut request = Request::builder().method(method).uri(uri);
+        if version == HttpVersion::Http1 {
+            request = request.header("host", GATEWAY);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.header("authorization", format!("Bearer {TOKEN}"));
+        let request = request.body(Full::new(body.into())).map_err(in_words)?;
+        let (response, connection) = match version {
+            HttpVersion::Http1 => {
+                let (mut sender, connection) =
+                    hyper::client::conn::http1::handshake(io).await.map_err(in_words)?;
+                let driver = tokio::spawn(async move { drop(connection.with_upgrades().await) });
+                let connection = Connection(driver);
+                (sender.send_request(request).await, connection)
+            }
+            HttpVersion::Http2 => {
+                let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+                let (mut sender, connection) = builder.handshake(io).await.map_err(in_words)?;
+                let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
+                (sender.send_request(request).await, connection)
+            }
+        };
+        Ok(Answer { response: response.map_err(in_words)?, _connection: connection })
+    }
+}
+
+impl Answer {
+    /// The next piece of the body; `None` is its clean end.
+    ///
+    /// # Errors
+    /// What broke, in words.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, String> {
+        loop {
+            match self.response.body_mut().frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(in_words(error)),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data()
+                        && !bytes.is_empty()
+                    {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body to its end, at most `limit` long after `seen` has last said something; `seen` sees each piece.
+    pub async fn body(&mut self, mut seen: impl FnMut(&[u8])) -> Result<(), String> {
+        while let Some(bytes) = self.piece().await? {
+            seen(&bytes);
+        }
+        Ok(())
+    }
+
+    /// A short body, such as a `Status`.
+    pub async fn text(&mut self, limit: Duration) -> String {
+        let mut text = Vec::new();
+        // What did not come is as good as empty to those who look for words in it.
+        let _ = tokio::time::timeout(limit, self.body(|bytes| text.extend_from_slice(bytes))).await;
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// An error with its causes.
+pub fn in_words(error: impl std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,227 @@
+//! A row of the matrix: a fault, how it is made, and what each kind of request must then see.
+
+use std::time::Duration;
+
+use super::code::{Code, Request, Timing, Unknown};
+
+/// One fault.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// Its number, the same for ever, and a letter where one number has several trials.
+    pub id: &'static str,
+    /// In words.
+    pub fault: &'static str,
+    /// How it is made.
+    pub injection: Injection,
+    /// What a request in flight may see, in the order of [`Request::ALL`]; `-` is not asked.
+    pub in_flight: [&'static str; 5],
+    /// The same of one that is unanswered, where that is another matter.
+    pub before_head: Option<[&'static str; 5]>,
+    /// What a request may see that begins during the fault.
+    pub new: [&'static str; 5],
+    /// How far requests are.
+    pub timings: &'static [Timing],
+    /// How long the fault lasts.
+    pub lasts: Duration,
+    /// Bytes of a download.
+    pub download_bytes: usize,
+    /// What else is to be said of the row.
+    pub note: &'static str,
+}
+
+/// How a fault is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Injection {
+    /// `linksim`'s words for both directions.
+    Link(&'static str),
+    /// `linksim`'s words that come and go: on for the first time, off for the second.
+    Pulses(&'static str, Duration, Duration),
+    /// The same words before the agent starts, and during all of it.
+    LinkFromStart(&'static str),
+    /// Nothing passes, in one direction (`a-to-b` is from the agent to the server) or in both (``).
+    Dark(&'static str),
+    /// The NAT gives every sender a new port, and another address where it is told to.
+    Rebind {
+        /// Another address, too.
+        address: bool,
+    },
+    /// A rule of nft for what the site's node forwards.
+    Nft(&'static str),
+    /// Nothing but time, in which nothing is said.
+    Idle,
+    /// From this to this port, and no other, connections leave the pod.
+    Ports(u16, u16),
+    /// A process at the edge or the server, and what happens to it.
+    Process(Victim, Mishap),
+    /// What the kernel grants a process.
+    Resource(Victim, Scarcity),
+    /// What `strace` makes system calls answer, such as `sendmsg:error=ENOBUFS:when=1+3`.
+    Strace(Victim, &'static str),
+    /// What the API server does.
+    Api(ApiFault),
+    /// What a test of another name shows.
+    Elsewhere(&'static str),
+    /// What it would befall is not built yet.
+    NotBuilt(&'static str),
+    /// What it takes is not here.
+    NotHere(&'static str),
+}
+
+/// A process under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    /// The agent, which is the only one.
+    Agent,
+    /// One of as many agents of the cluster.
+    OneAgentOf(usize),
+    /// The agent and the server.
+    Both,
+    /// The server.
+    Server,
+}
+
+/// What happens to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mishap {
+    /// SIGKILL; at the fault's end it is started again.
+    Killed,
+    /// SIGTERM; at the fault's end it is started again.
+    Terminated,
+    /// SIGSTOP; at the fault's end SIGCONT.
+    Stopped,
+}
+
+/// What a process has too little of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scarcity {
+    /// So much of one processor, in per cent.
+    Processor(u32),
+    /// So many bytes of memory.
+    Memory(u64),
+    /// No descriptor more than it has.
+    Descriptors,
+    /// No thread more than it has.
+    Threads,
+}
+
+/// What an API server does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiFault {
+    /// It is gone: connections are refused, old ones broken.
+    Gone,
+    /// It takes connections and says nothing.
+    Silent,
+    /// It closes each connection behind the last byte of an answer.
+    ClosesAfterTheLastByte,
+    /// It says GOAWAY on every connection.
+    GoesAway,
+    /// It stands still in the midst of an answer.
+    Stalls,
+    /// It sends an answer byte by byte.
+    Trickles,
+    /// It ends an answer before its end, by its length.
+    ShortOfLength,
+    /// It ends an answer before its end, in chunks.
+    ShortOfChunks,
+    /// It sends a chunk that is none.
+    BadChunk,
+    /// It answers with this status and headers that are to arrive as they are.
+    Says(u16),
+    /// It redirects to another host.
+    Redirects,
+    /// It answers an upgrade that nobody asked for.
+    Wrong101,
+}
+
+impl Row {
+    /// A row with nothing expected yet.
+    pub const fn new(id: &'static str, fault: &'static str, injection: Injection) -> Self {
+        Self {
+            id,
+            fault,
+            injection,
+            in_flight: ["-"; 5],
+            before_head: None,
+            new: ["-"; 5],
+            timings: &Timing::ALL,
+            lasts: Duration::from_secs(5),
+            download_bytes: 4 * 1024 * 1024,
+            note: "",
+        }
+    }
+
+    /// What requests in flight may see.
+    #[must_use]
+    pub const fn in_flight(mut self, codes: [&'static str; 5]) -> Self {
+        self.in_flight = codes;
+        self
+    }
+
+    /// What requests may see that are in flight and unanswered, where that is another matter.
+    #[must_use]
+    pub const fn unanswered(mut self, codes: [&'static str; 5]) -> Self {
+        self.before_head = Some(codes);
+        self
+    }
+
+    /// What requests may see that begin during the fault.
+    #[must_use]
+    pub const fn begun_during(mut self, codes: [&'static str; 5]) -> Self {
+        self.new = codes;
+        self
+    }
+
+    /// All the same, whenever they begin.
+    #[must_use]
+    pub const fn always(mut self, codes: [&'static str; 5]) -> Self {
+        (self.in_flight, self.new) = (codes, codes);
+        self
+    }
+
+    /// How far requests are.
+    #[must_use]
+    pub const fn at(mut self, timings: &'static [Timing]) -> Self {
+        self.timings = timings;
+        self
+    }
+
+    /// How long it lasts.
+    #[must_use]
+    pub const fn seconds(mut self, seconds: u64) -> Self {
+        self.lasts = Duration::from_secs(seconds);
+        self
+    }
+
+    /// How much is downloaded.
+    #[must_use]
+    pub const fn downloading(mut self, bytes: usize) -> Self {
+        self.download_bytes = bytes;
+        self
+    }
+
+    /// What else is to be said.
+    #[must_use]
+    pub const fn note(mut self, note: &'static str) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// What a request may see.
+    ///
+    /// # Errors
+    /// A word that is no code.
+    pub fn expected(&self, request: Request, timing: Timing) -> Result<Vec<Code>, Unknown> {
+        let column = Request::ALL.iter().position(|one| *one == request).unwrap_or_default();
+        let codes = match timing {
+            Timing::New => self.new,
+            Timing::BeforeHead => self.before_head.unwrap_or(self.in_flight),
+            Timing::MidBody | Timing::AtTheEnd => self.in_flight,
+        };
+        Code::list(codes[column])
+    }
+
+    /// Whether there is a trial of it.
+    pub fn is_tried(&self) -> bool {
+        !matches!(self.injection, Injection::Elsewhere(_) | Injection::NotBuilt(_) | Injection::NotHere(_))
+    }
+}

@@ -1,0 +1,166 @@
+//! The requests of a trial, as their callers see them: each says what it saw, and judges nothing.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep_until, timeout};
+
+use super::code::{Request, Timing};
+use super::cue::Cues;
+use super::door::{Answer, Door};
+use crate::check::reflector::Reflector;
+use crate::fake_api::{Gate, HttpVersion, Store};
+
+mod apply;
+mod exec;
+mod read;
+mod watch;
+
+/// A request that has seen nothing so long after the fault's end is hung.
+const HUNG_AFTER: Duration = Duration::from_secs(60);
+/// How long the begin of a request may take before there is a fault.
+const STAND_MAX: Duration = Duration::from_secs(60);
+/// How long the body of a refusal may take.
+const STATUS_MAX: Duration = Duration::from_secs(10);
+/// How long after the fault's begin a request begins that is to begin during it.
+const NEW_AFTER: Duration = Duration::from_millis(100);
+
+/// What every request is given.
+#[derive(Debug)]
+pub struct Setting {
+    /// Which.
+    pub request: Request,
+    /// How far it is to be.
+    pub timing: Timing,
+    /// The callers' door.
+    pub door: Door,
+    /// In which version it asks; an exec always asks in HTTP/1.1.
+    pub version: HttpVersion,
+    /// What it asks for.
+    pub path: String,
+    /// Before which its answer stands, if it is to be in flight.
+    pub gate: Option<Gate>,
+    /// Whether the gate is opened as soon as the fault has begun, or by the fault.
+    pub opens_gate: bool,
+    /// The fault's moments.
+    pub cues: Cues,
+    /// The seed of its bytes.
+    pub seed: u64,
+    /// Bytes of a read's answer.
+    pub bytes: usize,
+    /// The collection that is watched.
+    pub store: Store,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Whole and right.
+    Whole,
+    /// An answer of the gateway or the API server that is not a success.
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The body.
+        text: String,
+        /// The header `Retry-After`.
+        retry_after: Option<String>,
+    },
+    /// The transport said that it broke off.
+    Broken(String),
+    /// What must never be.
+    Wrong(String),
+    /// Nothing at all came.
+    Hung,
+}
+
+/// What a request saw.
+#[derive(Debug)]
+pub struct Sight {
+    /// How it ended.
+    pub end: End,
+    /// When its caller was first told that something is wrong.
+    pub told: Option<Instant>,
+    /// When something first came after the fault's end.
+    pub resumed: Option<Instant>,
+    /// Bytes that are missing or events, as far as the request can tell.
+    pub lost: u64,
+    /// A watch's reflector, with the number of breaks and of refusals.
+    pub reflector: Option<(Reflector, usize, usize)>,
+}
+
+/// Does a request from its begin to its end.
+pub async fn perform(setting: Setting) -> Sight {
+    match setting.request {
+        Request::Get | Request::Download => read::perform(&setting).await,
+        Request::Apply => apply::perform(&setting).await,
+        Request::Exec => exec::perform(&setting).await,
+        Request::Watch => watch::perform(&setting).await,
+    }
+}
+
+impl Setting {
+    /// Waits for the moment at which a request is to begin; those that are new begin during the fault.
+    async fn may_begin(&self) {
+        if self.timing == Timing::New {
+            self.cues.stand(self.request).await;
+            let begun = self.cues.begun().await;
+            sleep_until((begun + NEW_AFTER).into()).await;
+        }
+    }
+
+    /// Beside a request in flight: waits until it stands before its gate, says so, and lets it through once the fault has
+    /// begun.
+    async fn pass_gate(&self) {
+        let Some(gate) = self.gate.as_ref().filter(|_| self.timing != Timing::New) else { return };
+        // A request that never came so far is waited for in vain, and its own end says why.
+        let _ = gate.reached(STAND_MAX).await;
+        self.cues.stand(self.request).await;
+        self.cues.begun().await;
+        if self.opens_gate {
+            gate.open();
+        }
+    }
+
+    /// A future's output, or `None` a minute after the fault's end.
+    async fn unless_hung<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        let hung = async {
+            let ended = self.cues.ended().await;
+            sleep_until((ended + HUNG_AFTER).into()).await;
+        };
+        // What is dropped here is no longer wanted.
+        tokio::select! {
+            output = future => Some(output),
+            () = hung => None,
+        }
+    }
+}
+
+impl Sight {
+    fn of(end: End, told: Option<Instant>, resumed: Option<Instant>) -> Self {
+        Self { end, told, resumed, lost: 0, reflector: None }
+    }
+
+    fn hung() -> Self {
+        Self::of(End::Hung, None, None)
+    }
+
+    /// That it was broken off just now.
+    fn broken(how: String) -> Self {
+        Self::of(End::Broken(how), Some(Instant::now()), None)
+    }
+}
+
+impl End {
+    /// An answer that is not a success.
+    async fn refused(mut answer: Answer) -> Self {
+        let status = answer.response.status().as_u16();
+        let retry_after = answer.response.headers().get("retry-after");
+        let retry_after = retry_after.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Self::Refused { status, text: answer.text(STATUS_MAX).await, retry_after }
+    }
+}
+
+/// `future` for at most this long.
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, String> {
+    timeout(limit, future).await.map_err(|_| format!("nothing within {limit:?}"))
+}

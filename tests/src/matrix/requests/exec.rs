@@ -1,0 +1,128 @@
+//! An upgraded connection to something that says back what it hears, at the pace of somebody who types fast.
+
+use std::time::{Duration, Instant};
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{End, Setting, Sight};
+use crate::check::stream::{Generator, Verifier};
+use crate::fake_api::HttpVersion;
+use crate::matrix::code::{Request, Timing};
+use crate::matrix::door::in_words;
+
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 256;
+/// Pause between two.
+const PIECE_EVERY: Duration = Duration::from_millis(25);
+/// So many bytes have come back before the fault begins.
+const STANDS_AT: u64 = 8 * PIECE_BYTES as u64;
+/// How long it goes on after the fault's end.
+const GOES_ON: Duration = Duration::from_millis(1500);
+
+pub(super) async fn perform(setting: &Setting) -> Sight {
+    setting.may_begin().await;
+    let (sight, ()) = tokio::join!(setting.unless_hung(exec(setting)), setting.pass_gate());
+    sight.unwrap_or_else(Sight::hung)
+}
+
+async fn exec(setting: &Setting) -> Sight {
+    let headers = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
+    let mut answer = match setting.door.send(HttpVersion::Http1, "POST", &setting.path, &headers, "").await {
+        Ok(answer) => answer,
+        Err(how) => return Sight::broken(how),
+    };
+    if answer.response.status() != 101 {
+        let told = Some(Instant::now());
+        return Sight::of(End::refused(answer).await, told, setting.cues.has_ended().map(|_| Instant::now()));
+    }
+    let upgraded = match hyper::upgrade::on(&mut answer.response).await {
+        Ok(upgraded) => TokioIo::new(upgraded),
+        Err(error) => return Sight::broken(in_words(error)),
+    };
+    let (reader, writer) = tokio::io::split(upgraded);
+    let (back, heard) = watch::channel(0);
+    let (sent, sight) = tokio::join!(write(setting, writer, heard), read(setting, reader, back));
+    let missing = sent.saturating_sub(sight.1);
+    match sight.0 {
+        Sight { end: End::Whole, resumed, .. } if missing > 0 => {
+            let end = End::Wrong(format!("a clean end, and {missing} bytes did not come back"));
+            Sight { lost: missing, ..Sight::of(end, None, resumed) }
+        }
+        sight => sight,
+    }
+}
+
+/// Says bytes until a little after the fault, then that these were all; returns how many.
+async fn write(
+    setting: &Setting,
+    mut writer: WriteHalf<TokioIo<Upgraded>>,
+    mut heard: watch::Receiver<u64>,
+) -> u64 {
+    let mut generator = Generator::new(setting.seed);
+    let mut stands = setting.timing == Timing::New || setting.timing == Timing::BeforeHead;
+    loop {
+        let heard_bytes = *heard.borrow_and_update();
+        if !stands && heard_bytes >= STANDS_AT {
+            stands = true;
+            setting.cues.stand(Request::Exec).await;
+            if setting.timing == Timing::AtTheEnd {
+                setting.cues.begun().await;
+                let _ = writer.write_all(&generator.take(PIECE_BYTES)).await; // The reader learns of it, too.
+                break;
+            }
+        }
+        if setting.cues.has_ended().is_some_and(|ended| ended.elapsed() >= GOES_ON) {
+            break;
+        }
+        // The reader has heard the end and tells of it: nothing more is to be said.
+        if heard.has_changed().is_err() {
+            return generator.position();
+        }
+        let piece = generator.take(PIECE_BYTES);
+        if writer.write_all(&piece).await.is_err() {
+            break;
+        }
+        // Both arms are cancel-safe: a pause has nothing to lose, `changed` is asked again.
+        tokio::select! {
+            () = sleep(PIECE_EVERY) => {}
+            ended = heard.changed() => if ended.is_err() { break } else { sleep(PIECE_EVERY).await },
+        }
+    }
+    let _ = writer.shutdown().await; // The reader learns of it, too.
+    generator.position()
+}
+
+/// Hears what comes back, to its end, and how many bytes of it were right.
+async fn read(
+    setting: &Setting,
+    mut reader: ReadHalf<TokioIo<Upgraded>>,
+    back: watch::Sender<u64>,
+) -> (Sight, u64) {
+    let mut verifier = Verifier::new(setting.seed);
+    let mut piece = vec![0; 16 * 1024];
+    let mut resumed = None;
+    loop {
+        let read = reader.read(&mut piece).await;
+        if resumed.is_none() && setting.cues.has_ended().is_some() {
+            resumed = Some(Instant::now());
+        }
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return (Sight { resumed: None, ..Sight::broken(error.to_string()) }, verifier.right_bytes());
+            }
+        };
+        verifier.take(&piece[..bytes]);
+        back.send_replace(verifier.right_bytes());
+        if let Some(fault) = verifier.fault() {
+            return (Sight::of(End::Wrong(fault.to_string()), None, resumed), verifier.right_bytes());
+        }
+        if bytes == 0 {
+            return (Sight::of(End::Whole, None, resumed), verifier.right_bytes());
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A list and a watch, and after each break another watch from where the last one was, as client-go's reflector does.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::{End, STAND_MAX, Setting, Sight, within};
+use crate::check::reflector::Reflector;
+use crate::matrix::code::{Request, Timing};
+use crate::matrix::door::Answer;
+
+/// Pause before the next list or watch; client-go's is about a second.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// Pause between two changes in the collection.
+const CHANGE_EVERY: Duration = Duration::from_millis(100);
+/// How long changes go on after the fault's end.
+const CHANGE_AFTER: Duration = Duration::from_secs(2);
+/// Objects that change in turn.
+const OBJECTS: u64 = 8;
+
+pub(super) async fn perform(setting: &Setting) -> Sight {
+    let mut watcher = Watcher::new(setting);
+    let changes = async {
+        let mut count = 0_u64;
+        loop {
+            change(setting, count);
+            count += 1;
+            sleep(CHANGE_EVERY).await;
+            if setting.cues.has_ended().is_some_and(|ended| ended.elapsed() >= CHANGE_AFTER) {
+                break;
+            }
+        }
+        setting.store.revision()
+    };
+    setting.may_begin().await;
+    // The watcher goes on until it has seen the last change, of which it is told at the end.
+    let (last, done) = tokio::sync::watch::channel(None);
+    let changing = async {
+        let revision = changes.await;
+        last.send_replace(Some(revision));
+        // Kept, so that the watcher can ask as long as it runs.
+        let () = last.closed().await;
+    };
+    let watching = async {
+        let seen = setting.unless_hung(watcher.watch(done)).await;
+        seen.is_some()
+    };
+    let (is_done, (), ()) = tokio::join!(watching, changing, setting.pass_gate());
+    let end = if is_done { End::Whole } else { End::Hung };
+    let lost = setting.store.revision().saturating_sub(watcher.reflector.resumes_at().unwrap_or(0));
+    Sight {
+        lost: if is_done { 0 } else { lost },
+        reflector: Some((watcher.reflector, watcher.breaks, watcher.refusals)),
+        ..Sight::of(end, watcher.told, watcher.resumed)
+    }
+}
+
+/// Objects come, change and go.
+fn change(setting: &Setting, count: u64) {
+    let name = format!("tick-{}", count % OBJECTS);
+    if count % 5 == 4 {
+        setting.store.delete(&name);
+    } else {
+        setting.store.put(&name, &count.to_string());
+    }
+    if count % 10 == 9 {
+        setting.store.bookmark();
+    }
+}
+
+/// A list or a watch has not come to its end, and is counted.
+struct Interrupted;
+
+struct Watcher<'a> {
+    setting: &'a Setting,
+    reflector: Reflector,
+    breaks: usize,
+    refusals: usize,
+    told: Option<Instant>,
+    resumed: Option<Instant>,
+    stands: bool,
+}
+
+impl<'a> Watcher<'a> {
+    fn new(setting: &'a Setting) -> Self {
+        Self {
+            setting,
+            reflector: Reflector::default(),
+            breaks: 0,
+            refusals: 0,
+            told: None,
+            resumed: None,
+            stands: setting.timing == Timing::New || setting.gate.is_some(),
+        }
+    }
+
+    /// Until the reflector has seen the last change.
+    async fn watch(&mut self, last: tokio::sync::watch::Receiver<Option<u64>>) {
+        while !self.is_done(&last) {
+            let turn = match self.reflector.resumes_at() {
+                None => self.list().await,
+                Some(revision) => self.follow(revision, &last).await,
+            };
+            if turn.is_err() && !self.is_done(&last) {
+                sleep(AGAIN_AFTER).await;
+            }
+        }
+    }
+
+    fn is_done(&self, last: &tokio::sync::watch::Receiver<Option<u64>>) -> bool {
+        let last = *last.borrow();
+        last.is_some_and(|last| self.reflector.resumes_at().is_some_and(|seen| seen >= last))
+    }
+
+    async fn list(&mut self) -> Result<(), Interrupted> {
+        let mut body = Vec::new();
+        let listed = async {
+            let mut answer = self.ask(&self.setting.path.clone()).await?;
+            answer.body(|bytes| body.extend_from_slice(bytes)).await.map_err(|_| self.note_break())
+        };
+        listed.await?;
+        self.reflector.list(&body).map_err(|_| self.note_break())
+    }
+
+    /// One watch, to its end or to ours.
+    async fn follow(
+        &mut self,
+        revision: u64,
+        last: &tokio::sync::watch::Receiver<Option<u64>>,
+    ) -> Result<(), Interrupted> {
+        let path =
+            format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={revision}", self.setting.path);
+        let mut answer = self.ask(&path).await?;
+        let mut last = last.clone();
+        loop {
+            // Both arms are cancel-safe: a piece that was not returned is returned next time.
+            let piece = tokio::select! {
+                piece = answer.piece() => piece,
+                told = last.changed() => match told {
+                    Ok(()) if !self.is_done(&last) => continue,
+                    _ => return Ok(()),
+                },
+            };
+            match piece {
+                Ok(Some(bytes)) => self.reflector.take(&bytes),
+                Ok(None) => {
+                    self.reflector.ended(true);
+                    return Err(self.note_break());
+                }
+                Err(_) => {
+                    self.reflector.ended(false);
+                    return Err(self.note_break());
+                }
+            }
+            self.note_progress().await;
+            if self.is_done(&last) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn ask(&mut self, path: &str) -> Result<Answer, Interrupted> {
+        let asked = self.setting.door.send(self.setting.version, "GET", path, &[], "");
+        // A gateway that parks a watch answers nothing meanwhile; that is its right.
+        let Ok(Ok(answer)) = within(STAND_MAX * 10, asked).await else { return Err(self.note_break()) };
+        if answer.response.status() == 200 {
+            return Ok(answer);
+        }
+        self.refusals += 1;
+        self.told.get_or_insert_with(Instant::now);
+        Err(Interrupted)
+    }
+
+    async fn note_progress(&mut self) {
+        if !self.stands && self.reflector.seen().len() >= 3 {
+            self.stands = true;
+            self.setting.cues.stand(Request::Watch).await;
+        }
+        if self.resumed.is_none() && self.setting.cues.has_ended().is_some() {
+            self.resumed = Some(Instant::now());
+        }
+    }
+
+    fn note_break(&mut self) -> Interrupted {
+        self.breaks += 1;
+        self.told.get_or_insert_with(Instant::now);
+        Interrupted
+    }
+}

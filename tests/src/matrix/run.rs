@@ -1,0 +1,294 @@
+//! One cell of the matrix, from its stage to its report.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::code::{Request, Timing};
+use super::cue::Prompter;
+use super::door::Door;
+use super::fault::{ApiFault, Injection, Row};
+use super::inject::{self, Fault, NotMade};
+use super::judge::{Known, Span, judge};
+use super::report::CellReport;
+use super::requests::{Setting, Sight, perform};
+use super::stage::{COLLECTION, Stage};
+use crate::check::bounds::{Slack, Usage, returned};
+use crate::check::bystanders::Bystander;
+use crate::check::stream::Verifier;
+use crate::check::writes;
+use crate::fake_api::{Behaviour, FakeApi, FakeApiOptions, HttpVersion, Moment};
+use crate::lab::{self, Lab, Site, Uplink};
+use crate::rig::{Agent, Rig};
+
+/// How long all requests may take until they stand where they should be.
+const STAND_MAX: Duration = Duration::from_secs(90);
+/// How long a cell may take beside its fault.
+const CELL_MAX: Duration = Duration::from_secs(300);
+/// How long a bystander asks before the fault.
+const BASELINE: Duration = Duration::from_secs(2);
+/// How long what was taken may take to be given back.
+const RETURN_MAX: Duration = Duration::from_secs(60);
+/// What may be kept: allocators give back late, pools keep connections.
+const SLACK: Slack = Slack { resident_bytes: 96 << 20, descriptors: 48, tasks: 32 };
+/// The bystander's cluster.
+const BYSTANDER: &str = "edge-b";
+
+/// What is tried.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// The fault.
+    pub row: Row,
+    /// How far the requests are.
+    pub timing: Timing,
+    /// From which all chance is drawn.
+    pub seed: u64,
+    /// Which requests there are, of those that the row asks for.
+    pub requests: Vec<Request>,
+    /// Whether somebody else looks on.
+    pub has_bystander: bool,
+}
+
+/// Another cluster, and who asks of it.
+struct Beside {
+    bystander: Bystander,
+    _agent: Agent,
+    _fake: FakeApi,
+    _site: Site,
+}
+
+impl Cell {
+    /// All that the row asks for.
+    pub fn of(row: Row, timing: Timing, seed: u64, has_bystander: bool) -> Self {
+        let is_asked =
+            |request: &Request| row.expected(*request, timing).is_ok_and(|codes| !codes.is_empty());
+        let requests = Request::ALL.into_iter().filter(is_asked).collect();
+        Self { row, timing, seed, requests, has_bystander }
+    }
+}
+
+/// Tries a cell in a lab of its own; whatever way that ends, there is a report.
+pub fn attempt(cell: &Cell) -> CellReport {
+    let found = Mutex::new(None);
+    let attempted = panic::catch_unwind(AssertUnwindSafe(|| {
+        lab::trial(cell.row.fault, async |lab: &Lab| {
+            let report = timeout(CELL_MAX + cell.row.lasts, run(lab, cell)).await;
+            let report = report.unwrap_or_else(|_| Err(NotMade("the trial did not end".to_owned())));
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+        });
+    }));
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let nothing = |why: String| {
+        let mut report = CellReport::new(cell.row.id, cell.timing, cell.seed);
+        report.wrong.push(why);
+        report
+    };
+    match (attempted, found) {
+        (_, Some(Ok(report))) => report,
+        (_, Some(Err(not_made))) => nothing(not_made.to_string()),
+        (Ok(()), None) => nothing("no lab here: network namespaces are not permitted".to_owned()),
+        (Err(panic), None) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
+            // What follows the first line is logs.
+            nothing(format!("the trial itself failed: {}", text.lines().next().unwrap_or_default()))
+        }
+    }
+}
+
+/// Tries a cell.
+///
+/// # Errors
+/// [`NotMade`] where the fault could not be made here.
+pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
+    let (row, timing, seed) = (&cell.row, cell.timing, cell.seed);
+    let mut stage = Stage::build(lab, row, seed).await;
+    let mark = writes::mark();
+    let answered = stage.set_answers(row, &mark, seed);
+    let beside = if cell.has_bystander { Some(Beside::stand(lab, &stage.rig).await) } else { None };
+    let server = stage.rig.server().id();
+    let before = usage(&mut stage).await;
+
+    let mut prompter = Prompter::new(cell.requests.len());
+    let running: Vec<(Request, JoinHandle<Sight>)> = cell
+        .requests
+        .iter()
+        .map(|request| (*request, tokio::spawn(perform(setting(&stage, cell, *request, &mark, &prompter)))))
+        .collect();
+    for _ in &cell.requests {
+        timeout(STAND_MAX, prompter.next())
+            .await
+            .map_err(|_| NotMade("a request never stood where it should".into()))?;
+    }
+
+    let begun = Instant::now();
+    let watchman = tokio::spawn(Stage::noticed(stage.watchman()));
+    if let Some(beside) = &beside {
+        beside.bystander.the_fault_begins();
+    }
+    let fault = Fault::begin(&mut stage, row).await?;
+    prompter.begin();
+    last(&stage, row).await;
+    let mut ended = prompter_end_before(row).then(|| prompter.end());
+    fault.end(&mut stage, row).await;
+    let ended = *ended.get_or_insert_with(|| prompter.end());
+
+    let mut report = CellReport::new(row.id, timing, seed);
+    let mut sights = Vec::new();
+    for (request, task) in running {
+        match task.await {
+            Ok(sight) => sights.push((request, sight)),
+            Err(panic) => report.wrong.push(format!("{}: the trial itself: {panic}", request.word())),
+        }
+    }
+    watchman.abort();
+    // One that has finished has something to tell, all the same.
+    let noticed = watchman.await.ok();
+    report.noticed = noticed.map(|noticed| noticed.duration_since(begun).as_secs_f64());
+    for (request, sight) in &sights {
+        let emitted = stage.store.emitted();
+        let said = answered.as_ref().map(|(status, text)| (*status, text.as_str()));
+        let arrivals = arrivals(stage.fake(), *request, &mark);
+        let known = Known { arrivals, emitted: &emitted, answered: said };
+        report.observed.push(judge(*request, sight, known, Span { begun, ended }));
+    }
+    report.wrong.extend(never(&stage, seed));
+    if let Some(beside) = beside {
+        let noticed = beside.bystander.noticed();
+        report.remarks.push(format!(
+            "bystander p99 {:.0} ms before, {:.0} ms during, {} of {} failed",
+            noticed.before.1.as_secs_f64() * 1000.0,
+            noticed.during.1.as_secs_f64() * 1000.0,
+            noticed.failed,
+            noticed.before.0 + noticed.during.0
+        ));
+    }
+    // Another process has another baseline.
+    if stage.rig.server().id() == server {
+        let kept = kept(&mut stage, before).await;
+        report.wrong.extend(kept);
+    }
+    Ok(report)
+}
+
+/// Some requests stand before a gate that the fault's end opens.
+fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &Prompter) -> Setting {
+    let path = Stage::path(request, mark);
+    let moment = match cell.timing {
+        Timing::New => None,
+        Timing::BeforeHead => Some(Moment::BeforeHead),
+        // An exec's bytes flow; nothing holds them.
+        Timing::MidBody | Timing::AtTheEnd if request == Request::Exec => None,
+        Timing::MidBody => Some(Moment::MidBody),
+        Timing::AtTheEnd => Some(Moment::AtTheEnd),
+    };
+    let held = if request == Request::Watch { format!("{path}?watch") } else { path.clone() };
+    Setting {
+        request,
+        timing: cell.timing,
+        door: Door::of(&stage.rig),
+        version: if cell.seed.is_multiple_of(2) { HttpVersion::Http1 } else { HttpVersion::Http2 },
+        path: format!("/clusters/{}{path}", stage.cluster()),
+        gate: moment.map(|moment| stage.fake().hold(&held, moment)),
+        opens_gate: !matches!(cell.row.injection, Injection::Idle | Injection::Api(ApiFault::Stalls)),
+        cues: prompter.cues(),
+        seed: cell.seed,
+        bytes: Stage::bytes(&cell.row, request),
+        store: stage.store.clone(),
+    }
+}
+
+/// Lets the fault last.
+async fn last(stage: &Stage, row: &Row) {
+    if let Injection::Pulses(words, on, off) = row.injection {
+        // Both arms are cancel-safe: a pulse that is cut short is undone at the fault's end.
+        tokio::select! {
+            () = sleep(row.lasts) => {}
+            () = inject::pulse(stage, words, on, off) => {}
+        }
+        stage.site.link().set(&inject::off(words)).await;
+    } else {
+        sleep(row.lasts).await;
+    }
+}
+
+/// Whether the end of a fault is when it begins to end: a process that is started again takes its time, and that counts.
+fn prompter_end_before(row: &Row) -> bool {
+    matches!(row.injection, Injection::Process(..) | Injection::Resource(..))
+}
+
+fn arrivals(fake: &FakeApi, request: Request, mark: &str) -> usize {
+    let requests = fake.requests();
+    if request == Request::Apply {
+        return writes::arrivals(&requests).get(mark).copied().unwrap_or(0);
+    }
+    let path = Stage::path(request, mark);
+    requests.iter().filter(|one| one.target.starts_with(&path)).count()
+}
+
+/// What must never be, whatever the fault.
+fn never(stage: &Stage, seed: u64) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let requests = stage.fake().requests();
+    for (mark, count) in writes::repeated(&requests) {
+        wrong.push(format!("the write {mark} arrived {count} times"));
+    }
+    let execs = requests.iter().filter(|one| one.target.contains("/exec"));
+    for exec in execs {
+        let connections = stage.fake().connections();
+        let Some(connection) = connections.iter().find(|one| one.id == exec.connection) else { continue };
+        let head = connection.bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let mut verifier = Verifier::new(seed);
+        verifier.take(&connection.bytes[head.map_or(connection.bytes.len(), |end| end + 4)..]);
+        if let Some(fault) = verifier.fault() {
+            wrong.push(format!("towards the API server: {fault}"));
+        }
+    }
+    let logs = [("server", stage.rig.server_log()), ("agent", stage.rig.agent_log(stage.cluster()))];
+    for (name, log) in logs {
+        if let Some(line) = log.lines().find(|line| line.contains("panicked")) {
+            wrong.push(format!("{name}: {line}"));
+        }
+    }
+    wrong
+}
+
+async fn usage(stage: &mut Stage) -> Usage {
+    let process = stage.rig.server().id().expect("the server runs");
+    let metrics = stage.rig.metrics(stage.rig.probes()).await;
+    Usage::of(process, &metrics).expect("the server runs")
+}
+
+async fn kept(stage: &mut Stage, before: Usage) -> Vec<String> {
+    let Some(process) = stage.rig.server().id() else { return vec!["the server has ended".to_owned()] };
+    let rig = &stage.rig;
+    let look = || async move { Usage::of(process, &rig.metrics(rig.probes()).await) };
+    let kept = returned(&before, SLACK, RETURN_MAX, look).await;
+    kept.iter().map(|kept| format!("server: {kept}")).collect()
+}
+
+impl Beside {
+    async fn stand(lab: &Lab, rig: &Rig) -> Self {
+        let site = lab.site(BYSTANDER, Uplink::Cable).await;
+        let fake = site.fake_api(FakeApiOptions::default()).await;
+        fake.otherwise(Behaviour::json("{}"));
+        let agent = site.agent(rig, &fake, "").await;
+        let door = Door::of(rig);
+        let path = format!("/clusters/{BYSTANDER}{COLLECTION}");
+        let bystander = Bystander::start(move || {
+            let (door, path) = (door.clone(), path.clone());
+            async move {
+                let asked = async {
+                    let mut answer = door.send(HttpVersion::Http2, "GET", &path, &[], "").await.ok()?;
+                    (answer.response.status() == 200 && answer.body(|_| {}).await.is_ok()).then_some(())
+                };
+                timeout(STAND_MAX, asked).await.ok().flatten().is_some()
+            }
+        });
+        sleep(BASELINE).await;
+        Self { bystander, _agent: agent, _fake: fake, _site: site }
+    }
+}

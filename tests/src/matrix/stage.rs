@@ -1,0 +1,234 @@
+//! What a trial of a cell stands on: a server in the cloud, a site behind a masquerading node and an impaired link, agents, and
+//! an API server that does as it is told.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use super::code::Request;
+use super::fault::{ApiFault, Injection, Row, Victim};
+use crate::check::stream::Generator;
+use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};
+use crate::lab::{Lab, Site, Uplink};
+use crate::rig::{Agent, ApiServer, Rig, TOKEN, ask};
+
+/// The cluster under test.
+pub const CLUSTER: &str = "edge-a";
+/// What is watched and written to.
+pub const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
+/// Bytes of a small read.
+const GET_BYTES: usize = 64 * 1024;
+/// Bytes of a read that comes byte by byte.
+const TRICKLE_BYTES: usize = 4;
+/// How long a trickle waits before each byte.
+const TRICKLE_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two looks at the server's list.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// From where the agent appears once its NAT is another (RFC 5737: for documentation).
+pub const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+/// The cloud's end of the link to the first site.
+const FIRST_LINK: &str = "site-0";
+/// The link where nothing else is said.
+const LINK: &str = "delay=5ms";
+
+/// All of it; it is gone when this is dropped.
+#[derive(Debug)]
+#[must_use = "all of it ends when this is dropped"]
+pub struct Stage {
+    /// The server and its files.
+    pub rig: Rig,
+    /// The site.
+    pub site: Site,
+    /// The API server; absent only while it is moved.
+    pub fake: Option<FakeApi>,
+    /// The agents; one that has ended may be absent.
+    pub agents: Vec<Option<Agent>>,
+    /// What is watched.
+    pub store: Store,
+}
+
+impl Stage {
+    /// Builds it for a row.
+    pub async fn build(lab: &Lab, row: &Row, seed: u64) -> Self {
+        let rig = lab.rig("").await;
+        let words = match row.injection {
+            Injection::LinkFromStart(words) => words,
+            _ => LINK,
+        };
+        let seed = seed.to_string();
+        let uplink = Uplink::simulated(words).with(&["--nat", "--seed", &seed]);
+        let site = lab.site(CLUSTER, uplink).await;
+        let route = format!("route add {OTHER_ADDRESS}/32 dev {FIRST_LINK}");
+        lab.cloud().ip(&route).await.expect("a route can be added");
+        let fake = site.fake_api(row.api()).await;
+        let store = Store::new();
+        let mut stage = Self { rig, site, fake: Some(fake), agents: Vec::new(), store };
+        for number in 0..row.agents() {
+            let agent = stage.start_agent(number).await;
+            stage.agents.push(Some(agent));
+        }
+        stage.rig.listed(CLUSTER, |item| item.matches("\"agent\":").count() >= row.agents()).await;
+        stage
+    }
+
+    /// The API server.
+    ///
+    /// # Panics
+    /// While it is moved.
+    pub fn fake(&self) -> &FakeApi {
+        self.fake.as_ref().expect("it is there but while it is moved")
+    }
+
+    /// Starts an agent; the first bears the cluster's name, the others ids of their own.
+    pub async fn start_agent(&self, number: usize) -> Agent {
+        let kubeconfig = self.rig.path().join("matrix.kubeconfig");
+        self.fake().write_kubeconfig(&kubeconfig, "the-agents-token").expect("a file can be written");
+        let api = ApiServer::Kubeconfig(kubeconfig);
+        if number == 0 {
+            return self.site.agent_of(&self.rig, CLUSTER, &api, "").await;
+        }
+        self.site.agent_of_id(&self.rig, CLUSTER, &format!("agent-{number}"), &api, "").await
+    }
+
+    /// Where a request's path begins at the API server. Each has one of its own, so that the record tells them apart.
+    pub fn path(request: Request, mark: &str) -> String {
+        match request {
+            Request::Get => "/api/v1/namespaces/default/secrets/small".to_owned(),
+            Request::Download => "/api/v1/namespaces/default/pods/large/log".to_owned(),
+            Request::Exec => {
+                "/api/v1/namespaces/default/pods/shell/exec?command=cat&stdin=true&stdout=true".to_owned()
+            }
+            Request::Watch => COLLECTION.to_owned(),
+            Request::Apply => format!("{COLLECTION}/{mark}"),
+        }
+    }
+
+    /// How many bytes a read's answer has.
+    pub fn bytes(row: &Row, request: Request) -> usize {
+        match (request, row.injection) {
+            (Request::Download, _) => row.download_bytes,
+            (_, Injection::Api(ApiFault::Trickles)) => TRICKLE_BYTES,
+            _ => GET_BYTES,
+        }
+    }
+
+    /// Lets the API server answer as it should, but where its answers are the fault; what it says of its own accord that is no
+    /// success is returned.
+    pub fn set_answers(&self, row: &Row, mark: &str, seed: u64) -> Option<(u16, String)> {
+        let fake = self.fake();
+        for request in Request::ALL {
+            let path = Self::path(request, mark);
+            let path = path.split('?').next().unwrap_or_default();
+            let well = match request {
+                Request::Get | Request::Download => {
+                    let body = Generator::new(seed).take(Self::bytes(row, request)).into();
+                    let headers = vec![("Content-Type".to_owned(), "application/octet-stream".to_owned())];
+                    Behaviour::Answer(Answer { status: 200, headers, body })
+                }
+                Request::Exec => Behaviour::upgrade(),
+                Request::Watch | Request::Apply => Behaviour::Store(self.store.clone()),
+            };
+            fake.on(path, if request == Request::Watch { well } else { ill(row, request, well) });
+        }
+        match row.injection {
+            Injection::Api(ApiFault::Says(status)) => Some((status, said(status))),
+            _ => None,
+        }
+    }
+
+    /// The processes that a row befalls.
+    pub fn victims(&mut self, victim: Victim) -> Vec<u32> {
+        let agent = self.agents.first().and_then(Option::as_ref).and_then(|agent| agent.process.id());
+        let server = match victim {
+            Victim::Server | Victim::Both => self.rig.server().id(),
+            Victim::Agent | Victim::OneAgentOf(_) => None,
+        };
+        let agent = agent.filter(|_| victim != Victim::Server);
+        agent.into_iter().chain(server).collect()
+    }
+
+    /// Who asks the server how the cluster is.
+    pub fn watchman(&self) -> (SocketAddr, String) {
+        (self.rig.gateway(), self.rig.server_ca())
+    }
+
+    /// Waits until the server tells of the cluster otherwise than that it is live and well, and says when it did.
+    pub async fn noticed((gateway, ca_pem): (SocketAddr, String)) -> Instant {
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [("Authorization", authorization.as_str())];
+        loop {
+            let told = ask(gateway, &ca_pem, None, "GET", "/clusters", &headers).await;
+            let is_well = told
+                .is_ok_and(|reply| reply.body.contains("\"Live\"") && !reply.body.contains("\"Suspect\""));
+            if !is_well {
+                return Instant::now();
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Row {
+    /// What the API server offers: HTTP/1.1 alone where an end of an answer is to befall no other.
+    fn api(&self) -> FakeApiOptions {
+        match self.injection {
+            Injection::Api(
+                ApiFault::ShortOfLength | ApiFault::ShortOfChunks | ApiFault::BadChunk | ApiFault::Wrong101,
+            ) => FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() },
+            _ => FakeApiOptions::default(),
+        }
+    }
+
+    /// How many agents the cluster has.
+    pub fn agents(&self) -> usize {
+        match self.injection {
+            Injection::Process(Victim::OneAgentOf(count), _) => count,
+            _ => 1,
+        }
+    }
+}
+
+/// An answer with the fault in it, where the fault is of answers.
+fn ill(row: &Row, request: Request, well: Behaviour) -> Behaviour {
+    let Injection::Api(fault) = row.injection else { return well };
+    let body = match &well {
+        Behaviour::Answer(answer) => answer.body.clone(),
+        _ => "{}".into(),
+    };
+    let half = body.slice(..body.len() / 2);
+    match (fault, &well) {
+        (ApiFault::ShortOfLength, _) => Behaviour::Truncate {
+            declared: Declared::ContentLength(body.len() as u64),
+            sent: half,
+            cut: Cut::Close,
+        },
+        (ApiFault::ShortOfChunks, _) => {
+            Behaviour::Truncate { declared: Declared::Chunked, sent: half, cut: Cut::Close }
+        }
+        (ApiFault::BadChunk, _) => {
+            let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n".to_vec();
+            bytes.extend_from_slice(&body[..body.len().min(8)]);
+            bytes.extend_from_slice(b"\r\nnot a size\r\n");
+            Behaviour::raw(bytes, Cut::Close)
+        }
+        (ApiFault::ClosesAfterTheLastByte, Behaviour::Answer(answer)) => {
+            Behaviour::Last { answer: answer.clone(), cut: Cut::Close }
+        }
+        (ApiFault::Trickles, Behaviour::Answer(answer)) if request == Request::Get => {
+            Behaviour::Slow { answer: answer.clone(), piece_bytes: 1, pause: TRICKLE_PAUSE }
+        }
+        (ApiFault::Says(status), _) => {
+            let headers = vec![
+                ("Content-Type".to_owned(), "application/json".to_owned()),
+                ("Retry-After".to_owned(), "7".to_owned()),
+            ];
+            Behaviour::Answer(Answer { status, headers, body: said(status).into() })
+        }
+        (ApiFault::Redirects, _) => Behaviour::redirect(302, "https://elsewhere.example/"),
+        (ApiFault::Wrong101, _) => Behaviour::wrong_101_protocol(),
+        _ => well,
+    }
+}
+
+fn said(status: u16) -> String {
+    format!(r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AsTold","code":{status}}}"#)
+}

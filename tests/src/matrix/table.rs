@@ -1,0 +1,85 @@
+//! The table: every fault, what makes it, and what each kind of request must then see. Edit it here and nowhere else.
+//!
+//! Columns are get, watch, exec, apply, download. What is expected is what the product promises with its defaults: requests
+//! in flight are held for 5 minutes, new ones wait for 15 s, a watch with a safe point outlives its tunnel.
+
+use super::fault::Row;
+
+mod apiserver;
+mod later;
+mod network;
+mod process;
+
+/// A part of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Section {
+    /// What a page calls it.
+    pub title: &'static str,
+    /// Its rows.
+    pub rows: &'static [Row],
+}
+
+/// All of it.
+pub const SECTIONS: &[Section] = &[
+    Section { title: "Between agent and server", rows: network::ROWS },
+    Section { title: "Processes, hosts and resources", rows: process::ROWS },
+    Section { title: "Time, credentials and policy", rows: later::ROWS },
+    Section { title: "The API server and the caller", rows: apiserver::ROWS },
+];
+
+/// Nobody notices.
+const UNNOTICED: [&str; 5] = ["G0", "W0", "E0", "A0", "G0"];
+
+/// Waited for `park-limit`, then refused by a `Status`.
+const REFUSED: [&str; 5] = ["G2", "W2", "E2", "A2", "G2"];
+
+/// All rows.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    SECTIONS.iter().flat_map(|section| section.rows)
+}
+
+/// The row of an id.
+pub fn row(id: &str) -> Option<&'static Row> {
+    rows().find(|row| row.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::matrix::code::{Request, Timing};
+
+    #[test]
+    fn each_id_stands_once_and_each_code_is_one() {
+        let mut ids = BTreeSet::new();
+        for row in rows() {
+            assert!(ids.insert(row.id), "{} stands twice", row.id);
+            for request in Request::ALL {
+                for timing in Timing::ALL {
+                    row.expected(request, timing).unwrap_or_else(|error| panic!("{}: {error}", row.id));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_tried_expects_something_at_each_of_its_timings() {
+        for row in rows().filter(|row| row.is_tried()) {
+            assert!(!row.timings.is_empty(), "{}", row.id);
+            for timing in row.timings {
+                let asked = Request::ALL
+                    .iter()
+                    .filter(|request| !row.expected(**request, *timing).unwrap().is_empty());
+                assert!(asked.count() > 0, "{} at {timing:?}", row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_tried_says_why() {
+        for row in rows().filter(|row| !row.is_tried()) {
+            assert_eq!(row.in_flight, ["-"; 5], "{}", row.id);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What API servers and callers do.
+
+use super::{REFUSED, UNNOTICED};
+use crate::matrix::code::Timing;
+use crate::matrix::fault::ApiFault;
+use crate::matrix::fault::Injection::{Api, Elsewhere, NotHere};
+use crate::matrix::fault::Row;
+
+/// Said from the start: the request meets it, however far the fault is.
+const FROM_THE_START: &[Timing] = &[Timing::New];
+
+/// Rows 65 to 79.
+pub(super) const ROWS: &[Row] = &[
+    Row::new("65", "the API server is gone for 5 s", Api(ApiFault::Gone))
+        .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])
+        .unanswered(["G2", "W2", "E2", "A1", "G2"])
+        .begun_during(REFUSED)
+        .note("the tunnel stays, and what is said names the API server"),
+    Row::new("65s", "the API server takes connections and says nothing for 10 s", Api(ApiFault::Silent))
+        .begun_during(["G0/G2", "W0/W2", "E0/E2", "A0/A2", "G0/G2"])
+        .at(FROM_THE_START)
+        .seconds(10)
+        .note("kept connections are used as long as they are well"),
+    Row::new(
+        "66",
+        "the API server closes each connection behind the last byte",
+        Api(ApiFault::ClosesAfterTheLastByte),
+    )
+    .begun_during(["G0/G1", "-", "-", "A0", "G0/G1"])
+    .at(FROM_THE_START),
+    Row::new("67", "the API server says GOAWAY", Api(ApiFault::GoesAway)).always(UNNOTICED),
+    Row::new("69", "the API server stands still in the midst of an answer for 10 s", Api(ApiFault::Stalls))
+        .in_flight(["G0", "-", "-", "A0", "G0"])
+        .at(&[Timing::BeforeHead, Timing::MidBody, Timing::AtTheEnd])
+        .seconds(10),
+    Row::new("69t", "the API server sends a byte a second", Api(ApiFault::Trickles))
+        .begun_during(["G0", "-", "-", "-", "-"])
+        .at(FROM_THE_START)
+        .seconds(1),
+    Row::new("70", "the answer is shorter than its length", Api(ApiFault::ShortOfLength))
+        .note("where nothing of the answer was passed on yet, it is refused; else it breaks off: never a clean end")
+        .begun_during(["G2/G3", "-", "-", "A1", "G2/G3"])
+        .at(FROM_THE_START),
+    Row::new("70c", "the answer ends without its last chunk", Api(ApiFault::ShortOfChunks))
+        .begun_during(["G2/G3", "-", "-", "A1", "G2/G3"])
+        .at(FROM_THE_START),
+    Row::new("70b", "a chunk that is none", Api(ApiFault::BadChunk))
+        .begun_during(["G2/G3", "-", "-", "A1", "G2/G3"])
+        .at(FROM_THE_START),
+    Row::new("71", "429 with Retry-After", Api(ApiFault::Says(429)))
+        .begun_during(["P", "-", "P", "P", "P"])
+        .at(FROM_THE_START),
+    Row::new("71b", "503 with Retry-After", Api(ApiFault::Says(503)))
+        .begun_during(["P", "-", "P", "P", "P"])
+        .at(FROM_THE_START),
+    Row::new("71c", "409", Api(ApiFault::Says(409)))
+        .begun_during(["P", "-", "P", "P", "P"])
+        .at(FROM_THE_START),
+    Row::new("71d", "410", Api(ApiFault::Says(410)))
+        .begun_during(["P", "-", "P", "P", "P"])
+        .at(FROM_THE_START),
+    Row::new(
+        "72",
+        "a caller reads a huge list at 10 KiB/s",
+        Elsewhere("end_to_end stalled, and loadtest's callers who do not read"),
+    ),
+    Row::new(
+        "73",
+        "10,000 events a second for a slow caller",
+        Elsewhere("end_to_end catalogue::watching and stalled"),
+    ),
+    Row::new("74", "the caller leaves at any moment", Elsewhere("end_to_end hangup")),
+    Row::new("77", "the API server shows another certificate", Elsewhere("tunnel-agent apiserver::tests")),
+    Row::new("78", "the API server redirects to another host", Api(ApiFault::Redirects))
+        .begun_during(["G2", "-", "E2", "A1", "G2"])
+        .at(FROM_THE_START),
+    Row::new("78b", "the API server answers an upgrade that nobody asked for", Api(ApiFault::Wrong101))
+        .begun_during(["G2", "-", "E2", "A1", "G2"])
+        .at(FROM_THE_START),
+    Row::new(
+        "79",
+        "server and agent of neighbouring versions",
+        NotHere("there is no release before this one"),
+    ),
+];

@@ -1,0 +1,71 @@
+//! What befalls the way between agent and server.
+
+use std::time::Duration;
+
+use super::{REFUSED, UNNOTICED};
+use crate::matrix::fault::Injection::{Dark, Idle, Link, LinkFromStart, Nft, NotHere, Pulses, Rebind};
+use crate::matrix::fault::Row;
+
+/// Rows 1 to 30.
+pub(super) const ROWS: &[Row] = &[
+    Row::new("1", "1 % of packets lost, 50 ms round trip", Link("delay=25ms loss=1%")).always(UNNOTICED),
+    Row::new("2", "10 % lost, both ways", Link("delay=25ms loss=10%")).always(UNNOTICED).downloading(1 << 20),
+    Row::new("3", "30 % lost, both ways", Link("delay=25ms loss=30%"))
+        .always(["G0/G2", "W0", "E0", "A0/A1", "G0"])
+        .downloading(256 * 1024)
+        .seconds(10),
+    Row::new(
+        "4",
+        "nothing for 300 ms, every 5 s",
+        Pulses("loss=100%", Duration::from_millis(300), Duration::from_millis(4700)),
+    )
+    .always(UNNOTICED)
+    .seconds(15),
+    Row::new("5", "300 ms round trip, give or take 100", Link("delay=150ms jitter=50ms")).always(UNNOTICED),
+    Row::new("6", "2 s round trip, from the start", LinkFromStart("delay=1s")).always(UNNOTICED).downloading(1 << 20).seconds(10),
+    Row::new("7", "a quarter of the packets 50 ms late", Link("delay=10ms reorder=25%/50ms")).always(UNNOTICED),
+    Row::new("8", "every packet twice", Link("duplicate=100%")).always(UNNOTICED),
+    Row::new("10", "5 % with flipped bits behind a right checksum", Link("corrupt-hidden=5%")).always(UNNOTICED),
+    Row::new("11", "64 kbit/s", Link("rate=64kbit")).always(UNNOTICED).downloading(64 * 1024).seconds(10),
+    Row::new(
+        "12",
+        "256 kbit/s and then as before, in turns of 5 s",
+        Pulses("rate=256kbit", Duration::from_secs(5), Duration::from_secs(5)),
+    )
+    .always(UNNOTICED)
+    .downloading(1 << 20)
+    .seconds(20),
+    Row::new("13", "packets over 1,280 bytes vanish without a word", Link("mtu=1280")).always(UNNOTICED),
+    Row::new("15", "nothing passes for 5 s", Dark("")).always(UNNOTICED),
+    Row::new("16", "nothing passes for 60 s", Dark("")).in_flight(UNNOTICED).begun_during(REFUSED).seconds(60).note(
+        "kubectl's own WebSocket exec gives up 61 s after the last pong, which travels end to end; the exec here is SPDY's",
+    ),
+    Row::new("17", "nothing passes from the agent to the server for 20 s", Dark("a-to-b"))
+        .in_flight(UNNOTICED)
+        .begun_during(REFUSED)
+        .seconds(20),
+    Row::new("18", "nothing passes from the server to the agent for 20 s", Dark("b-to-a"))
+        .in_flight(UNNOTICED)
+        .begun_during(REFUSED)
+        .seconds(20),
+    Row::new("20", "the NAT gives another port", Rebind { address: false }).always(UNNOTICED),
+    Row::new("21", "the agent appears under another address", Rebind { address: true }).always(UNNOTICED),
+    Row::new("22", "UDP is blocked from the start", LinkFromStart("udp-mtu=0"))
+        .always(UNNOTICED)
+        .note("the carrier over TCP"),
+    Row::new("23", "UDP is blocked for 30 s", Link("udp-mtu=0"))
+        .in_flight(UNNOTICED)
+        .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
+        .begun_during(UNNOTICED)
+        .seconds(30)
+        .note("streams never move between carriers: what is unanswered and safe is asked again over TCP, all else is held"),
+    Row::new("24", "TCP connections of the carrier are reset", NotHere("no trial resets the carrier's TCP in its midst yet")),
+    Row::new("26", "a NAT that forgets after 30 s, and nothing said for 70 s", Idle)
+        .in_flight(["G0", "-", "-", "A0", "G0"])
+        .at(&[crate::matrix::code::Timing::BeforeHead, crate::matrix::code::Timing::MidBody])
+        .seconds(70),
+    Row::new("27", "every packet marked as congested", Nft("ip ecn set ce")).always(UNNOTICED),
+    Row::new("28", "DNS fails, lies or knows nothing", NotHere("the lab has no name server; agents dial an address")),
+    Row::new("29", "IPv6 broken and IPv4 well, or the reverse", NotHere("the lab's links are IPv4")),
+    Row::new("30", "an interceptor answers in the server's stead", NotHere("the lab has no second server of another authority")),
+];

@@ -1,0 +1,73 @@
+//! What befalls processes, hosts and what the kernel grants them.
+
+use super::UNNOTICED;
+use crate::matrix::code::Timing;
+use crate::matrix::fault::Injection::{NotBuilt, NotHere, Ports, Process, Resource, Strace};
+use crate::matrix::fault::Row;
+use crate::matrix::fault::{Mishap, Scarcity, Victim};
+
+/// Whoever has a say is refused or served; nothing breaks that runs.
+const SERVED_OR_REFUSED: [&str; 5] = ["G0/G2", "W0/W2", "E0/E2", "A0/A2", "G0/G2"];
+
+/// Rows 31 to 51.
+pub(super) const ROWS: &[Row] = &[
+    Row::new("31", "the only agent is killed, and started again 2 s later", Process(Victim::Agent, Mishap::Killed))
+        .in_flight(["G3", "W0", "E1", "A1", "G3"])
+        .unanswered(["G1", "W0", "E2", "A1", "G1"])
+        .begun_during(UNNOTICED)
+        .seconds(2),
+    Row::new("32", "one of three agents is killed", Process(Victim::OneAgentOf(3), Mishap::Killed))
+        .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
+        .unanswered(["G0/G1", "W0", "E0/E2", "A0/A1", "G0/G1"])
+        .begun_during(UNNOTICED)
+        .note("in flight, a request is on the one that dies or it is not"),
+    Row::new("33", "one of two agents is asked to stop, as in a rolling update", Process(Victim::OneAgentOf(2), Mishap::Terminated))
+        .always(["G0", "W0", "E0/E1", "A0", "G0"])
+        .seconds(3)
+        .note("an exec ends at the drain's deadline"),
+    Row::new("34", "the server is killed, and started again 1 s later", Process(Victim::Server, Mishap::Killed))
+        .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])
+        .begun_during(["G3", "W1/W2", "E1", "A2", "G3"])
+        .seconds(1)
+        .note("one server without a balancer before it: who comes while it is away has no connection, not a `Status`"),
+    Row::new("35", "the server is asked to stop, and a second one is there", NotHere("callers would need a balancer before two servers")),
+    Row::new("37", "the server stands still for 20 s", Process(Victim::Server, Mishap::Stopped))
+        .always(["G0/G2", "W0/W1", "E0/E1", "A0/A1", "G0/G2/G3"])
+        .seconds(20),
+    Row::new("38", "5 % of a processor for the agent", Resource(Victim::Agent, Scarcity::Processor(5)))
+        .always(UNNOTICED)
+        .downloading(256 * 1024)
+        .seconds(10),
+    Row::new("39", "128 MiB of memory for each of agent and server", Resource(Victim::Both, Scarcity::Memory(128 << 20)))
+        .always(UNNOTICED),
+    Row::new("40", "too little memory for the agent to live", Resource(Victim::Agent, Scarcity::Memory(2 << 20)))
+        .in_flight(["G3", "W0", "E1", "A1", "G3"])
+        .unanswered(["G1", "W0", "E2", "A1", "G1"])
+        .begun_during(["G0", "W0", "E0/E1/E2", "A0/A1", "G0/G3"])
+        .seconds(2)
+        .note("as 31, once the kernel has killed it"),
+    Row::new("41", "the agent gets no further descriptor", Resource(Victim::Agent, Scarcity::Descriptors))
+        .in_flight(UNNOTICED)
+        .begun_during(SERVED_OR_REFUSED),
+    Row::new("41s", "the server gets no further descriptor", Resource(Victim::Server, Scarcity::Descriptors))
+        .in_flight(["G0", "W0", "E0", "A0", "G0"])
+        .begun_during(["G0/G3", "W0/W1", "E0/E1", "A0/A2", "G0/G3"])
+        .note("who cannot be accepted waits in the kernel's queue"),
+    Row::new("42", "the agent gets no further thread", Resource(Victim::Agent, Scarcity::Threads)).always(UNNOTICED),
+    Row::new("43", "one port for all the agent's connections to its API server", Ports(60_000, 60_000))
+        .in_flight(UNNOTICED)
+        .begun_during(SERVED_OR_REFUSED),
+    Row::new("44", "no disk left for the agent's state", NotBuilt("enrolment and renewal, which write it")),
+    Row::new("45", "no disk left for the audit log", NotBuilt("audit")),
+    Row::new("46", "fsync of the audit log takes 10 s or fails", NotBuilt("audit")),
+    Row::new("48", "the kernel has no random numbers for a running agent", Strace(Victim::Agent, "getrandom:error=EAGAIN"))
+        .always(["G0", "W0", "E0/E2", "A0", "G0"]),
+    Row::new("49", "every third send of the agent fails with ENOBUFS", Strace(Victim::Agent, "sendmsg:error=ENOBUFS:when=1+3"))
+        .always(UNNOTICED),
+    Row::new("49e", "every third send of the agent fails with EPERM", Strace(Victim::Agent, "sendmsg:error=EPERM:when=1+3"))
+        .always(UNNOTICED),
+    Row::new("50", "the socket's receive buffer overflows", NotHere("its bound is one of the whole machine")),
+    Row::new("51", "the kernel refuses segmented sends with EIO", Strace(Victim::Agent, "sendmsg:error=EIO:when=1+20"))
+        .always(UNNOTICED)
+        .at(&[Timing::MidBody, Timing::New]),
+];

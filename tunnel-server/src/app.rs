@@ -77,7 +77,8 @@ impl Bound {
         let spawn: Arc<dyn transport::Spawn> = Arc::new(Attendants(scope.clone()));
         let (listen, number) = (config.tunnel.listen, number(&config.server_id));
         let endpoint = Endpoint::serve(listen, config.tunnel_material(), &keys, number, Arc::clone(&spawn))
-            .map_err(not_bound)?;
+            .map_err(not_bound)?
+            .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(&config.gateway.authentication)?;

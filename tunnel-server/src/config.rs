@@ -145,6 +145,8 @@ pub struct Tunnel {
     pub listen: SocketAddr,
     /// The roots that agents' certificates must chain to; at least one.
     pub agent_roots: Vec<CertificateDer<'static>>,
+    /// For how long a tunnel and what runs on it are held without a sign of life; 9 to 600 s.
+    pub outage_limit: Duration,
 }
 
 /// A rule of the policy: any of the users, and whoever is in any of the groups, may reach any of the clusters.

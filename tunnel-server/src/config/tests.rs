@@ -21,7 +21,7 @@ gateway:
   authentication:
     clientCertificate: { caFile: caller-ca.crt, usernamePrefix: 'cert:', groupsPrefix: 'team:' }
     tokenFile: { path: tokens.csv, usernamePrefix: 't:', groupsPrefix: 'u:' }
-tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt }
+tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 }
 policy:
   allow:
     - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
@@ -61,6 +61,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
         (&b"sesame,alice,1"[..], &files.path().join("tokens.csv"))
     );
     assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
+    assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
     assert_eq!(config.policy.len(), 1);
     assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
     assert_eq!(config.admin_socket, Some(files.path().join("run/admin.sock")));
@@ -89,6 +90,7 @@ fn what_is_not_said_has_its_default() {
     );
     assert_eq!(config.gateway.listen.to_string(), "0.0.0.0:8443");
     assert_eq!(config.tunnel.listen.to_string(), "0.0.0.0:8443");
+    assert_eq!(config.tunnel.outage_limit, Duration::from_secs(300));
     assert_eq!(config.admin_socket, Some("/run/tombolo/admin.sock".into()));
     assert_eq!((config.gateway.host_suffix, config.gateway.hosts), (None, Vec::new()));
     let tokens = config.gateway.authentication.token_file.unwrap();
@@ -141,6 +143,8 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("'u:'", "'team:'", "gateway.authentication.tokenFile.groupsPrefix", "\"team:\""),
         ("path: tokens.csv, ", "", "gateway.authentication.tokenFile.path", "nothing"),
         ("[::1]:2", "::1", "tunnel.listen", "::1"),
+        ("Seconds: 120", "Seconds: 8", "tunnel.outageLimitSeconds", "8"),
+        ("Seconds: 120", "Seconds: 601", "tunnel.outageLimitSeconds", "601"),
         (", agentCAFile: agent-ca.crt", "", "tunnel.agentCAFile", "nothing"),
         (
             "- { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }",

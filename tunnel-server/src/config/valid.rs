@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, socket_address};
+use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds, socket_address};
 use proto::admin::SOCKET_DEFAULT;
 use proto::cluster::is_dns_label;
+use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
@@ -167,11 +168,16 @@ fn is_dns_name(text: &str) -> bool {
 }
 
 fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<Tunnel, KeyError> {
-    let written::Tunnel { listen, agent_ca_file } = written;
+    let written::Tunnel { listen, agent_ca_file, outage_limit_seconds } = written;
     let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
     Ok(Tunnel {
         listen: self::listen("tunnel.listen", flags.tunnel_listen, listen, LISTEN_DEFAULT)?,
         agent_roots: pem::roots("tunnel.agentCAFile", &agent_ca_file)?,
+        outage_limit: seconds(
+            "tunnel.outageLimitSeconds",
+            outage_limit_seconds.unwrap_or(SILENCE_MAX.as_secs()),
+            SILENCE_LEAST.as_secs()..=SILENCE_MOST.as_secs(),
+        )?,
     })
 }
 

@@ -67,6 +67,7 @@ pub(super) struct Tunnel {
     pub(super) listen: Option<String>,
     #[serde(rename = "agentCAFile")]
     pub(super) agent_ca_file: Option<PathBuf>,
+    pub(super) outage_limit_seconds: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -16,7 +16,6 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::carrier::{Connection, Pinged, Stream};
 use crate::counted::Shared;
-use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
 use crate::probe::{Answer, Poisoned};
 use crate::rebind::Rebinding;
@@ -152,8 +151,8 @@ impl Driver {
     }
 
     /// The same, whose socket is replaced while nothing is heard.
-    pub(crate) fn rebinding(mut self, endpoint: Endpoint) -> Self {
-        self.rebinding = Some(Rebinding::new(endpoint, Instant::now()));
+    pub(crate) fn rebinding(mut self, rebinding: Rebinding) -> Self {
+        self.rebinding = Some(rebinding);
         self
     }
 

@@ -22,6 +22,7 @@ use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
 use crate::probe::Probe;
+use crate::rebind::Rebinding;
 use crate::settings::{self, Side};
 use crate::tls::{self, Material, TlsError};
 use crate::tunnel::Tunnel;
@@ -135,7 +136,11 @@ impl Endpoint {
         };
         let carrier = Connection::Quic(connection.clone(), probe);
         match greet(carrier.clone(), hello, silence_max).await {
-            Ok(dialed) => Ok(Dialed { driver: dialed.driver.rebinding(self.clone()), ..dialed }),
+            Ok(dialed) => {
+                let endpoint = self.clone();
+                let rebinding = Rebinding::new(Box::new(move || endpoint.rebind()), Instant::now());
+                Ok(Dialed { driver: dialed.driver.rebinding(rebinding), ..dialed })
+            }
             Err(error) => {
                 let reason = connection.close_reason();
                 carrier.close(CloseCode::NotGreeted);

@@ -3,24 +3,26 @@
 //! Such a mapping is kept by the very probes that wait for an answer: a router whose uplink came back with another address
 //! may map the old flow to the old address for as long as it is in use. From another port it is another flow.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use tracing::debug;
-
-use crate::endpoint::Endpoint;
 
 /// How long nothing is heard before each new socket. quinn hears what still comes to the last one, too.
 pub(crate) const REBIND_EVERY: Duration = Duration::from_secs(5);
 
 /// The socket of one tunnel.
 pub(crate) struct Rebinding {
-    endpoint: Endpoint,
+    rebind: Box<Rebind>,
     bound_at: Instant,
 }
 
+/// Takes another socket.
+type Rebind = dyn Fn() -> io::Result<()> + Send + Sync;
+
 impl Rebinding {
-    pub(crate) fn new(endpoint: Endpoint, now: Instant) -> Self {
-        Self { endpoint, bound_at: now }
+    pub(crate) fn new(rebind: Box<Rebind>, now: Instant) -> Self {
+        Self { rebind, bound_at: now }
     }
 
     /// Takes another socket, if nothing was heard for long enough since the last one.
@@ -28,9 +30,45 @@ impl Rebinding {
         let is_due = silence >= REBIND_EVERY && now >= self.bound_at + REBIND_EVERY;
         if is_due {
             self.bound_at = now;
-            if let Err(error) = self.endpoint.rebind() {
+            if let Err(error) = (self.rebind)() {
                 debug!(%error, "no other UDP socket for the tunnel");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_left_after_five_seconds_of_silence_and_again_every_five() {
+        let (taken, now) = (Arc::new(AtomicU32::new(0)), Instant::now());
+        let mut rebinding = rebinding(&taken, now);
+        for second in 0..31_u32 {
+            let silence = Duration::from_secs(second.into());
+            rebinding.consider(now + silence, silence);
+            assert_eq!(taken.load(Ordering::Relaxed), second / 5, "after {second} s");
+        }
+    }
+
+    #[test]
+    fn a_socket_on_which_something_is_heard_is_kept() {
+        let (taken, now) = (Arc::new(AtomicU32::new(0)), Instant::now());
+        let mut rebinding = rebinding(&taken, now);
+        rebinding.consider(now + Duration::from_secs(60), REBIND_EVERY - Duration::from_millis(1));
+        assert_eq!(taken.load(Ordering::Relaxed), 0);
+    }
+
+    fn rebinding(taken: &Arc<AtomicU32>, now: Instant) -> Rebinding {
+        let taken = Arc::clone(taken);
+        let rebind = move || {
+            taken.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        Rebinding::new(Box::new(rebind), now)
     }
 }

@@ -47,17 +47,31 @@ pub fn trial<T>(test: &str, trial: T)
 where
     T: AsyncFnOnce(&Lab) + Send,
 {
+    if let Err(error) = run(trial) {
+        skip(test, &error.to_string());
+    }
+}
+
+/// The same for those who can say themselves that there is no lab.
+///
+/// # Errors
+/// What is not permitted, or not installed.
+///
+/// # Panics
+/// Where the trial does.
+pub fn run<T, R>(trial: T) -> Result<R, SiteError>
+where
+    T: AsyncFnOnce(&Lab) -> R + Send,
+    R: Send,
+{
     // A thread of its own: what enters a namespace stays there.
     let run = || {
-        let lab = match Lab::open() {
-            Ok(lab) => lab,
-            Err(error) => return skip(test, &error.to_string()),
-        };
+        let lab = Lab::open()?;
         lab.cloud.enter().expect("a namespace of ours can be entered");
         let runtime = runtime(&lab.cloud, WORKERS);
-        runtime.block_on(trial(&lab));
+        Ok(runtime.block_on(trial(&lab)))
     };
-    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic));
+    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 impl Lab {

@@ -15,6 +15,7 @@ pub mod kube;
 pub mod lab;
 pub mod matrix;
 pub mod network;
+pub mod outage;
 pub mod pki;
 pub mod process;
 pub mod prometheus;

@@ -1,0 +1,301 @@
+//! An outage while everything flows: who notices, who goes on, how soon, and whether a byte is lost.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::time::{sleep, sleep_until};
+
+mod meter;
+mod partner;
+mod streams;
+mod tunnels;
+
+pub use meter::{End, Meter};
+pub use partner::Partner;
+pub use tunnels::Tunnels;
+
+use crate::caller::Http2Caller;
+use crate::lab::{Lab, Site, Uplink};
+use crate::rig::{Agent, ApiServer, Rig};
+use partner::{Desk, event};
+use streams::Streams;
+
+/// What `exec` and `attach` are upgraded to; to us it is bytes.
+const PROTOCOL: &str = "SPDY/3.1";
+
+/// A link with 40 ms round trip, and a rate that a download and an upload fill.
+pub const LINK: &str = "delay=20ms rate=8mbit queue=128KiB";
+/// What must have flowed of each bulk stream before the link goes dark: by then its window has been full for long.
+const FILLED_BYTES: u64 = 512 * 1024;
+/// How long everything flows before and after.
+const FLOWS: Duration = Duration::from_secs(1);
+/// How long anything may take that has no deadline of its own; builds of other trials may run beside.
+const SOON: Duration = Duration::from_secs(60);
+/// How long after the reopening the first byte is waited for.
+const RESUME_MAX: Duration = Duration::from_secs(120);
+/// How long it is looked whether the outage is noticed.
+const NOTICE_MAX: Duration = Duration::from_secs(20);
+/// Between two events of the busy watch.
+const EVENT_EVERY: Duration = Duration::from_millis(200);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// One outage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// How long the link is dark.
+    pub length: Duration,
+    /// Whether the agent has another source port afterwards.
+    pub new_port: bool,
+    /// From which all bytes are drawn.
+    pub seed: u64,
+}
+
+/// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only beats.
+#[derive(Debug)]
+#[must_use = "all of it ends when this is dropped"]
+pub struct Stand {
+    busy: String,
+    quiet: String,
+    partner: Partner,
+    _agents: [Agent; 2],
+    site: Site,
+}
+
+/// What became of one direction of a stream.
+#[derive(Debug, Clone, Serialize)]
+pub struct Direction {
+    /// Of which stream, and to which end.
+    pub name: &'static str,
+    /// How long after the reopening its first byte arrived.
+    pub resumed: Option<Duration>,
+    /// If it broke: how long after the link went dark, and how.
+    pub broken: Option<(Duration, String)>,
+    /// If it ended as if all were well, in the midst of what was sent.
+    pub truncated: bool,
+    /// What of it is not what was sent.
+    pub fault: Option<String>,
+    /// How much had arrived when, in seconds from when the link went dark.
+    #[serde(skip)]
+    pub delivered: Vec<(f64, f64)>,
+}
+
+/// What became of everything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Which outage.
+    pub plan: Plan,
+    /// How long the link was dark, as it says itself.
+    pub dark: Duration,
+    /// When the server found the busy tunnel, and the quiet one, suspect.
+    pub noticed: [Option<Duration>; 2],
+    /// Each direction of each stream.
+    pub directions: Vec<Direction>,
+}
+
+impl Stand {
+    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents.
+    pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64) -> Self {
+        // The NAT forgets nobody by itself: a new source port comes when the trial says so.
+        let nat = ["--nat", "--nat-expiry", "1h", "--seed", &seed.to_string()];
+        let site = lab.site(name, Uplink::simulated(link).with(&nat)).await;
+        let partner = site.run(Partner::start()).await.expect("the partner starts");
+        let kubeconfig = rig.path().join(format!("{name}.kubeconfig"));
+        partner.write_kubeconfig(&kubeconfig).expect("a file can be written");
+        let (busy, quiet) = (format!("busy-{name}"), format!("quiet-{name}"));
+        let api = ApiServer::Kubeconfig(kubeconfig);
+        let agents = [site.agent_of(rig, &busy, &api, "").await, site.agent_of(rig, &quiet, &api, "").await];
+        rig.connected(&busy).await;
+        rig.connected(&quiet).await;
+        Self { busy, quiet, partner, _agents: agents, site }
+    }
+
+    /// Runs one outage.
+    ///
+    /// # Panics
+    /// If everything does not flow before it.
+    pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: Plan) -> Outcome {
+        let trial = format!("t{}-{}", plan.seed, plan.length.as_secs());
+        let desk = self.partner.desk(&trial, plan.seed);
+        let streams = Streams::open(rig, &self.busy, &trial, desk.seeds).await;
+        let mut quiet = Http2Caller::dial(rig).await;
+        desk.event(0);
+        let flowing = [&streams.download, &desk.upload].map(|meter| meter.becomes(SOON, filled));
+        let [down_flows, up_flows] = flowing;
+        let (down_flows, up_flows) = tokio::join!(down_flows, up_flows);
+        assert!(down_flows && up_flows, "{}: not everything flows before the outage", self.busy);
+        let mut events = Events::default();
+        events.go_on(&desk, FLOWS).await;
+
+        let down = self.site.link().down().await;
+        let watched = tunnels.suspect(&self.busy, &self.quiet, down, NOTICE_MAX.min(plan.length));
+        let dark = events.go_on_until(&desk, down + plan.length);
+        let (noticed, ()) = tokio::join!(watched, dark);
+        if plan.new_port {
+            self.site.link().rebind(None).await;
+        }
+        let up = self.site.link().up().await;
+        desk.event(1);
+        let path = format!("/clusters/{}/api/v1/namespaces/{trial}/services/quiet", self.quiet);
+        let asked = async {
+            let answer = tokio::time::timeout(RESUME_MAX, quiet.ask("GET", &path, &[])).await;
+            answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status() == 200)).then(Instant::now)
+        };
+        let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&desk, &streams, up));
+        events.go_on(&desk, FLOWS).await;
+        desk.stop();
+        streams.stop();
+        all_ended(&desk, &streams).await;
+        self.partner.clear(&trial);
+        let times = Times { down, up };
+        let directions = times.directions(&desk, &streams, quiet_answered);
+        Outcome { plan, dark: up - down, noticed, directions }
+    }
+
+    /// The site.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+}
+
+impl Outcome {
+    /// The longest time to the first byte; `None` if a direction had none.
+    pub fn slowest(&self) -> Option<Duration> {
+        let resumed: Option<Vec<Duration>> = self.directions.iter().map(|it| it.resumed).collect();
+        resumed.and_then(|resumed| resumed.into_iter().max())
+    }
+
+    /// What is wrong with the bytes of streams that should have lived: sentences.
+    pub fn wrongs(&self) -> Vec<String> {
+        let mut wrongs = Vec::new();
+        for Direction { name, broken, truncated, fault, .. } in &self.directions {
+            wrongs.extend(fault.iter().map(|fault| format!("{name}: {fault}")));
+            wrongs.extend(truncated.then(|| format!("{name}: ended as if it were whole")));
+            wrongs
+                .extend(broken.iter().map(|(after, how)| format!("{name}: broke after {after:.1?}: {how}")));
+        }
+        wrongs
+    }
+}
+
+/// Events of the busy watch, which go on through the outage.
+#[derive(Debug, Default)]
+struct Events(usize);
+
+impl Events {
+    async fn go_on(&mut self, desk: &Desk, lasts: Duration) {
+        self.go_on_until(desk, Instant::now() + lasts).await;
+    }
+
+    async fn go_on_until(&mut self, desk: &Desk, until: Instant) {
+        while Instant::now() < until {
+            desk.busy_event(self.0);
+            self.0 += 1;
+            sleep_until((Instant::now() + EVENT_EVERY).min(until).into()).await;
+        }
+    }
+}
+
+/// When the link went dark and when it was opened.
+struct Times {
+    down: Instant,
+    up: Instant,
+}
+
+impl Times {
+    fn directions(&self, desk: &Desk, streams: &Streams, quiet_answered: Option<Instant>) -> Vec<Direction> {
+        let (there, here) = (streams.sent(), desk.sent());
+        let idle: String = (0..2).map(event).collect();
+        let quiet = |name, at: Option<Instant>| Direction {
+            name,
+            resumed: at.map(|at| at.duration_since(self.up)),
+            broken: None,
+            truncated: false,
+            fault: None,
+            delivered: Vec::new(),
+        };
+        vec![
+            self.metered("download to the caller", &streams.download, here.download),
+            self.metered("upload to the cluster", &desk.upload, there.upload),
+            self.metered("trickle to the caller", &streams.trickle, here.trickle),
+            self.metered("trickle to the cluster", &desk.trickle, there.trickle),
+            self.metered("exec to the cluster", &desk.exec, there.exec),
+            self.metered("exec to the caller", &streams.exec, there.exec),
+            self.told("idle watch to the caller", &streams.watch, &idle),
+            self.told("busy watch to the caller", &streams.busy_watch, &here.events),
+            quiet("idle tunnel to the cluster", desk.quiet.first_after(self.up)),
+            quiet("idle tunnel to the caller", quiet_answered),
+        ]
+    }
+
+    fn metered(&self, name: &'static str, meter: &Meter, sent: u64) -> Direction {
+        let end = meter.end();
+        let is_clean = matches!(end, Some((_, End::Clean)));
+        Direction {
+            name,
+            resumed: meter.first_after(self.up).map(|at| at.duration_since(self.up)),
+            broken: self.broken(end),
+            truncated: is_clean && meter.bytes() < sent,
+            fault: meter.fault().map(|fault| fault.to_string()),
+            delivered: meter.since(self.down),
+        }
+    }
+
+    fn told(&self, name: &'static str, text: &streams::Text, sent: &str) -> Direction {
+        let seen = text.text();
+        // A watch has no end of its own here: it is whole once everything sent is there.
+        let fault = (!sent.starts_with(&seen)).then(|| "an event is missing, doubled or broken".to_owned());
+        Direction {
+            name,
+            resumed: text.first_after(self.up).map(|at| at.duration_since(self.up)),
+            broken: self.broken(text.end()),
+            truncated: matches!(text.end(), Some((_, End::Clean))),
+            fault,
+            delivered: text.since(self.down),
+        }
+    }
+
+    fn broken(&self, end: Option<(Instant, End)>) -> Option<(Duration, String)> {
+        match end? {
+            (at, End::Broken(how)) => Some((at.duration_since(self.down), how)),
+            (_, End::Clean) => None,
+        }
+    }
+}
+
+fn filled(meter: &Meter) -> bool {
+    meter.bytes() >= FILLED_BYTES
+}
+
+/// Waits until every direction has had a byte after the reopening, or has ended.
+async fn all_resumed(desk: &Desk, streams: &Streams, up: Instant) {
+    let meters =
+        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+    let texts = [&streams.watch, &streams.busy_watch];
+    let is_done = || {
+        meters.iter().all(|meter| meter.first_after(up).is_some() || meter.end().is_some())
+            && texts.iter().all(|text| text.first_after(up).is_some() || text.end().is_some())
+    };
+    wait(RESUME_MAX, is_done).await;
+}
+
+/// Waits until what has an end has ended, and the watches have told everything.
+async fn all_ended(desk: &Desk, streams: &Streams) {
+    let meters =
+        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+    let is_done = || {
+        meters.iter().all(|meter| meter.end().is_some())
+            && streams.upload_answer.end().is_some()
+            && [(&streams.busy_watch, desk.sent().events.len())]
+                .iter()
+                .all(|(text, length)| text.text().len() >= *length || text.end().is_some())
+    };
+    wait(SOON, is_done).await;
+}
+
+async fn wait(limit: Duration, is_done: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !is_done() && Instant::now() < deadline {
+        sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,128 @@
+//! What has arrived at one end of one direction of a stream: when, how much, and whether it is what was sent.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::check::stream::{Fault, Verifier};
+
+/// How a direction ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// As the sender ended it.
+    Clean,
+    /// By this error.
+    Broken(String),
+}
+
+/// The receiving end of one direction; clones are the same.
+#[derive(Debug, Clone)]
+pub struct Meter {
+    inner: Arc<Mutex<Inner>>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    verifier: Verifier,
+    bytes: u64,
+    marks: Vec<(Instant, u64)>,
+    end: Option<(Instant, End)>,
+}
+
+impl Meter {
+    /// Expects the stream of this seed.
+    pub fn new(seed: u64) -> Self {
+        let inner = Inner { verifier: Verifier::new(seed), bytes: 0, marks: Vec::new(), end: None };
+        Self { inner: Arc::new(Mutex::new(inner)), changed: watch::Sender::new(()) }
+    }
+
+    /// Takes what has just arrived.
+    pub fn take(&self, bytes: &[u8]) {
+        let now = Instant::now();
+        let mut inner = self.inner();
+        inner.verifier.take(bytes);
+        inner.bytes += bytes.len() as u64;
+        let total = inner.bytes;
+        inner.marks.push((now, total));
+        drop(inner);
+        self.changed.send_replace(());
+    }
+
+    /// Takes the end; only the first counts.
+    pub fn ended(&self, end: End) {
+        self.inner().end.get_or_insert((Instant::now(), end));
+        self.changed.send_replace(());
+    }
+
+    /// How much has arrived.
+    pub fn bytes(&self) -> u64 {
+        self.inner().bytes
+    }
+
+    /// What of it is not what was sent.
+    pub fn fault(&self) -> Option<Fault> {
+        self.inner().verifier.fault()
+    }
+
+    /// When and how it ended, if it has.
+    pub fn end(&self) -> Option<(Instant, End)> {
+        self.inner().end.clone()
+    }
+
+    /// When the first byte arrived after an instant.
+    pub fn first_after(&self, instant: Instant) -> Option<Instant> {
+        self.inner().marks.iter().map(|(at, _)| *at).find(|at| *at > instant)
+    }
+
+    /// How much had arrived when, over the seconds from an instant.
+    pub fn since(&self, instant: Instant) -> Vec<(f64, f64)> {
+        // One of the two is zero.
+        let seconds =
+            |at: Instant| at.duration_since(instant).as_secs_f64() - instant.duration_since(at).as_secs_f64();
+        self.inner().marks.iter().map(|(at, total)| (seconds(*at), *total as f64)).collect()
+    }
+
+    /// Waits until it is as wanted, and says whether it was within the limit.
+    pub async fn becomes(&self, limit: Duration, wanted: impl Fn(&Self) -> bool) -> bool {
+        let mut changed = self.changed.subscribe();
+        let waiting = async {
+            while !wanted(self) {
+                // The sender lives as long as this meter does.
+                let _ = changed.changed().await;
+            }
+        };
+        timeout(limit, waiting).await.is_ok()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::stream::Generator;
+
+    #[tokio::test]
+    async fn what_arrives_is_counted_timed_and_compared() {
+        let (meter, start) = (Meter::new(3), Instant::now());
+        let mut sent = Generator::new(3);
+        meter.take(&sent.take(10));
+        let between = Instant::now();
+        assert_eq!(meter.first_after(between), None);
+        meter.take(&sent.take(5));
+        meter.ended(End::Clean);
+        meter.ended(End::Broken("too late".to_owned()));
+
+        assert!(meter.becomes(Duration::ZERO, |meter| meter.bytes() == 15).await);
+        assert!(meter.first_after(between).is_some_and(|at| at > between));
+        assert_eq!((meter.fault(), meter.end().map(|(_, end)| end)), (None, Some(End::Clean)));
+        assert_eq!(meter.since(start).iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [10.0, 15.0]);
+        meter.take(b"what was never sent");
+        assert!(meter.fault().is_some());
+    }
+}

@@ -1,0 +1,367 @@
+//! The API server's part in an outage: it sends, takes and echoes, and notes what arrived when.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::meter::{End, Meter};
+use crate::check::stream::Generator;
+use crate::kube::kubeconfig::{Credential, Kubeconfig};
+use crate::pki::Authority;
+
+/// What is written at once to a stream that is as fast as it may be.
+const BULK_BYTES: usize = 16 * 1024;
+/// What is written at once to one that is not, and how often.
+pub(super) const TICK_BYTES: usize = 16;
+pub(super) const TICK_EVERY: Duration = Duration::from_millis(100);
+/// Pieces of a body that wait for the connection.
+const PIECES_QUEUED: usize = 2;
+/// Events of a watch that wait for it; a trial has fewer.
+const EVENTS_QUEUED: usize = 8192;
+
+/// An API server whose namespaces are trials.
+#[derive(Debug)]
+pub struct Partner {
+    address: SocketAddr,
+    authority: Authority,
+    desks: Arc<Mutex<HashMap<String, Desk>>>,
+}
+
+/// Its side of the streams of one trial; clones are the same.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    /// What each stream sends.
+    pub(super) seeds: Seeds,
+    /// What has arrived of the upload.
+    pub(super) upload: Meter,
+    /// Of what a caller sends bit by bit.
+    pub(super) trickle: Meter,
+    /// Of what a caller has echoed.
+    pub(super) exec: Meter,
+    /// Of requests on the tunnel that is idle.
+    pub(super) quiet: Meter,
+    /// Bytes sent as the download, and bit by bit.
+    pub(super) sent: Arc<Mutex<Sent>>,
+    events: Feed,
+    busy_events: Feed,
+    stop: watch::Sender<bool>,
+}
+
+/// What the partner has sent.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    pub(super) download: u64,
+    pub(super) trickle: u64,
+    pub(super) events: String,
+}
+
+/// Where each stream's bytes come from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seeds {
+    pub(super) download: u64,
+    pub(super) upload: u64,
+    pub(super) trickle_to_caller: u64,
+    pub(super) trickle_to_cluster: u64,
+    pub(super) exec: u64,
+}
+
+/// Events for one watch, and what will read them.
+#[derive(Debug, Clone)]
+struct Feed {
+    sender: mpsc::Sender<Bytes>,
+    receiver: Arc<Mutex<Option<mpsc::Receiver<Bytes>>>>,
+}
+
+/// A body that is written piece by piece.
+#[derive(Debug)]
+struct Pour(mpsc::Receiver<Bytes>);
+
+impl Seeds {
+    pub(super) fn of(seed: u64) -> Self {
+        let [download, upload, trickle_to_caller, trickle_to_cluster, exec] =
+            [1, 2, 3, 4, 5].map(|number| seed.wrapping_mul(8).wrapping_add(number));
+        Self { download, upload, trickle_to_caller, trickle_to_cluster, exec }
+    }
+}
+
+impl Partner {
+    /// Starts on a free port of 127.0.0.1, and lives as long as the runtime on which this is called.
+    ///
+    /// # Errors
+    /// If there is no port.
+    pub async fn start() -> io::Result<Self> {
+        let authority = Authority::new("partner");
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&authority)));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let desks = Arc::<Mutex<HashMap<String, Desk>>>::default();
+        let known = Arc::clone(&desks);
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(serve(socket, acceptor.clone(), Arc::clone(&known)));
+            }
+        });
+        Ok(Self { address, authority, desks })
+    }
+
+    /// Writes a kubeconfig for an agent.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
+        let server = format!("https://{}", self.address);
+        let credential = Credential::Token("the-agents-token".to_owned());
+        Kubeconfig { server: &server, ca_pem: self.authority.certificate_pem(), credential: &credential }
+            .write(path)
+    }
+
+    /// Makes ready for a trial's streams.
+    pub(super) fn desk(&self, trial: &str, seed: u64) -> Desk {
+        let seeds = Seeds::of(seed);
+        let desk = Desk {
+            seeds,
+            upload: Meter::new(seeds.upload),
+            trickle: Meter::new(seeds.trickle_to_cluster),
+            exec: Meter::new(seeds.exec),
+            quiet: Meter::new(0),
+            sent: Arc::default(),
+            events: Feed::new(),
+            busy_events: Feed::new(),
+            stop: watch::Sender::new(false),
+        };
+        self.desks.lock().unwrap_or_else(PoisonError::into_inner).insert(trial.to_owned(), desk.clone());
+        desk
+    }
+
+    /// Forgets a trial.
+    pub(super) fn clear(&self, trial: &str) {
+        self.desks.lock().unwrap_or_else(PoisonError::into_inner).remove(trial);
+    }
+}
+
+impl Desk {
+    /// Sends an event to the watch that is otherwise idle.
+    pub(super) fn event(&self, number: usize) {
+        self.events.push(event(number).into());
+    }
+
+    /// Sends an event to the watch that is not, and remembers it.
+    pub(super) fn busy_event(&self, number: usize) {
+        let event = event(number);
+        self.sent().events.push_str(&event);
+        self.busy_events.push(event.into());
+    }
+
+    /// Ends what this side sends, as a sender ends it who is done.
+    pub(super) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    pub(super) fn sent(&self) -> std::sync::MutexGuard<'_, Sent> {
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    async fn download(self, pour: mpsc::Sender<Bytes>) {
+        let mut source = Generator::new(self.seeds.download);
+        while !self.is_stopped() && pour.send(source.take(BULK_BYTES).into()).await.is_ok() {
+            self.sent().download = source.position();
+        }
+    }
+
+    async fn take_upload(&self, mut body: Incoming) {
+        use http_body_util::BodyExt;
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(frame) => self.upload.take(frame.data_ref().map_or(&[], |data| data)),
+                Err(error) => return self.upload.ended(End::Broken(format!("{error:?}"))),
+            }
+        }
+        self.upload.ended(End::Clean);
+    }
+
+    async fn attached(self, stream: impl AsyncRead + AsyncWrite) {
+        let (reader, mut writer) = tokio::io::split(stream);
+        let send = async {
+            let mut source = Generator::new(self.seeds.trickle_to_caller);
+            while !self.is_stopped() && writer.write_all(&source.take(TICK_BYTES)).await.is_ok() {
+                self.sent().trickle = source.position();
+                let _ = writer.flush().await; // The next write says what is wrong.
+                tokio::time::sleep(TICK_EVERY).await;
+            }
+            let _ = writer.shutdown().await; // The caller's end says what is wrong.
+        };
+        tokio::join!(send, drain(reader, &self.trickle));
+    }
+
+    async fn echo(self, stream: impl AsyncRead + AsyncWrite) {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut buffer = vec![0; BULK_BYTES];
+        let end = loop {
+            match reader.read(&mut buffer).await {
+                Ok(0) => break End::Clean,
+                Ok(count) => {
+                    self.exec.take(&buffer[..count]);
+                    let written = writer.write_all(&buffer[..count]).await;
+                    if let Err(error) = written.and(writer.flush().await) {
+                        break End::Broken(error.to_string());
+                    }
+                }
+                Err(error) => break End::Broken(error.to_string()),
+            }
+        };
+        self.exec.ended(end);
+        let _ = writer.shutdown().await; // As above.
+    }
+}
+
+impl Feed {
+    fn new() -> Self {
+        let (sender, receiver) = mpsc::channel(EVENTS_QUEUED);
+        Self { sender, receiver: Arc::new(Mutex::new(Some(receiver))) }
+    }
+
+    fn push(&self, event: Bytes) {
+        self.sender.try_send(event).expect("a trial has fewer events");
+    }
+
+    fn pour(&self) -> Option<Pour> {
+        self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take().map(Pour)
+    }
+}
+
+impl Body for Pour {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+/// Reads a direction to its end into a meter.
+pub(super) async fn drain(mut reader: impl AsyncRead + Unpin, meter: &Meter) {
+    let mut buffer = vec![0; BULK_BYTES];
+    loop {
+        match reader.read(&mut buffer).await {
+            Ok(0) => return meter.ended(End::Clean),
+            Ok(count) => meter.take(&buffer[..count]),
+            Err(error) => return meter.ended(End::Broken(error.to_string())),
+        }
+    }
+}
+
+/// An event of a watch of ConfigMaps.
+pub(super) fn event(number: usize) -> String {
+    let version = number + 2;
+    format!(
+        "{{\"type\":\"ADDED\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\
+         \"name\":\"event-{number}\",\"namespace\":\"trial\",\"resourceVersion\":\"{version}\"}}}}}}\n"
+    )
+}
+
+async fn serve(socket: TcpStream, acceptor: TlsAcceptor, desks: Arc<Mutex<HashMap<String, Desk>>>) {
+    let Ok(stream) = acceptor.accept(socket).await else { return };
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let desk = trial_of(request.uri().path())
+            .and_then(|trial| desks.lock().unwrap_or_else(PoisonError::into_inner).get(trial).cloned());
+        async move { Ok::<_, Infallible>(answer(desk, request).await) }
+    });
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+    let _ = connection.with_upgrades().await; // Whoever hangs up has told the meters.
+}
+
+async fn answer(desk: Option<Desk>, mut request: Request<Incoming>) -> Response<Pour> {
+    let Some(desk) = desk else { return whole(StatusCode::NOT_FOUND) };
+    let path = request.uri().path().to_owned();
+    let upgrade = hyper::upgrade::on(&mut request);
+    match path.rsplit('/').next().unwrap_or_default() {
+        "log" => {
+            let (pour, body) = mpsc::channel(PIECES_QUEUED);
+            tokio::spawn(desk.download(pour));
+            Response::new(Pour(body))
+        }
+        "upload" => {
+            desk.take_upload(request.into_body()).await;
+            whole(StatusCode::OK)
+        }
+        "configmaps" | "secrets" => {
+            let feed = if path.ends_with("secrets") { &desk.busy_events } else { &desk.events };
+            feed.pour().map_or_else(|| whole(StatusCode::GONE), Response::new)
+        }
+        "attach" | "exec" => {
+            let is_echo = path.ends_with("exec");
+            tokio::spawn(async move {
+                let Ok(upgraded) = upgrade.await else { return };
+                let stream = TokioIo::new(upgraded);
+                if is_echo { desk.echo(stream).await } else { desk.attached(stream).await }
+            });
+            switching()
+        }
+        _ => {
+            desk.quiet.take(&[0]);
+            whole(StatusCode::OK)
+        }
+    }
+}
+
+fn switching() -> Response<Pour> {
+    let mut response = whole(StatusCode::SWITCHING_PROTOCOLS);
+    let headers = response.headers_mut();
+    headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("Upgrade"));
+    headers.insert(http::header::UPGRADE, http::HeaderValue::from_static(super::PROTOCOL));
+    response
+}
+
+fn whole(status: StatusCode) -> Response<Pour> {
+    let (_, empty) = mpsc::channel(1);
+    let mut response = Response::new(Pour(empty));
+    *response.status_mut() = status;
+    response
+}
+
+// `/api/v1/namespaces/TRIAL/…`
+fn trial_of(path: &str) -> Option<&str> {
+    path.strip_prefix("/api/v1/namespaces/")?.split('/').next()
+}
+
+fn tls(authority: &Authority) -> ServerConfig {
+    let issued = authority.issue_server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]);
+    let certificate = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).expect("our own PEM");
+    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).expect("our own PEM");
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the default versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .expect("key and certificate belong together");
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config
+}

@@ -22,7 +22,7 @@ test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many r
 soak: ## runs the long trials, a quarter of an hour, and every minor of kubectl (built once: half an hour)
 	@.ci/soak
 
-chaos: ## tries every fault of docs/faults.md and writes what it saw there, an hour (CHAOS_FLAGS="--row 31 --seed 7": one alone)
+chaos: ## tries every fault of docs/faults.md and writes what it saw there, then outages, over an hour (CHAOS_FLAGS="--row 31 --seed 7" or "outage --lengths 3,30": one alone)
 	@.ci/chaos
 
 load: ## measures everything in miniature, release build (LOAD_FLAGS="leak --plots plots": docs/measuring.md)

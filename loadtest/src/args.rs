@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::report::Output;
-use crate::{all, bulk, get, idle, layout, leak, stalled, target, watches};
+use crate::{all, bulk, get, idle, layout, leak, outage, stalled, target, watches};
 
 const EXAMPLES: &str = "\
 Build everything in release first, in one go; loadtest runs what lies beside it:
@@ -46,7 +46,7 @@ pub struct Arguments {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run all the following but `layout`, one after the other
+    /// Run all the following but `layout` and `outage`, one after the other
     All(all::Flags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::Flags),
@@ -62,6 +62,8 @@ pub enum Scenario {
     Leak(leak::Flags),
     /// Compare runtime layouts of both daemons on the thinnest path: gateway, tunnel, an API server that does nothing
     Layout(layout::Flags),
+    /// Let links go dark while everything flows: who notices, who goes on, how soon the first byte comes (root; `make chaos`)
+    Outage(outage::Flags),
     /// Serve as the API server of the others, by itself, until killed
     #[command(hide = true)]
     Target(target::Flags),

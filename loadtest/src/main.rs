@@ -26,6 +26,7 @@ mod layout;
 mod leak;
 mod machine;
 mod order;
+mod outage;
 mod process;
 mod progress;
 mod repeated;
@@ -82,6 +83,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],
+        Scenario::Outage(flags) => vec![outage::run(flags, seed).await?],
         Scenario::Target(flags) => {
             target::serve(flags).await?;
             Vec::new()

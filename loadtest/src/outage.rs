@@ -1,0 +1,117 @@
+//! `loadtest outage`: links go dark while everything flows; who notices, who goes on, how soon the first byte flows.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::tests::lab::{self, Lab};
+use ::tests::outage::{LINK, Outcome, Plan, Stand, Tunnels};
+use clap::Args;
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tokio::time::sleep_until;
+
+use crate::outage::judge::tables;
+use crate::outage::plots::plots;
+use crate::progress::Progress;
+use crate::report::{Heading, Report};
+
+mod judge;
+mod plots;
+
+/// Sites that are built at once: most of it is waiting for other programs.
+const BUILT_AT_ONCE: usize = 4;
+
+/// Flags of `loadtest outage`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    /// How long the links are dark, in seconds: each of these
+    #[arg(long, value_name = "SECONDS,…", value_delimiter = ',', default_value = "3,30,120,290,310",
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lengths: Vec<u64>,
+
+    /// Outages of each length, every other with a new source port afterwards
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub trials: u32,
+
+    /// Outages of each length beyond the limit, which have nothing to resume
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub trials_beyond: u32,
+
+    /// The limit up to which a stream is held, in seconds: the product's default
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub limit: u64,
+
+    /// What every link does to packets, in the words of `linksim --help`
+    #[arg(long, value_name = "WORDS", default_value = LINK)]
+    pub link: String,
+
+    /// Milliseconds from one outage's begin to the next one's: links that are dark cost nothing, but those that are not share the
+    /// machine
+    #[arg(long, value_name = "MS", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub every: u64,
+}
+
+/// Runs all outages, most of them at once, each at a site of its own.
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::new("outage", seed, flags)?;
+    let plans = plans(flags, seed);
+    let (every, link) = (Duration::from_millis(flags.every), flags.link.clone());
+    // The lab blocks a thread of its own; it ends with what it has started when this process does.
+    let outcomes = tokio::task::spawn_blocking(move || {
+        lab::run(async |lab: &Lab| trials(lab, plans, every, &link).await)
+    });
+    let outcomes = outcomes.await??;
+    let limit = Duration::from_secs(flags.limit);
+    let mut report = Report::new(heading, &outcomes)?;
+    for (title, table) in tables(&outcomes, limit) {
+        report = report.table(title, table);
+    }
+    Ok(report.plots(plots(&outcomes, limit)).missed(judge::missed(&outcomes, limit)))
+}
+
+// The longest first: none begins any more when these return.
+fn plans(flags: &Flags, seed: u64) -> Vec<Plan> {
+    let mut lengths = flags.lengths.clone();
+    lengths.sort_unstable_by(|a, b| b.cmp(a));
+    lengths.dedup();
+    let of = |length: u64| {
+        let trials = if length < flags.limit { flags.trials } else { flags.trials_beyond };
+        (0..trials).map(move |trial| (length, trial))
+    };
+    let number = |(at, (length, trial)): (u64, (u64, u32))| Plan {
+        length: Duration::from_secs(length),
+        new_port: trial % 2 == 1,
+        seed: seed.wrapping_mul(100_000).wrapping_add(at),
+    };
+    (0..).zip(lengths.into_iter().flat_map(of)).map(number).collect()
+}
+
+async fn trials(lab: &Lab, plans: Vec<Plan>, every: Duration, link: &str) -> Vec<Outcome> {
+    let rig = lab.rig_logging("info", "").await;
+    let tunnels = Tunnels::of(&rig).await;
+    let (progress, places) = (Progress::new(), Arc::new(Semaphore::new(BUILT_AT_ONCE)));
+    let count = plans.len();
+    let building = plans.iter().enumerate().map(|(at, plan)| {
+        let (places, progress, rig) = (Arc::clone(&places), &progress, &rig);
+        async move {
+            let _place = places.acquire_owned().await.expect("nobody closes it");
+            progress.say(&format!("building site {} of {count}", at + 1));
+            Stand::build(lab, rig, &format!("{at}"), link, plan.seed).await
+        }
+    });
+    let stands = futures::future::join_all(building).await;
+    let begin = Instant::now();
+    let running = plans.into_iter().zip(stands).enumerate().map(|(at, (plan, stand))| {
+        let (tunnels, rig, progress) = (&tunnels, &rig, &progress);
+        async move {
+            sleep_until((begin + every * at as u32).into()).await;
+            let outcome = stand.run(rig, tunnels, plan).await;
+            progress.say(&format!("outage {} of {count} is over: {:?}", at + 1, plan.length));
+            drop(stand);
+            outcome
+        }
+    });
+    futures::future::join_all(running).await
+}

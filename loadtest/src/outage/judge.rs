@@ -1,0 +1,238 @@
+//! What is asked of an outage, and what came of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ::tests::outage::{Direction, Outcome};
+
+use crate::table::Table;
+
+/// From the link's return to the first byte of everything that was under way.
+const RESUMED_MAX: Duration = Duration::from_secs(1);
+/// Until a dark path is noticed: under a tunnel in use, and under one that only beats.
+const NOTICED_MAX: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(8)];
+/// Misses of one kind that are written out; the rest is counted.
+const TOLD_MAX: usize = 5;
+
+/// A direction's name, and its longest time to the first byte for each length and kind; `None` where a byte never came.
+pub type Slowest = (&'static str, Vec<(String, Option<Duration>)>);
+
+/// Outages of one length and kind.
+type Groups<'a> = BTreeMap<(Duration, bool), Vec<&'a Outcome>>;
+
+/// What did not hold, as sentences.
+pub fn missed(outcomes: &[Outcome], limit: Duration) -> Vec<String> {
+    let mut missed = Vec::new();
+    for ((length, new_port), group) in groups(outcomes) {
+        let mut said: Vec<String> = Vec::new();
+        for outcome in group {
+            let seed = outcome.plan.seed;
+            let wrongs = if length < limit { wrongs(outcome) } else { beyond(outcome) };
+            said.extend(wrongs.into_iter().map(|wrong| format!("trial {seed}: {wrong}")));
+        }
+        let more = said.len().saturating_sub(TOLD_MAX);
+        said.truncate(TOLD_MAX);
+        let kind = kind(length, new_port);
+        missed.extend(said.into_iter().map(|wrong| format!("{kind}: {wrong}")));
+        missed.extend((more > 0).then(|| format!("{kind}: and {more} more")));
+    }
+    missed
+}
+
+/// What people read.
+pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
+    let groups = groups(outcomes);
+    let mut over = Table::new(&[
+        "dark for",
+        "trials",
+        "streams broken",
+        "bytes wrong",
+        "busy suspect, max s",
+        "idle suspect, max s",
+        "first byte p50 s",
+        "max s",
+        "slowest",
+    ]);
+    for ((length, new_port), group) in &groups {
+        let directions = || group.iter().flat_map(|outcome| &outcome.directions);
+        let broken = directions().filter(|it| it.broken.is_some() || it.truncated).count();
+        let wrong = directions().filter(|it| it.fault.is_some()).count();
+        let noticed = [0, 1].map(|which| longest(group.iter().map(|outcome| outcome.noticed[which])));
+        let slowest = directions().max_by_key(|it| it.resumed.unwrap_or(Duration::MAX));
+        let mut resumed: Vec<_> = directions().filter_map(|it| it.resumed).collect();
+        resumed.sort_unstable();
+        over.row(vec![
+            kind(*length, *new_port),
+            group.len().to_string(),
+            format!("{broken} of {}", directions().count()),
+            wrong.to_string(),
+            noticed[0].clone(),
+            noticed[1].clone(),
+            resumed.get(resumed.len() / 2).map_or_else(|| "never".to_owned(), seconds),
+            longest(directions().map(|it| it.resumed)),
+            slowest.filter(|_| *length < limit).map_or_else(String::new, |it| it.name.to_owned()),
+        ]);
+    }
+    vec![
+        ("From the link's going dark and from its reopening".to_owned(), over),
+        (
+            "First byte after the reopening, longest of all trials, in seconds".to_owned(),
+            by_direction(&groups),
+        ),
+    ]
+}
+
+/// How slow each direction was at most.
+pub fn by_direction_max(outcomes: &[Outcome]) -> Vec<Slowest> {
+    let groups = groups(outcomes);
+    names(outcomes)
+        .into_iter()
+        .map(|name| {
+            let of = |group: &Vec<&Outcome>| {
+                let all: Option<Vec<Duration>> =
+                    group.iter().flat_map(|outcome| named(outcome, name)).map(|it| it.resumed).collect();
+                all.and_then(|all| all.into_iter().max())
+            };
+            (name, groups.iter().map(|((length, port), group)| (kind(*length, *port), of(group))).collect())
+        })
+        .collect()
+}
+
+fn by_direction(groups: &Groups<'_>) -> Table {
+    let kinds: Vec<String> = groups.keys().map(|(length, new_port)| kind(*length, *new_port)).collect();
+    let heading: Vec<&str> = ["of"].into_iter().chain(kinds.iter().map(String::as_str)).collect();
+    let mut table = Table::new(&heading);
+    let all: Vec<Outcome> = groups.values().flatten().map(|outcome| (*outcome).clone()).collect();
+    for name in names(&all) {
+        let cells = groups
+            .values()
+            .map(|group| longest(group.iter().flat_map(|outcome| named(outcome, name)).map(|it| it.resumed)));
+        table.row([name.to_owned()].into_iter().chain(cells).collect());
+    }
+    table
+}
+
+fn wrongs(outcome: &Outcome) -> Vec<String> {
+    let mut wrongs = outcome.wrongs();
+    for it in &outcome.directions {
+        match it.resumed {
+            Some(resumed) if resumed <= RESUMED_MAX => {}
+            Some(resumed) => {
+                wrongs.push(format!("{}: first byte {} s after the reopening", it.name, seconds(&resumed)));
+            }
+            None => wrongs.push(format!("{}: no byte after the reopening", it.name)),
+        }
+    }
+    for ((which, noticed), max) in ["busy", "idle"].into_iter().zip(outcome.noticed).zip(NOTICED_MAX) {
+        // Shorter outages than that need not be noticed.
+        if outcome.dark > max && noticed.is_none_or(|noticed| noticed > max) {
+            wrongs.push(format!(
+                "the {which} tunnel was suspect after {}, not within {max:?}",
+                longest([noticed].into_iter())
+            ));
+        }
+    }
+    wrongs
+}
+
+// What is held no longer says so: an error, at both ends, never an end as if all were whole.
+fn beyond(outcome: &Outcome) -> Vec<String> {
+    let streams = outcome.directions.iter().filter(|it| !it.name.starts_with("idle tunnel"));
+    streams
+        .filter_map(|it| match (&it.fault, it.truncated, &it.broken) {
+            (Some(fault), ..) => Some(format!("{}: {fault}", it.name)),
+            (None, true, _) => Some(format!("{}: ended as if it were whole", it.name)),
+            (None, false, None) => Some(format!("{}: no error, although the limit is over", it.name)),
+            (None, false, Some(_)) => None,
+        })
+        .collect()
+}
+
+fn groups(outcomes: &[Outcome]) -> Groups<'_> {
+    let mut groups = Groups::new();
+    for outcome in outcomes {
+        groups.entry((outcome.plan.length, outcome.plan.new_port)).or_default().push(outcome);
+    }
+    groups
+}
+
+fn names(outcomes: &[Outcome]) -> Vec<&'static str> {
+    outcomes.first().map(|outcome| outcome.directions.iter().map(|it| it.name).collect()).unwrap_or_default()
+}
+
+fn named<'a>(outcome: &'a Outcome, name: &str) -> impl Iterator<Item = &'a Direction> {
+    outcome.directions.iter().filter(move |it| it.name == name)
+}
+
+fn kind(length: Duration, new_port: bool) -> String {
+    format!("{} s, {} port", length.as_secs(), if new_port { "new" } else { "same" })
+}
+
+fn longest(times: impl Iterator<Item = Option<Duration>>) -> String {
+    let times: Option<Vec<Duration>> = times.collect();
+    times.map_or_else(|| "never".to_owned(), |times| times.iter().max().map_or_else(String::new, seconds))
+}
+
+fn seconds(time: &Duration) -> String {
+    format!("{:.3}", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use ::tests::outage::Plan;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(300);
+
+    fn outcome(length: u64, direction: Direction) -> Outcome {
+        let length = Duration::from_secs(length);
+        let plan = Plan { length, new_port: false, seed: 7 };
+        let noticed = [Some(Duration::from_secs(2)), Some(Duration::from_secs(7))];
+        Outcome { plan, dark: length, noticed, directions: vec![direction] }
+    }
+
+    fn well() -> Direction {
+        Direction {
+            name: "download",
+            resumed: Some(Duration::from_millis(300)),
+            broken: None,
+            truncated: false,
+            fault: None,
+            delivered: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_well_is_not_missed_and_what_is_not_is_said_with_its_trial() {
+        assert_eq!(missed(&[outcome(30, well())], LIMIT), Vec::<String>::new());
+        let broken = Some((Duration::from_secs(9), "reset".to_owned()));
+        for (wrong, says) in [
+            (Direction { resumed: Some(Duration::from_millis(1001)), ..well() }, "1.001 s after"),
+            (Direction { resumed: None, ..well() }, "no byte after"),
+            (Direction { truncated: true, ..well() }, "as if it were whole"),
+            (Direction { fault: Some("3 bytes are missing".to_owned()), ..well() }, "3 bytes are missing"),
+            (Direction { broken, ..well() }, "reset"),
+        ] {
+            let missed = missed(&[outcome(30, wrong)], LIMIT);
+            assert!(missed.iter().any(|it| it.contains(says) && it.contains("trial 7")), "{missed:?}");
+        }
+        let late = Outcome { noticed: [None, None], ..outcome(30, well()) };
+        assert_eq!(missed(&[late], LIMIT).len(), 2);
+    }
+
+    #[test]
+    fn beyond_the_limit_only_an_error_is_well() {
+        assert!(missed(&[outcome(310, well())], LIMIT)[0].contains("no error"));
+        let broken = Some((Duration::from_secs(301), "reset".to_owned()));
+        assert!(missed(&[outcome(310, Direction { broken, ..well() })], LIMIT).is_empty());
+        assert!(missed(&[outcome(310, Direction { truncated: true, ..well() })], LIMIT)[0].contains("whole"));
+    }
+
+    #[test]
+    fn many_misses_are_counted_and_not_all_told() {
+        let outcomes = vec![outcome(30, Direction { resumed: None, ..well() }); 9];
+        let missed = missed(&outcomes, LIMIT);
+        assert_eq!((missed.len(), missed[TOLD_MAX].contains("4 more")), (TOLD_MAX + 1, true));
+    }
+}

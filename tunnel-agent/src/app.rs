@@ -66,6 +66,8 @@ impl Bound {
             boot: boot_nonce()?,
             keys,
             tls,
+            carriers: config.carrier.carriers(),
+            proxies: config.proxies.clone(),
             streams,
             endpoints: discovery.subscribe(),
             readiness,

@@ -9,7 +9,9 @@ use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
 use proto::ClusterId;
+use transport::{Carrier, Proxy};
 
+mod carriers;
 mod help;
 mod valid;
 mod written;
@@ -41,13 +43,17 @@ pub struct Flags {
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
 
-    /// A server to dial (UDP); several by a comma or by repeating the flag
+    /// A server to dial (UDP, and TCP where that is blocked); several by a comma or by repeating the flag
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     pub servers: Vec<String>,
 
     /// The name that the server's certificate must bear [default: the host that is dialed]
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
+
+    /// What carries the tunnel: auto, quic (UDP) or http2 (TCP, for where UDP is blocked) [default: auto]
+    #[arg(long, value_name = "CARRIER")]
+    pub carrier: Option<String>,
 
     /// A kubeconfig for the cluster's API server, instead of the credential of the pod
     #[arg(long, value_name = "FILE")]
@@ -67,6 +73,10 @@ pub struct Config {
     pub servers: Vec<ServerAddress>,
     /// The name that a server's certificate must bear; the host that is dialed, if `None`.
     pub server_name: Option<String>,
+    /// What may carry tunnels.
+    pub carrier: CarrierChoice,
+    /// Through which proxy servers are reached over TCP.
+    pub proxies: Proxies,
     /// The trust domain of all certificates.
     pub trust_domain: String,
     /// Certificate, key and CA of the tunnel.
@@ -98,13 +108,22 @@ pub struct ServerAddress {
     pub port: u16,
 }
 
-/// What carries a tunnel.
+/// What may carry tunnels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
-    /// QUIC over UDP.
-    Quic,
-    /// HTTP/2 on TLS over TCP.
-    Http2,
+pub enum CarrierChoice {
+    /// QUIC, and HTTP/2 over TCP where UDP does not pass.
+    Auto,
+    /// This and nothing else.
+    Only(Carrier),
+}
+
+/// Through which proxy servers are reached over TCP.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// The proxy.
+    pub proxy: Option<Proxy>,
+    /// Hosts that are reached without it, as in `NO_PROXY`.
+    pub except: Vec<String>,
 }
 
 /// The files of the agent's own TLS identity. PEM.

@@ -20,9 +20,9 @@ use proto::greeting::{BootNonce, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::{Endpoints, Hello};
 use tokio::sync::watch;
-use transport::{DialTls, EndpointKeys};
+use transport::{Carrier, DialTls, EndpointKeys};
 
-use crate::config::ServerAddress;
+use crate::config::{Proxies, ServerAddress};
 use crate::streams::Streams;
 use lookout::Lookout;
 use presence::Presence;
@@ -53,6 +53,10 @@ pub struct Equipment {
     pub keys: EndpointKeys,
     /// The agent's certificate, and whom it trusts.
     pub tls: DialTls,
+    /// What may carry tunnels, the best first.
+    pub carriers: Vec<Carrier>,
+    /// Through which proxy servers are reached over TCP.
+    pub proxies: Proxies,
     /// What serves the streams.
     pub streams: Streams,
     /// Where the cluster's control plane answers.
@@ -69,6 +73,8 @@ struct Kit {
     boot: BootNonce,
     keys: EndpointKeys,
     tls: DialTls,
+    carriers: Vec<Carrier>,
+    proxies: Proxies,
     streams: Streams,
     endpoints: watch::Receiver<Vec<String>>,
     links: Links,
@@ -85,12 +91,15 @@ impl Dialer {
     /// A dialer of these servers.
     #[must_use]
     pub fn new(servers: Vec<Named>, equipment: Equipment, scope: Scope) -> Self {
-        let Equipment { agent, boot, keys, tls, streams, endpoints, readiness, links } = equipment;
+        let Equipment { agent, boot, keys, tls, carriers, proxies, streams, endpoints, readiness, links } =
+            equipment;
         let kit = Kit {
             agent,
             boot,
             keys,
             tls,
+            carriers,
+            proxies,
             streams,
             endpoints,
             links,

@@ -88,12 +88,22 @@ impl Reception {
         }))
     }
 
-    /// Accepts agents until the drain begins, then waits until every tunnel has ended and every agent was told.
-    /// Tunnels are placed on the homes in turn.
+    /// Accepts agents until the drain begins; then tells those that come when to come again, until every tunnel has ended
+    /// and every agent was told. Tunnels are placed on the homes in turn.
     pub async fn run(self, scope: Scope) {
-        self.accept(&scope).await;
+        let draining = scope.draining();
+        tokio::pin!(draining);
+        // Both arms are cancel-safe: an agent that was not accepted stays in the endpoint's queue.
+        tokio::select! {
+            () = self.accept(&scope) => {}
+            () = &mut draining => {}
+        }
         self.0.connections.close();
-        self.0.connections.wait().await;
+        // As above.
+        tokio::select! {
+            () = self.accept(&scope) => {}
+            () = self.0.connections.wait() => {}
+        }
         self.0.endpoint.close(CloseCode::Stopping).await;
     }
 
@@ -103,7 +113,7 @@ impl Reception {
         let handshake = Handshake(Arc::clone(&self.0));
         match Entry::of(in_progress, true) {
             Entry::Granted => {
-                let connection = self.0.connections.token();
+                let connection = Some(self.0.connections.token());
                 let knocking = Knocking::Tcp(Box::new(stream), peer);
                 handshake.receive(knocking, home, scope.clone(), connection).await;
             }
@@ -118,19 +128,12 @@ impl Reception {
         self.0.handshakes.load(Ordering::Relaxed)
     }
 
+    /// Lets agents in, until the endpoint is closed. Cancel-safe.
     async fn accept(&self, scope: &Scope) {
-        let draining = scope.draining();
-        tokio::pin!(draining);
-        for turn in 0.. {
-            // Both arms are cancel-safe: an agent that was not accepted stays in the endpoint's queue.
-            let arriving = tokio::select! {
-                arriving = self.0.endpoint.accept() => arriving,
-                () = &mut draining => return,
-            };
-            let Some(arriving) = arriving else {
-                return;
-            };
+        let mut turn = 0;
+        while let Some(arriving) = self.0.endpoint.accept().await {
             self.admit(arriving, scope, turn);
+            turn += 1;
         }
     }
 
@@ -143,7 +146,8 @@ impl Reception {
             Entry::AddressFirst => arriving.retry(),
             Entry::Granted => {
                 let (home, scope_within) = (scope.home_for(turn), scope.clone());
-                let connection = self.0.connections.token();
+                // Who is only told to come again holds no drain up.
+                let connection = (!scope.is_draining()).then(|| self.0.connections.token());
                 let knocking = Knocking::Quic(Box::new(arriving));
                 scope.spawn_on(home, handshake.receive(knocking, home, scope_within, connection));
             }
@@ -185,7 +189,13 @@ impl Entry {
 
 impl Handshake {
     /// From the knock to the tunnel's end.
-    async fn receive(self, knocking: Knocking, home: Home, scope: Scope, _connection: TaskTrackerToken) {
+    async fn receive(
+        self,
+        knocking: Knocking,
+        home: Home,
+        scope: Scope,
+        _connection: Option<TaskTrackerToken>,
+    ) {
         let from = knocking.address();
         let inner = Arc::clone(&self.0);
         match self.greet(knocking, &scope).await {
@@ -221,12 +231,12 @@ impl Handshake {
                 return Err(GreetError::Refused(reason));
             }
         };
-        let may_enter = |_: &Greeting| {
+        let may_enter = |greeting: &Greeting| {
             if scope.is_draining() {
-                Err((Reason::Draining, "this server is stopping; dial again".to_owned()))
-            } else {
-                Ok(())
+                return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
             }
+            let has_room = inner.registry.has_room(greeting.agent.cluster());
+            has_room.map_err(|full| (Reason::Limit, full.to_string()))
         };
         arrived.greet(&agent, &inner.host, may_enter).await
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use daemon::Home;
 use daemon::state_dir::StateError;
@@ -127,6 +127,19 @@ impl Registry {
             changes: watch::Sender::new(()),
             returns: Returns::default(),
         }))
+    }
+
+    /// Whether there is room for one more tunnel of this cluster. By the time it is enlisted that may have changed.
+    ///
+    /// # Errors
+    /// `Full`, where a limit is reached.
+    pub fn has_room(&self, cluster: &ClusterId) -> Result<(), Full> {
+        if self.0.tunnels.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
+            return Err(Full::Server);
+        }
+        let roster = self.0.rosters.get(cluster);
+        let is_full = roster.is_some_and(|roster| roster.entries().len() >= TUNNELS_PER_CLUSTER_MAX);
+        if is_full { Err(Full::Cluster) } else { Ok(()) }
     }
 
     /// Makes a greeted tunnel reachable.
@@ -279,9 +292,12 @@ impl fmt::Debug for Enlisted {
 }
 
 fn standing(entry: &Enlisting) -> Standing {
+    let live_since = *entry.live.borrow();
     Standing {
         health: entry.tunnel.health(),
         draining: entry.tunnel.is_draining(),
+        carrier: entry.tunnel.carrier(),
+        live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
         round_trip: entry.tunnel.round_trip(),
         streams: entry.tunnel.streams_open(),
     }

@@ -9,6 +9,8 @@ const WHOLE: &str = "
 cluster: edge-a
 servers: ['gateway.example:8443', '[2001:db8::1]:443']
 serverName: gateway.example
+carrier: http2
+proxy: { url: 'http://me:secret@proxy.example:3128', noProxy: ['.local'] }
 trustDomain: tombolo
 tls: { certificateFile: agent.crt, keyFile: /keys/agent.key, serverCAFile: server-ca.crt }
 apiServer: { kubeconfig: admin.conf, context: here }
@@ -35,6 +37,10 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let servers: Vec<String> = config.servers.iter().map(ToString::to_string).collect();
     assert_eq!(servers, ["gateway.example:8443", "[2001:db8::1]:443"]);
     assert_eq!(config.server_name.as_deref(), Some("gateway.example"));
+    assert_eq!(config.carrier, CarrierChoice::Only(Carrier::Http2));
+    let proxy = config.proxies.to("gateway.example", 8443).map(ToString::to_string);
+    assert_eq!(proxy.as_deref(), Some("http://proxy.example:3128"));
+    assert!(!format!("{config:?} {:?}", written(WHOLE)).contains("secret"));
     assert_eq!(config.tls.certificate, Path::new("/etc/tombolo/agent.crt"));
     assert_eq!(config.tls.key, Path::new("/keys/agent.key"));
     let kubeconfig =
@@ -58,6 +64,7 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
         port: 443,
     };
     assert_eq!(config.api_server, in_cluster);
+    assert_eq!((config.carrier, config.proxies), (CarrierChoice::Auto, Proxies::default()));
     assert_eq!(config.impersonation.groups, ["tombolo:*"]);
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9091");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
@@ -98,6 +105,8 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("servers: ['gateway:0']", "servers", "gateway:0"),
         ("servers: ['::1:5']", "servers", "::1:5"),
         ("servers: ['a b:5']", "servers", "a b"),
+        ("carrier: tcp", "carrier", "tcp"),
+        ("proxy: { url: 'https://me:secret@proxy' }", "proxy.url", "another text"),
         ("trustDomain: Tombolo", "trustDomain", "Tombolo"),
         ("tls: {keyFile: a, serverCAFile: b}", "tls.certificateFile", "nothing"),
         ("apiServer: {kubeconfig: a, inCluster: {}}", "apiServer", "inCluster and kubeconfig together"),
@@ -138,6 +147,7 @@ fn unknown_keys_are_refused_on_every_level() {
     for line in [
         "clusters: a",
         "tls: {caFile: a}",
+        "proxy: {uri: a}",
         "apiServer: {url: a}",
         "apiServer: {inCluster: {token: a}}",
         "log: {file: a}",

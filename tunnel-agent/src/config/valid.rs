@@ -8,6 +8,7 @@ use proto::ClusterId;
 use proto::greeting::ENDPOINTS_MAX;
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 
+use super::carriers;
 use super::written::{self, Written};
 use super::{
     ApiServerSource, Config, Flags, IN_CLUSTER_DIRECTORY, Impersonation, PATTERNS_MAX, SERVERS_MAX,
@@ -44,6 +45,8 @@ pub(super) fn config(
         cluster,
         servers,
         server_name,
+        carrier,
+        proxy,
         trust_domain,
         tls,
         api_server,
@@ -69,6 +72,8 @@ pub(super) fn config(
             .or(server_name)
             .map(|name| host("serverName", name))
             .transpose()?,
+        carrier: carriers::choice(flags.carrier.clone(), carrier)?,
+        proxies: carriers::proxies(proxy, environment)?,
         trust_domain: self::trust_domain(trust_domain)?,
         tls: self::tls(tls.unwrap_or_default(), directory)?,
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,

@@ -11,6 +11,8 @@ pub(super) struct Written {
     pub(super) cluster: Option<String>,
     pub(super) servers: Option<Vec<String>>,
     pub(super) server_name: Option<String>,
+    pub(super) carrier: Option<String>,
+    pub(super) proxy: Option<Proxy>,
     pub(super) trust_domain: Option<String>,
     pub(super) tls: Option<Tls>,
     pub(super) api_server: Option<ApiServer>,
@@ -21,6 +23,14 @@ pub(super) struct Written {
     pub(super) drain_grace_seconds: Option<u64>,
     pub(super) log: Option<LogKeys>,
     pub(super) runtime: Option<RuntimeKeys>,
+}
+
+/// Not shown by `Debug`: the URL may hold a password.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Proxy {
+    pub(super) url: Option<String>,
+    pub(super) no_proxy: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -54,4 +64,10 @@ pub(super) struct Impersonation {
     pub(super) users: Option<Vec<String>>,
     pub(super) groups: Option<Vec<String>>,
     pub(super) system_names: Option<Vec<String>>,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy").field("no_proxy", &self.no_proxy).finish_non_exhaustive()
+    }
 }

@@ -1,12 +1,15 @@
 //! One dial: a socket of its own, the handshake, the greeting, and what became of it.
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::wire::Welcome;
 use proto::wire::refused::Reason;
-use transport::{DialError, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Tunnel};
+use transport::{
+    Carrier, DialError, Dialed, Driver, Endpoint, HANDSHAKE_MAX, Proxy, ProxyError, Tunnel, Way, dial_tcp,
+};
 
 use super::patience::Setback;
 use super::{Attendants, Kit, Named};
@@ -19,11 +22,16 @@ const QUIC_HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 /// One handshake of so many has the time that a link of seconds needs.
 const PATIENT_EVERY: u32 = 3;
 
-/// An address of a server.
+/// How to come to a server.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub(super) server: Named,
-    pub(super) address: SocketAddr,
+    /// One of its addresses; `None` where only a proxy may know one.
+    pub(super) address: Option<SocketAddr>,
+    /// The proxy on the way, for TCP.
+    pub(super) proxy: Option<Proxy>,
+    /// What the proxy is asked for: the server's name, or one of several addresses.
+    pub(super) target: String,
 }
 
 /// A tunnel that was greeted.
@@ -31,7 +39,8 @@ pub(super) struct Greeted {
     pub(super) tunnel: Tunnel,
     pub(super) driver: Driver,
     pub(super) welcome: Welcome,
-    pub(super) endpoint: Endpoint,
+    /// Its socket, where it is one of UDP.
+    pub(super) endpoint: Option<Endpoint>,
 }
 
 /// Why a dial came to no tunnel.
@@ -39,31 +48,70 @@ pub(super) struct Greeted {
 pub(super) enum Vain {
     #[error("no UDP socket for the tunnel")]
     Socket(#[from] transport::EndpointError),
+    #[error("the server has no address")]
+    NoAddress,
     #[error(transparent)]
     Dial(#[from] DialError),
 }
 
-/// Dials. Dropped, it leaves nothing behind.
-pub(super) async fn dial(kit: Arc<Kit>, way: Arc<Way>, attempt: u32) -> Result<Greeted, Vain> {
+/// Dials by this carrier. Dropped, it leaves nothing behind.
+pub(super) async fn dial(
+    kit: Arc<Kit>,
+    route: Arc<Route>,
+    carrier: Carrier,
+    attempt: u32,
+) -> Result<Greeted, Vain> {
+    match carrier {
+        Carrier::Quic => quic(&kit, &route, attempt).await,
+        Carrier::Http2 => http2(&kit, &route).await,
+    }
+}
+
+async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, Vain> {
+    let address = route.address.ok_or(Vain::NoAddress)?;
     // A socket of its own for each tunnel, so that a change of one concerns no other.
-    let local: SocketAddr = match way.address {
+    let local: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let endpoint = Endpoint::dialing(local, &kit.keys, Arc::new(Attendants(kit.scope.clone())))?;
     let patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1;
     let handshake_max = if patient { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
-    let name = &way.server.certificate_name;
-    let Dialed { tunnel, driver, welcome } =
-        endpoint.dial(way.address, name, &kit.tls, kit.hello(), handshake_max).await?;
-    Ok(Greeted { tunnel, driver, welcome, endpoint })
+    let name = &route.server.certificate_name;
+    let dialed = endpoint.dial(address, name, &kit.tls, kit.hello(), handshake_max).await?;
+    let Dialed { tunnel, driver, welcome } = dialed;
+    Ok(Greeted { tunnel, driver, welcome, endpoint: Some(endpoint) })
+}
+
+async fn http2(kit: &Kit, route: &Route) -> Result<Greeted, Vain> {
+    let way = match (&route.proxy, route.address) {
+        (Some(proxy), _) => {
+            Way::Through { proxy: proxy.clone(), host: route.target.clone(), port: route.server.address.port }
+        }
+        (None, Some(address)) => Way::Direct(address),
+        (None, None) => return Err(Vain::NoAddress),
+    };
+    let (name, spawn) = (&route.server.certificate_name, Attendants(kit.scope.clone()));
+    let dialed = dial_tcp(&way, name, &kit.tls, kit.hello(), HANDSHAKE_MAX, &spawn).await?;
+    let Dialed { tunnel, driver, welcome } = dialed;
+    Ok(Greeted { tunnel, driver, welcome, endpoint: None })
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.address, &self.proxy) {
+            (Some(address), _) => write!(f, "{address}"),
+            (None, Some(proxy)) => write!(f, "by the proxy {proxy}"),
+            (None, None) => f.write_str("nowhere"),
+        }
+    }
 }
 
 impl Vain {
     /// What it means for the next dial.
     pub(super) fn setback(&self) -> Setback {
         match self {
-            Self::Socket(_) => Setback::Unanswered,
+            Self::Socket(_) | Self::NoAddress => Setback::Unanswered,
             Self::Dial(error) => setback(error),
         }
     }
@@ -72,6 +120,7 @@ impl Vain {
     pub(super) fn count(&self) {
         match self {
             Self::Socket(_) => metrics::dial_in_vain("socket"),
+            Self::NoAddress => metrics::dial_in_vain("no_address"),
             Self::Dial(error) => metrics::dial_failed(error),
         }
     }
@@ -93,11 +142,20 @@ fn setback(error: &DialError) -> Setback {
             Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting => Setback::Refused,
         },
         DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => Setback::Crowded,
-        DialError::NoAnswer
-        | DialError::Tcp(_)
-        | DialError::Proxy(_)
-        | DialError::Broke(_)
-        | DialError::Local(_) => Setback::Unanswered,
+        DialError::Proxy(error) => proxy_setback(error),
+        DialError::NoAnswer | DialError::Tcp(_) | DialError::Broke(_) | DialError::Local(_) => {
+            Setback::Unanswered
+        }
+    }
+}
+
+fn proxy_setback(error: &ProxyError) -> Setback {
+    match error {
+        ProxyError::Credentials(_) | ProxyError::NotHttp(_) => Setback::Refused,
+        // It could not reach the server, which may be away.
+        ProxyError::Refused { status: 500.., .. } => Setback::Unanswered,
+        ProxyError::Refused { .. } => Setback::Refused,
+        ProxyError::Unreachable(..) | ProxyError::Broke(..) => Setback::Unanswered,
     }
 }
 
@@ -116,5 +174,14 @@ mod tests {
         assert_eq!(setback(&DialError::Rejected("expired".to_owned())), Setback::Refused);
         assert_eq!(setback(&DialError::NotNow), Setback::Crowded);
         assert_eq!(setback(&DialError::NoAnswer), Setback::Unanswered);
+    }
+
+    #[test]
+    fn a_proxy_that_says_no_is_not_a_server_that_is_away() {
+        let answered = |status| {
+            let (proxy, target) = ("http://p:1".parse().unwrap(), "gateway.test:8443".to_owned());
+            setback(&DialError::Proxy(ProxyError::Refused { proxy, target, status }))
+        };
+        assert_eq!((answered(403), answered(503)), (Setback::Refused, Setback::Unanswered));
     }
 }

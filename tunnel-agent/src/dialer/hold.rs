@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use transport::{Tunnel, TunnelEnded, TunnelEvent};
 
 use super::Kit;
-use super::dial::{Greeted, Way};
+use super::dial::{Greeted, Route};
 use super::patience::HELD_MIN;
 use super::roll::Listed;
 use crate::metrics;
@@ -27,23 +27,25 @@ const PROOF_MAX: Duration = Duration::from_secs(10);
 /// is a second one to its server.
 pub(super) async fn hold(
     kit: Arc<Kit>,
-    way: Arc<Way>,
+    route: Arc<Route>,
     greeted: Greeted,
     listed: Option<Listed>,
     changed: Arc<Notify>,
 ) -> TunnelEnded {
     let Greeted { tunnel, driver, welcome, endpoint } = greeted;
-    let name = way.server.address.to_string();
+    let name = route.server.address.to_string();
     let (counted, connected) = (tunnel.clone(), metrics::Connected::to(&name));
     let link = kit.links.open(&name, tunnel.carrier().as_str(), move || metrics::figures(&counted));
-    metrics::buffers(endpoint.buffers());
+    endpoint.iter().for_each(|endpoint| metrics::buffers(endpoint.buffers()));
     let began = Instant::now();
-    let (server, address) = (&name, way.address);
-    info!(server, %address, server_id = welcome.server_id, version = welcome.version, "tunnel opened");
+    let (server, address, carrier) = (&name, &*route, tunnel.carrier().as_str());
+    info!(server, %address, carrier, server_id = welcome.server_id, version = welcome.version, "tunnel opened");
     kit.scope.attend(serve_streams(kit.streams.clone(), tunnel.clone(), kit.scope.clone()));
     let driving = driver.run(|event| {
         match event {
-            TunnelEvent::Health(health) => info!(server, %address, ?health, "tunnel's health changed"),
+            TunnelEvent::Health(health) => {
+                info!(server, %address, carrier, ?health, "tunnel's health changed")
+            }
             TunnelEvent::PeerDrains => info!(server, %address, "the server is stopping"),
             // Only agents have endpoints.
             TunnelEvent::Endpoints(_) => {}
@@ -52,9 +54,11 @@ pub(super) async fn hold(
     });
     let ended = accompany(driving, &tunnel, kit.endpoints.clone(), kit.scope.draining(), listed).await;
     drop((connected, link));
-    info!(server, %address, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
+    info!(server, %address, carrier, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
     // Work, so that the other side is told before the process ends.
-    kit.scope.spawn(async move { endpoint.close(proto::CloseCode::Drained).await });
+    if let Some(endpoint) = endpoint {
+        kit.scope.spawn(async move { endpoint.close(proto::CloseCode::Drained).await });
+    }
     ended
 }
 

@@ -11,16 +11,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
-use transport::{Tunnel, TunnelEnded};
+use transport::{Carrier, Tunnel, TunnelEnded};
 
 use super::complaint::Complaint;
-use super::dial::{Greeted, Vain, Way, dial};
+use super::dial::{Greeted, Route, Vain, dial};
 use super::hold::{hold, is_heard};
 use super::presence::Seat;
 use super::race::{Race, Step};
 use super::roll::{Listed, Server};
 use super::{Kit, random};
-use crate::config::Carrier;
 use crate::metrics;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -31,7 +30,7 @@ type Outcome = (Carrier, Option<Result<Greeted, Vain>>);
 /// Keeps a tunnel to one address.
 pub(super) struct Keeper {
     kit: Arc<Kit>,
-    way: Arc<Way>,
+    route: Arc<Route>,
     number: u64,
     /// Whether the address is one of the server's, as far as is known.
     is_listed: watch::Receiver<bool>,
@@ -52,26 +51,31 @@ pub(super) struct Keeper {
     double_of: Option<Server>,
     /// How the last tunnel ended; `None` before the first.
     ended: Option<&'static str>,
-    complaint: Complaint,
+    /// Of QUIC, and of HTTP/2.
+    complaints: [Complaint; 2],
 }
 
 impl Keeper {
     /// A keeper of this address, which bears a number of its own.
     pub(super) fn new(
         kit: Arc<Kit>,
-        way: Way,
+        route: Route,
         number: u64,
         is_listed: watch::Receiver<bool>,
         redials: Arc<Notify>,
     ) -> Self {
+        let carriers = kit.carriers.iter().copied();
+        // Without an address there is nowhere to send a datagram to.
+        let carriers = carriers.filter(|carrier| route.address.is_some() || *carrier == Carrier::Http2);
+        let race = Race::new(Instant::now(), &carriers.collect::<Vec<_>>());
         Self {
             seat: kit.presence.seat(number),
             kit,
-            way: Arc::new(way),
+            route: Arc::new(route),
             number,
             is_listed,
             redials,
-            race: Race::new(Instant::now(), &[Carrier::Quic]),
+            race,
             dials: FuturesUnordered::new(),
             abandon: Vec::new(),
             attempts: 0,
@@ -81,7 +85,7 @@ impl Keeper {
             changed: Arc::new(Notify::new()),
             double_of: None,
             ended: None,
-            complaint: Complaint::default(),
+            complaints: [Complaint::default(), Complaint::default()],
         }
     }
 
@@ -138,8 +142,8 @@ impl Keeper {
         self.redials.notify_one();
         let token = CancellationToken::new();
         self.abandon.push((carrier, token.clone()));
-        let dialing = dial(Arc::clone(&self.kit), Arc::clone(&self.way), self.attempts);
-        self.attempts = self.attempts.wrapping_add(1);
+        let dialing = dial(Arc::clone(&self.kit), Arc::clone(&self.route), carrier, self.attempts);
+        self.attempts = self.attempts.wrapping_add(u32::from(carrier == Carrier::Quic));
         let dialing = async move { (carrier, token.run_until_cancelled_owned(dialing).await) };
         self.dials.push(Box::pin(dialing));
     }
@@ -155,7 +159,7 @@ impl Keeper {
 
     fn greeted(&mut self, carrier: Carrier, greeted: Greeted) {
         self.attempts = 0;
-        self.complaint.settle();
+        self.complaints[usize::from(carrier != Carrier::Quic)].settle();
         if let Some(ended) = self.ended.take() {
             metrics::reconnected(ended);
         }
@@ -165,13 +169,12 @@ impl Keeper {
         let number = match self.kit.roll.enter(self.number, server.clone(), is_live) {
             Some(listed) => {
                 let number = self.race.greeted(now, carrier);
-                let proof = is_heard(tunnel.clone(), self.kit.endpoints.clone());
-                self.proofs.push(Box::pin(async move { proof.await.then_some(number) }));
+                self.prove(number, carrier, &tunnel);
                 self.hold(number, greeted, Some(listed));
                 number
             }
             None => {
-                let (server, address) = (&self.way.server.address, self.way.address);
+                let (server, address) = (&self.route.server.address, &self.route);
                 info!(%server, %address, server_id = greeted.welcome.server_id, "reached by another address already");
                 self.double_of = Some(Server::of(&greeted.welcome));
                 let number = self.race.found_double(now, carrier);
@@ -183,9 +186,21 @@ impl Keeper {
         self.tunnels.push((number, tunnel));
     }
 
+    fn prove(&mut self, number: u64, carrier: Carrier, tunnel: &Tunnel) {
+        match carrier {
+            Carrier::Quic => {
+                let proof = is_heard(tunnel.clone(), self.kit.endpoints.clone());
+                self.proofs.push(Box::pin(async move { proof.await.then_some(number) }));
+            }
+            // What passes TCP's handshake and TLS's passes.
+            Carrier::Http2 => self.race.heard(Instant::now(), number),
+        }
+    }
+
     fn hold(&mut self, number: u64, greeted: Greeted, listed: Option<Listed>) {
-        let (kit, way, changed) = (Arc::clone(&self.kit), Arc::clone(&self.way), Arc::clone(&self.changed));
-        let holding = hold(kit, way, greeted, listed, changed);
+        let (kit, route, changed) =
+            (Arc::clone(&self.kit), Arc::clone(&self.route), Arc::clone(&self.changed));
+        let holding = hold(kit, route, greeted, listed, changed);
         self.holds.push(Box::pin(async move { (number, holding.await) }));
     }
 
@@ -193,11 +208,13 @@ impl Keeper {
         vain.count();
         let now = Instant::now();
         let wait = self.race.failed(now, carrier, vain.setback(), random());
-        let (server, address, error) = (&self.way.server.address, self.way.address, chain(vain).to_string());
-        if self.complaint.is_news(now, &error) {
-            warn!(%server, %address, error, next = ?wait, "no tunnel");
+        let (server, address, error) = (&self.route.server.address, &self.route, chain(vain).to_string());
+        let (carrier, complaint) =
+            (carrier.as_str(), &mut self.complaints[usize::from(carrier != Carrier::Quic)]);
+        if complaint.is_news(now, &error) {
+            warn!(%server, %address, carrier, error, next = ?wait, "no tunnel");
         } else {
-            debug!(%server, %address, error, next = ?wait, "no tunnel");
+            debug!(%server, %address, carrier, error, next = ?wait, "no tunnel");
         }
     }
 
@@ -219,7 +236,7 @@ impl Keeper {
         if *self.is_listed.borrow_and_update() {
             self.race.resume(now);
         } else {
-            info!(server = %self.way.server.address, address = %self.way.address, "an address of the server is gone");
+            info!(server = %self.route.server.address, address = %self.route, "an address of the server is gone");
             self.race.stop(now);
         }
     }

@@ -11,12 +11,14 @@ use proto::Backoff;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
+use transport::Carrier;
 
 use super::addresses::{ADDRESSES_MAX, Addresses, Change, Unresolved, resolve};
 use super::complaint::Complaint;
-use super::dial::Way;
+use super::dial::Route;
 use super::keeper::Keeper;
 use super::{Kit, Named, random};
+use crate::config::ServerAddress;
 use crate::metrics;
 
 /// How often a name is looked up while nothing happens.
@@ -34,8 +36,9 @@ pub(super) struct Lookout {
     kit: Arc<Kit>,
     server: Named,
     addresses: Addresses,
-    /// Tells each keeper whether its address is the server's; closed where a keeper has ended.
-    keepers: BTreeMap<SocketAddr, watch::Sender<bool>>,
+    /// Tells each keeper whether its address is the server's; closed where a keeper has ended. The one without an address
+    /// leaves it to a proxy to find one.
+    keepers: BTreeMap<Option<SocketAddr>, watch::Sender<bool>>,
     /// Told before each dial.
     redials: Arc<Notify>,
     unknown: Backoff,
@@ -88,8 +91,8 @@ impl Lookout {
         self.complaint.settle();
         self.unknown.reset();
         let Change { come, gone, beyond } = self.addresses.learn(found);
-        for address in gone {
-            if let Some(keeper) = self.keepers.get(&address) {
+        for gone in gone.into_iter().map(Some).chain([None]) {
+            if let Some(keeper) = self.keepers.get(&gone) {
                 keeper.send_replace(false);
             }
         }
@@ -98,20 +101,30 @@ impl Lookout {
         }
         self.keepers.retain(|_, keeper| !keeper.is_closed());
         for address in come {
-            match self.keepers.get(&address) {
-                Some(keeper) => drop(keeper.send_replace(true)),
-                None => self.keep(address),
-            }
+            self.keep(Some(address), found.len() == 1);
         }
     }
 
-    fn keep(&mut self, address: SocketAddr) {
-        info!(server = %self.server.address, %address, "dialing");
+    /// Has an address kept. A proxy is asked for it by the server's name where that has no other, because proxies allow
+    /// names rather than addresses.
+    fn keep(&mut self, address: Option<SocketAddr>, by_name: bool) {
+        if let Some(keeper) = self.keepers.get(&address) {
+            keeper.send_replace(true);
+            return;
+        }
+        let ServerAddress { host, port } = &self.server.address;
+        let target =
+            address.filter(|_| !by_name).map_or_else(|| host.clone(), |address| address.ip().to_string());
+        let proxy = self.kit.proxies.to(host, *port).cloned();
+        let route = Route { server: self.server.clone(), address, proxy, target };
+        match &route.proxy {
+            Some(proxy) => info!(server = %self.server.address, address = %route, %proxy, "dialing"),
+            None => info!(server = %self.server.address, address = %route, "dialing"),
+        }
         let (tell, is_listed) = watch::channel(true);
         self.keepers.insert(address, tell);
         let number = self.kit.keepers.fetch_add(1, Ordering::Relaxed);
-        let way = Way { server: self.server.clone(), address };
-        let keeper = Keeper::new(Arc::clone(&self.kit), way, number, is_listed, Arc::clone(&self.redials));
+        let keeper = Keeper::new(Arc::clone(&self.kit), route, number, is_listed, Arc::clone(&self.redials));
         let home = self.kit.scope.home_for(usize::try_from(number).unwrap_or_default());
         self.kit.scope.spawn_on(home, keeper.run());
     }
@@ -127,6 +140,13 @@ impl Lookout {
             warn!(%server, error, known = self.keepers.len(), "the server's addresses could not be found");
         } else {
             debug!(%server, error, "the server's addresses could not be found");
+        }
+        // A host that reaches the world by a proxy alone often knows no names of it.
+        let ServerAddress { host, port } = &self.server.address;
+        let has_proxy =
+            self.kit.proxies.to(host, *port).is_some() && self.kit.carriers.contains(&Carrier::Http2);
+        if has_proxy && self.keepers.is_empty() {
+            self.keep(None, true);
         }
     }
 

@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use proto::session::Health;
+use transport::Carrier;
 
 use super::patience::{HELD_MIN, Patience, Setback};
-use crate::config::Carrier;
 
 /// How long the better carrier is alone in the race: where it works, it has won by then.
 const HEAD_START: Duration = Duration::from_secs(1);

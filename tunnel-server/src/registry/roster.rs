@@ -8,10 +8,16 @@ use proto::greeting::BootNonce;
 use proto::session::Health;
 use proto::spiffe::AgentId;
 
+use transport::Carrier;
+
 use super::TUNNELS_PER_CLUSTER_MAX;
 
 /// Round trips are compared in steps of this: what is less is the noise of one machine.
 const NEAR: Duration = Duration::from_millis(2);
+
+/// A tunnel over QUIC has to live so long before it takes over from one over HTTP/2 of the same process: a path may carry a
+/// handshake over UDP and nothing after it.
+const TRUSTED_AFTER: Duration = Duration::from_secs(5);
 
 /// One tunnel.
 #[derive(Clone)]
@@ -30,6 +36,9 @@ pub(super) struct Entry<T> {
 pub(super) struct Standing {
     pub(super) health: Health,
     pub(super) draining: bool,
+    pub(super) carrier: Carrier,
+    /// For how long it has been live.
+    pub(super) live_for: Duration,
     pub(super) round_trip: Duration,
     pub(super) streams: u32,
 }
@@ -51,6 +60,23 @@ impl Standing {
     fn cost(self) -> u64 {
         let steps = self.round_trip.as_nanos() / NEAR.as_nanos() + 1;
         (u64::from(self.streams) + 1).saturating_mul(u64::try_from(steps).unwrap_or(u64::MAX))
+    }
+}
+
+impl Standing {
+    /// Whether new exchanges come on this and not on another tunnel of the same process, because of what carries them.
+    fn goes_before(self, other: &Self) -> bool {
+        match (self.carrier, other.carrier) {
+            (Carrier::Quic, Carrier::Http2) => self.live_for >= TRUSTED_AFTER,
+            (Carrier::Http2, Carrier::Quic) => other.live_for < TRUSTED_AFTER,
+            (Carrier::Quic, Carrier::Quic) | (Carrier::Http2, Carrier::Http2) => false,
+        }
+    }
+}
+
+impl<T> Entry<T> {
+    fn is_of_the_process_of(&self, other: &Self) -> bool {
+        self.agent == other.agent && self.boot == other.boot
     }
 }
 
@@ -84,11 +110,18 @@ impl<T> Roster<T> {
         Some(best)
     }
 
-    /// The tunnels that take new exchanges: live ones that do not drain and behind which somebody stands.
+    /// The tunnels that take new exchanges: live ones that do not drain and behind which somebody stands. Where a process
+    /// has both, QUIC and not HTTP/2, unless QUIC has yet to show that it lasts.
     pub(super) fn usable(&self, standing: impl Fn(&T) -> Standing) -> impl Iterator<Item = &Entry<T>> {
+        let serving = move |entry: &Entry<T>| {
+            let standing = standing(&entry.tunnel);
+            let serves = standing.health == Health::Live && !standing.draining;
+            (serves && !self.is_superseded(entry)).then_some(standing)
+        };
         self.entries.iter().filter(move |entry| {
-            let Standing { health, draining, .. } = standing(&entry.tunnel);
-            health == Health::Live && !draining && !self.is_superseded(entry)
+            let Some(standing) = serving(entry) else { return false };
+            let others = self.entries.iter().filter(|other| other.is_of_the_process_of(entry));
+            !others.filter_map(&serving).any(|other| other.goes_before(&standing))
         })
     }
 
@@ -110,8 +143,14 @@ impl<T> Roster<T> {
 mod tests {
     use super::*;
 
-    const LIVE: Standing =
-        Standing { health: Health::Live, draining: false, round_trip: Duration::from_millis(40), streams: 0 };
+    const LIVE: Standing = Standing {
+        health: Health::Live,
+        draining: false,
+        carrier: Carrier::Quic,
+        live_for: TRUSTED_AFTER,
+        round_trip: Duration::from_millis(40),
+        streams: 0,
+    };
 
     #[test]
     fn a_late_goodbye_does_not_strike_off_the_reconnected_agent() {
@@ -130,6 +169,24 @@ mod tests {
     fn a_restarted_agents_old_tunnel_and_no_other_is_superseded() {
         let roster = roster(&[("a", 1, LIVE), ("b", 1, LIVE), ("a", 2, LIVE), ("a", 2, LIVE)]);
         assert_eq!(roster.superseded().map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn of_a_process_with_both_quic_is_used_and_http2_as_long_as_quic_has_not_lasted() {
+        let http2 = Standing { carrier: Carrier::Http2, round_trip: Duration::from_millis(1), ..LIVE };
+        let young = Standing { live_for: Duration::from_secs(1), ..LIVE };
+        let suspect = Standing { health: Health::Suspect, ..LIVE };
+        assert_eq!(best(&roster(&[("a", 1, http2), ("a", 1, LIVE)])), Some(1));
+        assert_eq!(best(&roster(&[("a", 1, http2), ("a", 1, young)])), Some(0));
+        assert_eq!(best(&roster(&[("a", 1, http2), ("a", 1, suspect)])), Some(0));
+        // Alone it is used at once.
+        assert_eq!(best(&roster(&[("a", 1, young)])), Some(0));
+    }
+
+    #[test]
+    fn what_carries_tunnels_says_nothing_between_two_agents() {
+        let http2 = Standing { carrier: Carrier::Http2, round_trip: Duration::from_millis(1), ..LIVE };
+        assert_eq!(best(&roster(&[("a", 1, http2), ("b", 1, LIVE)])), Some(0));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The race over ways that fail in every manner, in virtual time.
 
+use transport::Carrier::{Http2, Quic};
+
 use super::*;
-use crate::config::Carrier::{Http2, Quic};
 
 const RTT: Duration = Duration::from_millis(40);
 const QUIC_DIAL_MAX: Duration = Duration::from_secs(3);

@@ -1,5 +1,6 @@
 //! A further server beside a rig's own, with the same certificates and callers.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -41,9 +42,17 @@ impl Rig {
 
     /// One GET over a connection of its own, as the holder of [`TOKEN`], at the gateway of a peer.
     pub async fn ask_at(&self, gateway: SocketAddr, path: &str) -> Reply {
+        self.try_ask_at(gateway, path).await.expect("the gateway answers")
+    }
+
+    /// The same of a gateway that may be gone.
+    ///
+    /// # Errors
+    /// Where the connection or its handshake fails, or the answer has no head.
+    pub async fn try_ask_at(&self, gateway: SocketAddr, path: &str) -> io::Result<Reply> {
         let authorization = format!("Bearer {TOKEN}");
         let headers = [("Authorization", authorization.as_str())];
-        ask(gateway, &self.server_ca(), None, "GET", path, &headers).await.expect("the gateway answers")
+        ask(gateway, &self.server_ca(), None, "GET", path, &headers).await
     }
 }
 

@@ -166,13 +166,13 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
     let _alice = rig.caller("alice", &[]).await;
     let caller = doctor(&rig, &["agent", "--config", "caller.yaml"]).await;
     caller.fails("identity", &["names no agent", "tombolo ca issue agent --cluster edge-a"]);
-    caller.fails("QUIC", &["handshake failed"]);
+    caller.fails("QUIC", &["refuses the handshake"]);
     with("cluster.yaml", "cluster: edge-a", "cluster: edge-b");
     doctor(&rig, &["agent", "--config", "cluster.yaml"])
         .await
         .fails("identity", &["for cluster edge-a, the file for edge-b"]);
     with("ca.yaml", "server-ca.crt", "caller-ca.crt");
-    doctor(&rig, &["agent", "--config", "ca.yaml"]).await.fails("QUIC", &["handshake failed"]);
+    doctor(&rig, &["agent", "--config", "ca.yaml"]).await.fails("QUIC", &["cannot be trusted"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,6 +5,7 @@
 mod admin;
 mod bad_input;
 mod catalogue;
+mod closing;
 mod doctor;
 mod framing;
 mod hangup;

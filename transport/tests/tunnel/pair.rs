@@ -92,7 +92,11 @@ impl Server {
         }
     }
 
-    async fn accept(&self) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+    pub(crate) async fn accept(&self) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+        Self::greet(self.arrived().await.unwrap()).await
+    }
+
+    pub(crate) async fn greet(arrived: Arrived) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
         let host = Host {
             server_id: "server".to_owned(),
@@ -100,7 +104,7 @@ impl Server {
             boot: BootNonce([7; 16]),
             keys_mark: [7; 8],
         };
-        self.arrived().await.unwrap().greet(&agent, &host, |_| Ok(())).await
+        arrived.greet(&agent, &host, |_| Ok(())).await
     }
 }
 
@@ -152,7 +156,13 @@ impl Authority {
     }
 
     pub(crate) async fn greet(&self, server: Server) -> Pair {
-        let (carrier, address) = (server.carrier(), server.address());
+        let address = server.address();
+        self.greet_at(address, server).await
+    }
+
+    /// The same with a server that is reached at another address than its own.
+    pub(crate) async fn greet_at(&self, address: SocketAddr, server: Server) -> Pair {
+        let carrier = server.carrier();
         let dialing = dial(carrier, address, "gateway.test", self.agent_material(), hello());
         let (dialed, greeted) = soon(async { tokio::join!(dialing, server.accept()) }).await;
         let ((server_tunnel, server_driver, _), (dialed, endpoint)) = (greeted.unwrap(), dialed.unwrap());

@@ -45,6 +45,9 @@ on_both_carriers! {
     version_two_alone_is_refused_in_words_and_one_and_two_are_accepted
     changed_endpoints_reach_the_server
     a_dropped_driver_ends_the_tunnel_for_both
+    an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it
+    fifty_readers_who_stopped_do_not_stop_another
+    an_agent_whose_certificate_is_of_no_use_is_told_why
 }
 
 async fn bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own(carrier: Carrier) {
@@ -271,4 +274,67 @@ async fn a_dropped_driver_ends_the_tunnel_for_both(carrier: Carrier) {
     pair.server_task.abort();
     assert_eq!(soon(pair.agent_ended).await.unwrap(), TunnelEnded::ClosedByPeer(CloseCode::Stopping));
     assert_eq!(pair.agent.health(), Health::Lost);
+}
+
+async fn an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let mut here = pair.accepted().await;
+    here.read_open().await.unwrap();
+    let answer = vec![9; 200_000];
+    here.write_all(&answer).await.unwrap();
+    soon(here.shutdown()).await.unwrap();
+    // Its other direction is still open, so this aborts it.
+    drop(here);
+
+    soon(there.write_all(b"late")).await.ok();
+    let mut read = Vec::new();
+    soon(there.read_to_end(&mut read)).await.unwrap();
+    assert!(read == answer);
+}
+
+async fn fifty_readers_who_stopped_do_not_stop_another(carrier: Carrier) {
+    let pair = Pair::greeted(carrier).await;
+    let mut stalled = Vec::new();
+    for _ in 0..50 {
+        let there = pair.server.open(&open()).await.unwrap();
+        let mut here = pair.accepted().await;
+        here.read_open().await.unwrap();
+        let writing = tokio::spawn(async move {
+            let bytes = vec![0; 64 * 1024];
+            // Until the window is full, and then for good.
+            while here.write_all(&bytes).await.is_ok() {}
+        });
+        stalled.push((there, writing));
+    }
+
+    let mut there = pair.server.open(&open()).await.unwrap();
+    let mut here = pair.accepted().await;
+    here.read_open().await.unwrap();
+    let sent = vec![7; 3_000_000];
+    let writing = async {
+        here.write_all(&sent).await.unwrap();
+        here.shutdown().await.unwrap();
+    };
+    let mut read = Vec::new();
+    let (ended, ()) = soon(async { tokio::join!(there.read_to_end(&mut read), writing) }).await;
+    ended.unwrap();
+
+    assert!(read == sent);
+    assert_eq!(pair.server.health(), Health::Live);
+    stalled.into_iter().for_each(|(_, writing)| writing.abort());
+}
+
+async fn an_agent_whose_certificate_is_of_no_use_is_told_why(carrier: Carrier) {
+    let authority = Authority::new();
+    let server = authority.server(carrier).await;
+    let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());
+    let turning_away = async { server.arrived().await.unwrap().turn_away("it names no cluster") };
+
+    let (dialed, ()) = soon(async { tokio::join!(dialing, turning_away) }).await;
+
+    match dialed.map(drop) {
+        Err(DialError::TurnedAway(reason)) => assert_eq!(reason, "it names no cluster"),
+        other => panic!("{other:?}"),
+    }
 }

@@ -247,3 +247,6 @@ impl Connection {
         Link::without_packets(self.round_trip(), sent, received, streams)
     }
 }
+
+#[cfg(test)]
+mod tests;

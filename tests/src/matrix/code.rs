@@ -66,7 +66,7 @@ pub enum Code {
     A2,
     /// The API server's own answer, byte for byte.
     P,
-    /// Neither an answer nor an error within a minute of the fault's end.
+    /// Neither an answer nor an error within a minute of the fault's end, or what the row grants.
     Hung,
     /// What must never be: bytes that nobody sent, a clean end where something is missing, a write that came twice.
     Wrong,

@@ -23,6 +23,8 @@ pub struct Row {
     pub timings: &'static [Timing],
     /// How long the fault lasts.
     pub lasts: Duration,
+    /// After the fault's end, a request that has seen nothing for so long is hung.
+    pub patience: Duration,
     /// Bytes of a download.
     pub download_bytes: usize,
     /// What else is to be said of the row.
@@ -59,7 +61,7 @@ pub enum Injection {
     Strace(Victim, &'static str),
     /// What the API server does.
     Api(ApiFault),
-    /// What a test of another name shows.
+    /// What another test shows: the name of its function.
     Elsewhere(&'static str),
     /// What it would befall is not built yet.
     NotBuilt(&'static str),
@@ -145,6 +147,7 @@ impl Row {
             new: ["-"; 5],
             timings: &Timing::ALL,
             lasts: Duration::from_secs(5),
+            patience: Duration::from_secs(60),
             download_bytes: 4 * 1024 * 1024,
             note: "",
         }
@@ -189,6 +192,13 @@ impl Row {
     #[must_use]
     pub const fn seconds(mut self, seconds: u64) -> Self {
         self.lasts = Duration::from_secs(seconds);
+        self
+    }
+
+    /// How long is waited after its end.
+    #[must_use]
+    pub const fn waiting(mut self, seconds: u64) -> Self {
+        self.patience = Duration::from_secs(seconds);
         self
     }
 

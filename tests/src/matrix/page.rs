@@ -75,7 +75,7 @@ fn failure(row: &Row, timing: Timing, observed: &Observed) -> Option<String> {
 /// The page of all that is kept.
 pub fn render(reports: &Reports) -> String {
     let mut page = HEAD.to_owned();
-    let _ = writeln!(page, "\n{}", provenance(reports)); // A string takes all.
+    let _ = writeln!(page, "\n{}\n{}", provenance(reports), bystanders(reports)); // A string takes all.
     for section in SECTIONS {
         page.push_str(&tables(section, reports));
     }
@@ -95,6 +95,22 @@ fn provenance(reports: &Reports) -> String {
          debug builds.",
         reports.len(),
         kernel.trim()
+    )
+}
+
+fn bystanders(reports: &Reports) -> String {
+    let all = || reports.values().filter_map(|report| Some((report, report.bystander?)));
+    let Some((worst, noticed)) =
+        all().max_by(|(_, one), (_, other)| one.during_ms.total_cmp(&other.during_ms))
+    else {
+        return "Nobody looked on from another cluster.".to_owned();
+    };
+    let (asked, failed) =
+        all().fold((0, 0), |(asked, failed), (_, one)| (asked + one.asked, failed + one.failed));
+    format!(
+        "Small requests of another cluster's caller, asked beside all the while: {failed} of {asked} failed; the 99th percentile \
+         was at worst {:.0} ms, in row {}, after {:.0} ms before that fault.",
+        noticed.during_ms, worst.row, noticed.before_ms
     )
 }
 
@@ -119,7 +135,7 @@ fn tables(section: &Section, reports: &Reports) -> String {
 fn lines(row: &Row, reports: &Reports, notes: &mut Vec<String>) -> String {
     let Row { id, fault, .. } = row;
     let why = match row.injection {
-        Injection::Elsewhere(where_it_is) => Some(format!("shown elsewhere: {where_it_is}")),
+        Injection::Elsewhere(where_it_is) => Some(format!("shown by the test `{where_it_is}`")),
         Injection::NotBuilt(what) => Some(format!("not built yet: {what}")),
         Injection::NotHere(what) => Some(format!("not tried: {what}")),
         _ => None,

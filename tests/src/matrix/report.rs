@@ -19,8 +19,22 @@ pub struct CellReport {
     pub observed: Vec<Observed>,
     /// What must never be, beyond what a request saw.
     pub wrong: Vec<String>,
-    /// What is told and not judged.
-    pub remarks: Vec<String>,
+    /// What somebody noticed who asks of another cluster.
+    #[serde(default)]
+    pub bystander: Option<Bystanding>,
+}
+
+/// What a bystander noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bystanding {
+    /// The 99th percentile of its requests before the fault, in ms.
+    pub before_ms: f64,
+    /// The same during it.
+    pub during_ms: f64,
+    /// How many it asked.
+    pub asked: usize,
+    /// How many of these failed.
+    pub failed: usize,
 }
 
 /// What one request saw.
@@ -52,7 +66,7 @@ impl CellReport {
             noticed: None,
             observed: Vec::new(),
             wrong: Vec::new(),
-            remarks: Vec::new(),
+            bystander: None,
         }
     }
 }

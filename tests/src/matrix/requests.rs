@@ -15,8 +15,6 @@ mod exec;
 mod read;
 mod watch;
 
-/// A request that has seen nothing so long after the fault's end is hung.
-const HUNG_AFTER: Duration = Duration::from_secs(60);
 /// How long the begin of a request may take before there is a fault.
 const STAND_MAX: Duration = Duration::from_secs(60);
 /// How long the body of a refusal may take.
@@ -39,7 +37,7 @@ pub struct Setting {
     pub path: String,
     /// Before which its answer stands, if it is to be in flight.
     pub gate: Option<Gate>,
-    /// Whether the gate is opened as soon as the fault has begun, or by the fault.
+    /// Whether the gate is opened as soon as the fault has begun, or at its end.
     pub opens_gate: bool,
     /// The fault's moments.
     pub cues: Cues,
@@ -47,6 +45,8 @@ pub struct Setting {
     pub seed: u64,
     /// Bytes of a read's answer.
     pub bytes: usize,
+    /// A request that has seen nothing so long after the fault's end is hung.
+    pub patience: Duration,
     /// The collection that is watched.
     pub store: Store,
 }
@@ -108,24 +108,24 @@ impl Setting {
         }
     }
 
-    /// Beside a request in flight: waits until it stands before its gate, says so, and lets it through once the fault has
-    /// begun.
+    /// Beside a request in flight: waits until it stands before its gate, says so, and lets it through when it is to be.
     async fn pass_gate(&self) {
         let Some(gate) = self.gate.as_ref().filter(|_| self.timing != Timing::New) else { return };
         // A request that never came so far is waited for in vain, and its own end says why.
         let _ = gate.reached(STAND_MAX).await;
         self.cues.stand(self.request).await;
         self.cues.begun().await;
-        if self.opens_gate {
-            gate.open();
+        if !self.opens_gate {
+            self.cues.ended().await;
         }
+        gate.open();
     }
 
-    /// A future's output, or `None` a minute after the fault's end.
+    /// A future's output, or `None` where patience ends.
     async fn unless_hung<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let hung = async {
             let ended = self.cues.ended().await;
-            sleep_until((ended + HUNG_AFTER).into()).await;
+            sleep_until((ended + self.patience).into()).await;
         };
         // What is dropped here is no longer wanted.
         tokio::select! {

@@ -13,11 +13,11 @@ use super::door::Door;
 use super::fault::{ApiFault, Injection, Row};
 use super::inject::{self, Fault, NotMade};
 use super::judge::{Known, Span, judge};
-use super::report::CellReport;
+use super::report::{Bystanding, CellReport};
 use super::requests::{Setting, Sight, perform};
 use super::stage::{COLLECTION, Stage};
 use crate::check::bounds::{Slack, Usage, returned};
-use crate::check::bystanders::Bystander;
+use crate::check::bystanders::{Bystander, Noticed};
 use crate::check::stream::Verifier;
 use crate::check::writes;
 use crate::fake_api::{Behaviour, FakeApi, FakeApiOptions, HttpVersion, Moment};
@@ -26,6 +26,10 @@ use crate::rig::{Agent, Rig};
 
 /// How long all requests may take until they stand where they should be.
 const STAND_MAX: Duration = Duration::from_secs(90);
+/// A bystander's 99th percentile is disturbed beyond this ...
+const DISTURBED_MIN: Duration = Duration::from_secs(1);
+/// ... and so much more than before.
+const DISTURBED_RATIO: f64 = 10.0;
 /// How long a cell may take beside its fault.
 const CELL_MAX: Duration = Duration::from_secs(300);
 /// How long a bystander asks before the fault.
@@ -75,7 +79,7 @@ pub fn attempt(cell: &Cell) -> CellReport {
     let found = Mutex::new(None);
     let attempted = panic::catch_unwind(AssertUnwindSafe(|| {
         lab::trial(cell.row.fault, async |lab: &Lab| {
-            let report = timeout(CELL_MAX + cell.row.lasts, run(lab, cell)).await;
+            let report = timeout(CELL_MAX + cell.row.lasts + cell.row.patience, run(lab, cell)).await;
             let report = report.unwrap_or_else(|_| Err(NotMade("the trial did not end".to_owned())));
             *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         });
@@ -158,13 +162,15 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
     report.wrong.extend(never(&stage, seed));
     if let Some(beside) = beside {
         let noticed = beside.bystander.noticed();
-        report.remarks.push(format!(
-            "bystander p99 {:.0} ms before, {:.0} ms during, {} of {} failed",
-            noticed.before.1.as_secs_f64() * 1000.0,
-            noticed.during.1.as_secs_f64() * 1000.0,
-            noticed.failed,
-            noticed.before.0 + noticed.during.0
-        ));
+        if !befalls_server(row) && (noticed.failed > 0 || is_disturbed(&noticed)) {
+            report.wrong.push(format!("a bystander noticed: {noticed:?}"));
+        }
+        report.bystander = Some(Bystanding {
+            before_ms: noticed.before.1.as_secs_f64() * 1000.0,
+            during_ms: noticed.during.1.as_secs_f64() * 1000.0,
+            asked: noticed.before.0 + noticed.during.0,
+            failed: noticed.failed,
+        });
     }
     // Another process has another baseline.
     if stage.rig.server().id() == server {
@@ -196,6 +202,7 @@ fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &
         opens_gate: !matches!(cell.row.injection, Injection::Idle | Injection::Api(ApiFault::Stalls)),
         cues: prompter.cues(),
         seed: cell.seed,
+        patience: cell.row.patience,
         bytes: Stage::bytes(&cell.row, request),
         store: stage.store.clone(),
     }
@@ -218,6 +225,22 @@ async fn last(stage: &Stage, row: &Row) {
 /// Whether the end of a fault is when it begins to end: a process that is started again takes its time, and that counts.
 fn prompter_end_before(row: &Row) -> bool {
     matches!(row.injection, Injection::Process(..) | Injection::Resource(..))
+}
+
+/// Whether a fault is one of the server, which bystanders must notice.
+fn befalls_server(row: &Row) -> bool {
+    use super::fault::Victim::{Both, Server};
+    matches!(
+        row.injection,
+        Injection::Process(Server | Both, _)
+            | Injection::Resource(Server | Both, _)
+            | Injection::Strace(Server | Both, _)
+    )
+}
+
+/// Whether a bystander's requests took much longer than before. Other trials run beside, so that only much is told.
+fn is_disturbed(noticed: &Noticed) -> bool {
+    noticed.during.1 > DISTURBED_MIN && noticed.ratio() > DISTURBED_RATIO
 }
 
 fn arrivals(fake: &FakeApi, request: Request, mark: &str) -> usize {

@@ -172,7 +172,11 @@ impl Row {
     fn api(&self) -> FakeApiOptions {
         match self.injection {
             Injection::Api(
-                ApiFault::ShortOfLength | ApiFault::ShortOfChunks | ApiFault::BadChunk | ApiFault::Wrong101,
+                ApiFault::ClosesAfterTheLastByte
+                | ApiFault::ShortOfLength
+                | ApiFault::ShortOfChunks
+                | ApiFault::BadChunk
+                | ApiFault::Wrong101,
             ) => FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() },
             _ => FakeApiOptions::default(),
         }

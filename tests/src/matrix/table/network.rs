@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::{REFUSED, UNNOTICED};
-use crate::matrix::fault::Injection::{Dark, Idle, Link, LinkFromStart, Nft, NotHere, Pulses, Rebind};
+use crate::matrix::fault::Injection::{
+    Dark, Elsewhere, Idle, Link, LinkFromStart, Nft, NotHere, Pulses, Rebind,
+};
 use crate::matrix::fault::Row;
 
 /// Rows 1 to 30.
@@ -65,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         .at(&[crate::matrix::code::Timing::BeforeHead, crate::matrix::code::Timing::MidBody])
         .seconds(70),
     Row::new("27", "every packet marked as congested", Nft("ip ecn set ce")).always(UNNOTICED),
-    Row::new("28", "DNS fails, lies or knows nothing", NotHere("the lab has no name server; agents dial an address")),
+    Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_else")),
     Row::new("29", "IPv6 broken and IPv4 well, or the reverse", NotHere("the lab's links are IPv4")),
-    Row::new("30", "an interceptor answers in the server's stead", NotHere("the lab has no second server of another authority")),
+    Row::new("30", "an interceptor answers in the server's stead", Elsewhere("a_server_of_another_authority_or_name_is_not_trusted")),
 ];

@@ -14,13 +14,18 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("31", "the only agent is killed, and started again 2 s later", Process(Victim::Agent, Mishap::Killed))
         .in_flight(["G3", "W0", "E1", "A1", "G3"])
         .unanswered(["G1", "W0", "E2", "A1", "G1"])
-        .begun_during(UNNOTICED)
-        .seconds(2),
+        .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
+        .seconds(2)
+        .note("new ones begin 100 ms after the kill, when nobody can know of it: what only reads is asked again, what writes is not"),
     Row::new("32", "one of three agents is killed", Process(Victim::OneAgentOf(3), Mishap::Killed))
         .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
         .unanswered(["G0/G1", "W0", "E0/E2", "A0/A1", "G0/G1"])
-        .begun_during(UNNOTICED)
-        .note("in flight, a request is on the one that dies or it is not"),
+        .begun_during(["G0", "W0", "E0/E2", "A0/A2", "G0"])
+        .waiting(330)
+        .note(
+            "a request is on the one that dies or it is not; a dead agent that does not come back looks as a dark link does, so \
+             that what runs on it is held for 5 minutes, and what is unanswered for 90 s",
+        ),
     Row::new("33", "one of two agents is asked to stop, as in a rolling update", Process(Victim::OneAgentOf(2), Mishap::Terminated))
         .always(["G0", "W0", "E0/E1", "A0", "G0"])
         .seconds(3)
@@ -41,11 +46,11 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("39", "128 MiB of memory for each of agent and server", Resource(Victim::Both, Scarcity::Memory(128 << 20)))
         .always(UNNOTICED),
     Row::new("40", "too little memory for the agent to live", Resource(Victim::Agent, Scarcity::Memory(2 << 20)))
-        .in_flight(["G3", "W0", "E1", "A1", "G3"])
-        .unanswered(["G1", "W0", "E2", "A1", "G1"])
-        .begun_during(["G0", "W0", "E0/E1/E2", "A0/A1", "G0/G3"])
+        .in_flight(["G0/G3", "W0", "E0/E1", "A0/A1", "G0/G3"])
+        .unanswered(["G0/G1/G3", "W0", "E0/E1/E2", "A0/A1", "G0/G1/G3"])
+        .begun_during(["G0/G1/G3", "W0", "E0/E1/E2", "A0/A1/A2", "G0/G1/G3"])
         .seconds(2)
-        .note("as 31, once the kernel has killed it"),
+        .note("as 31 from the moment at which the agent takes more memory and the kernel kills it, which may be any"),
     Row::new("41", "the agent gets no further descriptor", Resource(Victim::Agent, Scarcity::Descriptors))
         .in_flight(UNNOTICED)
         .begun_during(SERVED_OR_REFUSED),

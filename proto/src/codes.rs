@@ -87,6 +87,8 @@ codes! {
         Violation = 0x03, "protocol violation";
         /// Nothing was heard for too long.
         Lost = 0x04, "nothing was heard for too long";
+        /// Two processes that are not one agent's, one after the other, have shown the same certificate.
+        KeyCopied = 0x05, "another process answers that uses the same certificate, give each agent one of its own";
     }
 }
 

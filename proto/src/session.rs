@@ -225,6 +225,13 @@ impl Session {
         self.speak_if_due(now);
     }
 
+    /// Says something now, so that a peer that lives answers soon.
+    pub fn nudge(&mut self, now: Instant) {
+        if self.health != Health::Lost {
+            self.speak(now);
+        }
+    }
+
     /// Tells the peer of other endpoints.
     pub fn advertise(&mut self, endpoints: Endpoints) {
         self.put(Frame::Endpoints(endpoints));

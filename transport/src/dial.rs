@@ -199,7 +199,11 @@ fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
 fn turned_away(code: CloseCode, reason: &str) -> DialError {
     match code {
         CloseCode::Stopping | CloseCode::Drained => DialError::NotNow,
-        CloseCode::NotGreeted | CloseCode::Violation | CloseCode::Lost | CloseCode::Unknown(_) => {
+        CloseCode::NotGreeted
+        | CloseCode::Violation
+        | CloseCode::Lost
+        | CloseCode::KeyCopied
+        | CloseCode::Unknown(_) => {
             DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
         }
     }

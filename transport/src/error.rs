@@ -46,6 +46,7 @@ impl TunnelEnded {
             | CloseCode::NotGreeted
             | CloseCode::Violation
             | CloseCode::Lost
+            | CloseCode::KeyCopied
             | CloseCode::Unknown(_)) => Self::ClosedByPeer(code),
         }
     }

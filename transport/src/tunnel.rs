@@ -135,6 +135,17 @@ impl Tunnel {
         self.connection.peer_address()
     }
 
+    /// A number that grows with everything that arrives from the peer, and with nothing else.
+    #[must_use]
+    pub fn heard(&self) -> u64 {
+        self.connection.heard()
+    }
+
+    /// Says something to the peer now, so that one that lives is heard soon.
+    pub fn nudge(&self) {
+        self.shared.tell(|session| session.nudge(Instant::now()));
+    }
+
     /// Asks both sides to begin nothing new. The tunnel closes by itself when no stream is open any more.
     pub fn begin_drain(&self) {
         self.shared.tell(proto::Session::begin_drain);

@@ -29,6 +29,12 @@ pub const RULES_MAX: usize = 10_000;
 /// Most names or patterns in one list.
 pub const NAMES_MAX: usize = 1_000;
 
+/// Longest wait for a cluster that is away that may be configured: beyond it people have given up.
+pub const PARK_LIMIT_SECONDS_MAX: u64 = 300;
+
+/// Requests that wait for clusters that are away, of all clusters; beyond, they are refused at once.
+pub const PARKED_MAX: usize = 2_000;
+
 /// The server of a Tombolo tunnel: agents dial it, and callers reach the agents' clusters through it
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "tunnel-server", version, after_long_help = help::AFTER)]
@@ -69,6 +75,8 @@ pub struct Config {
     pub tunnel: Tunnel,
     /// Who may reach which clusters; 1 to [`RULES_MAX`] rules.
     pub policy: Vec<AllowRule>,
+    /// How requests wait for a cluster that is away.
+    pub parking: Parking,
     /// The Unix socket of the admin API, if it has one.
     pub admin_socket: Option<PathBuf>,
     /// Where keys and other state are kept.
@@ -158,6 +166,15 @@ pub struct AllowRule {
     pub groups: Vec<String>,
     /// Names in which `*` stands for any text; at least one.
     pub clusters: Vec<String>,
+}
+
+/// How requests wait for a cluster that is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parking {
+    /// For how long; 0 to [`PARK_LIMIT_SECONDS_MAX`]. Zero: they are refused at once.
+    pub limit: Duration,
+    /// Most that wait for one cluster; 1 to [`PARKED_MAX`].
+    pub per_cluster: usize,
 }
 
 /// Why a configuration was not taken.

@@ -7,7 +7,9 @@ mod forward;
 mod hangup;
 mod head;
 mod held;
+mod patience;
 mod refusal;
+mod retry;
 mod shares;
 mod stack;
 mod stalls;
@@ -16,7 +18,7 @@ mod upgrade;
 mod watch;
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
@@ -25,21 +27,25 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use proto::headers;
 use proto::upgrade::Protocol;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
 use crate::action::{Action, Asked, Head, Names};
+use crate::config::{PARKED_MAX, Parking};
 use crate::identity::{Authenticator, Caller};
 use crate::metrics;
 use crate::policy::{Permit, Policy};
-use crate::registry::Registry;
+use crate::registry::{Places, Registry};
 use body::AnswerBody;
-use forward::Exchange;
+use forward::{Exchange, Passage, Sent};
+use patience::{Patience, Wait};
 use shares::Shares;
 use stack::CallerBody;
 use stalls::Stalls;
 
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
+pub use patience::NotAParkLimit;
 pub use refusal::Refusal;
 pub use shares::EXCHANGES_PER_CALLER_MAX;
 pub use stack::EXCHANGES_MAX;
@@ -52,12 +58,11 @@ struct Inner {
     authenticator: Authenticator,
     names: Names,
     policy: Policy,
-    registry: Registry,
+    passage: Passage,
+    park_limit: Duration,
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
-    stalls: Stalls,
-    scope: Scope,
 }
 
 /// A request that may be served, with the proof.
@@ -74,30 +79,39 @@ struct ForCluster {
 }
 
 impl Gateway {
-    /// A door for callers whom `authenticator` knows, to clusters that `policy` allows and `registry` reaches.
+    /// A door for callers whom `authenticator` knows, to clusters that `policy` allows and `registry` reaches; where it
+    /// does not reach one, requests wait as `parking` says.
     #[must_use]
     pub fn new(
         authenticator: Authenticator,
         names: Names,
         policy: Policy,
         registry: Registry,
+        parking: Parking,
         scope: Scope,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
         let stalls = Stalls::new();
         scope.attend(stalls.clone().watch());
+        let places = Places::new(parking.per_cluster, PARKED_MAX);
+        let passage = Passage { registry, places, stalls, scope };
         Self(Arc::new(Inner {
             authenticator,
             names,
             policy,
-            registry,
+            passage,
+            park_limit: parking.limit,
             slots,
             exchanges: metrics::exchanges(),
             shares: Shares::default(),
-            stalls,
-            scope,
         }))
+    }
+
+    /// The places in which requests wait for clusters that are away.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        self.0.passage.places.clone()
     }
 
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
@@ -108,11 +122,11 @@ impl Gateway {
         let served = match self.admit(peer, &mut request) {
             Ok(Admitted::List(caller)) => {
                 slot.active().set_sort("list");
-                Ok(clusters::list(&self.0.registry, &self.0.policy, &caller))
+                Ok(clusters::list(&self.0.passage.registry, &self.0.policy, &caller))
             }
             Ok(Admitted::Exchange(admitted)) => {
                 slot.active().set_sort(admitted.permit.action().verb().as_str());
-                self.exchange(*admitted, request).await
+                self.exchange(peer, *admitted, request).await
             }
             Err(refusal) => Err(refusal),
         };
@@ -145,18 +159,27 @@ impl Gateway {
 
     async fn exchange(
         &self,
+        peer: &Peer,
         admitted: ForCluster,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let ForCluster { permit, upgrade } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
+        let (query, now) = (permit.action().path().query(), Instant::now());
+        let patience = Patience::of(self.0.park_limit, query, request.headers(), now)?;
+        let wait = Wait::new(patience, &peer.waits);
         let share = self.0.shares.take(permit.caller()).ok_or(Refusal::ShareTaken)?;
-        let (scope, stalls) = (self.0.scope.clone(), &self.0.stalls);
-        let exchange = Exchange::begin(permit, &self.0.registry, &request, scope, stalls).await?;
-        match upgrade {
-            None => exchange.forward(request, share).await,
-            Some(protocol) => exchange.upgrade(protocol, request, share).await,
+        let passage = &self.0.passage;
+        if let Some(protocol) = upgrade {
+            let exchange = Exchange::begin(permit, &request, passage, wait).await?;
+            return exchange.upgrade(protocol, request, share).await;
         }
+        let answered = if retry::is_repeatable(&permit, &request) {
+            retry::read(permit, request, passage, wait).await?
+        } else {
+            Exchange::begin(permit, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
+        };
+        Ok(answered.passed(share))
     }
 }
 

@@ -31,9 +31,20 @@ const VERBS: [&str; 13] = [
 const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
 const GREETINGS_FAILED: &str = "tombolo_server_greetings_failed_total";
+const KEYS_COPIED: &str = "tombolo_server_agent_keys_copied_total";
 const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
 const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
+const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
+
+/// Why a read was sent once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retried {
+    /// Its tunnel ended.
+    Lost,
+    /// Its tunnel was silent, and another one was not.
+    Silent,
+}
 
 /// Tells the exporter what each counter means, and sets it to zero for every reason, because a rate needs two values.
 /// Called once, after the recorder was installed.
@@ -46,11 +57,32 @@ pub fn describe() {
     for reason in ["too_slow", "handshake", "greeting", "refused", "full"] {
         counter!(GREETINGS_FAILED, "reason" => reason).increment(0);
     }
+    describe_counter!(
+        KEYS_COPIED,
+        "Agents turned away because another process uses the same certificate and answers."
+    );
+    counter!(KEYS_COPIED).increment(0);
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
     counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(0);
     describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
     exchanges_stalled(0);
+    describe_counter!(
+        READS_RETRIED,
+        "Reads that were sent once more over another tunnel, by what became of the first."
+    );
+    for why in [Retried::Lost, Retried::Silent] {
+        counter!(READS_RETRIED, "reason" => why.as_str()).increment(0);
+    }
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
+}
+
+impl Retried {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Silent => "silent",
+        }
+    }
 }
 
 /// Tells what refusals are, and sets every reason to zero.
@@ -126,9 +158,19 @@ pub fn tunnel_without_place() {
     counter!(GREETINGS_FAILED, "reason" => "full").increment(1);
 }
 
+/// Counts an agent that was turned away because another process uses its certificate.
+pub fn key_copied() {
+    counter!(KEYS_COPIED).increment(1);
+}
+
 /// Counts an exchange that this server ended because its caller did not read.
 pub fn exchange_stalled_out() {
     counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(1);
+}
+
+/// Counts a read that is sent once more.
+pub fn read_retried(why: Retried) {
+    counter!(READS_RETRIED, "reason" => why.as_str()).increment(1);
 }
 
 /// Notes how many exchanges wait for callers who do not read.

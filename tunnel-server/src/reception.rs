@@ -20,7 +20,7 @@ use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, 
 
 use crate::identity;
 use crate::metrics;
-use crate::registry::{Enlisted, Registry};
+use crate::registry::{Enlisted, Probed, Registry};
 
 /// Handshakes of agents in progress; beyond, the newest is turned away.
 const HANDSHAKES_MAX: usize = 1024;
@@ -266,7 +266,6 @@ impl Inner {
         {
             warn!(error = %chain(&error), "could not write down that a cluster was met");
         }
-        enlisted.close_left_behind();
         let counted = {
             let tunnel = tunnel.clone();
             let carrier = tunnel.carrier().as_str();
@@ -310,13 +309,38 @@ async fn drive(
         }
         TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
     });
-    tokio::pin!(driving);
-    // Both arms are cancel-safe: the driver is polled by reference and goes on below.
-    tokio::select! {
-        ended = &mut driving => return ended,
-        () = scope.draining() => tunnel.begin_drain(),
+    let probing = enlisted.probe();
+    tokio::pin!(driving, probing);
+    let (mut probed, mut drains) = (false, false);
+    loop {
+        // All arms are cancel-safe: each is polled by reference.
+        tokio::select! {
+            ended = &mut driving => return ended,
+            found = &mut probing, if !probed => {
+                probed = true;
+                match found {
+                    Probed::Alone => {}
+                    Probed::Answered => turn_away(tunnel, agent),
+                }
+            }
+            () = scope.draining(), if !drains => {
+                drains = true;
+                tunnel.begin_drain();
+            }
+        }
     }
-    driving.await
+}
+
+/// Ends the tunnel of a process that has shown another one's certificate. The other one came first and is left alone.
+fn turn_away(tunnel: &Tunnel, agent: &AgentId) {
+    warn!(
+        %agent,
+        address = %tunnel.peer_address(),
+        "two processes use one certificate at the same time: the later one is turned away; if it was not given to two \
+         agents, it was stolen, and both need new ones"
+    );
+    metrics::key_copied();
+    tunnel.close(CloseCode::KeyCopied);
 }
 
 #[cfg(test)]

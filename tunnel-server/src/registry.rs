@@ -1,6 +1,7 @@
 //! Which clusters can be reached right now, and through which tunnels.
 
 mod places;
+mod probation;
 mod returns;
 mod roster;
 mod route;
@@ -27,7 +28,8 @@ use returns::Returns;
 use roster::{Entry, Roster, Standing};
 use route::{LiveSince, last_heard};
 
-pub use places::Places;
+pub use places::{Ended, Places};
+pub use probation::{PROBATION, Probed};
 pub use route::{NoTunnel, Route, SETTLED};
 
 /// Most tunnels of one cluster: a DaemonSet's pods on its control-plane nodes, twice over for a rolling update.
@@ -142,7 +144,7 @@ impl Registry {
         if is_full { Err(Full::Cluster) } else { Ok(()) }
     }
 
-    /// Makes a greeted tunnel reachable.
+    /// Enters a greeted tunnel, which takes exchanges once [`Enlisted::probe`] has said so.
     ///
     /// # Errors
     /// `Full`, where a limit is reached.
@@ -170,6 +172,7 @@ impl Registry {
             since: now,
             tunnel: Enlisting { tunnel, home, endpoints, live },
             chosen: Arc::default(),
+            on_probation: false,
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;

@@ -14,6 +14,7 @@ mod kubectl;
 mod limits;
 mod metrics;
 mod naming;
+mod outage;
 mod path_table;
 mod paths;
 mod restart;

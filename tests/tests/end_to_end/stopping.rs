@@ -81,7 +81,7 @@ async fn an_idle_agent_ends_soon_and_with_0_and_its_cluster_is_away() {
 
 #[tokio::test]
 async fn a_draining_agent_finishes_what_runs_and_gets_nothing_new() {
-    let mut trial = Trial::start("", "").await;
+    let mut trial = Trial::start("parking: { limitSeconds: 1 }", "").await;
     let (caller, _) = trial.watch("half of it, ").await;
 
     trial.agent.process.signal(Signal::TERM).expect("the agent runs");

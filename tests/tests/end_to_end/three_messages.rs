@@ -16,7 +16,8 @@ const END_MAX: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_cluster_that_was_never_seen_is_told_from_one_that_is_away_also_by_a_restarted_server() {
-    let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let rig = Rig::start_with("parking: { limitSeconds: 1 }").await;
+    let (mut rig, api) = (rig, FakeApi::start().await.expect("a fake starts"));
     let never = ["ClusterNeverSeen", "cluster edge-a was never seen", "check the name", "install an agent"];
     told(&rig, 503, &never).await;
 

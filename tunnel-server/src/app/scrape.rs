@@ -12,7 +12,7 @@ use crate::directory;
 use crate::gateway::EXCHANGES_MAX;
 use crate::listener::{Listener, Tally};
 use crate::metrics::{Census, Known};
-use crate::registry::{Listed, Registry, TUNNELS_MAX};
+use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 
 /// Has `metrics` ask at each scrape.
 pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
@@ -26,6 +26,8 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
         let tally = counts.iter().map(|counts| counts.now()).reduce(Tally::with).unwrap_or_default();
         tell_doors(lines, &tally, reception.handshakes());
     });
+    let places = bound.gateway.places();
+    metrics.ask(move |lines| tell_parking(lines, &places));
     let buffers = bound.endpoint.buffers();
     metrics.ask(move |lines| tell_buffers(lines, buffers));
 }
@@ -74,6 +76,24 @@ fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
         .gauge("tombolo_server_handshakes_active", help)
         .is(&[("door", "callers")], callers.handshakes_open)
         .is(&[("door", "agents")], agents_shaking);
+}
+
+fn tell_parking(lines: &mut Lines, places: &Places) {
+    let help = "Requests that wait now for a cluster that is away.";
+    lines.gauge("tombolo_server_requests_parked", help).is(&[], places.taken());
+    let help = "Most requests that wait at once, of all clusters.";
+    lines.gauge("tombolo_server_requests_parked_max", help).is(&[], places.most());
+    let ended = places.ended();
+    lines
+        .counter(
+            "tombolo_server_requests_parked_total",
+            "Requests that waited for a cluster that was away, by how that ended: served when it came back, gave_up at \
+             their limit, hung_up by their callers, or turned_away because no place was left.",
+        )
+        .is(&[("outcome", "served")], ended.served)
+        .is(&[("outcome", "gave_up")], ended.gave_up)
+        .is(&[("outcome", "hung_up")], ended.hung_up)
+        .is(&[("outcome", "turned_away")], ended.turned_away);
 }
 
 fn tell_buffers(lines: &mut Lines, buffers: Buffers) {

@@ -19,6 +19,10 @@ The least that a configuration file has to say:
   policy:
     allow: [{ groups: [\"tombolo:admins\"], clusters: [\"*\"] }]
 
+Requests for a cluster that is away wait up to 15 s for its return, 256 for each
+cluster, unless `parking: { limitSeconds: 30, perCluster: 100 }` says otherwise.
+The header Tombolo-Park-Limit of a request shortens that: whole seconds, 0 for none.
+
 Those who run the server ask it at a Unix socket, /run/tombolo/admin.sock unless
 `admin: { socket: PATH }` names another; `admin: { enabled: false }` does without.
 

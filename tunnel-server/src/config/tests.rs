@@ -25,6 +25,7 @@ tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 
 policy:
   allow:
     - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
+parking: { limitSeconds: 40, perCluster: 7 }
 admin: { socket: run/admin.sock }
 stateDir: state
 probes: { listen: '127.0.0.1:3' }
@@ -64,6 +65,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
     assert_eq!(config.policy.len(), 1);
     assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
+    assert_eq!(config.parking, Parking { limit: Duration::from_secs(40), per_cluster: 7 });
     assert_eq!(config.admin_socket, Some(files.path().join("run/admin.sock")));
     assert_eq!(config.state_dir, files.path().join("state"));
     assert_eq!(config.probes_listen.port(), 3);
@@ -98,6 +100,7 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/server"));
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
+    assert_eq!(config.parking, Parking { limit: Duration::from_secs(15), per_cluster: 256 });
     assert!(matches!(config.layout, Layout::PerCore { .. }));
 }
 
@@ -159,6 +162,9 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("clusters: [edge-a, 'shop-*']", "clusters: []", "policy.allow[0].clusters", "0"),
         ("edge-a", "Edge", "policy.allow[0].clusters", "\"Edge\""),
         ("127.0.0.1:3", "3", "probes.listen", "3"),
+        ("limitSeconds: 40", "limitSeconds: 301", "parking.limitSeconds", "301"),
+        ("perCluster: 7", "perCluster: 0", "parking.perCluster", "0"),
+        ("perCluster: 7", "perCluster: 2001", "parking.perCluster", "2001"),
         ("drainGraceSeconds: 5", "drainGraceSeconds: 601", "drainGraceSeconds", "601"),
         ("threads: 2", "threads: 0", "runtime.threads", "0"),
     ] {
@@ -233,6 +239,7 @@ fn unknown_keys_are_refused_on_every_level() {
         ("agentCAFile:", "agentCaFile:"),
         ("allow:", "deny:"),
         ("users:", "user:"),
+        ("limitSeconds:", "limit:"),
         ("level:", "file:"),
         ("threads:", "workers:"),
         ("layout: shared", "layout: many"),

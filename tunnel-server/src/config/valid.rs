@@ -14,7 +14,10 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::authentication::{authentication, file};
 use super::written::{self, Written};
-use super::{AllowRule, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, RULES_MAX, Tunnel, pem};
+use super::{
+    AllowRule, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking,
+    RULES_MAX, Tunnel, pem,
+};
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
 
@@ -25,6 +28,12 @@ const EVERY_DEFAULT: EveryDefault = EveryDefault {
     layout: LayoutKey::PerCore,
     threads: None,
 };
+
+/// How long a request waits for a cluster that is away: most drops of a link are shorter, and a person still waits.
+const PARK_LIMIT_DEFAULT_SECONDS: u64 = 15;
+
+/// How many requests wait for one cluster: what the programs of a busy site ask within the limit.
+const PARKED_PER_CLUSTER_DEFAULT: usize = 256;
 
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
@@ -40,6 +49,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy,
+        parking,
         admin,
         state_dir,
         probes,
@@ -64,6 +74,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy: self::policy(policy.unwrap_or_default())?,
+        parking: self::parking(parking.unwrap_or_default())?,
         admin_socket: admin_socket(admin.unwrap_or_default(), flags, directory),
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,
@@ -245,6 +256,16 @@ fn subjects(key: &str, names: Vec<String>) -> Result<Vec<String>, KeyError> {
         }
     }
     Ok(names)
+}
+
+fn parking(written: written::Parking) -> Result<Parking, KeyError> {
+    let written::Parking { limit_seconds, per_cluster } = written;
+    let limit_seconds = limit_seconds.unwrap_or(PARK_LIMIT_DEFAULT_SECONDS);
+    let per_cluster = per_cluster.unwrap_or(PARKED_PER_CLUSTER_DEFAULT);
+    Ok(Parking {
+        limit: seconds("parking.limitSeconds", limit_seconds, 0..=PARK_LIMIT_SECONDS_MAX)?,
+        per_cluster: bounded("parking.perCluster", per_cluster, 1..=PARKED_MAX)?,
+    })
 }
 
 /// Where the admin API is; a relative path starts at the configuration file. A flag is how it is asked for, too.

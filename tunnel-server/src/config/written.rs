@@ -14,6 +14,7 @@ pub(super) struct Written {
     pub(super) gateway: Option<Gateway>,
     pub(super) tunnel: Option<Tunnel>,
     pub(super) policy: Option<Policy>,
+    pub(super) parking: Option<Parking>,
     pub(super) admin: Option<Admin>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,
@@ -82,6 +83,13 @@ pub(super) struct Allow {
     pub(super) users: Option<Vec<String>>,
     pub(super) groups: Option<Vec<String>>,
     pub(super) clusters: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Parking {
+    pub(super) limit_seconds: Option<u64>,
+    pub(super) per_cluster: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
+use super::patience::Waits;
 use super::{Gateway, hangup};
 use crate::identity::Certified;
 
@@ -49,6 +50,8 @@ pub struct Peer {
     pub(super) address: SocketAddr,
     pub(super) server_name: Option<String>,
     pub(super) certified: Option<Certified>,
+    /// For clusters that are away.
+    pub(super) waits: Waits,
 }
 
 impl Gateway {
@@ -62,13 +65,13 @@ impl Gateway {
         certificates: Option<&[CertificateDer<'_>]>,
     ) -> Peer {
         let certified = certificates.and_then(|chain| self.0.authenticator.read(chain));
-        Peer { address, server_name, certified }
+        Peer { address, server_name, certified, waits: Waits::default() }
     }
 
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
     /// its last answer.
     pub async fn serve_connection(self, stream: TlsStream<TcpStream>, peer: Peer, is_h2: bool) {
-        let (from, scope, peer) = (peer.address, self.0.scope.clone(), Arc::new(peer));
+        let (from, scope, peer) = (peer.address, self.0.passage.scope.clone(), Arc::new(peer));
         let served = if is_h2 {
             self.serve_h2(stream, peer, scope).await
         } else {

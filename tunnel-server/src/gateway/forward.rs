@@ -1,12 +1,15 @@
 //! One exchange: a request and its answer over one stream of a tunnel.
 
 use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use daemon::{Scope, chain};
 use http::header::{HOST, LOCATION};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use proto::headers;
@@ -21,13 +24,14 @@ use transport::{OpenError, Tunnel, Verdict};
 
 use super::body::{AnswerBody, Whole};
 use super::head::{Paced, Progress, Silent};
+use super::patience::{PARK_LIMIT, Wait};
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use super::stalls::{About, Observed, Stalls, Taking};
 use crate::identity::Caller;
 use crate::policy::Permit;
-use crate::registry::{Places, Registry, Route};
+use crate::registry::{NoTunnel, Places, Registry, Route};
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
@@ -40,7 +44,25 @@ const HEAD_BYTES_MAX: usize = 128 * 1024;
 const HEADERS_MAX: usize = 200;
 
 /// A request's body as it enters a stream.
-pub(super) type StreamBody = Paced<CallerBody>;
+pub(super) type StreamBody = Paced<Sent>;
+
+/// What a request carries.
+pub(super) enum Sent {
+    /// What its caller sends.
+    Caller(CallerBody),
+    /// Nothing, because it is sent once more.
+    Nothing,
+}
+
+/// What every exchange needs on its way to a cluster.
+#[derive(Clone)]
+pub(super) struct Passage {
+    pub(super) registry: Registry,
+    /// In which requests wait for clusters that are away.
+    pub(super) places: Places,
+    pub(super) stalls: Stalls,
+    pub(super) scope: Scope,
+}
 
 /// A stream that was opened for a permitted request; nothing but its first frame was sent.
 pub(super) struct Exchange {
@@ -52,6 +74,13 @@ pub(super) struct Exchange {
     pub(super) prefix: String,
 }
 
+/// An answer whose head is here and whose body is on its way.
+pub(super) struct Answered {
+    response: Response<Incoming>,
+    whole: oneshot::Sender<Whole>,
+    taking: Taking,
+}
+
 /// What stays of an exchange for the answer's head.
 pub(super) struct Answering {
     pub(super) cluster: ClusterId,
@@ -59,14 +88,32 @@ pub(super) struct Answering {
     prefix: String,
 }
 
+impl Passage {
+    /// The way to a cluster, now or after a wait.
+    async fn way(&self, cluster: &ClusterId, wait: Wait<'_>) -> Result<Route, NoTunnel> {
+        if wait.is_last()
+            && let Some(route) = self.registry.answering_route(cluster).await
+        {
+            return Ok(route);
+        }
+        if let Some(route) = self.registry.route(cluster) {
+            return Ok(route);
+        }
+        let until = wait.until(cluster, Instant::now());
+        let route = self.registry.route_within(cluster, until, &self.places).await?;
+        wait.over(cluster);
+        Ok(route)
+    }
+}
+
 impl Exchange {
-    /// Opens the stream. A tunnel that drained or ended since it was chosen has taken nothing, so another one is chosen.
-    pub(super) async fn begin(
+    /// Opens the stream, once there is a way. A tunnel that drained or ended since it was chosen has taken nothing, so
+    /// another one is chosen.
+    pub(super) async fn begin<B>(
         permit: Permit,
-        registry: &Registry,
-        request: &Request<CallerBody>,
-        scope: Scope,
-        stalls: &Stalls,
+        request: &Request<B>,
+        passage: &Passage,
+        wait: Wait<'_>,
     ) -> Result<Self, Refusal> {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
@@ -75,35 +122,30 @@ impl Exchange {
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );
-        let places = Places::new(1, 1);
-        let mut last = Refusal::NoStream(cluster.clone());
         for _ in 0..ROUTES_MAX {
-            let route = registry.route_within(&cluster, Instant::now(), &places).await?;
+            let route = passage.way(&cluster, wait).await?;
             match route.tunnel.open(&open).await {
                 Ok(stream) => {
                     let verb = permit.action().verb().as_str();
                     let about =
                         About { tunnel: route.number, cluster, verb, audit_id: audit_id(request).to_owned() };
-                    let stream = stalls.observe(stream, about);
-                    return Ok(Self { permit, route, scope, stream, prefix });
+                    let stream = passage.stalls.observe(stream, about);
+                    return Ok(Self { permit, route, scope: passage.scope.clone(), stream, prefix });
                 }
-                Err(error @ (OpenError::Draining | OpenError::Ended(_))) => {
-                    last = not_opened(&cluster, &error)
-                }
-                Err(error @ (OpenError::Full | OpenError::Frame(_))) => {
-                    return Err(not_opened(&cluster, &error));
+                Err(error) => {
+                    debug!(%cluster, error = %chain(&error), "could not open a stream");
+                    match error {
+                        OpenError::Draining | OpenError::Ended(_) => {}
+                        OpenError::Full | OpenError::Frame(_) => break,
+                    }
                 }
             }
         }
-        Err(last)
+        Err(Refusal::NoStream(cluster))
     }
 
     /// Sends the request and returns the answer, whose body is on its way.
-    pub(super) async fn forward(
-        self,
-        request: Request<CallerBody>,
-        share: Share,
-    ) -> Result<Response<AnswerBody>, Refusal> {
+    pub(super) async fn ask(self, request: Request<Sent>) -> Result<Answered, Refusal> {
         let answering = self.answering();
         let (request, progress) = self.rewritten(request)?;
         let taking = self.stream.taking();
@@ -117,7 +159,7 @@ impl Exchange {
             return Err(Refusal::Nonsense(answering.cluster));
         }
         let response = answering.cleaned(response)?;
-        Ok(response.map(|body| AnswerBody::passed(body, whole, taking, share)))
+        Ok(Answered { response, whole, taking })
     }
 
     pub(super) fn answering(&self) -> Answering {
@@ -131,7 +173,7 @@ impl Exchange {
     /// The request as it crosses the tunnel. Its headers were cleaned when it was admitted.
     pub(super) fn rewritten(
         &self,
-        request: Request<CallerBody>,
+        request: Request<Sent>,
     ) -> Result<(Request<StreamBody>, Progress), Refusal> {
         let action = self.permit.action();
         let (mut parts, body) = request.into_parts();
@@ -139,8 +181,9 @@ impl Exchange {
         parts.version = Version::HTTP_11;
         // What hyper knows of the caller's connection is no business of the stream.
         parts.extensions.clear();
-        // It has crossed with the stream's first frame.
+        // The one has crossed with the stream's first frame, the other was meant for this server.
         parts.headers.remove(AUDIT_ID);
+        parts.headers.remove(PARK_LIMIT);
         // The agent puts its API server's name here; until then the cluster's says where this is going.
         let host = HeaderValue::from_str(action.cluster().as_str());
         parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(action.cluster().clone()))?);
@@ -216,6 +259,43 @@ fn assertion(caller: &Caller) -> Assert {
     Assert { user: caller.user().to_owned(), groups: caller.groups().to_vec() }
 }
 
+impl Answered {
+    /// The answer as it goes to the caller, who holds `share` while it does.
+    pub(super) fn passed(self, share: Share) -> Response<AnswerBody> {
+        let Self { response, whole, taking } = self;
+        response.map(|body| AnswerBody::passed(body, whole, taking, share))
+    }
+}
+
+impl Body for Sent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Caller(body) => Pin::new(body).poll_frame(cx),
+            Self::Nothing => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Caller(body) => body.is_end_stream(),
+            Self::Nothing => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Caller(body) => body.size_hint(),
+            Self::Nothing => SizeHint::with_exact(0),
+        }
+    }
+}
+
 impl Answering {
     /// The head of `answer`, which came over `tunnel`; nobody may be silent for too long before it where `limit` watches.
     pub(super) async fn head(
@@ -280,13 +360,4 @@ fn location_within(location: &HeaderValue, prefix: &str) -> Option<HeaderValue> 
     // A caller resolves these before it asks again, and some resolve the encoded ones too.
     let climbs = path.split('/').any(|segment| segment.to_ascii_lowercase().replace("%2e", ".") == "..");
     if is_path && !climbs { HeaderValue::try_from(format!("{prefix}{location}")).ok() } else { None }
-}
-
-fn not_opened(cluster: &ClusterId, error: &OpenError) -> Refusal {
-    debug!(%cluster, error = %chain(error), "could not open a stream");
-    match error {
-        OpenError::Ended(_) | OpenError::Draining | OpenError::Full | OpenError::Frame(_) => {
-            Refusal::NoStream(cluster.clone())
-        }
-    }
 }

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use proto::{AbortCode, ClusterId};
 use serde_json::json;
 
-use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX};
+use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
 use crate::action::ActionFault;
 use crate::identity::NotAuthenticated;
 use crate::policy::Forbidden;
@@ -34,6 +34,9 @@ pub enum Refusal {
     /// The request asks for an upgrade that is not passed on.
     #[error("{0}")]
     Upgrade(#[from] UpgradeFault),
+    /// The request says for how long it wants to wait, and not in a way that can be granted.
+    #[error("{0}")]
+    ParkLimit(#[from] NotAParkLimit),
     /// There is no way to the cluster.
     #[error("{0}")]
     NoTunnel(#[from] NoTunnel),
@@ -88,16 +91,33 @@ pub enum Refusal {
     ShareTaken,
 }
 
+/// When to try again.
+enum Retry {
+    /// Said in the header too, upon which client-go repeats *any* request, writes too, up to ten times. Only where not one
+    /// byte of the request reached an API server and nobody has waited, so that repeating is harmless and helps.
+    ByItself(Duration),
+    /// Said in `details` alone, to whoever decides to try again.
+    AsItLikes(Duration),
+}
+
+/// Where a moment may help.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Where waiting has not helped.
+const LATER: Duration = Duration::from_secs(10);
+
 impl Refusal {
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 23] = [
+    pub const CAUSES: [&str; 25] = [
         "NotAuthenticated",
         "NotARequest",
         "ForbiddenByPolicy",
         "HeadersRefused",
         "UpgradeRefused",
+        "ParkLimitRefused",
         "ClusterNeverSeen",
         "ClusterNotConnected",
+        "ClusterCrowded",
         "ClusterBusy",
         "ClusterLost",
         "APIServerUnreachable",
@@ -131,7 +151,7 @@ impl Refusal {
                 | NotAuthenticated::Certificate(_),
             ) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
-            Self::Upgrade(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Headers(HeaderFault::Impersonation(_)) | Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Headers(
                 HeaderFault::Alias(_)
@@ -150,17 +170,20 @@ impl Refusal {
         }
     }
 
-    /// When to try again, where not one byte of the request has reached an API server. client-go repeats *any* request,
-    /// writes too, on a 429 or 5xx that carries `Retry-After`, so it stands only where that is harmless and helps.
-    fn retry_after(&self) -> Option<Duration> {
+    /// When to try again, and whether a program may do so by itself.
+    fn retry(&self) -> Option<Retry> {
         match self {
-            Self::Busy | Self::ShareTaken => Some(Duration::from_secs(1)),
+            Self::Busy | Self::ShareTaken | Self::NoTunnel(NoTunnel::Crowded(_)) => {
+                Some(Retry::ByItself(SOON))
+            }
+            Self::NoTunnel(NoTunnel::Away { .. }) => Some(Retry::AsItLikes(LATER)),
             Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
             | Self::Headers(_)
             | Self::Upgrade(_)
-            | Self::NoTunnel(_)
+            | Self::ParkLimit(_)
+            | Self::NoTunnel(NoTunnel::NeverSeen(_))
             | Self::NoStream(_)
             | Self::Lost(_)
             | Self::AgentSilent(_)
@@ -182,8 +205,10 @@ impl Refusal {
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::Headers(_) => "HeadersRefused",
             Self::Upgrade(_) => "UpgradeRefused",
+            Self::ParkLimit(_) => "ParkLimitRefused",
             Self::NoTunnel(NoTunnel::NeverSeen(_)) => "ClusterNeverSeen",
-            Self::NoTunnel(NoTunnel::Away { .. } | NoTunnel::Crowded(_)) => "ClusterNotConnected",
+            Self::NoTunnel(NoTunnel::Away { .. }) => "ClusterNotConnected",
+            Self::NoTunnel(NoTunnel::Crowded(_)) => "ClusterCrowded",
             Self::NoStream(_) => "ClusterBusy",
             Self::Lost(_) => "ClusterLost",
             Self::AgentSilent(_) => "AgentSilent",
@@ -214,6 +239,7 @@ impl Refusal {
             | Self::Forbidden(_)
             | Self::Headers(_)
             | Self::Upgrade(_)
+            | Self::ParkLimit(_)
             | Self::NoStream(_)
             | Self::Lost(_)
             | Self::AgentSilent(_)
@@ -237,7 +263,7 @@ impl Refusal {
             None => self.to_string(),
         };
         let mut details = json!({ "causes": [{ "reason": self.cause(), "message": "tombolo gateway" }] });
-        if let Some(after) = self.retry_after() {
+        if let Some(Retry::ByItself(after) | Retry::AsItLikes(after)) = self.retry() {
             details["retryAfterSeconds"] = after.as_secs().into();
         }
         let body = json!({
@@ -254,7 +280,7 @@ impl Refusal {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(after) = self.retry_after() {
+        if let Some(Retry::ByItself(after)) = self.retry() {
             headers.insert(RETRY_AFTER, after.as_secs().into());
         }
         if self.ends_the_connection() {
@@ -396,6 +422,10 @@ mod tests {
             Refusal::Action(ActionFault::TooLong),
             Refusal::Headers(HeaderFault::TooMany),
             Refusal::NoTunnel(NoTunnel::NeverSeen(cluster.clone())),
+            Refusal::NoTunnel(NoTunnel::Away {
+                cluster: cluster.clone(),
+                last_seen: std::time::SystemTime::UNIX_EPOCH,
+            }),
             Refusal::NoTunnel(NoTunnel::Crowded(cluster.clone())),
             Refusal::NoStream(cluster.clone()),
             Refusal::Lost(cluster.clone()),
@@ -410,8 +440,8 @@ mod tests {
         let listed: BTreeSet<&str> = Refusal::CAUSES.into();
 
         assert_eq!(listed.len(), Refusal::CAUSES.len(), "no word stands twice");
-        // What policy and upgrades refuse is made by them alone.
+        // What policy, upgrades and the park limit refuse is made by them alone.
         let missing: Vec<_> = listed.symmetric_difference(&caused).copied().collect();
-        assert_eq!(missing, ["ForbiddenByPolicy", "UpgradeRefused"]);
+        assert_eq!(missing, ["ForbiddenByPolicy", "ParkLimitRefused", "UpgradeRefused"]);
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct About {
 struct Entry {
     about: About,
     verdict: Verdict,
+    /// Whether the tunnel has brought anything yet.
+    has_begun: AtomicBool,
     /// Since when the caller is waited for, in milliseconds of the table; [`NOBODY`] while the tunnel is.
     since: AtomicU64,
     ended: Notify,
@@ -110,6 +112,7 @@ impl Stalls {
         let entry = Arc::new(Entry {
             about,
             verdict: stream.verdict(),
+            has_begun: AtomicBool::new(false),
             since: AtomicU64::new(NOBODY),
             ended: Notify::new(),
             table: Arc::clone(&table),
@@ -173,6 +176,7 @@ impl Table {
 impl Entry {
     /// The tunnel has brought something: until more is asked for, the caller is waited for.
     fn brought(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
         self.since.store(self.table.now(), Ordering::SeqCst);
         if !self.table.is_watched.load(Ordering::SeqCst)
             && !self.table.is_watched.swap(true, Ordering::SeqCst)
@@ -191,6 +195,11 @@ impl Entry {
 }
 
 impl Taking {
+    /// Whether one byte of the answer has come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.0.has_begun.load(Ordering::Relaxed)
+    }
+
     /// Everything that the tunnel brought was taken off it: the tunnel is waited for, as long as it likes, or nobody is.
     pub(super) fn nothing_left(&self) {
         self.0.since.store(NOBODY, Ordering::Relaxed);

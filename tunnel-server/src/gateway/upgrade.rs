@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::body::{AnswerBody, Whole};
-use super::forward::{Exchange, handshake};
+use super::forward::{Exchange, Sent, handshake};
 use super::held::Slot;
 use super::refusal::Refusal;
 use super::shares::Share;
@@ -33,7 +33,7 @@ impl Exchange {
         let answering = self.answering();
         let caller = hyper::upgrade::on(&mut request);
         let slot = request.body().held().clone();
-        let (mut request, progress) = self.rewritten(request)?;
+        let (mut request, progress) = self.rewritten(request.map(Sent::Caller))?;
         ask(protocol, request.headers_mut());
         let taking = self.stream.taking();
         let (mut sender, connection) = handshake(self.stream, &answering.cluster).await?;

@@ -29,6 +29,8 @@ pub(super) struct Entry<T> {
     pub(super) tunnel: T,
     /// When it was last chosen, in turns of its roster.
     pub(super) chosen: Arc<AtomicU64>,
+    /// It takes nothing until it is known that nobody stands behind the tunnels of earlier processes of its agent.
+    pub(super) on_probation: bool,
 }
 
 /// How a tunnel does, as far as the choice is concerned.
@@ -85,11 +87,12 @@ impl<T> Roster<T> {
         &self.entries
     }
 
-    /// Enters a tunnel, unless there are too many.
-    pub(super) fn enter(&mut self, entry: Entry<T>) -> Result<(), ()> {
+    /// Enters a tunnel, unless there are too many; on probation, if there are some of an earlier process of its agent.
+    pub(super) fn enter(&mut self, mut entry: Entry<T>) -> Result<(), ()> {
         if self.entries.len() >= TUNNELS_PER_CLUSTER_MAX {
             return Err(());
         }
+        entry.on_probation = self.entries.iter().any(|earlier| supersedes(&entry, earlier));
         self.entries.push(entry);
         Ok(())
     }
@@ -116,7 +119,7 @@ impl<T> Roster<T> {
         let serving = move |entry: &Entry<T>| {
             let standing = standing(&entry.tunnel);
             let serves = standing.health == Health::Live && !standing.draining;
-            (serves && !self.is_superseded(entry)).then_some(standing)
+            (serves && !entry.on_probation && !self.is_superseded(entry)).then_some(standing)
         };
         self.entries.iter().filter(move |entry| {
             let Some(standing) = serving(entry) else { return false };
@@ -125,18 +128,35 @@ impl<T> Roster<T> {
         })
     }
 
+    /// Ends a tunnel's probation.
+    pub(super) fn trust(&mut self, ticket: u64) {
+        let entry = self.entries.iter_mut().find(|entry| entry.ticket == ticket);
+        entry.into_iter().for_each(|entry| entry.on_probation = false);
+    }
+
+    /// The tunnels of earlier processes of the agent that has opened this one.
+    pub(super) fn before(&self, ticket: u64) -> impl Iterator<Item = &T> {
+        let newcomer = self.entries.iter().find(move |entry| entry.ticket == ticket);
+        newcomer.into_iter().flat_map(|newcomer| {
+            let of_before = move |entry: &&Entry<T>| supersedes(newcomer, entry);
+            self.entries.iter().filter(of_before).map(|entry| &entry.tunnel)
+        })
+    }
+
     /// The tunnels of processes whose agent has greeted again as another process since.
     pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
     }
 
-    /// Whether a later process of the same agent has greeted. Its predecessor's tunnel may look alive for a few more
-    /// heartbeats, but nobody stands behind it.
+    /// Whether a later process of the same agent has greeted.
     fn is_superseded(&self, entry: &Entry<T>) -> bool {
-        self.entries.iter().any(|other| {
-            other.agent == entry.agent && other.boot != entry.boot && other.ticket > entry.ticket
-        })
+        self.entries.iter().any(|other| supersedes(other, entry))
     }
+}
+
+/// Whether `later` is the tunnel of a later process of the same agent. Further tunnels of one process supersede nothing.
+fn supersedes<T>(later: &Entry<T>, earlier: &Entry<T>) -> bool {
+    later.agent == earlier.agent && later.boot != earlier.boot && later.ticket > earlier.ticket
 }
 
 #[cfg(test)]
@@ -190,9 +210,25 @@ mod tests {
     }
 
     #[test]
+    fn while_a_newcomer_is_on_probation_neither_it_nor_its_predecessor_is_taken() {
+        let mut roster = roster(&[("a", 1, LIVE)]);
+        roster.enter(entry(1, "a", 2, LIVE)).unwrap();
+        assert_eq!(best(&roster), None);
+        assert_eq!(roster.before(1).map(|(index, _)| *index).collect::<Vec<_>>(), [0]);
+
+        roster.trust(1);
+        assert_eq!(best(&roster), Some(1));
+
+        roster.strike_off(1);
+        assert_eq!(best(&roster), Some(0), "who was refused is as if it had never come");
+    }
+
+    #[test]
     fn another_tunnel_of_the_same_process_supersedes_nothing() {
         let nearer = Standing { round_trip: Duration::from_millis(1), ..LIVE };
-        assert_eq!(best(&roster(&[("a", 1, nearer), ("a", 1, LIVE)])), Some(0));
+        let roster = roster(&[("a", 1, nearer), ("a", 1, LIVE)]);
+        assert_eq!(best(&roster), Some(0));
+        assert_eq!(roster.before(1).count(), 0);
     }
 
     #[test]
@@ -255,6 +291,7 @@ mod tests {
         let mut roster = Roster::default();
         for (index, (instance, boot, standing)) in entries.iter().enumerate() {
             roster.enter(entry(index, instance, *boot, *standing)).unwrap();
+            roster.trust(index as u64);
         }
         roster
     }
@@ -270,6 +307,7 @@ mod tests {
             since: SystemTime::UNIX_EPOCH,
             tunnel: (index, standing),
             chosen: Arc::default(),
+            on_probation: false,
         }
     }
 }

@@ -5,17 +5,23 @@ use std::time::{Duration, SystemTime};
 
 use daemon::Home;
 use proto::ClusterId;
+use proto::session::Health;
+use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use transport::Tunnel;
 
-use super::places::Places;
+use super::places::{Outcome, Places};
 use super::roster::Entry;
 use super::{Enlisting, Registry, standing};
 
 /// Before work moves away from a tunnel that is only silent, another tunnel of the cluster has been live for so long: a
 /// link that comes and goes does not drive work from one tunnel to the other and back.
 pub const SETTLED: Duration = Duration::from_secs(10);
+
+/// How long an answer is waited for from the tunnels that could be taken, and how often it is looked whether one came.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// When a look is due that nothing else brings about: never, in effect.
 const FAR: Duration = Duration::from_secs(24 * 3600);
@@ -42,7 +48,7 @@ pub enum NoTunnel {
     #[error("cluster {0} was never seen")]
     NeverSeen(ClusterId),
     /// It was seen before; now its agents are away, or nothing is heard from them.
-    #[error("cluster {cluster} is not connected")]
+    #[error("cluster {cluster} is not connected and was last heard of at {}", in_utc(*last_seen))]
     Away {
         /// Which.
         cluster: ClusterId,
@@ -55,8 +61,14 @@ pub enum NoTunnel {
 }
 
 impl Registry {
-    /// The best way to a cluster: through a live tunnel, near and idle. While there is none, waits until `until` for one
-    /// that is live again or new, in one of `places`. Cancel-safe; whoever gives up waiting leaves nothing behind.
+    /// The best way to a cluster now: through a live tunnel, near and idle.
+    #[must_use]
+    pub fn route(&self, cluster: &ClusterId) -> Option<Route> {
+        self.0.rosters.get(cluster)?.best(standing).map(route)
+    }
+
+    /// The best way to a cluster. While there is none, waits until `until` for a tunnel that is live again or new, in one
+    /// of `places`. Cancel-safe; whoever gives up waiting leaves nothing behind.
     ///
     /// # Errors
     /// `NoTunnel`: at once where the cluster was never seen or no place is left, else at `until`.
@@ -66,20 +78,47 @@ impl Registry {
         until: Instant,
         places: &Places,
     ) -> Result<Route, NoTunnel> {
-        if let Some(route) = self.live_route(cluster) {
+        if let Some(route) = self.route(cluster) {
             return Ok(route);
         }
         if !self.0.directory.met(cluster) && !self.0.rosters.contains_key(cluster) {
             return Err(NoTunnel::NeverSeen(cluster.clone()));
         }
         if until > Instant::now() {
-            let _place = places.take(cluster).ok_or_else(|| NoTunnel::Crowded(cluster.clone()))?;
-            let route = self.0.returns.found(cluster, until, || self.live_route(cluster)).await;
+            let place = places.take(cluster).ok_or_else(|| NoTunnel::Crowded(cluster.clone()))?;
+            let route = self.0.returns.found(cluster, until, || self.route(cluster)).await;
+            place.leave(if route.is_some() { Outcome::Served } else { Outcome::GaveUp });
             if let Some(route) = route {
                 return Ok(route);
             }
         }
         Err(NoTunnel::Away { cluster: cluster.clone(), last_seen: self.last_seen(cluster) })
+    }
+
+    /// The way through the live tunnel that answers first, for what is sent once more and cannot be a third time: a tunnel
+    /// whose agent died a moment ago looks like any other. `None` where none answers within [`ANSWER_MAX`]. Cancel-safe.
+    pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
+        let usable = self.0.rosters.get(cluster).map(|roster| roster.usable(standing).map(route).collect());
+        let asked: Vec<(Route, u64)> = usable
+            .into_iter()
+            .flat_map(|usable: Vec<Route>| usable)
+            .map(|route| {
+                let heard = route.tunnel.heard();
+                route.tunnel.nudge();
+                (route, heard)
+            })
+            .collect();
+        let until = Instant::now() + ANSWER_MAX;
+        while !asked.is_empty() && Instant::now() < until {
+            sleep(LOOK_EVERY).await;
+            let answers = |(route, heard): &&(Route, u64)| {
+                route.tunnel.heard() != *heard && route.tunnel.health() == Health::Live
+            };
+            if let Some((route, _)) = asked.iter().find(answers) {
+                return Some(route.clone());
+            }
+        }
+        None
     }
 
     /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for
@@ -111,16 +150,20 @@ impl Registry {
         heard.map_or(remembered, |heard| heard.max(remembered))
     }
 
-    fn live_route(&self, cluster: &ClusterId) -> Option<Route> {
-        self.0.rosters.get(cluster)?.best(standing).map(route)
-    }
-
     /// When a tunnel of the cluster will have been, or had been, live for [`SETTLED`], if one is live.
     fn settles(&self, cluster: &ClusterId) -> Option<Instant> {
         let roster = self.0.rosters.get(cluster)?;
         let since = roster.usable(standing).filter_map(|entry| *entry.tunnel.live.borrow()).min();
         since.map(|since| since + SETTLED)
     }
+}
+
+/// A time as RFC 3339 writes it.
+fn in_utc(time: SystemTime) -> String {
+    let time = OffsetDateTime::from(time);
+    let (year, month, day) = time.to_calendar_date();
+    let (hour, minute, second) = time.to_hms();
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z", u8::from(month))
 }
 
 fn route(entry: &Entry<Enlisting>) -> Route {
@@ -131,4 +174,18 @@ fn route(entry: &Entry<Enlisting>) -> Route {
 /// When something was last heard through a tunnel.
 pub(super) fn last_heard(tunnel: &Tunnel) -> SystemTime {
     SystemTime::now().checked_sub(tunnel.silence()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_refused_reads_when_the_cluster_was_last_heard_of() {
+        let last_seen = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let away = NoTunnel::Away { cluster: "edge-a".parse().unwrap(), last_seen };
+
+        let expected = "cluster edge-a is not connected and was last heard of at 2023-11-14T22:13:20Z";
+        assert_eq!(away.to_string(), expected);
+    }
 }

@@ -1,0 +1,54 @@
+//! What callers see while the way to a cluster is dark: an agent that is stopped (SIGSTOP) says nothing, as a dead link.
+
+mod kubectl;
+mod parking;
+mod pool;
+mod restarted;
+mod retry;
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tests::fake_api::FakeApi;
+use tests::rig::{Agent, ApiServer, Rig};
+
+/// How long anything may take that is waited for; builds of other tests may run beside.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A server, an agent, and its API server.
+struct Trial {
+    rig: Rig,
+    api: FakeApi,
+    agent: Agent,
+}
+
+impl Trial {
+    /// A server whose configuration ends with `more`, and one agent.
+    async fn start(more: &str) -> Self {
+        let (rig, api) = (Rig::start_with(more).await, FakeApi::start().await.expect("a fake starts"));
+        let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+        Self { rig, api, agent }
+    }
+
+    /// Lets nothing more be heard of the agent, and waits until the server has noticed.
+    async fn dark(&self) {
+        self.agent.process.signal(Signal::STOP).expect("the agent runs");
+        self.rig.listed("edge-a", |item| item.contains("\"health\":\"Suspect\"")).await;
+    }
+
+    /// Lets the agent go on.
+    fn bright(&self) {
+        self.agent.process.signal(Signal::CONT).expect("the agent runs");
+    }
+
+    /// How many requests wait now.
+    async fn parked(&self, count: f64) {
+        self.rig.measured("tombolo_server_requests_parked", |now| now == count).await;
+    }
+
+    /// How many waits have ended so.
+    async fn ended(&self, outcome: &str) -> f64 {
+        let series = format!("tombolo_server_requests_parked_total{{outcome=\"{outcome}\"}}");
+        self.rig.metric(self.rig.probes(), &series).await
+    }
+}

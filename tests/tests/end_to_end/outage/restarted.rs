@@ -1,0 +1,85 @@
+//! An agent that is killed and started again is back soon, and two that use one certificate are told apart from that.
+
+use std::time::Instant;
+
+use rustix::process::Signal;
+use tests::fake_api::{Behaviour, FakeApi};
+use tests::rig::{ApiServer, Rig};
+
+use super::Trial;
+
+const PATH: &str = "/clusters/edge-a/api/v1/things";
+const COPIED: &str = "tombolo_server_agent_keys_copied_total";
+
+#[tokio::test]
+async fn the_only_agent_killed_and_started_again_serves_whatever_is_asked_from_its_greeting_on() {
+    let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
+    trial.api.otherwise(Behaviour::json("{}"));
+
+    // The list knows of a tunnel a moment before the log does.
+    trial.rig.logged("server.log", 0, "tunnel opened").await;
+    for _ in 0..3 {
+        let said = trial.rig.server_log().len();
+        trial.agent.process.kill();
+        trial.agent = trial.rig.agent_with("edge-a", &ApiServer::of_fake(&trial.rig, &trial.api), "").await;
+        trial.rig.logged("server.log", said, "tunnel opened").await;
+        let greeted = Instant::now();
+        let reply = trial.rig.ask_with_token("POST", PATH, &[]).await;
+        assert_eq!(reply.status, 200, "{reply:?}\n{}", trial.rig.server_log());
+        println!("served {:?} after its greeting", greeted.elapsed());
+    }
+    assert_eq!(trial.rig.metric(trial.rig.probes(), COPIED).await, 0.0, "{}", trial.rig.server_log());
+}
+
+#[tokio::test]
+async fn a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first_serves_on() {
+    let trial = Trial::start("parking: { limitSeconds: 60 }").await;
+    trial.api.otherwise(Behaviour::json("{}"));
+    let strangers = FakeApi::start().await.expect("a fake starts");
+    strangers.otherwise(Behaviour::json("{}"));
+
+    let _copy = trial.rig.agent_with("edge-a", &ApiServer::of_fake(&trial.rig, &strangers), "").await;
+    trial.rig.logged("server.log", 0, "two processes use one certificate at the same time").await;
+    for _ in 0..20 {
+        let reply = trial.rig.ask_with_token("POST", PATH, &[("Audit-ID", "ours")]).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+
+    assert!(trial.rig.metric(trial.rig.probes(), COPIED).await >= 1.0);
+    trial.rig.logged("edge-a.log", 0, "another process answers that uses the same certificate").await;
+    let ours = |api: &FakeApi| api.requests().iter().filter(|one| one.target.contains("things")).count();
+    assert_eq!((ours(&trial.api), ours(&strangers)), (20, 0), "the copy gets nothing");
+}
+
+#[tokio::test]
+async fn an_agent_that_stops_in_good_order_does_not_keep_the_next_one_out() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let feed = tests::fake_api::WatchFeed::new();
+    api.on("/api/v1/pods", Behaviour::Watch(feed.clone()));
+    api.on("/version", Behaviour::json("{}"));
+    let api_server = ApiServer::of_fake(&rig, &api);
+    let leaving = rig.agent("edge-a", &api_server).await;
+    let mut watcher = tests::caller::Http1Caller::dial(&rig).await;
+    let lines = "Connection: close\r\n";
+    watcher.write(tests::caller::head("GET", "/clusters/edge-a/api/v1/pods?watch=1", lines)).await;
+    let is_watch = |one: &tests::fake_api::RecordedRequest| one.target.contains("watch=1");
+    api.wait_for_request(super::SOON, is_watch).await.expect("the watch arrives");
+    while feed.push("half of it, ") == 0 {
+        tokio::task::yield_now().await;
+    }
+    leaving.process.signal(Signal::TERM).expect("the agent runs");
+    rig.logged("server.log", 0, "the agent is stopping").await;
+
+    let _next = rig.agent_with("edge-a", &api_server, "").await;
+    let reply = rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await;
+
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(rig.metric(rig.probes(), COPIED).await, 0.0);
+    feed.push("and the rest");
+    feed.end();
+    let (heard, end) = watcher.read_to_end().await;
+    assert!(
+        end.is_ok() && String::from_utf8_lossy(&heard).contains("and the rest"),
+        "what it finishes is finished"
+    );
+}

@@ -1,0 +1,142 @@
+//! Reads whose tunnel is lost, or silent beside one that is not, are sent once more; nothing else is ever sent twice.
+
+use futures::future::join_all;
+use rustix::process::Signal;
+use tests::fake_api::{Behaviour, FakeApi, RecordedRequest};
+use tests::rig::{ApiServer, Reply, Rig};
+
+use super::SOON;
+
+const PODS: &str = "/clusters/edge-a/api/v1/pods";
+const POD: &str = "/clusters/edge-a/api/v1/namespaces/default/pods/x";
+
+/// What may be sent twice, each with the name that it bears in every log.
+const READS: &[(&str, &str, &str)] = &[
+    ("GET", PODS, "list"),
+    ("GET", POD, "get"),
+    ("HEAD", POD, "head"),
+    ("GET", "/clusters/edge-a/version", "version"),
+];
+
+#[tokio::test]
+async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothing_else_is_sent_twice() {
+    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
+    stalls.otherwise(Behaviour::Stall);
+    answers.otherwise(Behaviour::json("{}"));
+    let mut first = rig.agent_of_id("edge-a", "a", &ApiServer::of_fake(&rig, &stalls), "").await;
+    rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
+    let proxy = format!("{POD}/proxy/");
+    let others = [
+        ("POST", PODS, "post"),
+        ("PATCH", POD, "patch"),
+        ("DELETE", POD, "delete"),
+        ("GET", proxy.as_str(), "proxy"),
+        ("OPTIONS", PODS, "options"),
+    ];
+
+    let (replies, (lost, agents)) = tokio::join!(ask_all(&rig, READS), async {
+        let asked = ask_all(&rig, &others);
+        let outage = async {
+            for (_, _, name) in READS.iter().chain(&others) {
+                stalls.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+            }
+            let second = rig.agent_of_id("edge-a", "b", &ApiServer::of_fake(&rig, &answers), "").await;
+            rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
+            first.process.signal(Signal::STOP).expect("the agent runs");
+            for (_, _, name) in READS {
+                answers.wait_for_request(SOON, |one| has(one, name)).await.expect("it is sent once more");
+            }
+            assert_eq!(came(&answers), READS.len(), "and nothing else is");
+            // Only now is the first agent's tunnel lost, and with it what could not be sent twice.
+            first.process.kill();
+            let again = rig.agent_of_id("edge-a", "a", &ApiServer::of_fake(&rig, &answers), "").await;
+            (second, again)
+        };
+        tokio::join!(asked, outage)
+    });
+
+    assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
+    let unknown =
+        |reply: &Reply| reply.status == 504 && reply.body.contains("outcome of this request is not known");
+    assert!(lost.iter().all(unknown), "{lost:?}");
+    assert_eq!(came(&answers), READS.len(), "nothing else was sent twice");
+    assert_eq!(came(&stalls), READS.len() + others.len(), "and nothing more than once to either");
+    let retried = rig.metric(rig.probes(), "tombolo_server_reads_retried_total{reason=\"silent\"}").await;
+    assert_eq!(retried, READS.len() as f64);
+    drop(agents);
+}
+
+#[tokio::test]
+async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_started_in_its_place() {
+    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
+    stalls.otherwise(Behaviour::Stall);
+    answers.otherwise(Behaviour::json("{}"));
+    let mut killed = rig.agent("edge-a", &ApiServer::of_fake(&rig, &stalls)).await;
+
+    let (replies, again) = tokio::join!(ask_all(&rig, READS), async {
+        for (_, _, name) in READS {
+            stalls.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+        }
+        killed.process.kill();
+        rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &answers), "").await
+    });
+
+    assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
+    for (_, _, name) in READS {
+        let named = |api: &FakeApi| api.requests().iter().filter(|one| has(one, name)).count();
+        assert_eq!((named(&stalls), named(&answers)), (1, 1), "{name} bears its name both times");
+    }
+    let retried = rig.metric(rig.probes(), "tombolo_server_reads_retried_total{reason=\"lost\"}").await;
+    assert_eq!(retried, READS.len() as f64);
+    drop(again);
+}
+
+#[tokio::test]
+async fn a_read_is_sent_once_more_and_not_twice_more() {
+    let (rig, stalls) = (Rig::start().await, fake().await);
+    stalls.otherwise(Behaviour::Stall);
+    let api_server = ApiServer::of_fake(&rig, &stalls);
+    let mut agent = rig.agent("edge-a", &api_server).await;
+
+    let (replies, agent) = tokio::join!(ask_all(&rig, &READS[..1]), async {
+        let mut before = 0;
+        for _ in 0..2 {
+            let is_new = |one: &RecordedRequest| one.id >= before && has(one, "list");
+            before = stalls.wait_for_request(SOON, is_new).await.expect("it arrives").id + 1;
+            agent.process.kill();
+            agent = rig.agent_with("edge-a", &api_server, "").await;
+        }
+        agent
+    });
+
+    assert_eq!(replies[0].status, 504, "{replies:?}");
+    assert_eq!(came(&stalls), 2);
+    drop(agent);
+}
+
+async fn fake() -> FakeApi {
+    FakeApi::start().await.expect("a fake starts")
+}
+
+/// Asks them all at once.
+async fn ask_all(rig: &Rig, requests: &[(&str, &str, &str)]) -> Vec<Reply> {
+    let ask = |(method, path, name): &(&str, &str, &str)| {
+        let (method, path, name) = ((*method).to_owned(), (*path).to_owned(), (*name).to_owned());
+        async move { rig.ask_with_token(&method, &path, &[("Audit-ID", &name)]).await }
+    };
+    join_all(requests.iter().map(ask)).await
+}
+
+/// How many of our requests have come; agents ask for something themselves.
+fn came(api: &FakeApi) -> usize {
+    api.requests().iter().filter(|one| audit_id(one).is_some()).count()
+}
+
+fn has(request: &RecordedRequest, name: &str) -> bool {
+    audit_id(request) == Some(name)
+}
+
+fn audit_id(request: &RecordedRequest) -> Option<&str> {
+    let header = request.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("audit-id"));
+    header.map(|(_, value)| value.as_str())
+}

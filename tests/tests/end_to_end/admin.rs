@@ -61,6 +61,26 @@ async fn a_connected_cluster_is_listed_with_what_is_measured_of_its_tunnel() {
 }
 
 #[tokio::test]
+async fn a_tunnel_over_tcp_is_listed_and_counted_as_one() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), "carrier: http2").await;
+    rig.connected("edge-a").await;
+    let mut admin = client(&rig).await;
+
+    let listed = admin.list_clusters(ListClustersRequest::default()).await.expect("it answers").into_inner();
+
+    let [cluster] = listed.clusters.as_slice() else { panic!("{listed:?}") };
+    let [tunnel] = cluster.tunnels.as_slice() else { panic!("{cluster:?}") };
+    assert_eq!((tunnel.carrier.as_str(), tunnel.health()), ("http2", Health::Live));
+    let measured = tunnel.measurements.expect("measurements");
+    assert_eq!((measured.packets_sent, measured.packets_lost), (0, 0), "its packets are the kernel's");
+    rig.measured("tombolo_server_tunnels{carrier=\"http2\"}", |tunnels| tunnels == 1.0).await;
+    rig.measured("tombolo_server_tunnels{carrier=\"quic\"}", |tunnels| tunnels == 0.0).await;
+    let of_cluster = "tombolo_server_cluster_tunnels{cluster=\"edge-a\",carrier=\"http2\"}";
+    rig.measured(of_cluster, |tunnels| tunnels == 1.0).await;
+}
+
+#[tokio::test]
 async fn a_watch_sees_an_agent_come_and_go() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let mut events = watch(&rig).await;

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// Most departures remembered. A round trip holds about [`DEPARTURES_PER_ROUND_TRIP`], so this is four of them.
 const DEPARTURES_MAX: usize = 1024;
 
+/// Room for departures that an idle connection keeps.
+const DEPARTURES_IDLE: usize = 4;
+
 /// Departures closer together than this part of a round trip count as one.
 const DEPARTURES_PER_ROUND_TRIP: u32 = 256;
 
@@ -107,9 +110,9 @@ impl Delivery {
         // Whatever left before it is only missing by loss or reordering, and gives no measurement any more.
         let stale = self.departures.partition_point(|departure| departure.at <= newest.at);
         self.departures.drain(..stale.saturating_sub(1));
-        if self.departures.len() == 1 && self.departures.capacity() > DEPARTURES_PER_ROUND_TRIP as usize {
+        if self.departures.len() == 1 && self.departures.capacity() > DEPARTURES_IDLE {
             // An idle connection keeps no memory of a busy one.
-            self.departures.shrink_to(1);
+            self.departures.shrink_to(DEPARTURES_IDLE);
         }
         self.first_sent = Some(newest.at);
 

@@ -6,7 +6,8 @@ mod pacer;
 mod sender;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 pub(super) use cubic::Cubic;
@@ -71,12 +72,12 @@ struct Receiver {
     largest: Option<u64>,
     unacked: Vec<u64>,
     first_unacked_at: Option<Duration>,
-    seen: BTreeSet<u64>,
+    marked: bool,
 }
 
 enum Arriving {
-    Data { flow: usize, packet: Packet },
-    Acks { flow: usize, numbers: Vec<u64>, delay: Duration },
+    Data { flow: usize, packet: Packet, marked: bool },
+    Acks { flow: usize, numbers: Vec<u64>, delay: Duration, marked: bool },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,7 +135,11 @@ impl Sim {
             }
             self.handle(now, event);
         }
-        Ran { flows: self.flows.into_iter().map(|flow| flow.outcome).collect(), queue_max: self.queue_max }
+        Ran {
+            flows: self.flows.into_iter().map(|flow| flow.outcome).collect(),
+            queue_max: self.queue_max,
+            overflows: self.link.overflows,
+        }
     }
 
     fn at(&mut self, at: Duration, event: Event) {
@@ -169,9 +174,9 @@ impl Sim {
                 }
             }
             Event::Arrives(index) => match self.packets[index].take() {
-                Some(Arriving::Data { flow, packet }) => self.data(now, flow, packet),
-                Some(Arriving::Acks { flow, numbers, delay }) => {
-                    self.flows[flow].sender.acked(self.start + now, &numbers, delay);
+                Some(Arriving::Data { flow, packet, marked }) => self.data(now, flow, packet, marked),
+                Some(Arriving::Acks { flow, numbers, delay, marked }) => {
+                    self.flows[flow].sender.acked(self.start + now, &numbers, delay, marked);
                     self.send(now, flow);
                 }
                 None => {}
@@ -195,12 +200,12 @@ impl Sim {
             let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
             let waits = self.link.waits(now);
             grow(&mut self.queue_max, slice, |longest| *longest = waits.max(*longest));
-            if let Some(at) = self.link.enter(now, PACKET_BYTES) {
-                self.arrive(at, Arriving::Data { flow, packet });
+            if let Some((at, marked)) = self.link.enter(now, PACKET_BYTES) {
+                self.arrive(at, Arriving::Data { flow, packet, marked });
             }
         }
         let sender = &self.flows[flow].sender;
-        let (window, _) = (sender.control.window(), sender.in_flight());
+        let window = sender.control.window();
         let wakes =
             sender.wakes_at().saturating_duration_since(self.start).max(now + Duration::from_nanos(1));
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
@@ -216,7 +221,7 @@ impl Sim {
         self.at(at, Event::Arrives(self.packets.len() - 1));
     }
 
-    fn data(&mut self, now: Duration, flow: usize, packet: Packet) {
+    fn data(&mut self, now: Duration, flow: usize, packet: Packet, marked: bool) {
         let back = self.link.spec.delay;
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
         let Flow { receiver, outcome, .. } = &mut self.flows[flow];
@@ -227,8 +232,8 @@ impl Sim {
         }
         let in_order = receiver.largest.is_none_or(|largest| packet.number == largest + 1);
         receiver.largest = receiver.largest.max(Some(packet.number));
-        receiver.seen.insert(packet.number);
         receiver.unacked.push(packet.number);
+        receiver.marked |= marked;
         let first = *receiver.first_unacked_at.get_or_insert(now);
         if receiver.unacked.len() >= 2 || !in_order {
             self.acknowledge(now, flow);
@@ -256,7 +261,8 @@ impl Sim {
             return;
         }
         let numbers = std::mem::take(&mut receiver.unacked);
-        self.arrive(at, Arriving::Acks { flow, numbers, delay: now - first });
+        let marked = std::mem::take(&mut receiver.marked);
+        self.arrive(at, Arriving::Acks { flow, numbers, delay: now - first, marked });
     }
 }
 
@@ -265,24 +271,30 @@ pub(super) struct Ran {
     pub(super) flows: Vec<Outcome>,
     /// Longest wait in the queue, within each slice.
     queue_max: Vec<Duration>,
+    overflows: Vec<Duration>,
 }
 
 impl Ran {
+    /// Packets that found the bottleneck's queue full within a time.
+    pub(super) fn overflows(&self, within: Range<Duration>) -> usize {
+        self.overflows.iter().filter(|at| within.contains(at)).count()
+    }
+
     /// Longest wait in the bottleneck's queue within a time.
-    pub(super) fn longest_wait(&self, within: std::ops::Range<Duration>) -> Duration {
+    pub(super) fn longest_wait(&self, within: Range<Duration>) -> Duration {
         slices(&self.queue_max, within).max().unwrap_or_default()
     }
 }
 
 impl Outcome {
     /// Delivered bytes a second within a time.
-    pub(super) fn rate(&self, within: std::ops::Range<Duration>) -> f64 {
+    pub(super) fn rate(&self, within: Range<Duration>) -> f64 {
         let lasts = within.end - within.start;
         slices(&self.slices, within).sum::<u64>() as f64 / lasts.as_secs_f64()
     }
 
     /// The time below which this part of the small requests made within a time were answered.
-    pub(super) fn small(&self, part: f64, within: std::ops::Range<Duration>) -> Duration {
+    pub(super) fn small(&self, part: f64, within: Range<Duration>) -> Duration {
         let mut took: Vec<_> =
             self.small.iter().filter(|(made, _)| within.contains(made)).map(|(_, took)| *took).collect();
         took.sort();
@@ -291,12 +303,12 @@ impl Outcome {
     }
 
     /// The greatest window within a time.
-    pub(super) fn window(&self, within: std::ops::Range<Duration>) -> u64 {
+    pub(super) fn window(&self, within: Range<Duration>) -> u64 {
         slices(&self.windows, within).max().unwrap_or(0)
     }
 }
 
-fn slices<T: Copy + Default>(of: &[T], within: std::ops::Range<Duration>) -> impl Iterator<Item = T> {
+fn slices<T: Copy + Default>(of: &[T], within: Range<Duration>) -> impl Iterator<Item = T> {
     let index = |at: Duration| (at.as_nanos() / SLICE.as_nanos()) as usize;
     of.iter().copied().take(index(within.end)).skip(index(within.start))
 }

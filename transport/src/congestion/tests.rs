@@ -37,6 +37,7 @@ fn link(rate: u64, round_trip: Duration, queue: f64) -> LinkSpec {
         queue_bytes: ((product * queue) as u64).max(20 * 1200),
         loss: Loss::Random(0.0),
         dark: None,
+        marks_after: None,
         acks_every: Duration::ZERO,
     }
 }

@@ -40,7 +40,8 @@ const PLATEAU_GROWTH: f64 = 1.25;
 /// `BBRProbeBW_UP` gain; the next ones find a link that has become many times faster within a second.
 const UP_GAINS: [f64; 3] = [1.25, 1.5, 2.0];
 
-/// The draft's `BBRProbeBW_DOWN` gain: lets out what the probe has queued, and shows whose the rest of the queue is.
+/// BBRv1's gain after a probe (the draft has 0.9): lets out what the probe has queued and what flows of ours have queued
+/// together, and shows whose the rest of the queue is.
 const DOWN_GAIN: f64 = 0.75;
 
 /// Rounds between two probes, from a draw, so that flows do not probe in step. With the probe's own it is BBRv1's cycle.
@@ -48,9 +49,13 @@ const CRUISE_ROUNDS_MIN: u64 = 5;
 const CRUISE_ROUNDS_SPAN: u64 = 4;
 
 /// The draft's `BBRProbeRTTCwndGain` and `ProbeRTTDuration`: half a window for a fifth of a second, and only where the
-/// shortest round trip has not shown itself for [`VALID`](super::round_trip).
+/// shortest round trip has not shown itself for some seconds.
 const PROBE_RTT_GAIN: f64 = 0.5;
 const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
+
+/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other answer in
+/// milliseconds what they answer in microseconds when idle.
+const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 
 /// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside theirs, as
 /// the draft's window of two products allows.
@@ -248,25 +253,23 @@ impl LossTolerant {
     }
 
     fn gain(&self) -> f64 {
-        let gain = match self.phase {
+        match self.phase {
             Phase::Startup { .. } => STARTUP_GAIN,
             Phase::Up { step, .. } => up_gain(step),
+            Phase::Cruise { .. } if self.marked => MARKED_GAIN,
             Phase::Drain | Phase::Cruise { .. } => 1.0,
             Phase::Down => DOWN_GAIN,
             Phase::ProbeRtt { .. } => PROBE_RTT_GAIN,
-        };
-        if self.marked { gain.min(MARKED_GAIN) } else { gain }
+        }
     }
 
     /// What the model allows, in bytes.
     fn target(&self) -> u64 {
         let bandwidth = self.bandwidth.get();
-        let Some(shortest) = self.round_trip.shortest() else {
+        let Some(shortest) = self.round_trip.shortest().filter(|_| bandwidth > 0) else {
             return self.initial_window();
         };
-        if bandwidth == 0 {
-            return self.initial_window();
-        }
+        let shortest = shortest.max(ROUND_TRIP_MIN);
         let spare = SPARE_PACKETS * self.packet_bytes;
         let (round_trip, spare) = match self.phase {
             Phase::Startup { .. } | Phase::Cruise { .. } | Phase::Up { .. } => {
@@ -349,7 +352,8 @@ impl Control for LossTolerant {
         if round_ended {
             self.end_round();
         }
-        if look_for_shortest && !matches!(self.phase, Phase::Startup { .. }) {
+        // While the application pauses, nothing of ours is queued that would hide it.
+        if look_for_shortest && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
             self.phase = Phase::ProbeRtt { until: None };
         }
         self.follow_in_flight(now, round_ended);
@@ -402,8 +406,8 @@ impl Collapse {
         round_trip: &RoundTrip,
         bandwidth: u64,
     ) -> Option<u64> {
-        let usual = round_trip.shortest()?;
-        let period = (usual * 4).max(Duration::from_millis(20));
+        let usual = round_trip.shortest()?.max(ROUND_TRIP_MIN);
+        let period = usual * 4;
         let Some(since) = self.since.filter(|since| now.saturating_duration_since(*since) < period * 2)
         else {
             // The first period, or one in which nothing was heard: silence is an outage, not a slow link.

@@ -18,6 +18,8 @@ pub(in super::super) struct LinkSpec {
     pub(in super::super) loss: Loss,
     /// Nothing passes from the first time until the second.
     pub(in super::super) dark: Option<(Duration, Duration)>,
+    /// Packets that wait so long are marked (ECN); all, if it is zero.
+    pub(in super::super) marks_after: Option<Duration>,
     /// Acknowledgements come back in bunches, this far apart.
     pub(in super::super) acks_every: Duration,
 }
@@ -40,6 +42,8 @@ pub(super) struct Link {
     busy_until: Duration,
     last_arrival: Duration,
     bad: bool,
+    /// When a packet found the queue full.
+    pub(super) overflows: Vec<Duration>,
 }
 
 impl Link {
@@ -50,6 +54,7 @@ impl Link {
             busy_until: Duration::ZERO,
             last_arrival: Duration::ZERO,
             bad: false,
+            overflows: Vec::new(),
         }
     }
 
@@ -58,8 +63,8 @@ impl Link {
         self.busy_until.saturating_sub(now)
     }
 
-    /// When a packet that enters now arrives at the other end; never, where it is lost.
-    pub(super) fn enter(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
+    /// When a packet that enters now arrives at the other end, and whether it was marked; never, where it is lost.
+    pub(super) fn enter(&mut self, now: Duration, bytes: u64) -> Option<(Duration, bool)> {
         if self.spec.dark.is_some_and(|(from, until)| (from..until).contains(&now)) {
             return None;
         }
@@ -67,15 +72,17 @@ impl Link {
             self.spec.rates.iter().rev().find(|(from, _)| *from <= now).map_or(u64::MAX, |(_, rate)| *rate);
         let queued = self.waits(now).as_secs_f64() * rate as f64;
         if queued + bytes as f64 > self.spec.queue_bytes as f64 + 1.0 {
+            self.overflows.push(now);
             return None;
         }
+        let marked = self.spec.marks_after.is_some_and(|after| self.waits(now) >= after);
         self.busy_until = self.busy_until.max(now) + Duration::from_secs_f64(bytes as f64 / rate as f64);
         if self.loses() {
             return None;
         }
         let jitter = self.spec.jitter.mul_f64(self.dice.chance());
         self.last_arrival = self.last_arrival.max(self.busy_until + self.spec.delay + jitter);
-        Some(self.last_arrival)
+        Some((self.last_arrival, marked))
     }
 
     /// A rate changed: what is queued now leaves at the new one.

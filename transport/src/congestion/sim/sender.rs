@@ -119,7 +119,7 @@ impl Sender {
         Packet { number, small }
     }
 
-    pub(super) fn acked(&mut self, now: Instant, numbers: &[u64], delay: Duration) {
+    pub(super) fn acked(&mut self, now: Instant, numbers: &[u64], delay: Duration, marked: bool) {
         self.last_heard = now;
         let mut largest_sent = None;
         for number in numbers {
@@ -136,6 +136,9 @@ impl Sender {
             self.measured(now - at, delay);
         }
         self.detect_loss(now);
+        if marked {
+            self.control.marked(now);
+        }
         self.timeouts = 0;
     }
 
@@ -218,9 +221,5 @@ impl Sender {
 
     fn probe_timeout(&self) -> Duration {
         self.round_trip() + (self.variance * 4).max(Duration::from_millis(1)) + ACK_DELAY_MAX
-    }
-
-    pub(super) fn in_flight(&self) -> u64 {
-        self.in_flight
     }
 }

@@ -42,6 +42,27 @@ fn half_a_link_and_a_tenth_of_it_are_found_within_a_second_in_both_directions() 
 }
 
 #[test]
+fn a_fall_that_a_short_queue_shows_as_loss_is_answered_within_half_a_second() {
+    let falling = LinkSpec {
+        rates: vec![(Duration::ZERO, FAST), (secs(5.0), FAST * 3 / 10)],
+        ..link(FAST, ROUND_TRIP, 0.1)
+    };
+    let ran = alone(falling, 8.0);
+    let part = ran.flows[0].rate(between(6.0, 8.0)) / (FAST as f64 * 0.3);
+    let (at_once, later) = (ran.overflows(between(5.0, 5.5)), ran.overflows(between(5.5, 8.0)));
+    assert!(part >= 0.9 && later * 3 < at_once, "{part}, {at_once} packets too many, then {later}");
+}
+
+#[test]
+fn a_far_link_that_becomes_a_hundred_times_faster_is_used_within_three_seconds() {
+    let far = secs(0.2);
+    let growing =
+        LinkSpec { rates: vec![(Duration::ZERO, MEGABIT), (secs(15.0), FAST)], ..link(FAST, far, 0.3) };
+    let part = alone(growing, 20.0).flows[0].rate(between(18.0, 20.0)) / FAST as f64;
+    assert!(part >= 0.85, "{part}");
+}
+
+#[test]
 fn after_an_outage_the_link_is_full_within_a_second_of_the_first_packet() {
     for lasted in [1.0, 30.0] {
         for loss in [0.0, 0.05] {
@@ -52,6 +73,19 @@ fn after_an_outage_the_link_is_full_within_a_second_of_the_first_packet() {
             assert!(part >= 0.85, "{lasted} s dark, {loss}: {part}");
         }
     }
+}
+
+#[test]
+fn a_link_that_comes_back_slower_is_not_flooded() {
+    let slower = LinkSpec {
+        rates: vec![(Duration::ZERO, FAST), (secs(6.0), MEGABIT)],
+        dark: Some((secs(5.0), secs(8.0))),
+        ..usual()
+    };
+    let ran = alone(slower, 12.0);
+    // What was in flight before would take four seconds at the new rate.
+    let wait = ran.longest_wait(between(8.0, 12.0));
+    assert!(wait <= secs(1.0), "{wait:?}");
 }
 
 #[test]

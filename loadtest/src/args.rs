@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::report::Output;
-use crate::{all, bulk, get, idle, layout, leak, outage, stalled, target, watches};
+use crate::{all, bulk, get, idle, layout, leak, link, outage, stalled, target, watches};
 
 const EXAMPLES: &str = "\
 Build everything in release first, in one go; loadtest runs what lies beside it:
@@ -20,6 +20,8 @@ Examples:
   target/release/loadtest all --quick
   Which runtime layout the daemons should have, for two clusters:
   target/release/loadtest layout --clusters 2 --callers 1,64,1000
+  How congestion controllers bear loss, ours beside quinn's and the kernel's (build -p linksim with the others):
+  target/release/loadtest link --loss 0,1,5
 
 All ways take turns within each round, in an order drawn anew, so that what else the
 machine does meets all of them alike. Believe ratios of one run and medians over rounds,
@@ -46,7 +48,7 @@ pub struct Arguments {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run all the following but `layout` and `outage`, one after the other
+    /// Run all the following but `layout`, `link` and `outage`, one after the other
     All(all::Flags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::Flags),
@@ -64,6 +66,8 @@ pub enum Scenario {
     Layout(layout::Flags),
     /// Let links go dark while everything flows: who notices, who goes on, how soon the first byte comes (root; `make chaos`)
     Outage(outage::Flags),
+    /// Compare congestion controllers on a link that loses packets: bulk, and small requests beside it (takes root)
+    Link(link::Flags),
     /// Serve as the API server of the others, by itself, until killed
     #[command(hide = true)]
     Target(target::Flags),

@@ -24,6 +24,7 @@ mod get;
 mod idle;
 mod layout;
 mod leak;
+mod link;
 mod machine;
 mod order;
 mod outage;
@@ -84,6 +85,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],
         Scenario::Outage(flags) => vec![outage::run(flags, seed).await?],
+        Scenario::Link(flags) => vec![link::run(flags, seed).await?],
         Scenario::Target(flags) => {
             target::serve(flags).await?;
             Vec::new()

@@ -83,7 +83,20 @@ impl Heading {
     /// # Errors
     /// Where a program is gone.
     pub fn new(scenario: &'static str, seed: u64, configuration: &impl Serialize) -> io::Result<Self> {
-        let binaries = ["tunnel-server", "tunnel-agent", "tombolo"].map(|name| {
+        Self::of(scenario, seed, configuration, &["tunnel-server", "tunnel-agent", "tombolo"])
+    }
+
+    /// The same where other programs take part.
+    ///
+    /// # Errors
+    /// Where a program is gone.
+    pub fn of(
+        scenario: &'static str,
+        seed: u64,
+        configuration: &impl Serialize,
+        programs: &[&str],
+    ) -> io::Result<Self> {
+        let binaries = programs.iter().map(|&name| {
             let bytes = fs::metadata(::tests::binaries::binary(name))?.len();
             Ok(Binary { name: name.to_owned(), bytes })
         });
@@ -95,7 +108,7 @@ impl Heading {
             kubernetes: None,
             seed,
             configuration: serde_json::to_value(configuration)?,
-            binaries: binaries.into_iter().collect::<io::Result<_>>()?,
+            binaries: binaries.collect::<io::Result<_>>()?,
             began: now(),
         })
     }

@@ -105,6 +105,22 @@ fn layouts_are_compared_with_direct_access() {
     assert_eq!((rows(&report, "small").len(), rows(&report, "bulk").len()), (3, 3));
 }
 
+#[tokio::test]
+async fn controllers_are_compared_on_one_link() {
+    if let Err(error) = tests::network::NetworkNamespace::new().await {
+        return tests::skip::skip("controllers_are_compared_on_one_link", &error.to_string());
+    }
+    let report = sound("link --rounds 1 --seconds 0.5 --warm-up 0.2 --rate 10 --loss 0,5");
+    let results = report["results"].as_array().expect("rows");
+    assert_eq!(results.len(), 10);
+    for row in results {
+        let turn = &row["turns"][0];
+        assert!(turn["goodputMbit"].as_f64().is_some_and(|mbit| mbit > 0.0), "{row}");
+        let is_quic = row["sender"].as_str().is_some_and(|name| name.starts_with("QUIC"));
+        assert_eq!(turn["answered"].as_u64() > Some(0), is_quic, "{row}");
+    }
+}
+
 #[test]
 fn requests_given_up_anywhere_and_lost_tunnels_leave_no_task_no_file_and_no_gauge_behind() {
     // What allocators keep in a build without optimisation is no leak.

@@ -1,0 +1,189 @@
+//! `loadtest link`: congestion controllers beside each other on a link that loses packets.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use ::tests::scratch::Scratch;
+use clap::Args;
+use serde::Serialize;
+
+use crate::comparison::cell;
+use crate::link::path::{Impairments, Path};
+use crate::link::quic::Controller;
+use crate::order::Order;
+use crate::progress::Progress;
+use crate::report::{Heading, Report};
+use crate::spread::Spread;
+use crate::table::Table;
+
+mod path;
+mod quic;
+mod tcp;
+
+/// Flags of `loadtest link`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    /// Parts of the packets that are lost, each by its own chance, in both directions
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values_t = [0.0, 1.0, 5.0], value_parser = percent)]
+    pub loss: Vec<f64>,
+
+    /// What the link carries in each direction
+    #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rate: u32,
+
+    /// Its round trip, without any queue
+    #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    pub round_trip: u32,
+
+    /// What its queue holds, in milliseconds at its rate
+    #[arg(long, value_name = "MS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    pub queue: u32,
+
+    /// Rounds, in each of which every controller has one turn at every loss
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+
+    /// How long a turn is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 6.0, value_parser = seconds)]
+    pub seconds: f64,
+
+    /// Flow-control window of a QUIC stream: it, too, bounds goodput under loss, for what was lost twice holds it up
+    #[arg(long, value_name = "BYTES", default_value_t = transport::STREAM_WINDOW_BYTES)]
+    pub stream_window: u32,
+
+    /// How long the transfer runs before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
+    pub warm_up: f64,
+}
+
+/// What sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Sender {
+    Quic(Controller),
+    /// The kernel's TCP without TLS, with the controller of this name; bulk only, because what is small needs a connection
+    /// of its own there, or waits behind the bulk.
+    Tcp(&'static str),
+}
+
+const SENDERS: [Sender; 5] = [
+    Sender::Quic(Controller::LossTolerant),
+    Sender::Quic(Controller::Cubic),
+    Sender::Quic(Controller::Bbr),
+    Sender::Tcp("cubic"),
+    Sender::Tcp("bbr"),
+];
+
+/// What one turn showed.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Turn {
+    goodput_mbit: f64,
+    /// Of small requests beside the bulk.
+    p50_ms: Option<f64>,
+    p99_ms: Option<f64>,
+    /// Small requests that were answered.
+    answered: usize,
+}
+
+/// All turns of one sender at one loss.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    loss_percent: f64,
+    sender: String,
+    turns: Vec<Turn>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Any that stands in the way of a report: it takes root, or a user namespace of one's own.
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let heading = Heading::of("link", seed, flags, &["linksim"])?;
+    let scratch = Scratch::new("tombolo-loadtest-")?;
+    let progress = Progress::new();
+    let mut order = Order::new(seed);
+    let combinations: Vec<(f64, Sender)> =
+        flags.loss.iter().flat_map(|&loss| SENDERS.map(|sender| (loss, sender))).collect();
+    let mut turns: Vec<Vec<Turn>> = vec![Vec::new(); combinations.len()];
+    for round in 0..flags.rounds {
+        for index in order.draw(combinations.len()) {
+            let (loss, sender) = combinations[index];
+            progress.say(&format!("round {} of {}: {loss} % loss, {sender}", round + 1, flags.rounds));
+            let impairments = Impairments {
+                rate_mbit: flags.rate,
+                round_trip_ms: flags.round_trip,
+                queue_ms: flags.queue,
+                loss_percent: loss,
+                // The same losses for all senders of a round, as far as they send the same packets.
+                seed: seed + u64::from(round),
+            };
+            let path = Path::lay(&scratch, &impairments).await?;
+            turns[index].push(turn(&path, sender, flags).await?);
+        }
+    }
+    let rows: Vec<Row> = combinations
+        .iter()
+        .zip(turns)
+        .map(|((loss_percent, sender), turns)| Row {
+            loss_percent: *loss_percent,
+            sender: sender.to_string(),
+            turns,
+        })
+        .collect();
+    let report = Report::new(heading, &rows)?;
+    Ok(tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
+}
+
+async fn turn(path: &Path, sender: Sender, flags: &Flags) -> Result<Turn, Box<dyn Error>> {
+    let [warm_up, lasts] = [flags.warm_up, flags.seconds].map(Duration::from_secs_f64);
+    Ok(match sender {
+        Sender::Quic(controller) => quic::turn(path, controller, flags.stream_window, warm_up, lasts).await?,
+        Sender::Tcp(controller) => tcp::turn(path, controller, warm_up, lasts).await?,
+    })
+}
+
+/// A table for each loss.
+fn tables(rows: &[Row]) -> Vec<(String, Table)> {
+    let of_loss = rows.chunk_by(|one, next| one.loss_percent.total_cmp(&next.loss_percent).is_eq());
+    of_loss
+        .map(|rows| {
+            let mut table = Table::new(&["", "Mbit/s", "p50 ms", "p99 ms"]);
+            for row in rows {
+                let spread =
+                    |figure: fn(&Turn) -> Option<f64>| Spread::of(row.turns.iter().filter_map(figure));
+                table.row(vec![
+                    row.sender.clone(),
+                    cell(spread(|turn| Some(turn.goodput_mbit)), 1),
+                    cell(spread(|turn| turn.p50_ms), 0),
+                    cell(spread(|turn| turn.p99_ms), 0),
+                ]);
+            }
+            (format!("{} % loss: a bulk transfer, and small requests beside it", rows[0].loss_percent), table)
+        })
+        .collect()
+}
+
+impl fmt::Display for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quic(Controller::LossTolerant) => f.write_str("QUIC, ours"),
+            Self::Quic(Controller::Cubic) => f.write_str("QUIC, quinn's CUBIC"),
+            Self::Quic(Controller::Bbr) => f.write_str("QUIC, quinn's BBR"),
+            Self::Tcp(controller) => write!(f, "TCP, the kernel's {controller}"),
+        }
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let usage = || "write 0 to 50, such as 1.5".to_owned();
+    text.parse().ok().filter(|percent| (0.0..=50.0).contains(percent)).ok_or_else(usage)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let usage = || "write 0.1 to 600".to_owned();
+    text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds)).ok_or_else(usage)
+}

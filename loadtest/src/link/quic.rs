@@ -1,0 +1,224 @@
+//! A bulk transfer over QUIC and small requests beside it, with one congestion controller or another.
+
+use std::error::Error;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ::tests::pki::Authority;
+use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, TransportConfig, VarInt,
+};
+use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_socket_send_buffer_size_force};
+use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+
+use super::Turn;
+use super::path::{Path, SENDER};
+
+const NAME: &str = "sender.test";
+/// As in `transport`: what all streams may have unacknowledged.
+const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
+const SOCKET_BYTES: usize = 4 * 1024 * 1024;
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// A small request and its answer.
+const SMALL_BYTES: usize = 1024;
+/// 20 callers, each of whom asks once a second.
+const SMALL_EVERY: Duration = Duration::from_millis(50);
+/// An answer that has not come by then counts as having taken so long.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// What the requester says first on each stream.
+const BULK: u8 = b'b';
+const ECHO: u8 = b'e';
+
+/// Who decides how much is in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Controller {
+    /// The one that ships.
+    LossTolerant,
+    Cubic,
+    Bbr,
+}
+
+impl Controller {
+    fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::LossTolerant => Arc::new(transport::LossTolerantFactory),
+            Self::Cubic => Arc::new(CubicConfig::default()),
+            Self::Bbr => Arc::new(BbrConfig::default()),
+        }
+    }
+
+    fn transport(self, stream_window: u32) -> Arc<TransportConfig> {
+        let mut config = TransportConfig::default();
+        config
+            .stream_receive_window(VarInt::from_u32(stream_window))
+            .send_window(SEND_WINDOW_BYTES)
+            .congestion_controller_factory(self.factory());
+        Arc::new(config)
+    }
+}
+
+/// One turn, from a new connection on.
+pub async fn turn(
+    path: &Path,
+    controller: Controller,
+    stream_window: u32,
+    warm_up: Duration,
+    lasts: Duration,
+) -> Result<Turn, Box<dyn Error>> {
+    let authority = Authority::new("link");
+    let transport = controller.transport(stream_window);
+    let server = server(&authority, Arc::clone(&transport))?;
+    let client = client(&authority, transport)?;
+    let (listening, listens) = oneshot::channel();
+    let serving =
+        path.at_sender(
+            move || async move { serve(server, listening).await.map_err(|error| error.to_string()) },
+        )?;
+    let address = listens.await.map_err(|_| "the sender could not listen")?;
+    let measured = path.at_receiver(move || async move {
+        measure(client, address, warm_up, lasts).await.map_err(|error| error.to_string())
+    })?;
+    let turn = measured.await?;
+    serving.await??;
+    Ok(turn?)
+}
+
+fn server(
+    authority: &Authority,
+    transport: Arc<TransportConfig>,
+) -> Result<quinn::ServerConfig, Box<dyn Error>> {
+    let issued = authority.issue_server(&[NAME], &[]);
+    let chain: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(issued.certificate_pem.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes())?;
+    let tls = rustls::ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_no_client_auth()
+        .with_single_cert(chain?, key)?;
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+    config.transport_config(transport);
+    Ok(config)
+}
+
+fn client(
+    authority: &Authority,
+    transport: Arc<TransportConfig>,
+) -> Result<quinn::ClientConfig, Box<dyn Error>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes())?)?;
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+    config.transport_config(transport);
+    Ok(config)
+}
+
+/// An endpoint whose socket is of the calling thread's namespace.
+fn endpoint(server: Option<quinn::ServerConfig>) -> std::io::Result<Endpoint> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    set_socket_recv_buffer_size_force(&socket, SOCKET_BYTES)?;
+    set_socket_send_buffer_size_force(&socket, SOCKET_BYTES)?;
+    Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime))
+}
+
+/// Serves one connection to its end.
+async fn serve(
+    config: quinn::ServerConfig,
+    listening: oneshot::Sender<SocketAddr>,
+) -> Result<(), Box<dyn Error>> {
+    let endpoint = endpoint(Some(config))?;
+    let port = endpoint.local_addr()?.port();
+    let _ = listening.send((SENDER, port).into()); // Nobody waits any longer: the run was given up.
+    let connection = endpoint.accept().await.ok_or("the endpoint was closed")?.await?;
+    while let Ok((send, receive)) = connection.accept_bi().await {
+        tokio::spawn(answer(send, receive));
+    }
+    Ok(())
+}
+
+/// The connection's end is the end of every stream, and no error.
+async fn answer(mut send: SendStream, mut receive: RecvStream) -> Option<()> {
+    let mut kind = [0];
+    receive.read_exact(&mut kind).await.ok()?;
+    if kind == [BULK] {
+        let bytes = vec![0; WRITE_BYTES];
+        loop {
+            send.write_all(&bytes).await.ok()?;
+        }
+    }
+    let small = receive.read_to_end(SMALL_BYTES).await.ok()?;
+    send.write_all(&small).await.ok()?;
+    send.finish().ok()
+}
+
+async fn measure(
+    config: quinn::ClientConfig,
+    address: SocketAddr,
+    warm_up: Duration,
+    lasts: Duration,
+) -> Result<Turn, Box<dyn Error>> {
+    let endpoint = endpoint(None)?;
+    let connection = endpoint.connect_with(config, address, NAME)?.await?;
+    let received = Arc::new(AtomicU64::new(0));
+    let bulk = tokio::spawn(download(connection.clone(), Arc::clone(&received)));
+    sleep(warm_up).await;
+
+    let (began, before) = (Instant::now(), received.load(Relaxed));
+    let mut asked = JoinSet::new();
+    let mut ticks = interval(SMALL_EVERY);
+    while began.elapsed() < lasts {
+        ticks.tick().await;
+        asked.spawn(ask(connection.clone()));
+    }
+    let bytes = received.load(Relaxed) - before;
+    let goodput_mbit = bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64();
+    // The bulk goes on meanwhile: the last ones are asked beside it like the first.
+    let took: Vec<Option<Duration>> = asked.join_all().await;
+    bulk.abort();
+    connection.close(VarInt::from_u32(0), b"");
+    endpoint.wait_idle().await;
+
+    let mut milliseconds: Vec<f64> =
+        took.iter().map(|took| took.unwrap_or(ANSWER_MAX).as_secs_f64() * 1e3).collect();
+    milliseconds.sort_by(f64::total_cmp);
+    let part = |part: f64| milliseconds.get((milliseconds.len() as f64 * part) as usize).copied();
+    Ok(Turn { goodput_mbit, p50_ms: part(0.5), p99_ms: part(0.99), answered: took.iter().flatten().count() })
+}
+
+async fn download(connection: Connection, received: Arc<AtomicU64>) -> Option<()> {
+    let (mut send, mut receive) = connection.open_bi().await.ok()?;
+    send.write_all(&[BULK]).await.ok()?;
+    while let Some(chunk) = receive.read_chunk(usize::MAX, true).await.ok()? {
+        received.fetch_add(chunk.bytes.len() as u64, Relaxed);
+    }
+    Some(())
+}
+
+/// How long one small request took; nothing where it was not answered in time.
+async fn ask(connection: Connection) -> Option<Duration> {
+    let began = Instant::now();
+    let exchange = async {
+        let (mut send, mut receive) = connection.open_bi().await.ok()?;
+        send.write_all(&[ECHO]).await.ok()?;
+        send.write_all(&[0; SMALL_BYTES]).await.ok()?;
+        send.finish().ok()?;
+        receive.read_to_end(SMALL_BYTES).await.ok()
+    };
+    timeout(ANSWER_MAX, exchange).await.ok()??;
+    Some(began.elapsed())
+}

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::session::SILENCE_MOST;
-use quinn::congestion::BbrConfig;
 use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 
 use crate::cid::Generator;
+use crate::congestion::LossTolerantFactory;
 use crate::keys::EndpointKeys;
 use crate::probe::Probe;
 
@@ -100,8 +100,8 @@ pub(crate) fn connection(side: Side, probe: &Probe, silence_max: Duration) -> Tr
         // Heartbeats and nothing else.
         .datagram_receive_buffer_size(Some(DATAGRAM_BYTES_MAX))
         .datagram_send_buffer_size(DATAGRAM_BYTES_MAX)
-        // CUBIC takes each lost packet for congestion and at 1 % loss keeps 4 % of a 100 Mbit/s link; BBR keeps 75 %.
-        .congestion_controller_factory(Arc::new(probe.factory(Arc::new(BbrConfig::default()))))
+        // CUBIC takes each lost packet for congestion and at 1 % loss keeps 4 % of a 100 Mbit/s link.
+        .congestion_controller_factory(Arc::new(probe.factory(Arc::new(LossTolerantFactory))))
         // Batches of packets a system call; quinn falls back where the path refuses.
         .enable_segmentation_offload(true);
     config

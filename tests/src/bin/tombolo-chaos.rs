@@ -71,7 +71,9 @@ fn main() -> ExitCode {
     thread::scope(|scope| {
         for _ in 0..arguments.jobs.max(1) {
             scope.spawn(|| {
-                while let Some(cell) = lock(&cells).pop_front() {
+                // Not in the loop's head: there the lock would be held for as long as the trial lasts.
+                let next = || lock(&cells).pop_front();
+                while let Some(cell) = next() {
                     let report = attempt(&cell);
                     let verdict = page::verdict(&cell, &report);
                     println!("{verdict}");

@@ -19,6 +19,7 @@ pub mod outage;
 pub mod pki;
 pub mod process;
 pub mod prometheus;
+pub mod protobuf;
 pub mod raw_http2;
 pub mod real_edge;
 pub mod rig;

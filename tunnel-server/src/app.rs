@@ -83,8 +83,15 @@ impl Bound {
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(&config.gateway.authentication)?;
         let policy = Policy::new(config.policy);
-        let gateway =
-            Gateway::new(authenticator, names, policy, registry.clone(), config.parking, scope.clone());
+        let gateway = Gateway::new(
+            authenticator,
+            names,
+            policy,
+            registry.clone(),
+            config.parking,
+            config.watches,
+            scope.clone(),
+        );
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = host(server_id.clone(), &keys)?;

@@ -35,6 +35,19 @@ pub const PARK_LIMIT_SECONDS_MAX: u64 = 300;
 /// Requests that wait for clusters that are away, of all clusters; beyond, they are refused at once.
 pub const PARKED_MAX: usize = 2_000;
 
+/// Longest wait of a watch for its cluster that may be configured: what it was told before is forgotten by most API servers
+/// long before.
+pub const WATCH_LIMIT_SECONDS_MAX: u64 = 3_600;
+
+/// Watches that wait for clusters that are away, of all clusters: half of all exchanges that are served at once, so that a
+/// long outage of many sites leaves room for the requests to all others.
+pub const WATCHES_PARKED_MAX: usize = 5_000;
+
+/// Bounds of the largest event that may be configured. Objects have at most 1.5 MiB in etcd, and more in JSON.
+pub const WATCH_EVENT_BYTES_MIN: usize = 4 * 1024;
+/// The upper one.
+pub const WATCH_EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// The server of a Tombolo tunnel: agents dial it, and callers reach the agents' clusters through it
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "tunnel-server", version, after_long_help = help::AFTER)]
@@ -77,6 +90,8 @@ pub struct Config {
     pub policy: Vec<AllowRule>,
     /// How requests wait for a cluster that is away.
     pub parking: Parking,
+    /// Whether and how watches outlive the loss of their tunnel.
+    pub watches: Watches,
     /// The Unix socket of the admin API, if it has one.
     pub admin_socket: Option<PathBuf>,
     /// Where keys and other state are kept.
@@ -175,6 +190,20 @@ pub struct Parking {
     pub limit: Duration,
     /// Most that wait for one cluster; 1 to [`PARKED_MAX`].
     pub per_cluster: usize,
+}
+
+/// How watches outlive the loss of their tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watches {
+    /// Whether they do at all.
+    pub resume: bool,
+    /// How long they wait for their cluster; 0 to [`WATCH_LIMIT_SECONDS_MAX`].
+    pub limit: Duration,
+    /// Most that wait for one cluster; 1 to [`WATCHES_PARKED_MAX`].
+    pub per_cluster: usize,
+    /// Largest event that is held until it is whole; [`WATCH_EVENT_BYTES_MIN`] to [`WATCH_EVENT_BYTES_MAX`]. The watch of a
+    /// larger one ends with its tunnel.
+    pub event_bytes_max: usize,
 }
 
 /// Why a configuration was not taken.

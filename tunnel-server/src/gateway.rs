@@ -14,7 +14,6 @@ mod shares;
 mod stack;
 mod stalls;
 mod upgrade;
-#[cfg_attr(not(test), expect(dead_code, reason = "no exchange is followed yet"))]
 mod watch;
 
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use proto::headers;
 use proto::upgrade::Protocol;
@@ -31,7 +30,7 @@ use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
 use crate::action::{Action, Asked, Head, Names};
-use crate::config::{PARKED_MAX, Parking};
+use crate::config::{self, PARKED_MAX, Parking};
 use crate::identity::{Authenticator, Caller};
 use crate::metrics;
 use crate::policy::{Permit, Policy};
@@ -42,6 +41,7 @@ use patience::{Patience, Wait};
 use shares::Shares;
 use stack::CallerBody;
 use stalls::Stalls;
+use watch::{Watch, Watches};
 
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
@@ -63,6 +63,7 @@ struct Inner {
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
+    watches: Watches,
 }
 
 /// A request that may be served, with the proof.
@@ -75,12 +76,14 @@ enum Admitted {
 
 struct ForCluster {
     permit: Permit,
+    /// With which the caller has proved who it is, where its certificate has not.
+    authorization: Option<HeaderValue>,
     upgrade: Option<Protocol>,
 }
 
 impl Gateway {
     /// A door for callers whom `authenticator` knows, to clusters that `policy` allows and `registry` reaches; where it
-    /// does not reach one, requests wait as `parking` says.
+    /// does not reach one, requests wait as `parking` says, and watches outlive that as `watches` says.
     #[must_use]
     pub fn new(
         authenticator: Authenticator,
@@ -88,6 +91,7 @@ impl Gateway {
         policy: Policy,
         registry: Registry,
         parking: Parking,
+        watches: config::Watches,
         scope: Scope,
     ) -> Self {
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
@@ -105,6 +109,7 @@ impl Gateway {
             slots,
             exchanges: metrics::exchanges(),
             shares: Shares::default(),
+            watches: Watches::new(watches),
         }))
     }
 
@@ -116,7 +121,7 @@ impl Gateway {
 
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
     /// breaks the body off.
-    async fn serve(&self, peer: &Peer, mut request: Request<CallerBody>) -> Response<AnswerBody> {
+    async fn serve(&self, peer: &Arc<Peer>, mut request: Request<CallerBody>) -> Response<AnswerBody> {
         let slot = request.body().held().clone();
         let asks_upgrade = request.headers().contains_key(UPGRADE);
         let served = match self.admit(peer, &mut request) {
@@ -143,6 +148,7 @@ impl Gateway {
         let inner = &self.0;
         let now = SystemTime::now();
         let caller = inner.authenticator.authenticate(peer.certified.as_ref(), request.headers(), now)?;
+        let authorization = request.headers().get(AUTHORIZATION).cloned();
         let upgrade = Protocol::asked(request.method(), request.headers())?;
         headers::clean_request(request.headers_mut())?;
         let (version, method) = (request.version(), request.method());
@@ -152,18 +158,18 @@ impl Gateway {
             Asked::ClusterList => Ok(Admitted::List(caller)),
             Asked::Cluster(action) => {
                 let permit = inner.policy.authorize(&caller, action)?;
-                Ok(Admitted::Exchange(Box::new(ForCluster { permit, upgrade })))
+                Ok(Admitted::Exchange(Box::new(ForCluster { permit, authorization, upgrade })))
             }
         }
     }
 
     async fn exchange(
         &self,
-        peer: &Peer,
+        peer: &Arc<Peer>,
         admitted: ForCluster,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let ForCluster { permit, upgrade } = admitted;
+        let ForCluster { permit, authorization, upgrade } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let (query, now) = (permit.action().path().query(), Instant::now());
         let patience = Patience::of(self.0.park_limit, query, request.headers(), now)?;
@@ -173,6 +179,10 @@ impl Gateway {
         if let Some(protocol) = upgrade {
             let exchange = Exchange::begin(permit, &request, passage, wait).await?;
             return exchange.upgrade(protocol, request, share).await;
+        }
+        if let Some(mut watch) = Watch::of(self, peer, authorization, &permit, &request) {
+            let exchange = Exchange::begin(permit, &request, passage, wait).await?.asking(watch.begin());
+            return Ok(watch.follow(exchange.ask(request.map(Sent::Caller)).await?, share));
         }
         let answered = if retry::is_repeatable(&permit, &request) {
             retry::read(permit, request, passage, wait).await?

@@ -35,6 +35,9 @@ const KEYS_COPIED: &str = "tombolo_server_agent_keys_copied_total";
 const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
 const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
 const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
+const WATCHES_PARKED: &str = "tombolo_server_watches_parked";
+const WATCHES_RESUMED: &str = "tombolo_server_watches_resumed_total";
+const WATCHES_ENDED: &str = "tombolo_server_watches_ended_total";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// Why a read was sent once more.
@@ -45,6 +48,44 @@ pub enum Retried {
     /// Its tunnel was silent, and another one was not.
     Silent,
 }
+
+/// Why a watch whose tunnel was lost was not begun again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchEnded {
+    /// No point was known yet from which nothing is missed.
+    NoSafePoint,
+    /// Its query did not say where it begins.
+    UnclearQuery,
+    /// An event had been larger than may be held.
+    EventTooLarge,
+    /// All events that were held had been larger than they may be.
+    NoRoom,
+    /// Something had come that is no event.
+    NotAnEvent,
+    /// Events had come that were not in the order of their versions.
+    Unordered,
+    /// The API server had ended it with an error.
+    ErrorEvent,
+    /// The cluster did not come back in time.
+    Away,
+    /// No place was left to wait in.
+    NoPlace,
+    /// Its caller may no longer.
+    NotAllowed,
+    /// The API server answered with something else than a watch, that its past is gone, for example.
+    Answered,
+    /// The agent, or this server, refused it.
+    Refused,
+    /// The time that its caller gave it had passed.
+    TimedOut,
+    /// This server stops.
+    Stopping,
+}
+
+/// A watch whose tunnel was lost and that waits for another, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the watch no longer counts as parked when this is dropped"]
+pub struct ParkedWatch(());
 
 /// Tells the exporter what each counter means, and sets it to zero for every reason, because a rate needs two values.
 /// Called once, after the recorder was installed.
@@ -73,6 +114,14 @@ pub fn describe() {
     for why in [Retried::Lost, Retried::Silent] {
         counter!(READS_RETRIED, "reason" => why.as_str()).increment(0);
     }
+    describe_gauge!(WATCHES_PARKED, "Watches whose tunnels were lost and that wait for another.");
+    gauge!(WATCHES_PARKED).set(0.0);
+    describe_counter!(WATCHES_RESUMED, "Watches whose tunnels were lost and that went on over another.");
+    counter!(WATCHES_RESUMED).increment(0);
+    describe_counter!(WATCHES_ENDED, "Watches that ended because their tunnels were lost, by reason.");
+    for why in WatchEnded::ALL {
+        counter!(WATCHES_ENDED, "reason" => why.as_str()).increment(0);
+    }
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
 }
 
@@ -82,6 +131,59 @@ impl Retried {
             Self::Lost => "lost",
             Self::Silent => "silent",
         }
+    }
+}
+
+impl WatchEnded {
+    /// All of them.
+    const ALL: [Self; 14] = [
+        Self::NoSafePoint,
+        Self::UnclearQuery,
+        Self::EventTooLarge,
+        Self::NoRoom,
+        Self::NotAnEvent,
+        Self::Unordered,
+        Self::ErrorEvent,
+        Self::Away,
+        Self::NoPlace,
+        Self::NotAllowed,
+        Self::Answered,
+        Self::Refused,
+        Self::TimedOut,
+        Self::Stopping,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSafePoint => "no_safe_point",
+            Self::UnclearQuery => "unclear_query",
+            Self::EventTooLarge => "event_too_large",
+            Self::NoRoom => "no_room",
+            Self::NotAnEvent => "not_an_event",
+            Self::Unordered => "unordered",
+            Self::ErrorEvent => "error_event",
+            Self::Away => "away",
+            Self::NoPlace => "no_place",
+            Self::NotAllowed => "not_allowed",
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::TimedOut => "timed_out",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+impl ParkedWatch {
+    /// One more.
+    pub fn begin() -> Self {
+        gauge!(WATCHES_PARKED).increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for ParkedWatch {
+    fn drop(&mut self) {
+        gauge!(WATCHES_PARKED).decrement(1.0);
     }
 }
 
@@ -171,6 +273,16 @@ pub fn exchange_stalled_out() {
 /// Counts a read that is sent once more.
 pub fn read_retried(why: Retried) {
     counter!(READS_RETRIED, "reason" => why.as_str()).increment(1);
+}
+
+/// Counts a watch that goes on over another tunnel.
+pub fn watch_resumed() {
+    counter!(WATCHES_RESUMED).increment(1);
+}
+
+/// Counts a watch that ended with its tunnel.
+pub fn watch_ended(why: WatchEnded) {
+    counter!(WATCHES_ENDED, "reason" => why.as_str()).increment(1);
 }
 
 /// Notes how many exchanges wait for callers who do not read.

@@ -15,6 +15,7 @@ mod limits;
 mod metrics;
 mod naming;
 mod outage;
+mod outliving;
 mod path_table;
 mod paths;
 mod restart;

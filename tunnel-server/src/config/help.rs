@@ -23,6 +23,10 @@ Requests for a cluster that is away wait up to 15 s for its return, 256 for each
 cluster, unless `parking: { limitSeconds: 30, perCluster: 100 }` says otherwise.
 The header Tombolo-Park-Limit of a request shortens that: whole seconds, 0 for none.
 
+A watch whose tunnel was lost waits up to 10 min for its cluster, and goes on where
+it was: `watches: { resume: true, limitSeconds: 600, perCluster: 1000,
+eventBytesMax: 2097152 }`; `resume: false` ends it with its tunnel.
+
 Those who run the server ask it at a Unix socket, /run/tombolo/admin.sock unless
 `admin: { socket: PATH }` names another; `admin: { enabled: false }` does without.
 

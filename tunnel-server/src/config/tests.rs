@@ -26,6 +26,7 @@ policy:
   allow:
     - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
 parking: { limitSeconds: 40, perCluster: 7 }
+watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 admin: { socket: run/admin.sock }
 stateDir: state
 probes: { listen: '127.0.0.1:3' }
@@ -66,6 +67,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.policy.len(), 1);
     assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
     assert_eq!(config.parking, Parking { limit: Duration::from_secs(40), per_cluster: 7 });
+    let watches = config.watches;
+    assert_eq!((watches.resume, watches.limit, watches.per_cluster), (false, Duration::from_secs(70), 9));
+    assert_eq!(watches.event_bytes_max, 5000);
     assert_eq!(config.admin_socket, Some(files.path().join("run/admin.sock")));
     assert_eq!(config.state_dir, files.path().join("state"));
     assert_eq!(config.probes_listen.port(), 3);
@@ -101,6 +105,9 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
     assert_eq!(config.parking, Parking { limit: Duration::from_secs(15), per_cluster: 256 });
+    let watches = config.watches;
+    assert_eq!((watches.resume, watches.limit, watches.per_cluster), (true, Duration::from_secs(600), 1000));
+    assert_eq!(watches.event_bytes_max, 2 * 1024 * 1024);
     assert!(matches!(config.layout, Layout::PerCore { .. }));
 }
 
@@ -165,6 +172,10 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("limitSeconds: 40", "limitSeconds: 301", "parking.limitSeconds", "301"),
         ("perCluster: 7", "perCluster: 0", "parking.perCluster", "0"),
         ("perCluster: 7", "perCluster: 2001", "parking.perCluster", "2001"),
+        ("limitSeconds: 70", "limitSeconds: 3601", "watches.limitSeconds", "3601"),
+        ("perCluster: 9", "perCluster: 5001", "watches.perCluster", "5001"),
+        ("eventBytesMax: 5000", "eventBytesMax: 4095", "watches.eventBytesMax", "4095"),
+        ("eventBytesMax: 5000", "eventBytesMax: 16777217", "watches.eventBytesMax", "16777217"),
         ("drainGraceSeconds: 5", "drainGraceSeconds: 601", "drainGraceSeconds", "601"),
         ("threads: 2", "threads: 0", "runtime.threads", "0"),
     ] {
@@ -240,6 +251,7 @@ fn unknown_keys_are_refused_on_every_level() {
         ("allow:", "deny:"),
         ("users:", "user:"),
         ("limitSeconds:", "limit:"),
+        ("eventBytesMax:", "eventBytes:"),
         ("level:", "file:"),
         ("threads:", "workers:"),
         ("layout: shared", "layout: many"),

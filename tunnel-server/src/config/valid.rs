@@ -16,7 +16,8 @@ use super::authentication::{authentication, file};
 use super::written::{self, Written};
 use super::{
     AllowRule, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking,
-    RULES_MAX, Tunnel, pem,
+    RULES_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX,
+    WATCHES_PARKED_MAX, Watches, pem,
 };
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -35,6 +36,15 @@ const PARK_LIMIT_DEFAULT_SECONDS: u64 = 15;
 /// How many requests wait for one cluster: what the programs of a busy site ask within the limit.
 const PARKED_PER_CLUSTER_DEFAULT: usize = 256;
 
+/// How long a watch waits for its cluster: longer than an agent, a node or a modem needs to start anew.
+const WATCH_LIMIT_DEFAULT_SECONDS: u64 = 600;
+
+/// How many watches wait for one cluster: those of a few programs that watch every kind of object.
+const WATCHES_PER_CLUSTER_DEFAULT: usize = 1_000;
+
+/// Largest event that is held: the largest object that etcd takes, with room for what JSON adds.
+const WATCH_EVENT_DEFAULT_BYTES: usize = 2 * 1024 * 1024;
+
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
@@ -50,6 +60,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         tunnel,
         policy,
         parking,
+        watches,
         admin,
         state_dir,
         probes,
@@ -75,6 +86,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         tunnel,
         policy: self::policy(policy.unwrap_or_default())?,
         parking: self::parking(parking.unwrap_or_default())?,
+        watches: self::watches(watches.unwrap_or_default())?,
         admin_socket: admin_socket(admin.unwrap_or_default(), flags, directory),
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,
@@ -265,6 +277,20 @@ fn parking(written: written::Parking) -> Result<Parking, KeyError> {
     Ok(Parking {
         limit: seconds("parking.limitSeconds", limit_seconds, 0..=PARK_LIMIT_SECONDS_MAX)?,
         per_cluster: bounded("parking.perCluster", per_cluster, 1..=PARKED_MAX)?,
+    })
+}
+
+fn watches(written: written::Watches) -> Result<Watches, KeyError> {
+    let written::Watches { resume, limit_seconds, per_cluster, event_bytes_max } = written;
+    let limit_seconds = limit_seconds.unwrap_or(WATCH_LIMIT_DEFAULT_SECONDS);
+    let per_cluster = per_cluster.unwrap_or(WATCHES_PER_CLUSTER_DEFAULT);
+    let event_bytes_max = event_bytes_max.unwrap_or(WATCH_EVENT_DEFAULT_BYTES);
+    let event_bytes = WATCH_EVENT_BYTES_MIN..=WATCH_EVENT_BYTES_MAX;
+    Ok(Watches {
+        resume: resume.unwrap_or(true),
+        limit: seconds("watches.limitSeconds", limit_seconds, 0..=WATCH_LIMIT_SECONDS_MAX)?,
+        per_cluster: bounded("watches.perCluster", per_cluster, 1..=WATCHES_PARKED_MAX)?,
+        event_bytes_max: bounded("watches.eventBytesMax", event_bytes_max, event_bytes)?,
     })
 }
 

@@ -15,6 +15,7 @@ pub(super) struct Written {
     pub(super) tunnel: Option<Tunnel>,
     pub(super) policy: Option<Policy>,
     pub(super) parking: Option<Parking>,
+    pub(super) watches: Option<Watches>,
     pub(super) admin: Option<Admin>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,
@@ -90,6 +91,15 @@ pub(super) struct Allow {
 pub(super) struct Parking {
     pub(super) limit_seconds: Option<u64>,
     pub(super) per_cluster: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Watches {
+    pub(super) resume: Option<bool>,
+    pub(super) limit_seconds: Option<u64>,
+    pub(super) per_cluster: Option<usize>,
+    pub(super) event_bytes_max: Option<usize>,
 }
 
 #[derive(Debug, Default, Deserialize)]

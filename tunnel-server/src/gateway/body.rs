@@ -10,13 +10,21 @@ use tokio::sync::oneshot;
 
 use super::shares::Share;
 use super::stalls::Taking;
+use super::watch::Watched;
 
 /// What a caller gets: a text of ours, or what an API server sends, passed on piece by piece.
 pub(super) enum AnswerBody {
     /// A text of ours, once.
     Text(Option<Bytes>),
     /// An API server's answer.
-    Passed(Box<Passed>),
+    Passed {
+        /// Its body.
+        passed: Box<Passed>,
+        /// Its caller's.
+        _share: Share,
+    },
+    /// A watch, which may go on in another API server's answer.
+    Watched(Box<Watched>),
 }
 
 /// An API server's answer on its way. Dropped before its end, it abandons the exchange.
@@ -25,7 +33,6 @@ pub(super) struct Passed {
     /// Tells the exchange's stream that everything was taken; dropped unsaid, the stream is aborted.
     whole: Option<oneshot::Sender<Whole>>,
     taking: Taking,
-    _share: Share,
 }
 
 /// Said once the last byte of an answer has been taken.
@@ -38,21 +45,33 @@ impl AnswerBody {
     }
 
     /// An API server's answer.
-    pub(super) fn passed(
-        body: Incoming,
-        whole: oneshot::Sender<Whole>,
-        taking: Taking,
-        share: Share,
-    ) -> Self {
-        let mut passed = Passed { body, whole: Some(whole), taking, _share: share };
-        if passed.body.is_end_stream() {
-            passed.tell_whole();
-        }
-        Self::Passed(Box::new(passed))
+    pub(super) fn passed(passed: Passed, share: Share) -> Self {
+        Self::Passed { passed: Box::new(passed), _share: share }
     }
 }
 
 impl Passed {
+    pub(super) fn new(body: Incoming, whole: oneshot::Sender<Whole>, taking: Taking) -> Self {
+        let mut passed = Self { body, whole: Some(whole), taking };
+        if passed.body.is_end_stream() {
+            passed.tell_whole();
+        }
+        passed
+    }
+
+    /// The next piece.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.taking.progressed();
+        if frame.is_none() || (matches!(frame, Some(Ok(_))) && self.body.is_end_stream()) {
+            self.tell_whole();
+        }
+        Poll::Ready(frame)
+    }
+
     fn tell_whole(&mut self) {
         if let Some(whole) = self.whole.take() {
             // The stream's task is gone only if the tunnel is; the answer is whole all the same.
@@ -71,28 +90,25 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
             Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
-            Self::Passed(passed) => {
-                let frame = ready!(Pin::new(&mut passed.body).poll_frame(cx));
-                passed.taking.progressed();
-                if frame.is_none() || (matches!(frame, Some(Ok(_))) && passed.body.is_end_stream()) {
-                    passed.tell_whole();
-                }
-                Poll::Ready(frame)
-            }
+            Self::Passed { passed, .. } => passed.poll_frame(cx),
+            Self::Watched(watched) => watched.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Text(text) => text.is_none(),
-            Self::Passed(passed) => passed.body.is_end_stream(),
+            Self::Passed { passed, .. } => passed.body.is_end_stream(),
+            // Only who asks for the next piece learns that there is none.
+            Self::Watched(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Self::Passed(passed) => passed.body.size_hint(),
+            Self::Passed { passed, .. } => passed.body.size_hint(),
+            Self::Watched(_) => SizeHint::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use daemon::{Scope, chain};
 use http::header::{HOST, LOCATION};
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
@@ -22,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, Tunnel, Verdict};
 
-use super::body::{AnswerBody, Whole};
+use super::body::{AnswerBody, Passed, Whole};
 use super::head::{Paced, Progress, Silent};
 use super::patience::{PARK_LIMIT, Wait};
 use super::refusal::Refusal;
@@ -72,13 +73,20 @@ pub(super) struct Exchange {
     pub(super) stream: Observed,
     /// What stands before the cluster's own paths where the caller sees them.
     pub(super) prefix: String,
+    /// What is asked of the API server.
+    path: PathAndQuery,
 }
 
 /// An answer whose head is here and whose body is on its way.
 pub(super) struct Answered {
-    response: Response<Incoming>,
-    whole: oneshot::Sender<Whole>,
-    taking: Taking,
+    pub(super) response: Response<Passed>,
+    pub(super) source: Source,
+}
+
+/// Where an answer comes from.
+pub(super) struct Source {
+    pub(super) route: Route,
+    pub(super) verdict: Verdict,
 }
 
 /// What stays of an exchange for the answer's head.
@@ -130,7 +138,8 @@ impl Exchange {
                     let about =
                         About { tunnel: route.number, cluster, verb, audit_id: audit_id(request).to_owned() };
                     let stream = passage.stalls.observe(stream, about);
-                    return Ok(Self { permit, route, scope: passage.scope.clone(), stream, prefix });
+                    let (path, scope) = (permit.action().path().clone(), passage.scope.clone());
+                    return Ok(Self { permit, route, scope, stream, prefix, path });
                 }
                 Err(error) => {
                     debug!(%cluster, error = %chain(&error), "could not open a stream");
@@ -142,6 +151,11 @@ impl Exchange {
             }
         }
         Err(Refusal::NoStream(cluster))
+    }
+
+    /// The same, asking for another path than the caller did.
+    pub(super) fn asking(self, path: PathAndQuery) -> Self {
+        Self { path, ..self }
     }
 
     /// Sends the request and returns the answer, whose body is on its way.
@@ -158,8 +172,9 @@ impl Exchange {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Refusal::Nonsense(answering.cluster));
         }
-        let response = answering.cleaned(response)?;
-        Ok(Answered { response, whole, taking })
+        let response = answering.cleaned(response)?.map(|body| Passed::new(body, whole, taking));
+        let source = Source { route: self.route, verdict: answering.verdict };
+        Ok(Answered { response, source })
     }
 
     pub(super) fn answering(&self) -> Answering {
@@ -175,9 +190,9 @@ impl Exchange {
         &self,
         request: Request<Sent>,
     ) -> Result<(Request<StreamBody>, Progress), Refusal> {
-        let action = self.permit.action();
+        let cluster = self.permit.action().cluster();
         let (mut parts, body) = request.into_parts();
-        parts.uri = Uri::from(action.path().clone());
+        parts.uri = Uri::from(self.path.clone());
         parts.version = Version::HTTP_11;
         // What hyper knows of the caller's connection is no business of the stream.
         parts.extensions.clear();
@@ -185,8 +200,8 @@ impl Exchange {
         parts.headers.remove(AUDIT_ID);
         parts.headers.remove(PARK_LIMIT);
         // The agent puts its API server's name here; until then the cluster's says where this is going.
-        let host = HeaderValue::from_str(action.cluster().as_str());
-        parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(action.cluster().clone()))?);
+        let host = HeaderValue::from_str(cluster.as_str());
+        parts.headers.insert(HOST, host.map_err(|_| Refusal::Nonsense(cluster.clone()))?);
         let progress = Progress::begin();
         Ok((Request::from_parts(parts, Paced::new(body, progress.clone())), progress))
     }
@@ -262,8 +277,7 @@ fn assertion(caller: &Caller) -> Assert {
 impl Answered {
     /// The answer as it goes to the caller, who holds `share` while it does.
     pub(super) fn passed(self, share: Share) -> Response<AnswerBody> {
-        let Self { response, whole, taking } = self;
-        response.map(|body| AnswerBody::passed(body, whole, taking, share))
+        self.response.map(|passed| AnswerBody::passed(passed, share))
     }
 }
 

@@ -85,6 +85,11 @@ impl<'a> Wait<'a> {
         Self { patience, waits: Some(waits) }
     }
 
+    /// The wait of who has waited already.
+    pub(super) fn none() -> Self {
+        Self { patience: Patience { limit: Duration::ZERO, ends: None }, waits: None }
+    }
+
     /// The wait of what is sent once more: as long as its caller's time allows, whatever was waited before.
     pub(super) fn again(self) -> Self {
         Self { waits: None, ..self }

@@ -1,11 +1,13 @@
 //! Why a caller is not served, as the one kind of answer that Kubernetes' programs understand.
 
+mod written;
+
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use proto::{AbortCode, ClusterId};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
 use crate::action::ActionFault;
@@ -89,6 +91,11 @@ pub enum Refusal {
         max = EXCHANGES_PER_CALLER_MAX
     )]
     ShareTaken,
+    /// The API server did not begin a watch again, and did not say why in a way that the caller understands.
+    #[error(
+        "cluster {0} was away, and its API server answered {1} when the watch was begun again: list and watch anew"
+    )]
+    NotWatchedAgain(ClusterId, StatusCode),
 }
 
 /// When to try again.
@@ -107,8 +114,11 @@ const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(10);
 
 impl Refusal {
+    /// The kind of object that each becomes.
+    pub const KIND: &str = "Status";
+
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 25] = [
+    pub const CAUSES: [&str; 26] = [
         "NotAuthenticated",
         "NotARequest",
         "ForbiddenByPolicy",
@@ -134,6 +144,7 @@ impl Refusal {
         "BrokenBody",
         "GatewayBusy",
         "CallerBusy",
+        "NotWatchedAgain",
     ];
 
     /// The status that a caller sees. Total: a new refusal does not compile until it has one.
@@ -167,6 +178,7 @@ impl Refusal {
             Self::Aborted(_, code) => status_of_code(*code),
             Self::Redirect(_) | Self::Nonsense(_) => StatusCode::BAD_GATEWAY,
             Self::Busy | Self::ShareTaken => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotWatchedAgain(_, status) => *status,
         }
     }
 
@@ -192,7 +204,8 @@ impl Refusal {
             | Self::Aborted(..)
             | Self::Redirect(_)
             | Self::Nonsense(_)
-            | Self::BrokenBody => None,
+            | Self::BrokenBody
+            | Self::NotWatchedAgain(..) => None,
         }
     }
 
@@ -220,6 +233,7 @@ impl Refusal {
             Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
             Self::ShareTaken => "CallerBusy",
+            Self::NotWatchedAgain(..) => "NotWatchedAgain",
         }
     }
 
@@ -250,13 +264,14 @@ impl Refusal {
             | Self::Nonsense(_)
             | Self::BrokenBody
             | Self::Busy
-            | Self::ShareTaken => None,
+            | Self::ShareTaken
+            | Self::NotWatchedAgain(..) => None,
         }
     }
 
-    /// The answer: a `Status` (meta/v1) in JSON, which every client decodes by its content type.
+    /// The `Status` (meta/v1) in JSON.
     #[must_use]
-    pub fn response(&self) -> Response<String> {
+    pub fn json(&self) -> Value {
         let status = self.status();
         let message = match self.advice() {
             Some(advice) => format!("{self}: {advice}"),
@@ -266,7 +281,7 @@ impl Refusal {
         if let Some(Retry::ByItself(after) | Retry::AsItLikes(after)) = self.retry() {
             details["retryAfterSeconds"] = after.as_secs().into();
         }
-        let body = json!({
+        json!({
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
@@ -275,9 +290,26 @@ impl Refusal {
             "reason": reason(status),
             "details": details,
             "code": status.as_u16(),
-        });
-        let mut response = Response::new(body.to_string());
-        *response.status_mut() = status;
+        })
+    }
+
+    /// The `Status` in protobuf, as an answer's body has it.
+    #[must_use]
+    pub fn protobuf(&self) -> Vec<u8> {
+        written::protobuf(&self.json())
+    }
+
+    /// The `Status` in CBOR, as an answer's body has it.
+    #[must_use]
+    pub fn cbor(&self) -> Vec<u8> {
+        written::cbor(&self.json())
+    }
+
+    /// The answer, in JSON, which every client decodes by its content type.
+    #[must_use]
+    pub fn response(&self) -> Response<String> {
+        let mut response = Response::new(self.json().to_string());
+        *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(Retry::ByItself(after)) = self.retry() {
@@ -399,6 +431,7 @@ fn reason(status: StatusCode) -> &'static str {
         StatusCode::UNAUTHORIZED => "Unauthorized",
         StatusCode::FORBIDDEN => "Forbidden",
         StatusCode::NOT_FOUND => "NotFound",
+        StatusCode::GONE => "Expired",
         StatusCode::METHOD_NOT_ALLOWED => "MethodNotAllowed",
         StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
         StatusCode::GATEWAY_TIMEOUT | StatusCode::REQUEST_TIMEOUT => "Timeout",
@@ -434,6 +467,7 @@ mod tests {
             Refusal::BrokenBody,
             Refusal::Busy,
             Refusal::ShareTaken,
+            Refusal::NotWatchedAgain(cluster.clone(), StatusCode::BAD_GATEWAY),
         ];
         let caused: BTreeSet<&str> = codes.chain(others).map(|refusal| refusal.cause()).collect();
 

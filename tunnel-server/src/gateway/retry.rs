@@ -77,7 +77,7 @@ fn was_lost(refusal: &Refusal) -> bool {
 }
 
 /// The same head without a body.
-fn copied(request: &Request<CallerBody>) -> Request<Sent> {
+pub(super) fn copied<B>(request: &Request<B>) -> Request<Sent> {
     let mut again = Request::new(Sent::Nothing);
     *again.method_mut() = request.method().clone();
     *again.uri_mut() = request.uri().clone();

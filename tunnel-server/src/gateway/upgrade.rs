@@ -10,7 +10,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::body::{AnswerBody, Whole};
+use super::body::{AnswerBody, Passed, Whole};
 use super::forward::{Exchange, Sent, handshake};
 use super::held::Slot;
 use super::refusal::Refusal;
@@ -54,7 +54,7 @@ impl Exchange {
             return Err(Refusal::Nonsense(answering.cluster));
         }
         let answer = answering.cleaned(response)?;
-        Ok(answer.map(|body| AnswerBody::passed(body, whole, taking, share)))
+        Ok(answer.map(|body| AnswerBody::passed(Passed::new(body, whole, taking), share)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Events in CBOR: items behind each other (RFC 8742), each a map, its object an item in it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::event::{Columns, Event, Kind, Step, Unframed};
@@ -157,6 +158,13 @@ pub(super) fn read(event: &[u8]) -> Result<Event, Unframed> {
     });
     let version = object.metadata.version.map(|version| String::from_utf8_lossy(version).into());
     Ok(Event { kind, version, ends_initial_events, columns })
+}
+
+/// Of which kind an object is.
+pub(super) fn kind_of(object: &[u8]) -> Option<Cow<'_, str>> {
+    let mut reader = Reader { bytes: object, at: 0 };
+    let kind = Object::read(&mut reader).ok()?.kind?;
+    (reader.at == object.len()).then(|| String::from_utf8_lossy(kind))
 }
 
 /// An ERROR event about `status`, an item.

@@ -1,5 +1,6 @@
 //! What a watch's event says of itself, and where it ends, in each of the encodings. Pure.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use http::HeaderMap;
@@ -105,6 +106,15 @@ impl Encoding {
             Self::Json => json::read(event),
             Self::Protobuf => protobuf::read(event),
             Self::Cbor => cbor::read(event),
+        }
+    }
+
+    /// Of which kind an object is that stands alone, as an answer's body has it; `None` for what is no object.
+    pub(super) fn kind_of(self, object: &[u8]) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Json => json::kind_of(object),
+            Self::Protobuf => protobuf::kind_of(object),
+            Self::Cbor => cbor::kind_of(object),
         }
     }
 

@@ -122,6 +122,11 @@ pub(super) fn read(event: &[u8]) -> Result<Event, Unframed> {
     Ok(Event { kind, version: version.map(|version| version.into()), ends_initial_events, columns })
 }
 
+/// Of which kind an object is.
+pub(super) fn kind_of(object: &[u8]) -> Option<Cow<'_, str>> {
+    serde_json::from_slice::<Object<'_>>(object).ok()?.kind
+}
+
 /// An ERROR event about `status`, a JSON object, as a line.
 pub(super) fn error_event(status: &[u8]) -> Vec<u8> {
     [b"{\"type\":\"ERROR\",\"object\":", status.trim_ascii(), b"}\n"].concat()

@@ -3,6 +3,8 @@
 //! The numbers of the fields are those of `k8s.io/apimachinery`, in `pkg/apis/meta/v1/generated.proto` and
 //! `pkg/runtime/generated.proto`. Tables and custom resources do not exist in this encoding.
 
+use std::borrow::Cow;
+
 use super::event::{Event, Kind, Step, Unframed};
 
 /// How an object begins; behind it stands a `runtime.Unknown` that says what it is and holds it.
@@ -14,9 +16,11 @@ const LENGTH_BYTES: u8 = 4;
 const WATCH_EVENT_TYPE: u64 = 1;
 const WATCH_EVENT_OBJECT: u64 = 2;
 const RAW_EXTENSION_RAW: u64 = 1;
+const UNKNOWN_TYPE_META: u64 = 1;
 const UNKNOWN_RAW: u64 = 2;
 const UNKNOWN_CONTENT_ENCODING: u64 = 3;
 const UNKNOWN_CONTENT_TYPE: u64 = 4;
+const TYPE_META_KIND: u64 = 2;
 /// Of every kind of object.
 const OBJECT_METADATA: u64 = 1;
 const METADATA_RESOURCE_VERSION: u64 = 6;
@@ -79,6 +83,13 @@ pub(super) fn read(event: &[u8]) -> Result<Event, Unframed> {
     }
     let version = version.map(|version| String::from_utf8_lossy(version).into());
     Ok(Event { kind, version, ends_initial_events, columns: None })
+}
+
+/// Of which kind an object is.
+pub(super) fn kind_of(object: &[u8]) -> Option<Cow<'_, str>> {
+    let unknown = object.strip_prefix(MAGIC)?;
+    let type_meta = last(unknown, UNKNOWN_TYPE_META).ok()??;
+    last(type_meta, TYPE_META_KIND).ok()?.map(String::from_utf8_lossy)
 }
 
 /// An ERROR event about `status`, an object that begins as all do.

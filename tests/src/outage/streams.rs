@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
-use h2::RecvStream;
+use h2::{RecvStream, SendStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -139,9 +139,12 @@ impl Streams {
         self.tasks.spawn(async move {
             let _caller = caller;
             let mut source = Generator::new(seeds.upload);
-            let send = async {
+            let sending = async {
                 while !*stop.borrow() {
-                    send_all(&mut stream, Bytes::from(source.take(BULK_BYTES)), false).await?;
+                    if !send(&mut stream, Bytes::from(source.take(BULK_BYTES))).await? {
+                        // The answer says why.
+                        return std::future::pending().await;
+                    }
                     sent.lock().unwrap_or_else(PoisonError::into_inner).upload = source.position();
                 }
                 send_all(&mut stream, Bytes::new(), true).await
@@ -149,7 +152,7 @@ impl Streams {
             // Whichever ends first says how it ended: nothing is sent any more after an answer.
             let end = tokio::select! {
                 answer = answer => answer.map(|answer| answer.status().as_u16()),
-                Err(error) = send => Err(error),
+                Err(error) = sending => Err(error),
             };
             match end {
                 Ok(200) => ended.take(Err(End::Clean)),
@@ -231,6 +234,18 @@ async fn read_body(body: &mut RecvStream, take: impl Fn(&[u8])) -> End {
         }
     }
     End::Clean
+}
+
+/// Sends a piece as the windows allow, and says whether the stream still takes any.
+async fn send(stream: &mut SendStream<Bytes>, mut piece: Bytes) -> Result<bool, h2::Error> {
+    while !piece.is_empty() {
+        stream.reserve_capacity(piece.len());
+        let Some(room) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await.transpose()? else {
+            return Ok(false);
+        };
+        stream.send_data(piece.split_to(room.min(piece.len())), false)?;
+    }
+    Ok(true)
 }
 
 async fn upgrade(rig: &Rig, path: &str) -> (Reader, Writer, Vec<u8>) {

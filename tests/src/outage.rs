@@ -139,7 +139,12 @@ impl Stand {
         let path = format!("/clusters/{}/api/v1/namespaces/{trial}/services/quiet", self.quiet);
         let asked = async {
             let answer = tokio::time::timeout(RESUME_MAX, quiet.ask("GET", &path, &[])).await;
-            answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.status() == 200)).then(Instant::now)
+            match answer {
+                Ok(Ok(answer)) if answer.status() == 200 => Ok(Instant::now()),
+                Ok(Ok(answer)) => Err((Instant::now(), format!("answered {}", answer.status()))),
+                Ok(Err(error)) => Err((Instant::now(), error.to_string())),
+                Err(_) => Err((Instant::now(), format!("no answer within {RESUME_MAX:?}"))),
+            }
         };
         let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&desk, &streams, up));
         events.go_on(&desk, FLOWS).await;
@@ -196,6 +201,9 @@ impl Events {
     }
 }
 
+/// When a request over the idle tunnel was answered, or when and how it failed.
+type Answered = Result<Instant, (Instant, String)>;
+
 /// When the link went dark and when it was opened.
 struct Times {
     down: Instant,
@@ -203,13 +211,13 @@ struct Times {
 }
 
 impl Times {
-    fn directions(&self, desk: &Desk, streams: &Streams, quiet_answered: Option<Instant>) -> Vec<Direction> {
+    fn directions(&self, desk: &Desk, streams: &Streams, quiet_answered: Answered) -> Vec<Direction> {
         let (there, here) = (streams.sent(), desk.sent());
         let idle: String = (0..2).map(event).collect();
-        let quiet = |name, at: Option<Instant>| Direction {
+        let quiet = |name, at: Option<Instant>, broken: Option<(Instant, String)>| Direction {
             name,
             resumed: at.map(|at| at.duration_since(self.up)),
-            broken: None,
+            broken: broken.map(|(at, how)| (at.duration_since(self.down), how)),
             truncated: false,
             fault: None,
             delivered: Vec::new(),
@@ -223,8 +231,8 @@ impl Times {
             self.metered("exec to the caller", &streams.exec, there.exec),
             self.told("idle watch to the caller", &streams.watch, &idle),
             self.told("busy watch to the caller", &streams.busy_watch, &here.events),
-            quiet("idle tunnel to the cluster", desk.quiet.first_after(self.up)),
-            quiet("idle tunnel to the caller", quiet_answered),
+            quiet("idle tunnel to the cluster", desk.quiet.first_after(self.up), None),
+            quiet("idle tunnel to the caller", quiet_answered.as_ref().ok().copied(), quiet_answered.err()),
         ]
     }
 

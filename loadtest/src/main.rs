@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     let give_up = Duration::from_secs(output.give_up_minutes * 60);
-    runtime.block_on(async {
+    let code = runtime.block_on(async {
         let interrupted = interrupted();
         // What is dropped here ends every process that it has started.
         tokio::select! {
@@ -67,7 +67,10 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         }
-    })
+    });
+    // A lab has a thread of its own, which nobody can interrupt; what it started ends with this process.
+    runtime.shutdown_background();
+    code
 }
 
 async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dyn Error>> {

@@ -118,7 +118,6 @@ impl Stand {
         let trial = format!("t{}-{}", plan.seed, plan.length.as_secs());
         let desk = self.partner.desk(&trial, plan.seed);
         let streams = Streams::open(rig, &self.busy, &trial, desk.seeds).await;
-        let mut quiet = Http2Caller::dial(rig).await;
         desk.event(0);
         let flowing = [&streams.download, &desk.upload].map(|meter| meter.becomes(SOON, filled));
         let [down_flows, up_flows] = flowing;
@@ -131,6 +130,8 @@ impl Stand {
         let watched = tunnels.suspect(&self.busy, &self.quiet, down, NOTICE_MAX.min(plan.length));
         let dark = events.go_on_until(&desk, down + plan.length);
         let (noticed, ()) = tokio::join!(watched, dark);
+        // Not before: a gateway does not keep a connection for long on which nothing was asked.
+        let mut quiet = Http2Caller::dial(rig).await;
         if plan.new_port {
             self.site.link().rebind(None).await;
         }

@@ -69,10 +69,16 @@ impl Standing {
     /// Whether new exchanges come on this and not on another tunnel of the same process, because of what carries them.
     fn goes_before(self, other: &Self) -> bool {
         match (self.carrier, other.carrier) {
-            (Carrier::Quic, Carrier::Http2) => self.live_for >= TRUSTED_AFTER,
-            (Carrier::Http2, Carrier::Quic) => other.live_for < TRUSTED_AFTER,
+            (Carrier::Quic, Carrier::Http2) => self.has_returned_after(other),
+            (Carrier::Http2, Carrier::Quic) => !other.has_returned_after(&self),
             (Carrier::Quic, Carrier::Quic) | (Carrier::Http2, Carrier::Http2) => false,
         }
+    }
+
+    /// Whether QUIC works again since HTTP/2 came in its place. An agent dials HTTP/2 where QUIC does not work for it; that
+    /// this side still hears it says only that one direction passes.
+    fn has_returned_after(self, http2: &Self) -> bool {
+        self.live_for >= TRUSTED_AFTER && self.live_for <= http2.live_for
     }
 }
 
@@ -193,12 +199,15 @@ mod tests {
 
     #[test]
     fn of_a_process_with_both_quic_is_used_and_http2_as_long_as_quic_has_not_lasted() {
-        let http2 = Standing { carrier: Carrier::Http2, round_trip: Duration::from_millis(1), ..LIVE };
+        let http2 = Standing { carrier: Carrier::Http2, live_for: TRUSTED_AFTER * 2, ..LIVE };
         let young = Standing { live_for: Duration::from_secs(1), ..LIVE };
         let suspect = Standing { health: Health::Suspect, ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, http2), ("a", 1, LIVE)])), Some(1));
         assert_eq!(best(&roster(&[("a", 1, http2), ("a", 1, young)])), Some(0));
         assert_eq!(best(&roster(&[("a", 1, http2), ("a", 1, suspect)])), Some(0));
+        // What is heard in one direction alone was there before HTTP/2 had to come.
+        let heard_one_way = Standing { live_for: TRUSTED_AFTER * 3, ..LIVE };
+        assert_eq!(best(&roster(&[("a", 1, heard_one_way), ("a", 1, http2)])), Some(1));
         // Alone it is used at once.
         assert_eq!(best(&roster(&[("a", 1, young)])), Some(0));
     }

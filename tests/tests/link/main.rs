@@ -1,5 +1,6 @@
 //! The tunnel over links that fail: a cloud and sites in network namespaces, `linksim` between them.
 
+mod addresses;
 mod carriers;
 mod lab;
 mod lossy;

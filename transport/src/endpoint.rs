@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use proto::CloseCode;
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
-use quinn::VarInt;
 use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Runtime as _, TokioRuntime, VarInt};
 use tokio::time::timeout;
 
 use crate::arrive::Arriving;
 use crate::keys::EndpointKeys;
 use crate::runtime::{Owned, Spawn};
-use crate::socket::Buffers;
+use crate::socket::{Buffers, Swapped};
 use crate::tls::{self, Material, TlsError};
 use crate::{cid, settings, socket};
 
@@ -28,6 +28,7 @@ pub struct ServerNumber(pub u16);
 #[derive(Clone)]
 pub struct Endpoint {
     quic: quinn::Endpoint,
+    socket: Arc<Swapped>,
     /// With what agents are accepted; none at an agent's endpoint.
     server: Option<quinn::ServerConfig>,
     silence_max: Duration,
@@ -91,9 +92,12 @@ impl Endpoint {
         let in_vain = |source| EndpointError::Bind { address, source };
         let (socket, buffers) = socket::bind(address).map_err(in_vain)?;
         let config = settings::endpoint(keys, number.0);
-        let quic =
-            quinn::Endpoint::new(config, server.clone(), socket, Arc::new(Owned(spawn))).map_err(in_vain)?;
-        Ok(Self { quic, server, silence_max: SILENCE_MAX, buffers })
+        let runtime = Arc::new(Owned(spawn));
+        let socket = Arc::new(Swapped::new(runtime.wrap_udp_socket(socket).map_err(in_vain)?));
+        let used = Arc::clone(&socket);
+        let quic = quinn::Endpoint::new_with_abstract_socket(config, server.clone(), used, runtime)
+            .map_err(in_vain)?;
+        Ok(Self { quic, socket, server, silence_max: SILENCE_MAX, buffers })
     }
 
     /// The same, whose tunnels from now on are held for so long without a sign of life: `SILENCE_LEAST` to `SILENCE_MOST`, and
@@ -127,7 +131,8 @@ impl Endpoint {
     /// from the next packet on.
     pub(crate) fn rebind(&self) -> io::Result<()> {
         let (socket, _) = socket::bind(SocketAddr::new(self.address()?.ip(), 0))?;
-        self.quic.rebind(socket)
+        self.socket.swap(TokioRuntime.wrap_udp_socket(socket)?);
+        Ok(())
     }
 
     /// For how long its tunnels are held without a sign of life.

@@ -1,0 +1,259 @@
+//! A UDP socket that can be left for another while an endpoint uses it.
+//!
+//! quinn's own `Endpoint::rebind` tells every connection of the change, and a connection that a stateless reset has ended in
+//! the meantime then brings the endpoint down (`quinn_proto::Endpoint::handle_event` takes a reset token for a connection that
+//! is gone, and panics). Here quinn is told of nothing: the next packet leaves by the new socket, and the peer takes that for
+//! the rebinding of a NAT (RFC 9000, section 9.3). The connection ID stays the same, so whoever watches both paths can tell
+//! that they are one tunnel; behind the NATs for which this is done that is no secret.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, UdpPoller};
+
+/// The sockets of one endpoint: the present one, and the one before it until something has come by the present one.
+pub(crate) struct Swapped(Mutex<State>);
+
+struct State {
+    now: Arc<dyn AsyncUdpSocket>,
+    before: Option<Arc<dyn AsyncUdpSocket>>,
+    swaps: u64,
+    /// Who waits for datagrams: it has to look at the new socket.
+    receiver: Option<Waker>,
+}
+
+/// Waits until the present socket takes datagrams.
+struct Poller {
+    swapped: Arc<Swapped>,
+    swaps: u64,
+    of_socket: Pin<Box<dyn UdpPoller>>,
+}
+
+impl Swapped {
+    pub(crate) fn new(socket: Arc<dyn AsyncUdpSocket>) -> Self {
+        Self(Mutex::new(State { now: socket, before: None, swaps: 0, receiver: None }))
+    }
+
+    /// Leaves the socket for this one. What still comes by the last one is heard until something comes by this.
+    pub(crate) fn swap(&self, socket: Arc<dyn AsyncUdpSocket>) {
+        let receiver = {
+            let mut state = self.state();
+            let last = std::mem::replace(&mut state.now, socket);
+            state.before = Some(last);
+            state.swaps += 1;
+            state.receiver.take()
+        };
+        if let Some(receiver) = receiver {
+            receiver.wake();
+        }
+    }
+
+    fn now(&self) -> Arc<dyn AsyncUdpSocket> {
+        Arc::clone(&self.state().now)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It changes by single assignments.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsyncUdpSocket for Swapped {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        let (socket, swaps) = {
+            let state = self.state();
+            (Arc::clone(&state.now), state.swaps)
+        };
+        Box::pin(Poller { swapped: self, swaps, of_socket: socket.create_io_poller() })
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.now().try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let (now, before) = {
+            let mut state = self.state();
+            match &mut state.receiver {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
+            (Arc::clone(&state.now), state.before.clone())
+        };
+        let received = now.poll_recv(cx, bufs, meta);
+        let Some(before) = before else {
+            return received;
+        };
+        if received.is_pending() {
+            match before.poll_recv(cx, bufs, meta) {
+                Poll::Ready(Err(_)) => {}
+                still @ (Poll::Ready(Ok(_)) | Poll::Pending) => return still,
+            }
+        }
+        let mut state = self.state();
+        // Not one that came to be the last in the meantime.
+        if state.before.as_ref().is_some_and(|last| Arc::ptr_eq(last, &before)) {
+            state.before = None;
+        }
+        received
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.now().local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.now().max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.now().max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.now().may_fragment()
+    }
+}
+
+impl UdpPoller for Poller {
+    fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (socket, swaps) = {
+            let state = self.swapped.state();
+            (Arc::clone(&state.now), state.swaps)
+        };
+        if swaps != self.swaps {
+            self.swaps = swaps;
+            self.of_socket = socket.create_io_poller();
+        }
+        self.of_socket.as_mut().poll_writable(cx)
+    }
+}
+
+impl fmt::Debug for Swapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Swapped").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller").field("of_socket", &self.of_socket).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use quinn::{Runtime, TokioRuntime};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn datagrams_leave_by_the_new_socket_and_come_by_both() {
+        let (swapped, peer) = (Arc::new(Swapped::new(bound())), UdpSocket::bind(localhost()).unwrap());
+        let first = swapped.local_addr().unwrap();
+
+        swapped.swap(bound());
+
+        let second = swapped.local_addr().unwrap();
+        assert_ne!(first, second);
+        send(&swapped, peer.local_addr().unwrap()).await;
+        assert_eq!(peer.recv_from(&mut [0; 8]).unwrap().1, second);
+        for address in [first, second] {
+            peer.send_to(b"x", address).unwrap();
+            assert_eq!(receive(&swapped).await, 1, "by {address}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_socket_is_closed_once_something_came_by_the_new_one() {
+        let (swapped, peer) = (Swapped::new(bound()), UdpSocket::bind(localhost()).unwrap());
+        let first = swapped.local_addr().unwrap();
+        swapped.swap(bound());
+
+        peer.send_to(b"x", swapped.local_addr().unwrap()).unwrap();
+        receive(&swapped).await;
+
+        assert!(UdpSocket::bind(first).is_ok(), "the port is free again");
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_datagrams_is_told_to_look_at_the_new_socket() {
+        let (swapped, woken) = (Swapped::new(bound()), Arc::new(Woken(AtomicBool::new(false))));
+        let waker = Waker::from(Arc::clone(&woken));
+        let (mut bytes, mut meta) = ([0; 64], [RecvMeta::default()]);
+        let polled = swapped.poll_recv(
+            &mut Context::from_waker(&waker),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut meta,
+        );
+        assert!(polled.is_pending() && !woken.0.load(Ordering::Relaxed));
+
+        swapped.swap(bound());
+
+        assert!(woken.0.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn a_poller_of_before_waits_for_the_new_socket() {
+        let swapped = Arc::new(Swapped::new(bound()));
+        let mut poller = Arc::clone(&swapped).create_io_poller();
+        swapped.swap(bound());
+
+        let writable = poll_fn(|cx| poller.as_mut().poll_writable(cx));
+
+        timeout(SOON, writable).await.unwrap().unwrap();
+    }
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    fn localhost() -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 0).into()
+    }
+
+    fn bound() -> Arc<dyn AsyncUdpSocket> {
+        let socket = UdpSocket::bind(localhost()).unwrap();
+        TokioRuntime.wrap_udp_socket(socket).unwrap()
+    }
+
+    async fn send(swapped: &Arc<Swapped>, destination: SocketAddr) {
+        let mut poller = Arc::clone(swapped).create_io_poller();
+        poll_fn(|cx| poller.as_mut().poll_writable(cx)).await.unwrap();
+        let contents = b"x".as_slice();
+        let transmit = Transmit { destination, ecn: None, contents, segment_size: None, src_ip: None };
+        swapped.try_send(&transmit).unwrap();
+    }
+
+    async fn receive(swapped: &Swapped) -> usize {
+        let mut bytes = [0; 64];
+        let received = poll_fn(|cx| {
+            let mut meta = [RecvMeta::default()];
+            swapped.poll_recv(cx, &mut [IoSliceMut::new(&mut bytes)], &mut meta)
+        });
+        timeout(SOON, received).await.unwrap().unwrap()
+    }
+}

@@ -96,7 +96,7 @@ impl Registry {
     }
 
     /// The way through the live tunnel that answers first, for what is sent once more and cannot be a third time: a tunnel
-    /// whose agent died a moment ago looks like any other. `None` where none answers within [`ANSWER_MAX`]. Cancel-safe.
+    /// whose agent died a moment ago looks like any other. `None` where none answers within a second. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
         let usable = self.0.rosters.get(cluster).map(|roster| roster.usable(standing).map(route).collect());
         let asked: Vec<(Route, u64)> = usable

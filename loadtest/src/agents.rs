@@ -6,7 +6,8 @@ use ::tests::rig::Rig;
 use ::tests::rogue::spawner;
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use proto::CloseCode;
-use proto::greeting::VERSIONS;
+use proto::greeting::{BootNonce, VERSIONS};
+use proto::spiffe::AgentId;
 use proto::wire::Hello;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -85,6 +86,12 @@ impl Agent {
         let mut agent = Self { cluster, tls, keys, boot: [0; 16], dialed: 0 };
         agent.restart(&mut dice);
         Ok(agent)
+    }
+
+    /// What a dialer of the real agent needs of it.
+    pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, DialTls) {
+        let id = AgentId::parse(&format!("spiffe://tombolo/cluster/{}/agent/any", self.cluster), "tombolo");
+        (id.expect("a cluster's name"), BootNonce(self.boot), self.keys.clone(), self.tls.clone())
     }
 
     /// Is another process of the same agent from now on.

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::report::Output;
-use crate::{all, bulk, get, idle, layout, leak, link, outage, stalled, target, watches};
+use crate::{all, bulk, get, idle, layout, leak, link, outage, restart, stalled, target, watches};
 
 const EXAMPLES: &str = "\
 Build everything in release first, in one go; loadtest runs what lies beside it:
@@ -48,7 +48,7 @@ pub struct Arguments {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run all the following but `layout`, `link` and `outage`, one after the other
+    /// Run all the following but `layout`, `link`, `outage` and `restart`, one after the other
     All(all::Flags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::Flags),
@@ -68,6 +68,8 @@ pub enum Scenario {
     Outage(outage::Flags),
     /// Compare congestion controllers on a link that loses packets: bulk, and small requests beside it (takes root)
     Link(link::Flags),
+    /// Kill the server of many idle agents, start it again, and see how soon all are back
+    Restart(restart::Flags),
     /// Serve as the API server of the others, by itself, until killed
     #[command(hide = true)]
     Target(target::Flags),

@@ -32,6 +32,7 @@ mod process;
 mod progress;
 mod repeated;
 mod report;
+mod restart;
 mod restless;
 mod rig;
 mod scrape;
@@ -89,6 +90,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],
         Scenario::Outage(flags) => vec![outage::run(flags, seed).await?],
         Scenario::Link(flags) => vec![link::run(flags, seed).await?],
+        Scenario::Restart(flags) => vec![restart::run(flags, seed).await?],
         Scenario::Target(flags) => {
             target::serve(flags).await?;
             Vec::new()

@@ -145,10 +145,27 @@ async fn streams_that_an_agent_opens_are_nobodys_and_harm_nobody() {
     let pause = Duration::from_millis(500);
     assert!(timeout(pause, agent.connection.open_bi()).await.is_err(), "no third stream");
     assert!(timeout(pause, agent.connection.open_uni()).await.is_err(), "nothing of ours is one-way");
-    assert!(agent.connection.send_datagram(b"noise".as_slice().into()).is_err(), "no datagrams");
 
     assert_eq!(trial.api.requests().iter().filter(|request| request.target == "/api").count(), 0);
     trial.rig.connected("edge-b").await;
+    trial.others_are_undisturbed().await;
+}
+
+#[tokio::test]
+async fn a_datagram_that_is_no_heartbeat_ends_the_tunnel_of_who_sent_it_and_harms_nobody() {
+    let trial = Trial::start().await;
+    let mut agent = trial.dial("edge-b").await;
+    agent.send(&hello("edge-b", &[1])).await;
+    agent.welcome().await;
+    trial.rig.connected("edge-b").await;
+
+    // A frame's length, of 4 GiB.
+    let noise = b"\xff\xff\xff\xff\x0f".as_slice();
+    agent.connection.send_datagram(noise.into()).expect("heartbeats are datagrams");
+
+    let ended =
+        timeout(Duration::from_secs(30), agent.connection.closed()).await.expect("the server ends it");
+    assert!(matches!(ended, ConnectionError::ApplicationClosed(_)), "{ended}");
     trial.others_are_undisturbed().await;
 }
 

@@ -23,8 +23,9 @@ pub(super) enum Verdict {
 
 impl Verdict {
     pub(super) fn allows(&self, answered: bool, arrived: &[(String, String)]) -> bool {
-        let arrived_as =
-            |cluster: &str, target: &str| answered && arrived == [(cluster.to_owned(), target.to_owned())];
+        let arrived_as = |cluster: &str, target: &str| {
+            answered && matches!(arrived, [(to, as_)] if to == cluster && is_same(target, as_))
+        };
         let refused = !answered && arrived.is_empty();
         match self {
             Self::Refused => refused,
@@ -32,6 +33,12 @@ impl Verdict {
             Self::RefusedOrForwarded { cluster, target } => refused || arrived_as(cluster, target),
         }
     }
+}
+
+/// Whether this arrived unchanged, but for what the gateway asks for in watches of its own accord.
+fn is_same(target: &str, arrived: &str) -> bool {
+    let more = arrived.strip_prefix(target);
+    more.is_some_and(|more| ["", "?allowWatchBookmarks=true", "&allowWatchBookmarks=true"].contains(&more))
 }
 
 /// What must become of a case.

@@ -211,7 +211,8 @@ impl FakeApi {
     }
 }
 
-fn tls(server: &Issued, versions: &[HttpVersion]) -> ServerConfig {
+/// TLS of an API server that asks for no certificate, and speaks these versions of HTTP.
+pub(crate) fn tls(server: &Issued, versions: &[HttpVersion]) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(server.certificate_pem.as_bytes()).expect("our own PEM");
     let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("our own PEM");
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))

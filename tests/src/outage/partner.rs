@@ -15,10 +15,6 @@ use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::error::TrySendError;
@@ -27,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::meter::{End, Meter};
 use crate::check::stream::Generator;
+use crate::fake_api::{HttpVersion, tls};
 use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::Authority;
 
@@ -112,7 +109,8 @@ impl Partner {
     /// If there is no port.
     pub async fn start() -> io::Result<Self> {
         let authority = Authority::new("partner");
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&authority)));
+        let server = authority.issue_server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]);
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1])));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let desks = Arc::<Mutex<HashMap<String, Desk>>>::default();
@@ -353,18 +351,4 @@ fn whole(status: StatusCode) -> Response<Pour> {
 // `/api/v1/namespaces/TRIAL/…`
 fn trial_of(path: &str) -> Option<&str> {
     path.strip_prefix("/api/v1/namespaces/")?.split('/').next()
-}
-
-fn tls(authority: &Authority) -> ServerConfig {
-    let issued = authority.issue_server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]);
-    let certificate = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).expect("our own PEM");
-    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).expect("our own PEM");
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider has the default versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .expect("key and certificate belong together");
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config
 }

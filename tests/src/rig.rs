@@ -9,17 +9,16 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::binaries::binary;
-use crate::fake_api::FakeApi;
-use crate::kube::EdgeCluster;
-use crate::kube::account::AgentAccount;
 use crate::pki::Issued;
 use crate::process::{Invocation, Process, run};
 use crate::scratch::Scratch;
 
+mod agents;
 mod ask;
 mod peer;
 mod ports;
 
+pub use agents::{Agent, ApiServer};
 pub(crate) use ask::plain;
 pub use ask::{Reply, ask, ask_raw};
 pub use peer::Peer;
@@ -30,9 +29,6 @@ pub const GROUP: &str = "tombolo:admins";
 
 /// The token that the server's token file knows, for `token:tess` of the group `token:` + [`GROUP`].
 pub const TOKEN: &str = "a-token-for-trials-only";
-
-/// Whom agents let through unless a trial says otherwise.
-const GUARD: &str = "impersonation: { groups: [\"tombolo:*\", \"token:*\"] }\n";
 
 /// How long one `tombolo` may take.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);
@@ -77,52 +73,10 @@ pub struct Surroundings {
     pub variables: Vec<(String, String)>,
 }
 
-/// A running agent.
-#[derive(Debug)]
-#[must_use = "the agent is killed when this is dropped"]
-pub struct Agent {
-    /// Its process.
-    pub process: Process,
-    /// Where its probes answer.
-    pub probes: SocketAddr,
-}
-
-/// What an agent's `apiServer` says.
-#[derive(Debug, Clone)]
-pub enum ApiServer {
-    /// A kubeconfig.
-    Kubeconfig(PathBuf),
-    /// A pod's files.
-    InCluster {
-        /// Their directory.
-        directory: PathBuf,
-        /// The API server.
-        address: SocketAddr,
-    },
-}
-
-impl ApiServer {
-    /// A real cluster's, with its agent's ServiceAccount.
-    pub fn of(cluster: &EdgeCluster, account: &AgentAccount) -> Self {
-        Self::InCluster { directory: account.directory().path().to_owned(), address: cluster.address() }
-    }
-
-    /// A fake's, with a kubeconfig that is written into the rig's folder.
-    pub fn of_fake(rig: &Rig, api: &FakeApi) -> Self {
-        let path = rig.path().join(format!("fake-{}.kubeconfig", api.address().port()));
-        api.write_kubeconfig(&path, "the-agents-token").expect("a kubeconfig can be written");
-        Self::Kubeconfig(path)
-    }
-
-    fn yaml(&self) -> String {
-        match self {
-            Self::Kubeconfig(path) => format!("{{ kubeconfig: {path:?} }}"),
-            Self::InCluster { directory, address } => format!(
-                "{{ inCluster: {{ directory: {directory:?}, host: {}, port: {} }} }}",
-                address.ip(),
-                address.port()
-            ),
-        }
+impl Surroundings {
+    /// A network namespace, given by its path, and nothing else.
+    fn within(network_namespace: Option<&Path>) -> Self {
+        Self { network_namespace: network_namespace.map(Path::to_owned), ..Self::default() }
     }
 }
 
@@ -200,8 +154,7 @@ impl Rig {
     /// Starts the server, which is not running, and waits until it is ready.
     pub async fn start_server(&mut self) {
         let config = self.path().join("server.yaml");
-        let network_namespace = self.stand.as_ref().map(|stand| stand.network_namespace.clone());
-        let around = Surroundings { network_namespace, ..Surroundings::default() };
+        let around = Surroundings::within(self.stand.as_ref().map(|stand| stand.network_namespace.as_path()));
         self.server = Some(self.launch(&around, "tunnel-server", &config, "server.log").await);
         self.ready(self.probes).await;
     }
@@ -234,97 +187,6 @@ impl Rig {
             assert!(Instant::now() < deadline, "{log} never said {text:?}: {}", self.logs());
             sleep(LOOK_EVERY).await;
         }
-    }
-
-    /// Issues an agent's certificate, starts the agent, and waits until its cluster is connected.
-    pub async fn agent(&self, cluster: &str, api_server: &ApiServer) -> Agent {
-        let agent = self.agent_with(cluster, api_server, "").await;
-        self.connected(cluster).await;
-        agent
-    }
-
-    /// Issues an agent's certificate and starts the agent; its configuration ends with `more`.
-    pub async fn agent_with(&self, cluster: &str, api_server: &ApiServer, more: &str) -> Agent {
-        self.agent_in(None, cluster, api_server, more).await
-    }
-
-    /// The same in a network namespace, given by its path.
-    pub async fn agent_in(
-        &self,
-        network_namespace: Option<&Path>,
-        cluster: &str,
-        api_server: &ApiServer,
-        more: &str,
-    ) -> Agent {
-        let network_namespace = network_namespace.map(Path::to_owned);
-        let around = Surroundings { network_namespace, ..Surroundings::default() };
-        self.agent_amid(&around, cluster, api_server, more).await
-    }
-
-    /// The same amid other surroundings.
-    pub async fn agent_amid(
-        &self,
-        around: &Surroundings,
-        cluster: &str,
-        api_server: &ApiServer,
-        more: &str,
-    ) -> Agent {
-        let name = format!("{PKI}/{cluster}-agent.crt");
-        if !self.path().join(&name).exists() {
-            self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster]).await;
-        }
-        self.start_agent(around, cluster, cluster, api_server, more).await
-    }
-
-    /// The same for one of several agents of a cluster; its log is `CLUSTER.ID.log`.
-    pub async fn agent_of_id(&self, cluster: &str, id: &str, api_server: &ApiServer, more: &str) -> Agent {
-        self.agent_of_id_in(None, cluster, id, api_server, more).await
-    }
-
-    /// The same in a network namespace, given by its path.
-    pub async fn agent_of_id_in(
-        &self,
-        network_namespace: Option<&Path>,
-        cluster: &str,
-        id: &str,
-        api_server: &ApiServer,
-        more: &str,
-    ) -> Agent {
-        let name = format!("{cluster}.{id}");
-        if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
-            self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
-        }
-        let network_namespace = network_namespace.map(Path::to_owned);
-        let around = Surroundings { network_namespace, ..Surroundings::default() };
-        self.start_agent(&around, &name, cluster, api_server, more).await
-    }
-
-    async fn start_agent(
-        &self,
-        around: &Surroundings,
-        name: &str,
-        cluster: &str,
-        api_server: &ApiServer,
-        more: &str,
-    ) -> Agent {
-        let probes = free_port();
-        // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
-        let guard = if more.contains("impersonation:") { "" } else { GUARD };
-        let servers = format!("servers: [\"{}\"]\n", self.dialed());
-        let servers = if more.contains("servers:") { "" } else { &servers };
-        let config = self.write(
-            &format!("{name}.yaml"),
-            &format!(
-                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\n{servers}\
-                 tls: {{ certificateFile: {PKI}/{name}-agent.crt, keyFile: {PKI}/{name}-agent.key, \
-                 serverCAFile: {PKI}/server-ca.crt }}\n\
-                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{more}\n",
-                api_server.yaml(),
-                self.path().join(format!("{name}.state")).display(),
-            ),
-        );
-        let process = self.launch(around, "tunnel-agent", &config, &format!("{name}.log")).await;
-        Agent { process, probes }
     }
 
     /// Waits until the gateway lists a cluster as connected.

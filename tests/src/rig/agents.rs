@@ -1,0 +1,151 @@
+//! A rig's agents: their certificates, their configuration, their processes.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use super::{PKI, Rig, Surroundings, free_port};
+use crate::fake_api::FakeApi;
+use crate::kube::EdgeCluster;
+use crate::kube::account::AgentAccount;
+use crate::process::Process;
+
+/// Whom agents let through unless a trial says otherwise.
+const GUARD: &str = "impersonation: { groups: [\"tombolo:*\", \"token:*\"] }\n";
+
+/// A running agent.
+#[derive(Debug)]
+#[must_use = "the agent is killed when this is dropped"]
+pub struct Agent {
+    /// Its process.
+    pub process: Process,
+    /// Where its probes answer.
+    pub probes: SocketAddr,
+}
+
+/// What an agent's `apiServer` says.
+#[derive(Debug, Clone)]
+pub enum ApiServer {
+    /// A kubeconfig.
+    Kubeconfig(PathBuf),
+    /// A pod's files.
+    InCluster {
+        /// Their directory.
+        directory: PathBuf,
+        /// The API server.
+        address: SocketAddr,
+    },
+}
+
+impl ApiServer {
+    /// A real cluster's, with its agent's ServiceAccount.
+    pub fn of(cluster: &EdgeCluster, account: &AgentAccount) -> Self {
+        Self::InCluster { directory: account.directory().path().to_owned(), address: cluster.address() }
+    }
+
+    /// A fake's, with a kubeconfig that is written into the rig's folder.
+    pub fn of_fake(rig: &Rig, api: &FakeApi) -> Self {
+        let path = rig.path().join(format!("fake-{}.kubeconfig", api.address().port()));
+        api.write_kubeconfig(&path, "the-agents-token").expect("a kubeconfig can be written");
+        Self::Kubeconfig(path)
+    }
+
+    fn yaml(&self) -> String {
+        match self {
+            Self::Kubeconfig(path) => format!("{{ kubeconfig: {path:?} }}"),
+            Self::InCluster { directory, address } => format!(
+                "{{ inCluster: {{ directory: {directory:?}, host: {}, port: {} }} }}",
+                address.ip(),
+                address.port()
+            ),
+        }
+    }
+}
+
+impl Rig {
+    /// Issues an agent's certificate, starts the agent, and waits until its cluster is connected.
+    pub async fn agent(&self, cluster: &str, api_server: &ApiServer) -> Agent {
+        let agent = self.agent_with(cluster, api_server, "").await;
+        self.connected(cluster).await;
+        agent
+    }
+
+    /// Issues an agent's certificate and starts the agent; its configuration ends with `more`.
+    pub async fn agent_with(&self, cluster: &str, api_server: &ApiServer, more: &str) -> Agent {
+        self.agent_in(None, cluster, api_server, more).await
+    }
+
+    /// The same in a network namespace, given by its path.
+    pub async fn agent_in(
+        &self,
+        network_namespace: Option<&Path>,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        self.agent_amid(&Surroundings::within(network_namespace), cluster, api_server, more).await
+    }
+
+    /// The same amid other surroundings.
+    pub async fn agent_amid(
+        &self,
+        around: &Surroundings,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        let name = format!("{PKI}/{cluster}-agent.crt");
+        if !self.path().join(&name).exists() {
+            self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster]).await;
+        }
+        self.start_agent(around, cluster, cluster, api_server, more).await
+    }
+
+    /// The same for one of several agents of a cluster; its log is `CLUSTER.ID.log`.
+    pub async fn agent_of_id(&self, cluster: &str, id: &str, api_server: &ApiServer, more: &str) -> Agent {
+        self.agent_of_id_in(None, cluster, id, api_server, more).await
+    }
+
+    /// The same in a network namespace, given by its path.
+    pub async fn agent_of_id_in(
+        &self,
+        network_namespace: Option<&Path>,
+        cluster: &str,
+        id: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        let name = format!("{cluster}.{id}");
+        if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
+            self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
+        }
+        self.start_agent(&Surroundings::within(network_namespace), &name, cluster, api_server, more).await
+    }
+
+    async fn start_agent(
+        &self,
+        around: &Surroundings,
+        name: &str,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        let probes = free_port();
+        // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
+        let guard = if more.contains("impersonation:") { "" } else { GUARD };
+        let servers = format!("servers: [\"{}\"]\n", self.dialed());
+        let servers = if more.contains("servers:") { "" } else { &servers };
+        let config = self.write(
+            &format!("{name}.yaml"),
+            &format!(
+                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\n{servers}\
+                 tls: {{ certificateFile: {PKI}/{name}-agent.crt, keyFile: {PKI}/{name}-agent.key, \
+                 serverCAFile: {PKI}/server-ca.crt }}\n\
+                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{more}\n",
+                api_server.yaml(),
+                self.path().join(format!("{name}.state")).display(),
+            ),
+        );
+        let process = self.launch(around, "tunnel-agent", &config, &format!("{name}.log")).await;
+        Agent { process, probes }
+    }
+}

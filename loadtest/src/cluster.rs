@@ -3,8 +3,6 @@
 use std::error::Error;
 
 use ::tests::kube::EdgeCluster;
-use ::tests::kube::kubeconfig::Credential;
-use ::tests::pki::Issued;
 use ::tests::rig::{ApiServer, GROUP};
 
 use crate::rig::{Tunneled, USER};
@@ -62,17 +60,10 @@ impl Reached {
         let door = Door {
             address: self.cluster.address(),
             ca_pem: self.cluster.ca_pem().to_owned(),
-            identity: Some(certificate(self.cluster.issue_user(USER, &[GROUP]))),
+            identity: Some(self.cluster.issue_user(USER, &[GROUP])),
             http: Http::Two,
         };
         let (small, target) = (vec![door.uri(small)], self.cluster.process_ids()[0]);
         Way { name: "direct".to_owned(), door, small, bulk: None, daemons: None, target }
-    }
-}
-
-fn certificate(credential: Credential) -> Issued {
-    match credential {
-        Credential::Certificate(issued) => issued,
-        Credential::Token(_) => unreachable!("a user is issued a certificate"),
     }
 }

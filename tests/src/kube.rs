@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use crate::pki::Issued;
 use crate::process::{Process, ProcessError};
 
 pub mod account;
@@ -241,14 +242,24 @@ impl EdgeCluster {
         Ok(path)
     }
 
-    /// A credential for any user and up to two groups: a certificate signed by the cluster's authority.
-    pub fn issue_user(&self, user: &str, groups: &[&str]) -> Credential {
-        Credential::Certificate(self.files.authority.issue_user(user, groups))
+    /// A certificate for any user and up to two groups, signed by the cluster's authority.
+    pub fn issue_user(&self, user: &str, groups: &[&str]) -> Issued {
+        self.files.authority.issue_user(user, groups)
     }
 
-    /// The credential that lets its bearer assert a user by `X-Remote-*`, as an aggregation proxy may.
-    pub fn front_proxy(&self) -> Credential {
-        Credential::Certificate(self.files.front_proxy.clone())
+    /// The certificate that lets its bearer assert a user by `X-Remote-*`, as an aggregation proxy may.
+    pub fn front_proxy(&self) -> &Issued {
+        &self.files.front_proxy
+    }
+
+    /// Lets the members of a group do everything.
+    ///
+    /// # Panics
+    /// If the API server refuses.
+    pub async fn make_admins(&self, group: &str) {
+        let group = format!("--group={group}");
+        let words = ["create", "clusterrolebinding", "callers", "--clusterrole=cluster-admin", &group];
+        self.admin().stdout(&words).await;
     }
 
     /// Makes the tunnel-agent's ServiceAccount with the rights of [`account::AGENT_MANIFEST`] and mints its token.

@@ -152,9 +152,9 @@ pub fn difference(one: &[u8], other: &[u8]) -> String {
 }
 
 async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
-    let credential = cluster.issue_user(user, &[GROUP]);
-    let Credential::Certificate(known) = &credential else { panic!("a user's credential is a certificate") };
-    let known_to_the_cluster = cluster.write_kubeconfig(&format!("{user}.conf"), credential.clone());
+    let identity = cluster.issue_user(user, &[GROUP]);
+    let credential = Credential::Certificate(identity.clone());
+    let known_to_the_cluster = cluster.write_kubeconfig(&format!("{user}.conf"), credential);
     let known_to_the_cluster = known_to_the_cluster.expect("a kubeconfig can be written");
     let direct = Way {
         name: "direct",
@@ -162,7 +162,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         host: "127.0.0.1".to_owned(),
         prefix: String::new(),
         ca_pem: cluster.ca_pem().to_owned(),
-        identity: known.clone(),
+        identity,
         kubectl: cluster.kubectl_with(known_to_the_cluster).limit(SOON),
     };
     let path = Way {

@@ -58,8 +58,8 @@ async fn the_binaries_report_the_pinned_release() {
 #[tokio::test]
 async fn a_user_is_who_the_certificate_says_and_the_audit_log_shows_as_whom_it_acted() {
     let cluster = EdgeCluster::start().await.unwrap();
-    let mallory =
-        cluster.write_kubeconfig("mallory.conf", cluster.issue_user("mallory", &["guests", "crew"])).unwrap();
+    let mallory = Credential::Certificate(cluster.issue_user("mallory", &["guests", "crew"]));
+    let mallory = cluster.write_kubeconfig("mallory.conf", mallory).unwrap();
 
     let whoami = cluster.kubectl_with(&mallory).stdout(&["auth", "whoami", "-o", "json"]).await;
     let denied = cluster.kubectl_with(&mallory).run(&["get", "ns"]).await.unwrap();
@@ -79,14 +79,13 @@ async fn a_user_is_who_the_certificate_says_and_the_audit_log_shows_as_whom_it_a
 #[tokio::test]
 async fn remote_user_headers_count_from_the_front_proxy_and_from_nobody_else() {
     let cluster = EdgeCluster::start().await.unwrap();
-    let Credential::Certificate(front_proxy) = cluster.front_proxy() else {
-        unreachable!("it is a certificate")
-    };
-    let Credential::Certificate(other) = cluster.issue_user("front-proxy-client", &[]) else {
-        unreachable!("it is a certificate")
-    };
+    let other = cluster.issue_user("front-proxy-client", &[]);
 
-    assert!(whoami_as_remote_user(&cluster, &front_proxy).await.contains("\"username\":\"remote-alice\""));
+    assert!(
+        whoami_as_remote_user(&cluster, cluster.front_proxy())
+            .await
+            .contains("\"username\":\"remote-alice\"")
+    );
     let same_name = whoami_as_remote_user(&cluster, &other).await;
     assert!(same_name.contains("\"username\":\"front-proxy-client\""), "{same_name}");
 }

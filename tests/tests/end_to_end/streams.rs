@@ -62,11 +62,7 @@ async fn a_real_api_server_serves_300_watches_and_100_gets_at_once_over_four_con
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");
     let rig = Rig::start().await;
-    let group = format!("--group=token:{GROUP}");
-    cluster
-        .admin()
-        .stdout(&["create", "clusterrolebinding", "callers", "--clusterrole=cluster-admin", &group])
-        .await;
+    cluster.make_admins(&format!("token:{GROUP}")).await;
     let agent = rig.agent("edge-a", &ApiServer::of(&cluster, &account)).await;
     let before = watches_served(&cluster).await;
 

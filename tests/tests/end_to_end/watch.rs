@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::dial::dial;
 use tests::kube::EdgeCluster;
-use tests::kube::kubeconfig::Credential;
 use tests::pki::Issued;
 use tests::rig::{ApiServer, GROUP, Rig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -172,12 +171,9 @@ impl Site {
     async fn start() -> Self {
         let cluster = EdgeCluster::start().await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
-        let Credential::Certificate(admin) = cluster.issue_user("admin", &["system:masters"]) else {
-            panic!("a user's credential is a certificate");
-        };
+        let admin = cluster.issue_user("admin", &["system:masters"]);
         let rig = Rig::start().await;
-        let binding = ["create", "clusterrolebinding", "callers", "--clusterrole=cluster-admin"];
-        cluster.admin().stdout(&[binding.as_slice(), &[&format!("--group={GROUP}")]].concat()).await;
+        cluster.make_admins(GROUP).await;
         let agent = rig.agent("edge-a", &ApiServer::of(&cluster, &account)).await;
         let caller = rig.caller("alice", &[GROUP]).await;
         Self { cluster, admin, rig, caller, _agent: agent }

@@ -8,7 +8,6 @@ use h2::RecvStream;
 use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http2Caller};
 use tests::kube::account::AgentAccount;
-use tests::kube::kubeconfig::Credential;
 use tests::kube::{EdgeCluster, Place};
 use tests::pki::Issued;
 use tests::process::Process;
@@ -94,12 +93,9 @@ impl Site {
         let place = Place { feature_gates: &["CBORServingAndStorage=true"], ..Place::default() };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
-        let Credential::Certificate(admin) = cluster.issue_user("admin", &["system:masters"]) else {
-            panic!("a user's credential is a certificate");
-        };
+        let admin = cluster.issue_user("admin", &["system:masters"]);
         let rig = Rig::start().await;
-        let binding = ["create", "clusterrolebinding", "callers", "--clusterrole=cluster-admin"];
-        cluster.admin().stdout(&[binding.as_slice(), &[&format!("--group={GROUP}")]].concat()).await;
+        cluster.make_admins(GROUP).await;
         let agent = rig.agent("edge-a", &ApiServer::of(&cluster, &account)).await;
         let caller = rig.caller("alice", &[GROUP]).await;
         let kubeconfig = rig.kubeconfig("alice", &[GROUP], "edge-a").await;

@@ -116,6 +116,8 @@ impl Agent {
             sequence: self.dialed,
             software: concat!("loadtest/", env!("CARGO_PKG_VERSION")).to_owned(),
             endpoints: None,
+            // Whatever the server bears.
+            silence_max_ms: 0,
         };
         let dialed = endpoint.dial(server, SERVER_NAME, &self.tls, hello, HANDSHAKE_MAX).await;
         let Dialed { tunnel, driver, .. } =

@@ -155,6 +155,7 @@ fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer 
         tls,
         carriers: vec![Carrier::Quic, Carrier::Http2],
         proxies: Proxies::default(),
+        outage_limit: None,
         streams: streams.clone(),
         endpoints: watch::channel(Vec::new()).1,
         readiness: Readiness::new(),

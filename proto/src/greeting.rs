@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::session::SILENCE_LEAST;
 use crate::spiffe::AgentId;
 use crate::wire::{Endpoints, Hello, Refused, Welcome, refused::Reason};
 
@@ -46,6 +47,8 @@ pub struct Greeting {
     pub software: String,
     /// Where the cluster says its control plane answers, printable. Shown, never trusted.
     pub endpoints: Vec<String>,
+    /// For how long the agent holds the tunnel without a sign of life; `None` leaves that to the server.
+    pub silence_max: Option<Duration>,
 }
 
 /// What a server says of itself in every `Welcome`.
@@ -88,10 +91,17 @@ pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
         version,
         software: printable(&hello.software, SOFTWARE_BYTES_MAX),
         endpoints: endpoints(hello.endpoints.unwrap_or_default()),
+        silence_max: (hello.silence_max_ms > 0).then(|| Duration::from_millis(hello.silence_max_ms.into())),
     })
 }
 
-/// The answer to an accepted greeting.
+/// For how long both sides of a tunnel hold it without a sign of life: the shorter of what each bears.
+#[must_use]
+pub fn silence_agreed(greeting: &Greeting, servers: Duration) -> Duration {
+    greeting.silence_max.map_or(servers, |agents| agents.min(servers)).max(SILENCE_LEAST)
+}
+
+/// The answer to an accepted greeting, with the silence that was agreed.
 #[must_use]
 pub fn welcome(greeting: &Greeting, host: &Host, silence_max: Duration) -> Welcome {
     Welcome {
@@ -204,6 +214,19 @@ mod tests {
         assert!(after(Reason::Draining) > 0 && after(Reason::Draining) < after(Reason::Limit));
         for reason in [Reason::Version, Reason::Cluster, Reason::Greeting] {
             assert_eq!(after(reason), 0, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn the_shorter_limit_holds_and_none_is_so_short_that_an_idle_tunnel_would_not_last() {
+        let seconds = Duration::from_secs;
+        for (agents, servers, agreed) in [(0, 300, 300), (60, 300, 60), (600, 300, 300), (1, 300, 9)] {
+            let greeting = judge(Hello { silence_max_ms: agents * 1000, ..hello() }, &agent()).unwrap();
+            assert_eq!(
+                silence_agreed(&greeting, seconds(servers)),
+                seconds(agreed),
+                "{agents} and {servers}"
+            );
         }
     }
 

@@ -106,8 +106,8 @@ impl Arriving {
 
 impl Arrived {
     /// Takes over an agent's connection after its TLS handshake, by which its certificate was verified. Its tunnel bears so
-    /// much `silence`, see [`Endpoint::silence_max`](crate::Endpoint::silence_max). What drives it is spawned from the task
-    /// that awaits this: that is the tunnel's home.
+    /// much `silence`, if the agent does, see [`Endpoint::silence_max`](crate::Endpoint::silence_max). What drives it is spawned
+    /// from the task that awaits this: that is the tunnel's home.
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Broke`.
@@ -164,12 +164,9 @@ impl Arrived {
         let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, host, may_enter)).await;
         match greeted {
             Ok(Ok((stream, greeting))) => {
-                let (tunnel, driver) = Driver::new(
-                    self.connection,
-                    stream,
-                    Session::new(Instant::now(), self.silence_max),
-                    Side::Server,
-                );
+                let silence_max = greeting::silence_agreed(&greeting, self.silence_max);
+                let session = Session::new(Instant::now(), silence_max);
+                let (tunnel, driver) = Driver::new(self.connection, stream, session, Side::Server);
                 Ok((tunnel, driver, greeting))
             }
             Ok(Err(error)) => {
@@ -200,7 +197,8 @@ async fn greet_agent(
     });
     match judged {
         Ok(greeting) => {
-            let welcome = greeting::welcome(&greeting, host, arrived.silence_max);
+            let silence_max = greeting::silence_agreed(&greeting, arrived.silence_max);
+            let welcome = greeting::welcome(&greeting, host, silence_max);
             stream.write(Frame::Welcome(welcome)).await?;
             Ok((stream, greeting))
         }

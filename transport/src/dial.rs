@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proto::greeting::{self, GREETING_MAX};
+use proto::session::{SILENCE_MAX, SILENCE_MOST};
 use proto::wire::{Hello, Refused, Welcome, control_frame::Frame};
 use proto::{CloseCode, Session};
 use quinn::crypto::rustls::QuicClientConfig;
@@ -110,7 +111,7 @@ impl DialTls {
 }
 
 impl Endpoint {
-    /// Dials, shakes hands and greets.
+    /// Dials, shakes hands and greets. The tunnel is held without a sign of life for as long as `hello` and the server bear.
     ///
     /// # Errors
     /// `DialError`, within `handshake_max` + `GREETING_MAX`.
@@ -122,9 +123,8 @@ impl Endpoint {
         hello: Hello,
         handshake_max: Duration,
     ) -> Result<Dialed, DialError> {
-        let (probe, silence_max) = (Probe::new(), self.silence_max());
-        let mut config = tls.quic.clone();
-        config.transport_config(Arc::new(settings::connection(Side::Agent, &probe, silence_max)));
+        let (probe, mut config) = (Probe::new(), tls.quic.clone());
+        config.transport_config(Arc::new(settings::connection(Side::Agent, &probe, borne(&hello))));
         let connecting = self
             .quic()
             .connect_with(config, address, server_name)
@@ -135,7 +135,7 @@ impl Endpoint {
             Err(_) => return Err(DialError::NoAnswer),
         };
         let carrier = Connection::Quic(connection.clone(), probe);
-        match greet(carrier.clone(), hello, silence_max).await {
+        match greet(carrier.clone(), hello).await {
             Ok(dialed) => {
                 let endpoint = self.clone();
                 let rebinding = Rebinding::new(Box::new(move || endpoint.rebind()), Instant::now());
@@ -151,19 +151,28 @@ impl Endpoint {
 }
 
 /// Greets the server on a connection whose handshake is done. The caller closes it where that comes to nothing.
-async fn greet(connection: Connection, hello: Hello, silence_max: Duration) -> Result<Dialed, DialError> {
+async fn greet(connection: Connection, hello: Hello) -> Result<Dialed, DialError> {
+    let bears = borne(&hello);
     let greeted = timeout(GREETING_MAX, greet_server(&connection, hello)).await;
     let (stream, welcome) = greeted.unwrap_or(Err(DialError::TooSlow))?;
-    let session = Session::new(Instant::now(), agreed(&welcome, silence_max));
+    let session = Session::new(Instant::now(), agreed(&welcome, bears));
     let (tunnel, driver) = Driver::new(connection, stream, session, Side::Agent);
     Ok(Dialed { tunnel, driver, welcome })
 }
 
-/// The silence that is borne: the server's word, unless this side bears less.
-fn agreed(welcome: &Welcome, silence_max: Duration) -> Duration {
+/// The silence that the agent bears: what it says, or whatever the server does.
+fn borne(hello: &Hello) -> Duration {
+    match Duration::from_millis(hello.silence_max_ms.into()) {
+        Duration::ZERO => SILENCE_MOST,
+        ours => ours,
+    }
+}
+
+/// The silence that is borne by both: a server that does not know the agent's limit says its own.
+fn agreed(welcome: &Welcome, bears: Duration) -> Duration {
     match Duration::from_millis(welcome.silence_max_ms.into()) {
-        Duration::ZERO => silence_max,
-        theirs => theirs.min(silence_max),
+        Duration::ZERO => SILENCE_MAX.min(bears),
+        theirs => theirs.min(bears),
     }
 }
 
@@ -251,4 +260,21 @@ fn handshake_failed(error: ConnectionError) -> DialError {
 fn alert(code: TransportErrorCode) -> Option<AlertDescription> {
     let alert = u64::from(code).checked_sub(0x100)?;
     u8::try_from(alert).ok().map(AlertDescription::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_says_nothing_of_the_limit_has_the_one_that_is_common_unless_the_agents_is_shorter() {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        for (agents, servers, limit) in
+            [(0, 0, 300), (0, 600, 600), (60, 0, 60), (60, 600, 60), (600, 60, 60)]
+        {
+            let hello = Hello { silence_max_ms: agents * 1000, ..Hello::default() };
+            let welcome = Welcome { silence_max_ms: servers * 1000, ..Welcome::default() };
+            assert_eq!(agreed(&welcome, borne(&hello)), seconds(limit), "{agents} and {servers}");
+        }
+    }
 }

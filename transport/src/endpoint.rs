@@ -100,8 +100,8 @@ impl Endpoint {
         Ok(Self { quic, socket, server, silence_max: SILENCE_MAX, buffers })
     }
 
-    /// The same, whose tunnels from now on are held for so long without a sign of life: `SILENCE_LEAST` to `SILENCE_MOST`, and
-    /// `SILENCE_MAX` where nothing is said. The server's word counts for both sides, unless the agent bears less.
+    /// The same; agents' tunnels to it are from now on held for so long without a sign of life: `SILENCE_LEAST` to
+    /// `SILENCE_MOST`, and `SILENCE_MAX` where nothing is said. It counts for both sides, unless the agent's greeting bears less.
     #[must_use]
     pub fn bearing(self, silence: Duration) -> Self {
         Self { silence_max: silence.clamp(SILENCE_LEAST, SILENCE_MOST), ..self }
@@ -135,7 +135,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// For how long its tunnels are held without a sign of life.
+    /// For how long agents' tunnels are held without a sign of life, unless their greeting bears less.
     #[must_use]
     pub fn silence_max(&self) -> Duration {
         self.silence_max

@@ -68,6 +68,7 @@ impl Bound {
             tls,
             carriers: config.carrier.carriers(),
             proxies: config.proxies.clone(),
+            outage_limit: config.outage_limit,
             streams,
             endpoints: discovery.subscribe(),
             readiness,

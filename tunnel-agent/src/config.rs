@@ -77,6 +77,8 @@ pub struct Config {
     pub carrier: CarrierChoice,
     /// Through which proxy servers are reached over TCP.
     pub proxies: Proxies,
+    /// How long a tunnel whose link is dark, and what runs on it, are held; the server's limit, if `None` or if that is shorter.
+    pub outage_limit: Option<Duration>,
     /// The trust domain of all certificates.
     pub trust_domain: String,
     /// Certificate, key and CA of the tunnel.

@@ -13,6 +13,7 @@ mod roll;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope};
@@ -57,6 +58,8 @@ pub struct Equipment {
     pub carriers: Vec<Carrier>,
     /// Through which proxy servers are reached over TCP.
     pub proxies: Proxies,
+    /// How long a tunnel is held whose link is dark, if not for as long as the server does.
+    pub outage_limit: Option<Duration>,
     /// What serves the streams.
     pub streams: Streams,
     /// Where the cluster's control plane answers.
@@ -75,6 +78,7 @@ struct Kit {
     tls: DialTls,
     carriers: Vec<Carrier>,
     proxies: Proxies,
+    outage_limit: Option<Duration>,
     streams: Streams,
     endpoints: watch::Receiver<Vec<String>>,
     links: Links,
@@ -91,8 +95,19 @@ impl Dialer {
     /// A dialer of these servers.
     #[must_use]
     pub fn new(servers: Vec<Named>, equipment: Equipment, scope: Scope) -> Self {
-        let Equipment { agent, boot, keys, tls, carriers, proxies, streams, endpoints, readiness, links } =
-            equipment;
+        let Equipment {
+            agent,
+            boot,
+            keys,
+            tls,
+            carriers,
+            proxies,
+            outage_limit,
+            streams,
+            endpoints,
+            readiness,
+            links,
+        } = equipment;
         let kit = Kit {
             agent,
             boot,
@@ -100,6 +115,7 @@ impl Dialer {
             tls,
             carriers,
             proxies,
+            outage_limit,
             streams,
             endpoints,
             links,
@@ -131,6 +147,9 @@ impl Kit {
             sequence: self.dialed.fetch_add(1, Ordering::Relaxed) + 1,
             software: concat!("tunnel-agent/", env!("CARGO_PKG_VERSION")).to_owned(),
             endpoints: Some(Endpoints { addresses: self.endpoints.borrow().clone() }),
+            silence_max_ms: self
+                .outage_limit
+                .map_or(0, |limit| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)),
         }
     }
 }

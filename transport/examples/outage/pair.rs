@@ -61,7 +61,7 @@ impl Servers {
 
     pub(crate) async fn ours(&self, link: &Link) -> Pair {
         let (endpoint, (server, server_driver), dialed) =
-            self.authority.greeted(&self.ours, link.address()).await;
+            self.authority.greeted(&self.ours, link.address(), Duration::ZERO).await;
         tokio::spawn(server_driver.run(|_| {}));
         tokio::spawn(dialed.driver.run(|_| {}));
         let ends = Ends::Ours { server, agent: dialed.tunnel };

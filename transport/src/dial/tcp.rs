@@ -4,7 +4,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use proto::session::SILENCE_MOST;
 use proto::wire::Hello;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -58,8 +57,8 @@ pub async fn dial_tcp(
     };
     let (connection, drive) = timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
     spawn.spawn(Box::pin(drive));
-    // Dropped without a greeting, it closes itself. How much silence is borne is the server's word.
-    greet(Connection::Http2(connection.clone()), hello, SILENCE_MOST).await.map_err(|error| {
+    // Dropped without a greeting, it closes itself.
+    greet(Connection::Http2(connection.clone()), hello).await.map_err(|error| {
         match (connection.said(), error) {
             (Some(said), DialError::Broke(_)) => turned_away(said.code, &said.reason),
             (_, error) => error,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::greeting::{BootNonce, Host, VERSIONS};
 use proto::spiffe::AgentId;
@@ -37,11 +38,13 @@ impl Authority {
         Endpoint::serve(address, self.server_material(), &keys, ServerNumber(1), Arc::new(Tokio)).unwrap()
     }
 
-    /// A tunnel to `server`, dialed at `address`: the agent's endpoint, the server's end, the agent's end.
+    /// A tunnel to `server`, dialed at `address` by an agent that bears so much silence, or with zero whatever the server does:
+    /// the agent's endpoint, the server's end, the agent's end.
     pub(crate) async fn greeted(
         &self,
         server: &Endpoint,
         address: SocketAddr,
+        agent_bears: Duration,
     ) -> (Endpoint, (Tunnel, Driver), Dialed) {
         let keys = EndpointKeys::generate().unwrap();
         let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
@@ -51,6 +54,7 @@ impl Authority {
             cluster: "edge-a".to_owned(),
             boot_nonce: vec![1; 16],
             sequence: 1,
+            silence_max_ms: agent_bears.as_millis().try_into().unwrap(),
             ..Hello::default()
         };
         let accepting = async {

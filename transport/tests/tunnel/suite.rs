@@ -43,6 +43,7 @@ on_both_carriers! {
     an_agent_of_another_authority_gets_no_tunnel
     a_server_of_another_authority_or_name_is_not_trusted
     version_two_alone_is_refused_in_words_and_one_and_two_are_accepted
+    the_shorter_of_both_limits_for_an_outage_is_agreed
     changed_endpoints_reach_the_server
     a_dropped_driver_ends_the_tunnel_for_both
     an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it
@@ -260,6 +261,15 @@ async fn version_two_alone_is_refused_in_words_and_one_and_two_are_accepted(carr
 
     let dialed = authority.try_greet(carrier, Hello { versions: vec![1, 2], ..hello() }).await.unwrap();
     assert_eq!(dialed.welcome.version, 1);
+}
+
+async fn the_shorter_of_both_limits_for_an_outage_is_agreed(carrier: Carrier) {
+    let authority = Authority::new();
+    for (agents, agreed) in [(60, 60), (600, 300), (0, 300)] {
+        let hello = Hello { silence_max_ms: agents * 1000, ..hello() };
+        let dialed = authority.try_greet(carrier, hello).await.unwrap();
+        assert_eq!(dialed.welcome.silence_max_ms, agreed * 1000, "{agents} s of the agent");
+    }
 }
 
 async fn changed_endpoints_reach_the_server(carrier: Carrier) {

@@ -11,6 +11,7 @@ servers: ['gateway.example:8443', '[2001:db8::1]:443']
 serverName: gateway.example
 carrier: http2
 proxy: { url: 'http://me:secret@proxy.example:3128', noProxy: ['.local'] }
+tunnel: { outageLimitSeconds: 120 }
 trustDomain: tombolo
 tls: { certificateFile: agent.crt, keyFile: /keys/agent.key, serverCAFile: server-ca.crt }
 apiServer: { kubeconfig: admin.conf, context: here }
@@ -41,6 +42,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let proxy = config.proxies.to("gateway.example", 8443).map(ToString::to_string);
     assert_eq!(proxy.as_deref(), Some("http://proxy.example:3128"));
     assert!(!format!("{config:?} {:?}", written(WHOLE)).contains("secret"));
+    assert_eq!(config.outage_limit, Some(Duration::from_secs(120)));
     assert_eq!(config.tls.certificate, Path::new("/etc/tombolo/agent.crt"));
     assert_eq!(config.tls.key, Path::new("/keys/agent.key"));
     let kubeconfig =
@@ -65,6 +67,7 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
     };
     assert_eq!(config.api_server, in_cluster);
     assert_eq!((config.carrier, config.proxies), (CarrierChoice::Auto, Proxies::default()));
+    assert_eq!(config.outage_limit, None);
     assert_eq!(config.impersonation.groups, ["tombolo:*"]);
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9091");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
@@ -107,6 +110,8 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("servers: ['a b:5']", "servers", "a b"),
         ("carrier: tcp", "carrier", "tcp"),
         ("proxy: { url: 'https://me:secret@proxy' }", "proxy.url", "another text"),
+        ("tunnel: { outageLimitSeconds: 8 }", "tunnel.outageLimitSeconds", "8"),
+        ("tunnel: { outageLimitSeconds: 601 }", "tunnel.outageLimitSeconds", "601"),
         ("trustDomain: Tombolo", "trustDomain", "Tombolo"),
         ("tls: {keyFile: a, serverCAFile: b}", "tls.certificateFile", "nothing"),
         ("apiServer: {kubeconfig: a, inCluster: {}}", "apiServer", "inCluster and kubeconfig together"),
@@ -148,6 +153,7 @@ fn unknown_keys_are_refused_on_every_level() {
         "clusters: a",
         "tls: {caFile: a}",
         "proxy: {uri: a}",
+        "tunnel: {listen: a}",
         "apiServer: {url: a}",
         "apiServer: {inCluster: {token: a}}",
         "log: {file: a}",

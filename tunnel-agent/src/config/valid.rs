@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded};
+use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds};
 use proto::ClusterId;
 use proto::greeting::ENDPOINTS_MAX;
+use proto::session::{SILENCE_LEAST, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 
 use super::carriers;
@@ -47,6 +49,7 @@ pub(super) fn config(
         server_name,
         carrier,
         proxy,
+        tunnel,
         trust_domain,
         tls,
         api_server,
@@ -74,6 +77,7 @@ pub(super) fn config(
             .transpose()?,
         carrier: carriers::choice(flags.carrier.clone(), carrier)?,
         proxies: carriers::proxies(proxy, environment)?,
+        outage_limit: outage_limit(tunnel.unwrap_or_default())?,
         trust_domain: self::trust_domain(trust_domain)?,
         tls: self::tls(tls.unwrap_or_default(), directory)?,
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
@@ -109,6 +113,12 @@ fn trust_domain(written: Option<String>) -> Result<String, KeyError> {
         return Err(KeyError::new("trustDomain", domain, allowed));
     }
     Ok(domain)
+}
+
+fn outage_limit(written: written::Tunnel) -> Result<Option<Duration>, KeyError> {
+    let written::Tunnel { outage_limit_seconds } = written;
+    let range = SILENCE_LEAST.as_secs()..=SILENCE_MOST.as_secs();
+    outage_limit_seconds.map(|value| seconds("tunnel.outageLimitSeconds", value, range)).transpose()
 }
 
 fn tls(written: written::Tls, directory: &Path) -> Result<TlsFiles, KeyError> {

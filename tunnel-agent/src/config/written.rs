@@ -13,6 +13,7 @@ pub(super) struct Written {
     pub(super) server_name: Option<String>,
     pub(super) carrier: Option<String>,
     pub(super) proxy: Option<Proxy>,
+    pub(super) tunnel: Option<Tunnel>,
     pub(super) trust_domain: Option<String>,
     pub(super) tls: Option<Tls>,
     pub(super) api_server: Option<ApiServer>,
@@ -31,6 +32,12 @@ pub(super) struct Written {
 pub(super) struct Proxy {
     pub(super) url: Option<String>,
     pub(super) no_proxy: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Tunnel {
+    pub(super) outage_limit_seconds: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,4 +1,4 @@
-//! The names in certificates: `spiffe://DOMAIN/cluster/C/agent/ID` and `spiffe://DOMAIN/server/ID`.
+//! The names in certificates, by role: `spiffe://DOMAIN/cluster/C/agent/ID`, `…/server/ID`, `…/admin/NAME` and `…/caller`.
 //!
 //! SPIFFE-ID, <https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE-ID.md>.
 
@@ -38,9 +38,21 @@ pub enum SpiffeError {
         /// The trust domain that was expected.
         domain: String,
     },
+    /// Not an administrator's URI of this trust domain.
+    #[error("the certificate's URI is not spiffe://{domain}/admin/NAME")]
+    NotAnAdmin {
+        /// The trust domain that was expected.
+        domain: String,
+    },
 }
 
 impl AgentId {
+    /// The agent `instance`, a DNS label, of `cluster`; `None` where it is no label.
+    #[must_use]
+    pub fn new(cluster: ClusterId, instance: &str) -> Option<Self> {
+        is_dns_label(instance).then(|| Self { cluster, instance: instance.into() })
+    }
+
     /// Reads an agent's URI. Everything must be in place: no other path, no query, no empty or escaped segment.
     ///
     /// # Errors
@@ -53,10 +65,13 @@ impl AgentId {
         else {
             return Err(refused());
         };
-        if !is_dns_label(instance) {
-            return Err(refused());
-        }
-        Ok(Self { cluster: cluster.parse().map_err(|_| refused())?, instance: instance.into() })
+        Self::new(cluster.parse().map_err(|_| refused())?, instance).ok_or_else(refused)
+    }
+
+    /// The URI that [`AgentId::parse`] reads.
+    #[must_use]
+    pub fn uri(&self, domain: &str) -> String {
+        format!("spiffe://{domain}/cluster/{}/agent/{}", self.cluster, self.instance)
     }
 
     /// The cluster that this agent serves.
@@ -94,6 +109,44 @@ pub fn parse_server<'uri>(uri: &'uri str, domain: &str) -> Result<&'uri str, Spi
         .and_then(|path| path.strip_prefix("server/"))
         .filter(|id| is_dns_label(id))
         .ok_or_else(|| SpiffeError::NotAServer { domain: domain.to_owned() })
+}
+
+/// The URI that [`parse_server`] reads.
+#[must_use]
+pub fn server_uri(domain: &str, id: &str) -> String {
+    format!("spiffe://{domain}/server/{id}")
+}
+
+/// Reads an administrator's URI and returns the name, a DNS label.
+///
+/// # Errors
+/// `NotAnAdmin`, where anything differs.
+pub fn parse_admin<'uri>(uri: &'uri str, domain: &str) -> Result<&'uri str, SpiffeError> {
+    path(uri, domain)
+        .and_then(|path| path.strip_prefix("admin/"))
+        .filter(|name| is_dns_label(name))
+        .ok_or_else(|| SpiffeError::NotAnAdmin { domain: domain.to_owned() })
+}
+
+/// The URI that [`parse_admin`] reads.
+#[must_use]
+pub fn admin_uri(domain: &str, name: &str) -> String {
+    format!("spiffe://{domain}/admin/{name}")
+}
+
+/// What every caller's certificate of this trust domain bears. Who the caller is stands in its subject: names of people are
+/// free text, for which a SPIFFE path has no letters.
+#[must_use]
+pub fn caller_uri(domain: &str) -> String {
+    format!("spiffe://{domain}/caller")
+}
+
+/// Whether `uri` is a name of this trust domain, of whatever role.
+#[must_use]
+pub fn is_of(uri: &str, domain: &str) -> bool {
+    let scheme = uri.get(.."spiffe://".len()).filter(|scheme| scheme.eq_ignore_ascii_case("spiffe://"));
+    let authority = scheme.and_then(|scheme| uri[scheme.len()..].split(['/', '?', '#']).next());
+    authority.is_some_and(|authority| authority.eq_ignore_ascii_case(domain))
 }
 
 fn path<'uri>(uri: &'uri str, domain: &str) -> Option<&'uri str> {
@@ -147,5 +200,27 @@ mod tests {
         assert_eq!(parse_server("spiffe://tombolo/server/gateway", "tombolo"), Ok("gateway"));
         assert!(parse_server("spiffe://tombolo/cluster/a/agent/b", "tombolo").is_err());
         assert!(parse_server("spiffe://tombolo/server/a/b", "tombolo").is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_its_own_role_alone() {
+        let agent = AgentId::new("edge-a".parse().unwrap(), "0f3c").unwrap();
+        let uris = [agent.uri("t"), server_uri("t", "gateway"), admin_uri("t", "olga"), caller_uri("t")];
+        for (role, uri) in uris.iter().enumerate() {
+            assert_eq!(AgentId::parse(uri, "t").is_ok(), role == 0, "{uri}");
+            assert_eq!(parse_server(uri, "t").is_ok(), role == 1, "{uri}");
+            assert_eq!(parse_admin(uri, "t").is_ok(), role == 2, "{uri}");
+        }
+        assert_eq!(AgentId::parse(&uris[0], "t"), Ok(agent));
+    }
+
+    #[test]
+    fn a_name_is_of_the_trust_domain_however_it_is_spelled() {
+        for uri in ["spiffe://t/x", "SPIFFE://t/caller", "spiffe://T/caller", "spiffe://t", "spiffe://t?x"] {
+            assert!(is_of(uri, "t"), "{uri}");
+        }
+        for uri in ["", "spiffe:/", "spiffe://tt/x", "https://t/x", "spiffe://ä/x", "späffe://t"] {
+            assert!(!is_of(uri, "t"), "{uri}");
+        }
     }
 }

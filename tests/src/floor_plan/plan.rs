@@ -11,6 +11,7 @@ pub const CRATES: &[Floor] = &[
     Floor { name: "faults", rooms: &[built("linksim")] },
     Floor { name: "programs", rooms: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
     Floor { name: "libraries", rooms: &[built("daemon"), built("transport")] },
+    Floor { name: "trust", rooms: &[built("trust")] },
     Floor { name: "protocol", rooms: &[built("proto")] },
     Floor { name: "bedrock", rooms: &[planned("sys")] },
 ];
@@ -67,10 +68,11 @@ pub const NAMED_BY_MAIN: &[&str] = &["app", "config"];
 pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
 
 /// The folders of crates without floors: no circle between their top-level modules is enough.
-pub const WITHOUT_CIRCLES: &[&str] = &["proto", "transport", "daemon", "cli", "tests/linksim"];
+pub const WITHOUT_CIRCLES: &[&str] = &["proto", "trust", "transport", "daemon", "cli", "tests/linksim"];
 
 /// The crates that ship.
-pub const PRODUCTS: &[&str] = &["proto", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli"];
+pub const PRODUCTS: &[&str] =
+    &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli"];
 
 /// Dependencies that only some of our crates may name in their `Cargo.toml`.
 pub const RESERVED: &[Reserved] = &[
@@ -113,13 +115,13 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     },
     ReservedPath {
         path: &["std", "process", "Command"],
-        crates: &["proto", "transport", "daemon", "tunnel-server", "tunnel-agent"],
+        crates: &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"],
         files: &[],
         why: "what ships starts no other program",
     },
     ReservedPath {
         path: &["tokio", "process"],
-        crates: &["proto", "transport", "daemon", "tunnel-server", "tunnel-agent"],
+        crates: &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"],
         files: &[],
         why: "what ships starts no other program",
     },
@@ -130,7 +132,8 @@ pub const STATUS_FILES: &[&str] =
     &["tunnel-server/src/gateway/refusal.rs", "tunnel-server/src/gateway/refusal/"];
 
 /// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
-pub const WITHOUT_STATUS: &[&str] = &["proto", "transport", "daemon", "tunnel-server", "tunnel-agent"];
+pub const WITHOUT_STATUS: &[&str] =
+    &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"];
 
 /// A crate whose top-level modules are rooms on floors.
 #[derive(Debug, Clone, Copy)]

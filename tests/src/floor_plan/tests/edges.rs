@@ -5,13 +5,25 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 9] =
-    ["proto", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli", "linksim", "tests", "loadtest"];
+const OURS: [&str; 10] = [
+    "proto",
+    "trust",
+    "transport",
+    "daemon",
+    "tunnel-server",
+    "tunnel-agent",
+    "cli",
+    "linksim",
+    "tests",
+    "loadtest",
+];
 
 #[test]
 fn edges_that_point_down_are_allowed() {
     let edges = [
         ("transport", "proto"),
+        ("transport", "trust"),
+        ("trust", "proto"),
         ("transport", "quinn"),
         ("tunnel-server", "transport"),
         ("tunnel-server", "daemon"),

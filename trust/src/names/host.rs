@@ -11,23 +11,30 @@ const DNS_NAME_BYTES_MAX: usize = 253;
 
 /// A DNS name or an IP address, for a server certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ServerName {
+pub enum ServerName {
+    /// A DNS name in lower case; a wildcard only where a [`HostSuffix`] made it.
     Dns(String),
+    /// An IP address.
     Ip(IpAddr),
 }
 
 /// A DNS name of at least two labels under which every cluster has a name of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HostSuffix(String);
+pub struct HostSuffix(String);
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotAHost {
+/// Why a text is not the name of a server, or a suffix of names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAHost {
+    /// `*.` in front.
     #[error("a wildcard is asked for by --suffix: write --suffix example.org for *.example.org")]
     Wildcard,
+    /// Neither a DNS name nor an address.
     #[error("use a DNS name (labels of letters, digits and '-', at most {max} bytes) or an IP address, without scheme or port", max = DNS_NAME_BYTES_MAX)]
     Malformed,
+    /// An address.
     #[error("use a DNS name, not an IP address: an address has no names under it")]
     AddressAsSuffix,
+    /// One label.
     #[error(
         "use a DNS name of at least two labels, such as clusters.example: TLS libraries refuse a wildcard under one label"
     )]
@@ -54,6 +61,14 @@ impl fmt::Display for ServerName {
             Self::Dns(name) => f.write_str(name),
             Self::Ip(address) => address.fmt(f),
         }
+    }
+}
+
+impl HostSuffix {
+    /// The suffix itself, and every name of one more label.
+    #[must_use]
+    pub fn names(&self) -> [ServerName; 2] {
+        [ServerName::Dns(self.0.clone()), ServerName::Dns(format!("*.{}", self.0))]
     }
 }
 

@@ -6,24 +6,29 @@ use std::str::FromStr;
 /// The longest common name and organization name, in characters (X.520, `ub-common-name`, `ub-organization-name`).
 const NAME_CHARACTERS_MAX: usize = 64;
 /// More groups than a person has; a larger certificate costs every handshake.
-pub(crate) const GROUPS_MAX: usize = 32;
+pub const GROUPS_MAX: usize = 32;
 
 /// Who a caller is: the common name of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct User(String);
+pub struct User(String);
 
 /// What a caller belongs to: one organization of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Group(String);
+pub struct Group(String);
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotAName {
+/// Why a text is not the name of a user or a group.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAName {
+    /// Nothing.
     #[error("the name is empty")]
     Empty,
+    /// Beyond what X.520 allows.
     #[error("the name is longer than {max} characters, the most that a certificate's subject may carry", max = NAME_CHARACTERS_MAX)]
     TooLong,
+    /// What nobody would see.
     #[error("the name has a control character, or white space at an end")]
     Invisible,
+    /// A name of Kubernetes itself.
     #[error(
         "names that begin with system: belong to Kubernetes itself and would carry its powers; choose another name and bind roles to it"
     )]
@@ -31,7 +36,9 @@ pub(crate) enum NotAName {
 }
 
 impl User {
-    pub(crate) fn as_str(&self) -> &str {
+    /// The name's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -51,7 +58,9 @@ impl fmt::Display for User {
 }
 
 impl Group {
-    pub(crate) fn as_str(&self) -> &str {
+    /// The name's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

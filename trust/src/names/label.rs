@@ -9,35 +9,41 @@ use proto::spiffe::{TRUST_DOMAIN_BYTES_MAX, is_trust_domain};
 
 /// A DNS-1123 label that names one server or one agent of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Label(String);
+pub struct Label(String);
 
 /// The first part of every SPIFFE URI that this authority issues.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TrustDomain(String);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TrustDomain(String);
 
-#[derive(Debug, thiserror::Error)]
+/// Not a label.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends")]
-pub(crate) struct NotALabel;
+pub struct NotALabel;
 
-#[derive(Debug, thiserror::Error)]
+/// Not a trust domain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use 1 to {max} lower-case letters, digits, '.', '-' and '_'", max = TRUST_DOMAIN_BYTES_MAX)]
-pub(crate) struct NotATrustDomain;
+pub struct NotATrustDomain;
 
 /// The system gave no random bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("no random bytes for an id; give one with --id")]
-pub(crate) struct NoRandomness;
+pub struct NoRandomness;
 
 impl Label {
     /// Eight random hexadecimal digits.
-    pub(crate) fn random() -> Result<Self, NoRandomness> {
+    ///
+    /// # Errors
+    /// [`NoRandomness`].
+    pub fn random() -> Result<Self, NoRandomness> {
         let mut bytes = [0; 4];
         rand::fill(&mut bytes).map_err(|_| NoRandomness)?;
         Ok(Self(format!("{:08x}", u32::from_be_bytes(bytes))))
     }
 
     /// The label most like `text`: `gateway.example` becomes `gateway-example`, `::1` becomes `1`.
-    pub(crate) fn like(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn like(text: &str) -> Option<Self> {
         let hyphened: String = text
             .to_ascii_lowercase()
             .chars()
@@ -45,6 +51,20 @@ impl Label {
             .collect();
         let start: String = hyphened.trim_start_matches('-').chars().take(63).collect();
         start.trim_end_matches('-').parse().ok()
+    }
+
+    /// The label's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TrustDomain {
+    /// The domain's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 

@@ -1,0 +1,98 @@
+//! What roots and intermediates have in common: making CA certificates and reading them back.
+
+use std::time::SystemTime;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SerialNumber,
+};
+use rustls_pki_types::CertificateDer;
+use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::names::TrustDomain;
+use crate::role::Role;
+use crate::serial::Serial;
+use crate::signer::BACKDATED;
+
+/// Why no CA was made.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeError {
+    /// None from the system.
+    #[error("no random bytes for a key or a serial number")]
+    Randomness,
+    /// A clock beyond the calendar.
+    #[error("the certificate's beginning or end is not a date; check the clock")]
+    Dates,
+    /// The encoding or the signature failed.
+    #[error("the certificate could not be made")]
+    Make(#[from] rcgen::Error),
+}
+
+/// Why a certificate and a key are no CA that can sign.
+#[derive(Debug, thiserror::Error)]
+pub enum NotACa {
+    /// Not exactly one X.509 certificate.
+    #[error("the certificate cannot be read")]
+    Unreadable,
+    /// A leaf, or a CA of another depth or purpose.
+    #[error("the certificate is not one of {0} that may sign certificates")]
+    Constraints(&'static str),
+    /// The key is another's.
+    #[error("the key does not belong to the certificate; restore the pair from a backup")]
+    Mismatch,
+    /// What rcgen does not understand.
+    #[error("the certificate cannot be signed with")]
+    Unusable(#[source] rcgen::Error),
+}
+
+/// A key for a CA.
+pub(crate) fn key() -> Result<KeyPair, MakeError> {
+    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+/// A CA certificate before it is signed, with this many levels of CAs below it.
+pub(crate) fn params(
+    role: Role,
+    domain: &TrustDomain,
+    kind: &str,
+    levels: u8,
+    now: SystemTime,
+    lasting: Duration,
+) -> Result<CertificateParams, MakeError> {
+    let mut params = CertificateParams::default();
+    params.serial_number =
+        Some(SerialNumber::from_slice(&Serial::random().ok_or(MakeError::Randomness)?.to_bytes()));
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, domain.as_str());
+    params.distinguished_name.push(DnType::CommonName, format!("tombolo {role} {kind}"));
+    (params.not_before, params.not_after) = dates(now, lasting).ok_or(MakeError::Dates)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(levels));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+/// From when until when a certificate is valid that is made now.
+pub(crate) fn dates(now: SystemTime, lasting: Duration) -> Option<(OffsetDateTime, OffsetDateTime)> {
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    let now = OffsetDateTime::from_unix_timestamp(seconds.try_into().ok()?).ok()?;
+    Some((now.checked_sub(BACKDATED.try_into().ok()?)?, now.checked_add(lasting)?))
+}
+
+/// The fields of a certificate, if these bytes are exactly one.
+pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    let (rest, certificate) = X509Certificate::from_der(der).ok()?;
+    rest.is_empty().then_some(certificate)
+}
+
+/// Whether the certificate was made for this key.
+pub(crate) fn belongs_to(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
+    certificate.public_key().raw == key.subject_public_key_info()
+}
+
+/// How many levels of CAs a CA's certificate allows below it; `None` of a leaf, or where nothing is said.
+pub(crate) fn levels(certificate: &X509Certificate<'_>) -> Option<u32> {
+    let constraints = certificate.basic_constraints().ok()??.value;
+    let may_sign = certificate.key_usage().ok()??.value.key_cert_sign();
+    (constraints.ca && may_sign).then_some(constraints.path_len_constraint).flatten()
+}

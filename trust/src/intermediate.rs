@@ -1,0 +1,187 @@
+//! An intermediate whose key is in this process: the first [`Signer`].
+
+use std::fmt;
+use std::time::SystemTime;
+
+use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber};
+use rustls_pki_types::CertificateDer;
+use time::{Duration, OffsetDateTime};
+use x509_parser::extensions::ExtendedKeyUsage;
+use x509_parser::prelude::X509Certificate;
+
+use crate::ca::{self, MakeError, NotACa};
+use crate::names::TrustDomain;
+use crate::role::Role;
+use crate::serial::Serial;
+use crate::several;
+use crate::signer::{Issued, Issuing, Order, SignError, Signer};
+use crate::subject::Subject;
+
+/// Most certificates of one intermediate: by the present root, by those before it.
+pub const CERTIFICATES_MAX: usize = 4;
+
+/// For so long an intermediate is valid. It is renewed with the root at hand, every other year at the latest.
+pub const INTERMEDIATE_VALIDITY: Duration = Duration::days(3 * 365);
+
+/// An intermediate signs leaves and nothing else.
+const LEVELS: u8 = 0;
+
+/// Signs the certificates of one role. It may sign no CA, and for no other purpose than its role's.
+pub struct Intermediate {
+    role: Role,
+    domain: TrustDomain,
+    /// Certificates of this one key, the present root's first. Whoever knows any of those roots accepts what is issued.
+    certificates: Vec<CertificateDer<'static>>,
+    issuer: Issuer<'static, KeyPair>,
+    not_after: OffsetDateTime,
+}
+
+impl Intermediate {
+    /// Makes one below `root`, which ends at `root_ends`.
+    pub(crate) fn generate(
+        role: Role,
+        domain: TrustDomain,
+        root: &Issuer<'_, KeyPair>,
+        root_ends: OffsetDateTime,
+        now: SystemTime,
+    ) -> Result<Self, MakeError> {
+        let key = ca::key()?;
+        let params = params(role, &domain, root_ends, now)?;
+        let certificate = params.signed_by(&key, root)?.der().clone();
+        let not_after = params.not_after;
+        Ok(Self {
+            role,
+            domain,
+            certificates: vec![certificate],
+            issuer: Issuer::new(params, key),
+            not_after,
+        })
+    }
+
+    /// The intermediate of `role` whose certificates and key were kept.
+    ///
+    /// # Errors
+    /// [`NotACa`].
+    pub fn load(
+        role: Role,
+        domain: TrustDomain,
+        certificates: Vec<CertificateDer<'static>>,
+        key: KeyPair,
+    ) -> Result<Self, NotACa> {
+        let wrong = NotACa::Constraints("an intermediate of this role");
+        let Some(first) = certificates.first().filter(|_| certificates.len() <= CERTIFICATES_MAX) else {
+            return Err(wrong);
+        };
+        let mut not_after = None;
+        for der in &certificates {
+            let certificate = ca::parse(der).ok_or(NotACa::Unreadable)?;
+            if ca::levels(&certificate) != Some(LEVELS.into()) || !is_bound_to(&certificate, role) {
+                return Err(wrong);
+            }
+            if !ca::belongs_to(&certificate, &key) {
+                return Err(NotACa::Mismatch);
+            }
+            not_after.get_or_insert_with(|| certificate.validity().not_after.to_datetime());
+        }
+        let not_after = not_after.ok_or(wrong)?;
+        let issuer = Issuer::from_ca_cert_der(first, key).map_err(NotACa::Unusable)?;
+        Ok(Self { role, domain, certificates, issuer, not_after })
+    }
+
+    /// Its certificates: by the present root first.
+    #[must_use]
+    pub fn certificates(&self) -> &[CertificateDer<'static>] {
+        &self.certificates
+    }
+
+    /// Its end.
+    #[must_use]
+    pub fn not_after(&self) -> OffsetDateTime {
+        self.not_after
+    }
+
+    /// Its key, to be sealed.
+    pub(crate) fn key(&self) -> &KeyPair {
+        self.issuer.key()
+    }
+
+    /// Issues a certificate at once.
+    ///
+    /// # Errors
+    /// [`SignError`], but never `Away`.
+    pub fn sign(&self, order: &Order) -> Result<Issued, SignError> {
+        let subject = &order.subject;
+        if subject.role() != self.role {
+            return Err(SignError::OtherRole { signer: self.role, asked: subject.role() });
+        }
+        let serial = Serial::random().ok_or(SignError::Randomness)?;
+        let lasting = Duration::try_from(order.lasting).map_err(|_| SignError::Dates)?;
+        let (not_before, not_after) = ca::dates(order.now, lasting).ok_or(SignError::Dates)?;
+        if not_after > self.not_after {
+            return Err(SignError::Outlived(self.not_after));
+        }
+        let mut params = CertificateParams::default();
+        params.serial_number = Some(SerialNumber::from_slice(&serial.to_bytes()));
+        (params.not_before, params.not_after) = (not_before, not_after);
+        params.distinguished_name = subject.distinguished_name();
+        params.subject_alt_names = subject.alternative_names(&self.domain)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![self.role.purpose()];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&order.key, &self.issuer).map_err(SignError::Make)?;
+        let certificate = match subject {
+            Subject::Caller { user, groups } if !groups.is_empty() => {
+                several::organizations(certificate.der(), user, groups, self.key())
+                    .map_err(SignError::Make)?
+            }
+            Subject::Caller { .. } | Subject::Server { .. } | Subject::Agent(_) | Subject::Admin { .. } => {
+                certificate.der().clone()
+            }
+        };
+        let chain = [certificate].into_iter().chain(self.certificates.iter().cloned()).collect();
+        Ok(Issued { chain, serial, not_after })
+    }
+}
+
+impl Signer for Intermediate {
+    fn role(&self) -> Role {
+        self.role
+    }
+
+    fn trust_domain(&self) -> &TrustDomain {
+        &self.domain
+    }
+
+    fn issue(&self, order: Order) -> Issuing<'_> {
+        Box::pin(async move { self.sign(&order) })
+    }
+}
+
+impl fmt::Debug for Intermediate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Intermediate");
+        shown.field("role", &self.role).field("domain", &self.domain).finish_non_exhaustive()
+    }
+}
+
+fn params(
+    role: Role,
+    domain: &TrustDomain,
+    root_ends: OffsetDateTime,
+    now: SystemTime,
+) -> Result<CertificateParams, MakeError> {
+    let mut params = ca::params(role, domain, "intermediate", LEVELS, now, INTERMEDIATE_VALIDITY)?;
+    params.not_after = params.not_after.min(root_ends);
+    // On a CA's certificate this binds everything below it.
+    params.extended_key_usages = vec![role.purpose()];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+/// Whether the certificate is for the role's purpose and no other.
+fn is_bound_to(certificate: &X509Certificate<'_>, role: Role) -> bool {
+    let Ok(Some(usage)) = certificate.extended_key_usage() else { return false };
+    let ExtendedKeyUsage { any, server_auth, client_auth, .. } = *usage.value;
+    !any && server_auth == (role == Role::Server) && client_auth == (role != Role::Server)
+}

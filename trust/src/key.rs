@@ -1,0 +1,95 @@
+//! Public keys whose owners have shown that they hold the private half.
+
+use rcgen::{
+    KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData,
+    SubjectPublicKeyInfo,
+};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
+
+use crate::pin::Pin;
+
+/// Largest certificate signing request that is read, in bytes. Ours have less than 500.
+pub const CSR_BYTES_MAX: usize = 8 * 1024;
+
+/// A public key of which a certificate may be made: its owner has proved to hold the private half. Only [`ProvenKey::of_csr`]
+/// and [`ProvenKey::of_pair`] make one. It carries nothing else: what a request asks for besides goes no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProvenKey(SubjectPublicKeyInfo);
+
+/// Why a certificate signing request is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CsrError {
+    /// More than [`CSR_BYTES_MAX`].
+    #[error("the request is larger than {CSR_BYTES_MAX} bytes; send a plain PKCS #10 request")]
+    TooLarge,
+    /// Not one PKCS #10 request, or more than one.
+    #[error("the request is not one PKCS #10 request in DER")]
+    Malformed,
+    /// RSA, or a curve that is not supported, or an encoding of its own.
+    #[error("the request's key is of a kind that is not supported; use P-256, P-384 or Ed25519")]
+    Key,
+    /// The private key did not sign it.
+    #[error("the request is not signed by its own key")]
+    NotItsOwn,
+}
+
+impl ProvenKey {
+    /// The key of a certificate signing request (PKCS #10, DER, at most [`CSR_BYTES_MAX`]), after its signature is verified.
+    /// Names, extensions and attributes that it asks for are not looked at.
+    ///
+    /// # Errors
+    /// [`CsrError`].
+    pub fn of_csr(der: &[u8]) -> Result<Self, CsrError> {
+        if der.len() > CSR_BYTES_MAX {
+            return Err(CsrError::TooLarge);
+        }
+        let (rest, request) = X509CertificationRequest::from_der(der).map_err(|_| CsrError::Malformed)?;
+        if !rest.is_empty() {
+            return Err(CsrError::Malformed);
+        }
+        let key = Self::read(request.certification_request_info.subject_pki.raw).ok_or(CsrError::Key)?;
+        request.verify_signature().map_err(|_| CsrError::NotItsOwn)?;
+        Ok(key)
+    }
+
+    /// The public half of a pair that this process holds. `None` where it is of a kind that [`CsrError::Key`] refuses.
+    #[must_use]
+    pub fn of_pair(pair: &KeyPair) -> Option<Self> {
+        Self::read(&pair.subject_public_key_info())
+    }
+
+    /// The key as a `SubjectPublicKeyInfo` in DER (RFC 5280, section 4.1).
+    #[must_use]
+    pub fn spki(&self) -> Vec<u8> {
+        self.0.subject_public_key_info()
+    }
+
+    /// Names the key without showing it.
+    #[must_use]
+    pub fn pin(&self) -> Pin {
+        Pin::of_spki(&self.spki())
+    }
+
+    fn read(spki: &[u8]) -> Option<Self> {
+        let key = SubjectPublicKeyInfo::from_der(spki).ok()?;
+        // The point uncompressed, as TLS has it; anything else is another encoding of the same key.
+        let fits = match key.algorithm() {
+            of if *of == PKCS_ED25519 => key.der_bytes().len() == 32,
+            of if *of == PKCS_ECDSA_P256_SHA256 => key.der_bytes().len() == 65,
+            of if *of == PKCS_ECDSA_P384_SHA384 => key.der_bytes().len() == 97,
+            _ => false,
+        };
+        (fits && key.subject_public_key_info() == spki).then_some(Self(key))
+    }
+}
+
+impl PublicKeyData for ProvenKey {
+    fn der_bytes(&self) -> &[u8] {
+        self.0.der_bytes()
+    }
+
+    fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
+        self.0.algorithm()
+    }
+}

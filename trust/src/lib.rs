@@ -1,0 +1,26 @@
+//! Who vouches for whom: roles, roots, intermediates, and the certificates that they issue.
+//!
+//! Pure but for [`sealed::load`]: time comes in as an argument.
+
+mod ca;
+mod intermediate;
+mod key;
+pub mod names;
+mod pin;
+mod role;
+mod root;
+pub mod sealed;
+mod serial;
+mod several;
+mod signer;
+mod subject;
+
+pub use ca::{MakeError, NotACa};
+pub use intermediate::{CERTIFICATES_MAX, INTERMEDIATE_VALIDITY, Intermediate};
+pub use key::{CSR_BYTES_MAX, CsrError, ProvenKey};
+pub use pin::{NotAPin, Pin};
+pub use role::{NotARole, Role};
+pub use root::Root;
+pub use serial::{NotASerial, Serial};
+pub use signer::{BACKDATED, Issued, Issuing, Order, SignError, Signer};
+pub use subject::{SERVER_NAMES_MAX, Subject, SubjectError};

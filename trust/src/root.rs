@@ -1,0 +1,99 @@
+//! A root: made once for each role, used to make intermediates, and kept offline between.
+
+use std::time::SystemTime;
+
+use rcgen::{Issuer, KeyPair};
+use rustls_pki_types::CertificateDer;
+use time::{Duration, OffsetDateTime};
+
+use crate::ca::{self, MakeError, NotACa};
+use crate::intermediate::Intermediate;
+use crate::names::TrustDomain;
+use crate::pin::Pin;
+use crate::role::Role;
+
+/// A root outlives everything that it issues.
+const ROOT_VALIDITY: Duration = Duration::days(10 * 365);
+
+/// A root signs intermediates, and those sign leaves.
+const LEVELS: u8 = 1;
+
+/// A root of one role, with its key.
+#[derive(Debug)]
+pub struct Root {
+    role: Role,
+    domain: TrustDomain,
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    pin: Pin,
+    not_after: OffsetDateTime,
+}
+
+impl Root {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// [`MakeError`].
+    pub fn generate(role: Role, domain: TrustDomain, now: SystemTime) -> Result<Self, MakeError> {
+        let key = ca::key()?;
+        let params = ca::params(role, &domain, "root", LEVELS, now, ROOT_VALIDITY)?;
+        let certificate = params.self_signed(&key)?.der().clone();
+        let pin = Pin::of_spki(&rcgen::PublicKeyData::subject_public_key_info(&key));
+        let not_after = params.not_after;
+        Ok(Self { role, domain, certificate, issuer: Issuer::new(params, key), pin, not_after })
+    }
+
+    /// The root of `role` whose certificate and key were kept.
+    ///
+    /// # Errors
+    /// [`NotACa`].
+    pub fn load(
+        role: Role,
+        domain: TrustDomain,
+        certificate: CertificateDer<'static>,
+        key: KeyPair,
+    ) -> Result<Self, NotACa> {
+        let parsed = ca::parse(&certificate).ok_or(NotACa::Unreadable)?;
+        if ca::levels(&parsed) != Some(LEVELS.into()) {
+            return Err(NotACa::Constraints("a root"));
+        }
+        if !ca::belongs_to(&parsed, &key) {
+            return Err(NotACa::Mismatch);
+        }
+        let (pin, not_after) = (Pin::of_certificate(&parsed), parsed.validity().not_after.to_datetime());
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(NotACa::Unusable)?;
+        Ok(Self { role, domain, certificate, issuer, pin, not_after })
+    }
+
+    /// Makes an intermediate that issues what this root vouches for, and whose key may be where certificates are issued.
+    ///
+    /// # Errors
+    /// [`MakeError`].
+    pub fn intermediate(&self, now: SystemTime) -> Result<Intermediate, MakeError> {
+        Intermediate::generate(self.role, self.domain.clone(), &self.issuer, self.not_after, now)
+    }
+
+    /// What it vouches for.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Its certificate, which others pin.
+    #[must_use]
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// Names its key.
+    #[must_use]
+    pub fn pin(&self) -> Pin {
+        self.pin
+    }
+
+    /// Its key, to be kept.
+    #[must_use]
+    pub fn key(&self) -> &KeyPair {
+        self.issuer.key()
+    }
+}

@@ -1,0 +1,99 @@
+//! Files that nobody else may read or exchange.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// The owner may do what it likes; nobody else may do these.
+const OF_OTHERS: u32 = 0o077;
+
+/// What the group may do with a file of root's: so does Kubernetes mount a Secret for a pod's group.
+const GROUP_READS: u32 = 0o040;
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum NotPrivate {
+    /// It is not there, or not ours to read.
+    #[error("cannot read {}", .0.display())]
+    Io(PathBuf, #[source] io::Error),
+    /// Someone else could exchange it.
+    #[error("{} belongs to user {owner}; it must be this user's or root's", path.display())]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Someone else may read or write it.
+    #[error("others may use {shown} (mode {mode:03o}), run: chmod 600 {shown}", shown = path.display())]
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Larger than what it should be.
+    #[error("{} is larger than {bytes_max} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The most that was expected.
+        bytes_max: u64,
+    },
+    /// Not UTF-8.
+    #[error("{} is not text", .0.display())]
+    NotText(PathBuf),
+}
+
+/// The text of a file that is this user's or root's, and closed to others.
+pub(super) fn read(path: &Path, bytes_max: u64) -> Result<String, NotPrivate> {
+    let failed = |error| NotPrivate::Io(path.to_owned(), error);
+    let file = File::open(path).map_err(failed)?;
+    // Of the file that is open, which nobody can exchange any more.
+    let found = file.metadata().map_err(failed)?;
+    let this = rustix::process::geteuid().as_raw();
+    is_private(path, found.uid(), found.mode() & 0o777, this)?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(NotPrivate::TooLarge { path: path.to_owned(), bytes_max });
+    }
+    String::from_utf8(bytes).map_err(|_| NotPrivate::NotText(path.to_owned()))
+}
+
+fn is_private(path: &Path, owner: u32, mode: u32, this: u32) -> Result<(), NotPrivate> {
+    if owner != this && owner != 0 {
+        return Err(NotPrivate::Owner { path: path.to_owned(), owner });
+    }
+    let borne = if owner == 0 { GROUP_READS } else { 0 };
+    if mode & OF_OTHERS & !borne != 0 {
+        return Err(NotPrivate::Mode { path: path.to_owned(), mode });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_this_users_or_roots_and_closed_to_others() {
+        const US: u32 = 1000;
+        for (owner, mode, is_taken) in [
+            (US, 0o600, true),
+            (US, 0o400, true),
+            (US, 0o640, false),
+            (US, 0o604, false),
+            (US, 0o620, false),
+            (0, 0o400, true),
+            (0, 0o440, true),
+            (0, 0o444, false),
+            (0, 0o460, false),
+            (1001, 0o600, false),
+        ] {
+            let judged = is_private(Path::new("key"), owner, mode, US);
+            assert_eq!(judged.is_ok(), is_taken, "{owner} {mode:o}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ pub const CRATES: &[Floor] = &[
     // Knows nothing of the house: TCP, QUIC and a peer's programs suffer the same link.
     Floor { name: "faults", rooms: &[built("linksim")] },
     Floor { name: "programs", rooms: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
-    Floor { name: "libraries", rooms: &[built("daemon"), built("transport")] },
+    Floor { name: "libraries", rooms: &[built("daemon"), built("transport"), built("audit")] },
     Floor { name: "trust", rooms: &[built("trust")] },
     Floor { name: "protocol", rooms: &[built("proto")] },
     Floor { name: "bedrock", rooms: &[planned("sys")] },
@@ -68,11 +68,12 @@ pub const NAMED_BY_MAIN: &[&str] = &["app", "config"];
 pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
 
 /// The folders of crates without floors: no circle between their top-level modules is enough.
-pub const WITHOUT_CIRCLES: &[&str] = &["proto", "trust", "transport", "daemon", "cli", "tests/linksim"];
+pub const WITHOUT_CIRCLES: &[&str] =
+    &["proto", "trust", "transport", "daemon", "audit", "cli", "tests/linksim"];
 
 /// The crates that ship.
 pub const PRODUCTS: &[&str] =
-    &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent", "cli"];
+    &["proto", "trust", "transport", "daemon", "audit", "tunnel-server", "tunnel-agent", "cli"];
 
 /// Dependencies that only some of our crates may name in their `Cargo.toml`.
 pub const RESERVED: &[Reserved] = &[
@@ -115,13 +116,13 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     },
     ReservedPath {
         path: &["std", "process", "Command"],
-        crates: &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"],
+        crates: &["proto", "trust", "transport", "daemon", "audit", "tunnel-server", "tunnel-agent"],
         files: &[],
         why: "what ships starts no other program",
     },
     ReservedPath {
         path: &["tokio", "process"],
-        crates: &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"],
+        crates: &["proto", "trust", "transport", "daemon", "audit", "tunnel-server", "tunnel-agent"],
         files: &[],
         why: "what ships starts no other program",
     },

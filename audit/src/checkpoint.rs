@@ -1,0 +1,209 @@
+//! Signed words about where a log is, in a file of their own, of which copies may be kept elsewhere.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::error::Unspecified;
+use serde::{Deserialize, Serialize};
+
+use crate::event::micro_time;
+use crate::json;
+use crate::keys::{PublicKey, SigningKey};
+
+/// The file with the checkpoints, in a log's directory.
+pub const CHECKPOINTS_FILE: &str = "checkpoints.jsonl";
+
+/// The file with the public key, beside it.
+pub const PUBLIC_KEY_FILE: &str = "audit.pub";
+
+/// What a signature is over begins so, that it is taken for nothing else.
+const SIGNED_AS: &[u8] = b"tombolo audit checkpoint 1\n";
+
+const SIGNATURE_HEAD: &[u8] = br#","signature":""#;
+const SIGNATURE_TAIL: &[u8] = br#""}"#;
+
+/// Longest line of the file.
+pub(crate) const CHECKPOINT_BYTES_MAX: usize = 4 * 1024;
+
+/// What was written up to a moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Checkpoint {
+    /// Its place among the checkpoints of the log, from 1.
+    pub(crate) number: u64,
+    /// Whose log.
+    pub(crate) server: String,
+    /// The mark of the chain's key.
+    pub(crate) log: String,
+    /// When, RFC 3339.
+    pub(crate) time: String,
+    /// The last line.
+    pub(crate) sequence: u64,
+    /// The last line's code.
+    pub(crate) mac: String,
+    /// The first line that is still kept.
+    pub(crate) oldest: u64,
+    /// The file in which the last line is; nothing for a log that goes to standard output.
+    pub(crate) file: Option<Extent>,
+    /// Why now: `lines`, `time`, `rotation`, `retention`, `start` or `stop`.
+    pub(crate) why: String,
+}
+
+/// A file as far as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Extent {
+    /// Its name in the directory.
+    pub(crate) name: String,
+    /// How many bytes it has.
+    pub(crate) bytes: u64,
+    /// SHA-256 of them, in base64.
+    pub(crate) sha256: String,
+}
+
+/// The file, open for more.
+pub(crate) struct Checkpoints {
+    path: PathBuf,
+    file: File,
+    key: SigningKey,
+    /// Of the last one.
+    number: u64,
+    /// Bytes of whole lines.
+    bytes: u64,
+}
+
+/// A line is no checkpoint of this log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotACheckpoint {
+    /// It is not written as one.
+    Form,
+    /// Its signature is not of this key.
+    Signature,
+}
+
+impl Checkpoint {
+    /// Reads a line without its end, and holds its signature against `public` if there is one.
+    pub(crate) fn read(line: &[u8], public: Option<&PublicKey>) -> Result<Self, NotACheckpoint> {
+        let rest = line.strip_suffix(SIGNATURE_TAIL).ok_or(NotACheckpoint::Form)?;
+        let found = rest.windows(SIGNATURE_HEAD.len()).rposition(|window| window == SIGNATURE_HEAD);
+        let (body, signature) = rest.split_at(found.ok_or(NotACheckpoint::Form)?);
+        let signature =
+            std::str::from_utf8(&signature[SIGNATURE_HEAD.len()..]).map_err(|_| NotACheckpoint::Form)?;
+        if public.is_some_and(|public| !public.verifies(&[SIGNED_AS, body].concat(), signature)) {
+            return Err(NotACheckpoint::Signature);
+        }
+        serde_json::from_slice(&[body, b"}"].concat()).map_err(|_| NotACheckpoint::Form)
+    }
+
+    fn signed(&self, key: &SigningKey) -> Result<Vec<u8>, Unspecified> {
+        let mut line = json::ascii(self).map_err(|_| Unspecified)?;
+        line.pop();
+        let signature = key.sign(&[SIGNED_AS, &line].concat())?;
+        line.extend_from_slice(SIGNATURE_HEAD);
+        line.extend_from_slice(signature.as_bytes());
+        line.extend_from_slice(SIGNATURE_TAIL);
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+impl Checkpoints {
+    /// Opens the file behind the last of `written`, which were read from it and end at `bytes`.
+    pub(crate) fn open(directory: &Path, key: SigningKey, number: u64, bytes: u64) -> io::Result<Self> {
+        let path = directory.join(CHECKPOINTS_FILE);
+        let file = append(&path)?;
+        // What a loss of power left of a line is none.
+        file.set_len(bytes)?;
+        Ok(Self { path, file, key, number, bytes })
+    }
+
+    /// Numbers, signs and writes one, to the disk.
+    pub(crate) fn add(&mut self, mut checkpoint: Checkpoint) -> io::Result<()> {
+        checkpoint.number = self.number + 1;
+        checkpoint.time = micro_time(std::time::SystemTime::now());
+        let line = checkpoint.signed(&self.key).map_err(io::Error::other)?;
+        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        if let Err(error) = written {
+            // Half a line would spoil the next.
+            let _ = self.file.set_len(self.bytes);
+            return Err(error);
+        }
+        self.number = checkpoint.number;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    /// Takes away those about lines before `oldest`, whose files are gone.
+    pub(crate) fn forget_before(&mut self, oldest: u64) -> io::Result<()> {
+        let text = fs::read(&self.path)?;
+        let kept: Vec<u8> = text
+            .split_inclusive(|byte| *byte == b'\n')
+            .skip_while(|line| {
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                Checkpoint::read(line, None).is_ok_and(|checkpoint| checkpoint.sequence < oldest)
+            })
+            .flatten()
+            .copied()
+            .collect();
+        if kept.len() == text.len() {
+            return Ok(());
+        }
+        let beside = self.path.with_extension("new");
+        let _ = fs::remove_file(&beside);
+        let mut file = append(&beside)?;
+        file.write_all(&kept)?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.path)?;
+        self.file = file;
+        self.bytes = kept.len() as u64;
+        Ok(())
+    }
+}
+
+/// A file for more lines, closed to others.
+pub(crate) fn append(path: &Path) -> io::Result<File> {
+    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(no_link).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_read_back_and_whoever_changes_a_byte_of_it_is_seen() {
+        let directory = tempfile::tempdir().unwrap();
+        let key = SigningKey::generate().unwrap();
+        let public = key.public().unwrap();
+        let mut checkpoints = Checkpoints::open(directory.path(), key, 0, 0).unwrap();
+        let checkpoint = Checkpoint {
+            number: 0,
+            server: "a".into(),
+            log: "m".into(),
+            time: String::new(),
+            sequence: 7,
+            mac: "x".into(),
+            oldest: 1,
+            file: None,
+            why: "stop".into(),
+        };
+        checkpoints.add(checkpoint.clone()).unwrap();
+        checkpoints.add(Checkpoint { sequence: 9, ..checkpoint }).unwrap();
+
+        let text = fs::read(directory.path().join(CHECKPOINTS_FILE)).unwrap();
+        let line = text.split(|byte| *byte == b'\n').next().unwrap();
+        let read = Checkpoint::read(line, Some(&public)).unwrap();
+        assert_eq!((read.number, read.sequence), (1, 7));
+        for at in 0..line.len() {
+            let mut changed = line.to_vec();
+            changed[at] ^= 1;
+            assert!(Checkpoint::read(&changed, Some(&public)).is_err(), "byte {at}");
+        }
+
+        checkpoints.forget_before(9).unwrap();
+        let kept = fs::read(directory.path().join(CHECKPOINTS_FILE)).unwrap();
+        assert_eq!(Checkpoint::read(kept.strip_suffix(b"\n").unwrap(), Some(&public)).unwrap().number, 2);
+    }
+}

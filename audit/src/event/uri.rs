@@ -1,0 +1,51 @@
+//! A path with its query as it may be kept: what the query's parameters are, and not what they hold.
+
+/// Longest name of a parameter that is taken for one, in bytes.
+const PARAMETER_BYTES_MAX: usize = 64;
+
+/// Stands for a parameter that is no name, and may be a secret.
+const NO_NAME: &str = "~";
+
+/// `target` without the values of its query's parameters, because commands, tokens and selectors stand there:
+/// `/api/v1/pods?watch=&labelSelector=`.
+#[must_use]
+pub fn without_values(target: &str) -> String {
+    // What stands behind '#' is no request's business, and is no value that was taken out.
+    let target = target.split('#').next().unwrap_or_default();
+    let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
+    let mut kept = format!("{path}?");
+    for (index, parameter) in query.split('&').enumerate() {
+        if index > 0 {
+            kept.push('&');
+        }
+        let (name, equals) = parameter.split_once('=').map_or((parameter, ""), |(name, _)| (name, "="));
+        kept.push_str(if is_name(name) { name } else { NO_NAME });
+        kept.push_str(equals);
+    }
+    kept
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    name.len() <= PARAMETER_BYTES_MAX && name.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_parameters_stay_and_their_values_go() {
+        for (target, kept) in [
+            ("/api/v1/pods", "/api/v1/pods"),
+            ("/api/v1/pods?", "/api/v1/pods?"),
+            ("/api/v1/pods?watch=1&labelSelector=a%3Db", "/api/v1/pods?watch=&labelSelector="),
+            ("/exec?command=cat&command=/secret&stdin", "/exec?command=&command=&stdin"),
+            ("/x?a=b=c&&=d", "/x?a=&&="),
+            ("/x?eyJ%20hbGciOi", "/x?~"),
+            ("/x?a=1#token", "/x?a="),
+        ] {
+            assert_eq!(without_values(target), kept);
+        }
+    }
+}

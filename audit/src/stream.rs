@@ -1,0 +1,102 @@
+//! A log that goes to a stream, standard output, and of which only the last line's number and code stay.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::chain::{Code, Head};
+use crate::checkpoint::Extent;
+use crate::sink::{Room, Sink};
+
+/// The file with the last line's number and code, in the log's directory.
+const HEAD_FILE: &str = "head";
+
+/// A stream and where its chain is.
+pub(crate) struct Stream<W> {
+    stream: W,
+    head: File,
+    /// Whether the last write ended within a line.
+    is_torn: bool,
+    /// Why the head could not be kept: the lines are out, so this is told by the next [`Sink::sync`].
+    unkept: Option<io::Error>,
+}
+
+impl<W: Write + Send> Stream<W> {
+    /// Goes on behind the head that is kept in `directory`.
+    pub(crate) fn open(directory: &Path, stream: W) -> io::Result<(Self, Head)> {
+        let path = directory.join(HEAD_FILE);
+        let kept = match fs::read_to_string(&path) {
+            Ok(text) => read(&text).unwrap_or(Head::NOTHING),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Head::NOTHING,
+            Err(error) => return Err(error),
+        };
+        let head = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        Ok((Self { stream, head, is_torn: false, unkept: None }, kept))
+    }
+
+    fn put(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            self.stream.write_all(b"\n")?;
+            self.is_torn = false;
+        }
+        let mut rest = lines;
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    let (done, left) = rest.split_at(written);
+                    self.is_torn = done.last() != Some(&b'\n');
+                    rest = left;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.stream.flush()
+    }
+}
+
+impl<W: Write + Send> Sink for Stream<W> {
+    fn append(&mut self, lines: &[u8], head: Head, _: Room) -> io::Result<()> {
+        self.put(lines)?;
+        // One length, so that it is replaced whole.
+        let text = format!("{:020} {}\n", head.sequence, head.code.to_text());
+        self.unkept = self.head.write_all_at(text.as_bytes(), 0).err();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.unkept.take().map_or(Ok(()), Err)?;
+        self.head.sync_data()
+    }
+
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    fn begin_file(&mut self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn extent(&self) -> Option<Extent> {
+        None
+    }
+
+    fn oldest_kept(&self) -> u64 {
+        1
+    }
+
+    fn retire(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn read(text: &str) -> Option<Head> {
+    let (sequence, code) = text.trim_end().split_once(' ')?;
+    Some(Head { sequence: sequence.parse().ok()?, code: Code::from_text(code)? })
+}

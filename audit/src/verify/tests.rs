@@ -1,0 +1,224 @@
+//! Logs as they were written, and logs to which something was done.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::desk::{Desk, Duty, Entry};
+use crate::event::{Completion, EndReason, Event, User};
+use crate::files::{Files, Limits};
+use crate::keys::SigningKey;
+use crate::settings::{Settings, Sync, Target};
+use crate::writer::{Begun, Writer};
+
+/// A file of the logs here ends behind a few lines.
+const FILE_BYTES: u64 = 2_500;
+
+#[test]
+fn a_log_as_it_was_written_is_verified_with_either_key_and_with_both() {
+    let log = Written::new(20);
+    let report = verify(&log.sources(), &log.both()).unwrap();
+    assert!(report.files >= 3 && report.checkpoints > report.files, "{report:?}");
+    assert_eq!((report.first, report.signed, report.open), (1, report.last, 0));
+    assert!(report.is_chained);
+
+    verify(&log.sources(), &Trust { public: None, ..log.both() }).unwrap();
+    let public = verify(&log.sources(), &Trust { chain: None, ..log.both() }).unwrap();
+    assert!(!public.is_chained && public.signed == report.last);
+    assert!(matches!(verify(&log.sources(), &Trust::default()), Err(NotVerified::NoKey)));
+}
+
+#[test]
+fn every_byte_of_a_log_and_of_its_checkpoints_counts() {
+    let log = Written::new(3);
+    let mut paths = log.sources().files;
+    paths.push(log.directory.path().join(CHECKPOINTS_FILE));
+    for path in paths {
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            fs::write(&path, &changed).unwrap();
+            assert!(verify(&log.sources(), &log.both()).is_err(), "{} byte {at}", path.display());
+        }
+        fs::write(&path, &whole).unwrap();
+    }
+    verify(&log.sources(), &log.both()).unwrap();
+}
+
+#[test]
+fn a_fault_names_its_file_its_line_and_what_is_wrong() {
+    let log = Written::new(20);
+    let files = log.sources().files;
+    log.edit(&files[1], |lines| drop(lines.remove(1)));
+
+    let NotVerified::Fault(fault) = verify(&log.sources(), &log.both()).unwrap_err() else {
+        panic!("a fault")
+    };
+
+    assert_eq!((&fault.file, fault.line), (&files[1], Some(2)));
+    assert!(fault.to_string().contains("line 2, has the number"), "{fault}");
+}
+
+#[test]
+fn an_end_that_was_cut_off_behind_the_last_checkpoint_is_seen_by_the_next_of_them_alone() {
+    let log = Written::new(20);
+    let last = log.sources().files.pop().unwrap();
+    log.edit(&last, |lines| drop(lines.pop()));
+
+    let cut = verify(&log.sources(), &log.both()).unwrap_err();
+    assert!(matches!(&cut, NotVerified::Fault(Fault { what: What::Cut { .. }, .. })), "{cut}");
+
+    // Without what was signed behind it, nobody can tell: checkpoints are worth what they are elsewhere.
+    log.edit(&log.directory.path().join(CHECKPOINTS_FILE), |lines| drop(lines.pop()));
+    verify(&log.sources(), &log.both()).unwrap();
+}
+
+#[test]
+fn another_servers_files_are_not_taken_for_ones_own() {
+    let (log, other) = (Written::new(20), Written::new(20));
+    verify(&log.sources(), &other.both()).unwrap_err();
+    let (own, foreign) = (log.sources().files, other.sources().files);
+    fs::copy(&foreign[1], &own[1]).unwrap();
+    verify(&log.sources(), &log.both()).unwrap_err();
+    verify(&log.sources(), &Trust { chain: None, ..log.both() }).unwrap_err();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn whatever_is_done_to_a_log_is_seen(mutation in mutation(), chosen in any::<(u64, u64)>()) {
+        let log = Written::new(24);
+        if log.suffers(mutation, chosen) {
+            prop_assert!(verify(&log.sources(), &log.both()).is_err(), "{mutation:?} {chosen:?}");
+            let public = Trust { chain: None, ..log.both() };
+            prop_assert!(verify(&log.sources(), &public).is_err(), "with the public key: {mutation:?} {chosen:?}");
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mutation {
+    Byte(u8),
+    RemoveLine,
+    DoubleLine,
+    ExchangeLines,
+    InsertLine,
+    CutFile,
+    RemoveFile,
+    ExchangeFiles,
+    EmptyFile,
+    Append,
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    prop_oneof![
+        (1..=255_u8).prop_map(Mutation::Byte),
+        Just(Mutation::RemoveLine),
+        Just(Mutation::DoubleLine),
+        Just(Mutation::ExchangeLines),
+        Just(Mutation::InsertLine),
+        Just(Mutation::CutFile),
+        Just(Mutation::RemoveFile),
+        Just(Mutation::ExchangeFiles),
+        Just(Mutation::EmptyFile),
+        Just(Mutation::Append),
+    ]
+}
+
+/// A log that was written and closed, and its keys.
+struct Written {
+    directory: TempDir,
+    chain: ChainKey,
+    signing: SigningKey,
+}
+
+impl Written {
+    /// With so many exchanges, in several files.
+    fn new(exchanges: u64) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (chain, signing) = (ChainKey::generate().unwrap(), SigningKey::generate().unwrap());
+        let limits = Limits { bytes_max: FILE_BYTES, kept: 100, sync_each: false };
+        let sink = Files::open(directory.path(), limits, VecDeque::new(), None).unwrap();
+        let checkpoints =
+            crate::checkpoint::Checkpoints::open(directory.path(), signing.clone(), 0, 0).unwrap();
+        let begun = Begun {
+            sink: Box::new(sink),
+            checkpoints,
+            head: crate::chain::Head::NOTHING,
+            owed: Vec::new(),
+            cut_bytes: 0,
+            lock: fs::File::open(directory.path()).unwrap(),
+        };
+        let settings = Settings {
+            server: "server-1".into(),
+            directory: directory.path().to_owned(),
+            target: Target::Files { bytes_max: FILE_BYTES, kept: 100 },
+            sync: Sync::Interval,
+        };
+        let desk = Arc::new(Desk::new());
+        let mut writer = Writer::begin(&settings, &chain, begun, Arc::clone(&desk)).unwrap();
+        for n in 0..exchanges {
+            let user = User { username: format!("user-{n}"), ..User::default() };
+            let event = Arc::new(Event::new("get", format!("/api/v1/pods/{n}"), user));
+            let completion = Some(Completion::new(None, EndReason::Clean));
+            // One by one, so that files end between them.
+            writer.put(vec![Entry { event, completion, duty: Duty::Aside }]);
+        }
+        desk.queue.close();
+        writer.run();
+        Self { directory, chain, signing }
+    }
+
+    fn sources(&self) -> Sources {
+        Sources::of(&[Path::to_owned(self.directory.path())], None).unwrap()
+    }
+
+    fn both(&self) -> Trust {
+        Trust { chain: Some(self.chain.clone()), public: Some(self.signing.public().unwrap()) }
+    }
+
+    fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<String>)) {
+        let text = fs::read_to_string(path).unwrap();
+        let mut lines = text.split_inclusive('\n').map(str::to_owned).collect();
+        edit(&mut lines);
+        fs::write(path, lines.concat()).unwrap();
+    }
+
+    /// Whether that changed anything.
+    fn suffers(&self, mutation: Mutation, (first, second): (u64, u64)) -> bool {
+        let files = self.sources().files;
+        let of = |number: u64, count: usize| usize::try_from(number % count as u64).unwrap();
+        let path: &PathBuf = &files[of(first, files.len())];
+        let before = fs::read(path).unwrap();
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        let (one, other) = (of(second, lines), of(second / 7, lines));
+        match mutation {
+            Mutation::Byte(change) => {
+                let mut bytes = before.clone();
+                bytes[of(second, before.len())] ^= change;
+                fs::write(path, bytes).unwrap();
+            }
+            Mutation::RemoveLine => self.edit(path, |lines| drop(lines.remove(one))),
+            Mutation::DoubleLine => self.edit(path, |lines| lines.insert(other, lines[one].clone())),
+            Mutation::ExchangeLines => self.edit(path, |lines| lines.swap(one, other)),
+            Mutation::InsertLine => self.edit(path, |lines| lines.insert(one, "{}\n".to_owned())),
+            Mutation::CutFile => fs::write(path, &before[..of(second, before.len())]).unwrap(),
+            Mutation::RemoveFile => fs::remove_file(path).unwrap(),
+            Mutation::ExchangeFiles => {
+                let with = &files[of(second, files.len())];
+                fs::write(path, fs::read(with).unwrap()).unwrap();
+                fs::write(with, &before).unwrap();
+            }
+            Mutation::EmptyFile => fs::write(path, b"").unwrap(),
+            Mutation::Append => self.edit(path, |lines| lines.push(lines[one].clone())),
+        }
+        fs::read(path).map_or(true, |after| after != before)
+    }
+}

@@ -18,6 +18,7 @@ use crate::pki::{Authority, Issued};
 
 mod behaviour;
 mod cutter;
+mod exec;
 mod gate;
 mod http1;
 mod http2;

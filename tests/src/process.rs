@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -158,11 +158,25 @@ impl Invocation {
 impl Process {
     /// Starts a program; what it writes to stdout and stderr is appended to the file `output`.
     pub async fn start(invocation: &Invocation, output: &Path) -> Result<Self, ProcessError> {
-        let name = invocation.name();
+        Self::start_command(invocation.name(), invocation.command(), output).await
+    }
+
+    /// The same, with what the program reads at its stdin; dropping that ends it.
+    pub async fn start_listening(
+        invocation: &Invocation,
+        output: &Path,
+    ) -> Result<(Self, ChildStdin), ProcessError> {
+        let mut command = invocation.command();
+        command.stdin(Stdio::piped());
+        let mut process = Self::start_command(invocation.name(), command, output).await?;
+        let stdin = process.child.stdin.take().expect("it is piped");
+        Ok((process, stdin))
+    }
+
+    async fn start_command(name: String, mut command: Command, output: &Path) -> Result<Self, ProcessError> {
         let file = |source| ProcessError::Io { act: "open the output file of", name: name.clone(), source };
         let writer = OpenOptions::new().create(true).append(true).open(output).map_err(file)?;
         let copy = writer.try_clone().map_err(file)?;
-        let mut command = invocation.command();
         command.stdout(writer).stderr(copy);
         let child =
             spawn(command).await.map_err(|source| ProcessError::Spawn { name: name.clone(), source })?;

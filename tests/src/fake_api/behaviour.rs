@@ -25,7 +25,8 @@ pub enum Door {
     HangUp,
 }
 
-/// What a request gets. `Upgrade` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream with `HTTP_1_1_REQUIRED`.
+/// What a request gets. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream with
+/// `HTTP_1_1_REQUIRED`.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// The request is read to its end and answered.
@@ -73,6 +74,9 @@ pub enum Behaviour {
         /// What follows the 101 in the same write.
         first: Bytes,
     },
+    /// The subresource `exec` of a pod in which `cat` runs, as `kubectl exec -i` speaks to it: over WebSocket
+    /// (`v5.channel.k8s.io`) or SPDY (`v4.channel.k8s.io`).
+    Exec,
     /// These bytes right after the request's head, whatever they are, and then the end.
     Raw {
         /// The bytes.

@@ -10,13 +10,14 @@ use tokio::io::{AsyncWriteExt, WriteHalf};
 use super::Shared;
 use super::behaviour::Cut;
 use super::cutter::Cutter;
+use super::exec::exec;
 use super::gate::{Gate, Moment};
 use super::plan::{Outcome, Plan, Reply, Step};
 use super::record::Head;
 use super::tap::Tap;
 use super::wire::Reader;
 
-type Writer = WriteHalf<Tap>;
+pub(super) type Writer = WriteHalf<Tap>;
 
 /// Serves a connection until it ends or a behaviour ends it.
 pub(super) async fn serve(stream: Tap, connection: u64, shared: &Shared) {
@@ -67,11 +68,16 @@ async fn exchange(
     if let Plan::Upgrade { pause, first, gate } = plan {
         return upgrade(reader, writer, head, pause, first, gate).await;
     }
+    if matches!(plan, Plan::Exec) {
+        return ended(exec(reader, writer, head).await.and(writer.shutdown().await));
+    }
     let answer = async {
         match plan {
             Plan::Reply(reply) => answer(writer, head, reply, || shared.records.answered(request)).await,
             Plan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| Outcome::Cut(cut)),
-            Plan::Ask(..) | Plan::Stall | Plan::Deaf | Plan::Upgrade { .. } => std::future::pending().await,
+            Plan::Ask(..) | Plan::Stall | Plan::Deaf | Plan::Upgrade { .. } | Plan::Exec => {
+                std::future::pending().await
+            }
         }
     };
     // `gone` loses nothing when it is dropped; an answer is dropped only when nobody is there to read it. The answer
@@ -149,10 +155,14 @@ async fn upgrade(
         format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n")
             .into_bytes();
     bytes.extend_from_slice(&first);
-    match echo(reader, writer, &bytes).await {
-        Ok(()) => Outcome::HungUp("the upgraded connection was closed".to_owned()),
-        Err(error) => Outcome::HungUp(error.to_string()),
-    }
+    ended(echo(reader, writer, &bytes).await)
+}
+
+/// How an upgraded connection ended.
+fn ended(how: io::Result<()>) -> Outcome {
+    Outcome::HungUp(
+        how.map_or_else(|error| error.to_string(), |()| "the upgraded connection was closed".to_owned()),
+    )
 }
 
 async fn echo(reader: &mut Reader<'_>, writer: &mut Writer, first: &[u8]) -> io::Result<()> {
@@ -166,7 +176,7 @@ async fn echo(reader: &mut Reader<'_>, writer: &mut Writer, first: &[u8]) -> io:
     }
 }
 
-async fn put(writer: &mut Writer, bytes: &[u8]) -> io::Result<()> {
+pub(super) async fn put(writer: &mut Writer, bytes: &[u8]) -> io::Result<()> {
     writer.write_all(bytes).await?;
     writer.flush().await
 }

@@ -138,7 +138,7 @@ impl Exchange {
             Plan::Ask(..) | Plan::Stall | Plan::Deaf => {
                 return Outcome::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
             }
-            Plan::Upgrade { .. } | Plan::Raw { .. } => {
+            Plan::Upgrade { .. } | Plan::Exec | Plan::Raw { .. } => {
                 respond.send_reset(Reason::HTTP_1_1_REQUIRED);
                 return Outcome::Answered;
             }

@@ -23,6 +23,7 @@ pub(super) enum Plan {
         first: Bytes,
         gate: Option<Gate>,
     },
+    Exec,
     Raw {
         bytes: Bytes,
         cut: Cut,
@@ -103,6 +104,7 @@ impl Plan {
             Behaviour::Stall => return Self::Stall,
             Behaviour::Deaf => return Self::Deaf,
             Behaviour::Upgrade { pause, first } => return Self::Upgrade { pause, first, gate },
+            Behaviour::Exec => return Self::Exec,
             Behaviour::Raw { bytes, cut } => return Self::Raw { bytes, cut },
         };
         Self::Reply(reply.held(gate))

@@ -87,6 +87,16 @@ impl<'a> Reader<'a> {
         Ok(self.buffer.split().freeze())
     }
 
+    /// The next so many bytes of what comes after an upgrade. Cancel-safe: what was read stays in the buffer.
+    pub(super) async fn exactly_upgraded(&mut self, bytes: usize) -> io::Result<BytesMut> {
+        while self.buffer.len() < bytes {
+            if self.more().await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.buffer.split_to(bytes))
+    }
+
     pub(super) fn into_inner(self) -> ReadHalf<Tap> {
         self.half
     }

@@ -1,8 +1,10 @@
 //! kubectl with a kubeconfig, a deadline and nothing of the person's own configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
+
+use tokio::process::ChildStdin;
 
 use crate::process::{Invocation, Process, ProcessError, run};
 
@@ -83,8 +85,17 @@ impl Kubectl {
     }
 
     /// Starts it and leaves it running, for watches; what it writes goes to the file `output`.
-    pub async fn start(&self, arguments: &[&str], output: &std::path::Path) -> Result<Process, ProcessError> {
+    pub async fn start(&self, arguments: &[&str], output: &Path) -> Result<Process, ProcessError> {
         Process::start(&self.invocation(arguments), output).await
+    }
+
+    /// The same for one that is typed to, such as `exec -i`.
+    pub async fn start_listening(
+        &self,
+        arguments: &[&str],
+        output: &Path,
+    ) -> Result<(Process, ChildStdin), ProcessError> {
+        Process::start_listening(&self.invocation(arguments), output).await
     }
 
     /// What it wrote to stdout.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod carriers;
+mod exec;
 mod lab;
 mod lossy;
 mod outage;

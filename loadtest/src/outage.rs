@@ -1,6 +1,7 @@
 //! `loadtest outage`: links go dark while everything flows; who notices, who goes on, how soon the first byte flows.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ use crate::progress::Progress;
 use crate::report::{Heading, Report};
 
 mod judge;
+mod memory;
+mod page;
 mod plots;
 
 /// Sites that are built at once: most of it is waiting for other programs.
@@ -39,8 +42,8 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=500))]
     pub trials_beyond: u32,
 
-    /// The limit up to which a stream is held, in seconds: the product's default
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    /// The limit up to which a stream is held, in seconds: the agents' `tunnel.outageLimitSeconds`; the server's is 300
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(9..=300))]
     pub limit: u64,
 
     /// What every link does to packets, in the words of `linksim --help`
@@ -51,24 +54,33 @@ pub struct Flags {
     /// machine
     #[arg(long, value_name = "MS", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub every: u64,
+
+    /// Put what was found into the section on outages of this page
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub write: Option<PathBuf>,
 }
 
 /// Runs all outages, most of them at once, each at a site of its own.
 pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let heading = Heading::new("outage", seed, flags)?;
     let plans = plans(flags, seed);
-    let (every, link) = (Duration::from_millis(flags.every), flags.link.clone());
+    let conditions = flags.clone();
     // The lab blocks a thread of its own; it ends with what it has started when this process does.
     let outcomes = tokio::task::spawn_blocking(move || {
-        lab::run(async |lab: &Lab| trials(lab, plans, every, &link).await)
+        lab::run(async |lab: &Lab| trials(lab, plans, &conditions).await)
     });
     let outcomes = outcomes.await??;
     let limit = Duration::from_secs(flags.limit);
     let mut report = Report::new(heading, &outcomes)?;
-    for (title, table) in tables(&outcomes, limit) {
+    for (title, table) in tables(&outcomes, limit).into_iter().chain([memory::table(&outcomes)]) {
         report = report.table(title, table);
     }
-    Ok(report.plots(plots(&outcomes, limit)).missed(judge::missed(&outcomes, limit)))
+    let report = report.plots(plots(&outcomes, limit)).missed(judge::missed(&outcomes, limit));
+    if let Some(page) = &flags.write {
+        page::write(page, flags, &report)?;
+    }
+    Ok(report)
 }
 
 // The longest first: none begins any more when these return.
@@ -88,17 +100,19 @@ fn plans(flags: &Flags, seed: u64) -> Vec<Plan> {
     (0..).zip(lengths.into_iter().flat_map(of)).map(number).collect()
 }
 
-async fn trials(lab: &Lab, plans: Vec<Plan>, every: Duration, link: &str) -> Vec<Outcome> {
+async fn trials(lab: &Lab, plans: Vec<Plan>, flags: &Flags) -> Vec<Outcome> {
+    let (every, link) = (Duration::from_millis(flags.every), &flags.link);
+    let more = format!("tunnel: {{ outageLimitSeconds: {} }}", flags.limit);
     let rig = lab.rig_logging("info", "").await;
     let tunnels = Tunnels::of(&rig).await;
     let (progress, places) = (Progress::new(), Arc::new(Semaphore::new(BUILT_AT_ONCE)));
     let count = plans.len();
     let building = plans.iter().enumerate().map(|(at, plan)| {
-        let (places, progress, rig) = (Arc::clone(&places), &progress, &rig);
+        let (places, progress, rig, more) = (Arc::clone(&places), &progress, &rig, &more);
         async move {
             let _place = places.acquire_owned().await.expect("nobody closes it");
             progress.say(&format!("building site {} of {count}", at + 1));
-            Stand::build(lab, rig, &format!("{at}"), link, plan.seed).await
+            Stand::build(lab, rig, &format!("{at}"), link, plan.seed, more).await
         }
     });
     let stands = futures::future::join_all(building).await;

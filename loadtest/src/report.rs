@@ -163,6 +163,34 @@ impl Report {
         &self.missed
     }
 
+    /// From which everything was drawn.
+    pub fn seed(&self) -> u64 {
+        self.heading.seed
+    }
+
+    /// The same for a page: what it was taken on, the tables, and what did not hold.
+    pub fn markdown(&self) -> String {
+        let Machine { cores, cpu, kernel, load_average, .. } = &self.machine;
+        let Heading { commit, profile, began, .. } = &self.heading;
+        let mut text = format!(
+            "{}{} build of {commit}, {cores} cores ({cpu}), Linux {kernel}, {} s, load average at the end {load_average}.\n",
+            profile[..1].to_uppercase(),
+            &profile[1..],
+            self.ended.saturating_sub(*began)
+        );
+        for (title, table) in &self.tables {
+            text += &format!("\n{title}:\n\n{}", table.markdown());
+        }
+        match self.missed.as_slice() {
+            [] => text += "\nEvery bound held.\n",
+            missed => {
+                text += "\nWhat did not hold:\n\n";
+                text.extend(missed.iter().map(|missed| format!("* {missed}\n")));
+            }
+        }
+        text
+    }
+
     /// What a person reads.
     pub fn text(&self) -> String {
         let Machine { cores, cpu, kernel, load_average, .. } = &self.machine;

@@ -29,6 +29,13 @@ impl Table {
         }
         text
     }
+
+    /// The same as a table of Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule = format!("|{}\n", "---|".repeat(self.0[0].len()));
+        line(&self.0[0]) + &rule + &self.0[1..].iter().map(|row| line(row)).collect::<String>()
+    }
 }
 
 /// Millions of bytes, to a tenth.

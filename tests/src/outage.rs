@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::time::{sleep, sleep_until};
 
+mod memory;
 mod meter;
 mod partner;
 mod streams;
 mod tunnels;
 
+pub use memory::{Memory, Resident};
 pub use meter::{End, Meter};
 pub use partner::Partner;
 pub use tunnels::Tunnels;
@@ -17,6 +19,7 @@ pub use tunnels::Tunnels;
 use crate::caller::Http2Caller;
 use crate::lab::{Lab, Site, Uplink};
 use crate::rig::{Agent, ApiServer, Rig};
+use memory::held;
 use partner::{Desk, event};
 use streams::Streams;
 
@@ -37,6 +40,8 @@ const RESUME_MAX: Duration = Duration::from_secs(120);
 const NOTICE_MAX: Duration = Duration::from_secs(20);
 /// Between two events of the busy watch.
 const EVENT_EVERY: Duration = Duration::from_millis(200);
+/// How a watch begins its last event where what comes is not what was sent.
+const ERROR_EVENT: &str = "{\"type\":\"ERROR\"";
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -58,7 +63,8 @@ pub struct Stand {
     busy: String,
     quiet: String,
     partner: Partner,
-    _agents: [Agent; 2],
+    /// The busy one's, and the quiet one's.
+    agents: [Agent; 2],
     site: Site,
 }
 
@@ -91,11 +97,14 @@ pub struct Outcome {
     pub noticed: [Option<Duration>; 2],
     /// Each direction of each stream.
     pub directions: Vec<Direction>,
+    /// What it cost.
+    pub memory: Memory,
 }
 
 impl Stand {
-    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents.
-    pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64) -> Self {
+    /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents, whose
+    /// configuration ends with `more`.
+    pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64, more: &str) -> Self {
         // The NAT forgets nobody by itself: a new source port comes when the trial says so.
         let nat = ["--nat", "--nat-expiry", "1h", "--seed", &seed.to_string()];
         let site = lab.site(name, Uplink::simulated(link).with(&nat)).await;
@@ -104,10 +113,11 @@ impl Stand {
         partner.write_kubeconfig(&kubeconfig).expect("a file can be written");
         let (busy, quiet) = (format!("busy-{name}"), format!("quiet-{name}"));
         let api = ApiServer::Kubeconfig(kubeconfig);
-        let agents = [site.agent_of(rig, &busy, &api, "").await, site.agent_of(rig, &quiet, &api, "").await];
+        let agents =
+            [site.agent_of(rig, &busy, &api, more).await, site.agent_of(rig, &quiet, &api, more).await];
         rig.connected(&busy).await;
         rig.connected(&quiet).await;
-        Self { busy, quiet, partner, _agents: agents, site }
+        Self { busy, quiet, partner, agents, site }
     }
 
     /// Runs one outage.
@@ -125,13 +135,16 @@ impl Stand {
         assert!(down_flows && up_flows, "{}: not everything flows before the outage", self.busy);
         let mut events = Events::default();
         events.go_on(&desk, FLOWS).await;
+        let resident = || Resident::now(rig, &self.agents[0]);
 
+        let before = resident();
         let down = self.site.link().down().await;
         let watched = tunnels.suspect(&self.busy, &self.quiet, down, NOTICE_MAX.min(plan.length));
-        let dark = events.go_on_until(&desk, down + plan.length);
-        let (noticed, ()) = tokio::join!(watched, dark);
+        let passes = events.go_on_until(&desk, down + plan.length);
+        let (noticed, ()) = tokio::join!(watched, passes);
         // Not before: a gateway does not keep a connection for long on which nothing was asked.
         let mut quiet = Http2Caller::dial(rig).await;
+        let (dark, held_bytes) = (resident(), held(&desk, &streams));
         if plan.new_port {
             self.site.link().rebind(None).await;
         }
@@ -149,13 +162,14 @@ impl Stand {
         };
         let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&desk, &streams, up));
         events.go_on(&desk, FLOWS).await;
+        let memory = Memory { before, dark, after: resident(), streams: Streams::COUNT, held_bytes };
         desk.stop();
         streams.stop();
         all_ended(&desk, &streams).await;
         self.partner.clear(&trial);
         let times = Times { down, up };
         let directions = times.directions(&desk, &streams, quiet_answered);
-        Outcome { plan, dark: up - down, noticed, directions }
+        Outcome { plan, dark: up - down, noticed, directions, memory }
     }
 
     /// The site.
@@ -181,6 +195,20 @@ impl Outcome {
                 .extend(broken.iter().map(|(after, how)| format!("{name}: broke after {after:.1?}: {how}")));
         }
         wrongs
+    }
+
+    /// What is wrong beyond the limit, up to which streams are held: sentences. Each of the busy tunnel's must have ended with
+    /// an error, and never as if it were whole.
+    pub fn wrongs_beyond(&self) -> Vec<String> {
+        let streams = self.directions.iter().filter(|it| !it.name.starts_with("idle tunnel"));
+        streams
+            .filter_map(|it| match (&it.fault, it.truncated, &it.broken) {
+                (Some(fault), ..) => Some(format!("{}: {fault}", it.name)),
+                (None, true, _) => Some(format!("{}: ended as if it were whole", it.name)),
+                (None, false, None) => Some(format!("{}: no error, although the limit is over", it.name)),
+                (None, false, Some(_)) => None,
+            })
+            .collect()
     }
 }
 
@@ -252,13 +280,20 @@ impl Times {
 
     fn told(&self, name: &'static str, text: &streams::Text, sent: &str) -> Direction {
         let seen = text.text();
+        // A watch that cannot go on says so in an event of its own, and then ends as every watch does.
+        let (seen, error) = seen.find(ERROR_EVENT).map_or((&seen[..], None), |at| {
+            let (seen, error) = seen.split_at(at);
+            (seen, Some(error.trim_end().to_owned()))
+        });
         // A watch has no end of its own here: it is whole once everything sent is there.
-        let fault = (!sent.starts_with(&seen)).then(|| "an event is missing, doubled or broken".to_owned());
+        let fault = (!sent.starts_with(seen)).then(|| "an event is missing, doubled or broken".to_owned());
+        let is_clean = matches!(text.end(), Some((_, End::Clean)));
+        let told = text.end().zip(error).map(|((at, _), error)| (at, End::Broken(error)));
         Direction {
             name,
             resumed: text.first_after(self.up).map(|at| at.duration_since(self.up)),
-            broken: self.broken(text.end()),
-            truncated: matches!(text.end(), Some((_, End::Clean))),
+            truncated: is_clean && told.is_none(),
+            broken: self.broken(told.or_else(|| text.end())),
             fault,
             delivered: text.since(self.down),
         }

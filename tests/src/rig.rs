@@ -164,6 +164,11 @@ impl Rig {
         self.server.as_mut().expect("the server was started")
     }
 
+    /// Memory of the server that is in RAM now.
+    pub fn resident_bytes(&self) -> u64 {
+        self.server.as_ref().expect("the server was started").resident_bytes()
+    }
+
     /// Ends the server as SIGKILL does.
     pub fn kill_server(&mut self) {
         self.server().kill();

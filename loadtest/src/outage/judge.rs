@@ -27,7 +27,7 @@ pub fn missed(outcomes: &[Outcome], limit: Duration) -> Vec<String> {
         let mut said: Vec<String> = Vec::new();
         for outcome in group {
             let seed = outcome.plan.seed;
-            let wrongs = if length < limit { wrongs(outcome) } else { beyond(outcome) };
+            let wrongs = if length < limit { wrongs(outcome) } else { outcome.wrongs_beyond() };
             said.extend(wrongs.into_iter().map(|wrong| format!("trial {seed}: {wrong}")));
         }
         let more = said.len().saturating_sub(TOLD_MAX);
@@ -45,7 +45,8 @@ pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
     let mut over = Table::new(&[
         "dark for",
         "trials",
-        "streams broken",
+        "ended with an error",
+        "ended as if whole",
         "bytes wrong",
         "busy suspect, max s",
         "idle suspect, max s",
@@ -55,7 +56,9 @@ pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
     ]);
     for ((length, new_port), group) in &groups {
         let directions = || group.iter().flat_map(|outcome| &outcome.directions);
-        let broken = directions().filter(|it| it.broken.is_some() || it.truncated).count();
+        let broken = directions().filter(|it| it.broken.is_some()).count();
+        let truncated = directions().filter(|it| it.truncated).count();
+        let is_held = *length < limit;
         let wrong = directions().filter(|it| it.fault.is_some()).count();
         let noticed = [0, 1].map(|which| longest(group.iter().map(|outcome| outcome.noticed[which])));
         let slowest = directions().max_by_key(|it| it.resumed.unwrap_or(Duration::MAX));
@@ -65,12 +68,13 @@ pub fn tables(outcomes: &[Outcome], limit: Duration) -> Vec<(String, Table)> {
             kind(*length, *new_port),
             group.len().to_string(),
             format!("{broken} of {}", directions().count()),
+            truncated.to_string(),
             wrong.to_string(),
             noticed[0].clone(),
             noticed[1].clone(),
             resumed.get(resumed.len() / 2).map_or_else(|| "never".to_owned(), seconds),
-            longest(directions().map(|it| it.resumed)),
-            slowest.filter(|_| *length < limit).map_or_else(String::new, |it| it.name.to_owned()),
+            if is_held { longest(directions().map(|it| it.resumed)) } else { String::new() },
+            slowest.filter(|_| is_held).map_or_else(String::new, |it| it.name.to_owned()),
         ]);
     }
     vec![
@@ -135,19 +139,6 @@ fn wrongs(outcome: &Outcome) -> Vec<String> {
     wrongs
 }
 
-// What is held no longer says so: an error, at both ends, never an end as if all were whole.
-fn beyond(outcome: &Outcome) -> Vec<String> {
-    let streams = outcome.directions.iter().filter(|it| !it.name.starts_with("idle tunnel"));
-    streams
-        .filter_map(|it| match (&it.fault, it.truncated, &it.broken) {
-            (Some(fault), ..) => Some(format!("{}: {fault}", it.name)),
-            (None, true, _) => Some(format!("{}: ended as if it were whole", it.name)),
-            (None, false, None) => Some(format!("{}: no error, although the limit is over", it.name)),
-            (None, false, Some(_)) => None,
-        })
-        .collect()
-}
-
 fn groups(outcomes: &[Outcome]) -> Groups<'_> {
     let mut groups = Groups::new();
     for outcome in outcomes {
@@ -179,7 +170,7 @@ fn seconds(time: &Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ::tests::outage::Plan;
+    use ::tests::outage::{Memory, Plan};
 
     use super::*;
 
@@ -189,7 +180,7 @@ mod tests {
         let length = Duration::from_secs(length);
         let plan = Plan { length, new_port: false, seed: 7 };
         let noticed = [Some(Duration::from_secs(2)), Some(Duration::from_secs(7))];
-        Outcome { plan, dark: length, noticed, directions: vec![direction] }
+        Outcome { plan, dark: length, noticed, directions: vec![direction], memory: Memory::default() }
     }
 
     fn well() -> Direction {

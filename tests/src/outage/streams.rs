@@ -66,6 +66,9 @@ type Reader = ReadHalf<TlsStream<TcpStream>>;
 type Writer = WriteHalf<TlsStream<TcpStream>>;
 
 impl Streams {
+    /// How many these are.
+    pub(super) const COUNT: u32 = 6;
+
     /// Opens all of them to a trial's namespace of a cluster.
     pub(super) async fn open(rig: &Rig, cluster: &str, trial: &str, seeds: Seeds) -> Self {
         let path = |rest: &str| format!("/clusters/{cluster}/api/v1/namespaces/{trial}/{rest}");

@@ -1,4 +1,5 @@
-//! An outage of seconds: every stream goes on where it stopped. How soon is `loadtest outage`'s to say.
+//! An outage of seconds: every stream goes on where it stopped, unless it is longer than the limit. How soon is `loadtest outage`'s
+//! to say.
 
 use std::time::Duration;
 
@@ -7,6 +8,9 @@ use tests::outage::{Plan, Stand, Tunnels};
 
 /// Long enough that every timer of QUIC has backed off.
 const OUTAGE: Duration = Duration::from_secs(3);
+/// The shortest limit that may be configured, and an outage that is longer.
+const SHORTEST_LIMIT: &str = "tunnel: { outageLimitSeconds: 9 }";
+const BEYOND: Duration = Duration::from_secs(12);
 /// Fast enough that what waits at its ends is soon over.
 const LINK: &str = "delay=20ms rate=32mbit queue=128KiB";
 
@@ -20,10 +24,23 @@ fn nor_by_one_after_which_the_agent_has_another_source_port() {
     trial("nor_by_one_after_which_the_agent_has_another_source_port", async |lab| outage(lab, true).await);
 }
 
+#[test]
+fn beyond_the_agents_own_limit_every_stream_ends_with_an_error_and_none_as_if_it_were_whole() {
+    trial("beyond_the_agents_own_limit_every_stream_ends_with_an_error", async |lab| {
+        let rig = lab.rig("").await;
+        let tunnels = Tunnels::of(&rig).await;
+        let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
+
+        let outcome = stand.run(&rig, &tunnels, Plan { length: BEYOND, new_port: false, seed: 1 }).await;
+
+        assert_eq!(outcome.wrongs_beyond(), Vec::<String>::new());
+    });
+}
+
 async fn outage(lab: &tests::lab::Lab, new_port: bool) {
     let rig = lab.rig("").await;
     let tunnels = Tunnels::of(&rig).await;
-    let stand = Stand::build(lab, &rig, "edge-a", LINK, 1).await;
+    let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, "").await;
 
     let outcome = stand.run(&rig, &tunnels, Plan { length: OUTAGE, new_port, seed: 1 }).await;
 

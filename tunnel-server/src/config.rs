@@ -188,6 +188,8 @@ pub struct AllowRule {
 pub struct Parking {
     /// For how long; 0 to [`PARK_LIMIT_SECONDS_MAX`]. Zero: they are refused at once.
     pub limit: Duration,
+    /// For how long at most where a caller asks for it; `limit` to [`PARK_LIMIT_SECONDS_MAX`].
+    pub caller_limit: Duration,
     /// Most that wait for one cluster; 1 to [`PARKED_MAX`].
     pub per_cluster: usize,
 }

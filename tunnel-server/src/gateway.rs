@@ -17,7 +17,7 @@ mod upgrade;
 mod watch;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
@@ -59,7 +59,7 @@ struct Inner {
     names: Names,
     policy: Policy,
     passage: Passage,
-    park_limit: Duration,
+    parking: Parking,
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
@@ -105,7 +105,7 @@ impl Gateway {
             names,
             policy,
             passage,
-            park_limit: parking.limit,
+            parking,
             slots,
             exchanges: metrics::exchanges(),
             shares: Shares::default(),
@@ -172,7 +172,7 @@ impl Gateway {
         let ForCluster { permit, authorization, upgrade } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let (query, now) = (permit.action().path().query(), Instant::now());
-        let patience = Patience::of(self.0.park_limit, query, request.headers(), now)?;
+        let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
         let wait = Wait::new(patience, &peer.waits);
         let share = self.0.shares.take(permit.caller()).ok_or(Refusal::ShareTaken)?;
         let passage = &self.0.passage;

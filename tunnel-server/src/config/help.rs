@@ -22,6 +22,8 @@ The least that a configuration file has to say:
 Requests for a cluster that is away wait up to 15 s for its return, 256 for each
 cluster, unless `parking: { limitSeconds: 30, perCluster: 100 }` says otherwise.
 The header Tombolo-Park-Limit of a request shortens that: whole seconds, 0 for none.
+It lengthens it too, up to `callerLimitSeconds: 120`, which is limitSeconds unless
+said otherwise; never beyond the request's own timeout.
 
 A watch whose tunnel was lost waits up to 10 min for its cluster, and goes on where
 it was: `watches: { resume: true, limitSeconds: 600, perCluster: 1000,

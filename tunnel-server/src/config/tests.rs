@@ -25,7 +25,7 @@ tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 
 policy:
   allow:
     - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
-parking: { limitSeconds: 40, perCluster: 7 }
+parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 admin: { socket: run/admin.sock }
 stateDir: state
@@ -66,7 +66,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
     assert_eq!(config.policy.len(), 1);
     assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
-    assert_eq!(config.parking, Parking { limit: Duration::from_secs(40), per_cluster: 7 });
+    let parking = config.parking;
+    assert_eq!((parking.limit, parking.caller_limit), (Duration::from_secs(40), Duration::from_secs(90)));
+    assert_eq!(parking.per_cluster, 7);
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (false, Duration::from_secs(70), 9));
     assert_eq!(watches.event_bytes_max, 5000);
@@ -104,7 +106,8 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/server"));
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
-    assert_eq!(config.parking, Parking { limit: Duration::from_secs(15), per_cluster: 256 });
+    let limit = Duration::from_secs(15);
+    assert_eq!(config.parking, Parking { limit, caller_limit: limit, per_cluster: 256 });
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (true, Duration::from_secs(600), 1000));
     assert_eq!(watches.event_bytes_max, 2 * 1024 * 1024);
@@ -170,6 +173,8 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("edge-a", "Edge", "policy.allow[0].clusters", "\"Edge\""),
         ("127.0.0.1:3", "3", "probes.listen", "3"),
         ("limitSeconds: 40", "limitSeconds: 301", "parking.limitSeconds", "301"),
+        ("Seconds: 90", "Seconds: 39", "parking.callerLimitSeconds", "39"),
+        ("Seconds: 90", "Seconds: 301", "parking.callerLimitSeconds", "301"),
         ("perCluster: 7", "perCluster: 0", "parking.perCluster", "0"),
         ("perCluster: 7", "perCluster: 2001", "parking.perCluster", "2001"),
         ("limitSeconds: 70", "limitSeconds: 3601", "watches.limitSeconds", "3601"),

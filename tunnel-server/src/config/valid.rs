@@ -271,11 +271,15 @@ fn subjects(key: &str, names: Vec<String>) -> Result<Vec<String>, KeyError> {
 }
 
 fn parking(written: written::Parking) -> Result<Parking, KeyError> {
-    let written::Parking { limit_seconds, per_cluster } = written;
+    let written::Parking { limit_seconds, caller_limit_seconds, per_cluster } = written;
     let limit_seconds = limit_seconds.unwrap_or(PARK_LIMIT_DEFAULT_SECONDS);
+    // Nobody may wait for longer than all do unless somebody has said so.
+    let caller_limit_seconds = caller_limit_seconds.unwrap_or(limit_seconds);
+    let caller_limits = limit_seconds..=PARK_LIMIT_SECONDS_MAX;
     let per_cluster = per_cluster.unwrap_or(PARKED_PER_CLUSTER_DEFAULT);
     Ok(Parking {
         limit: seconds("parking.limitSeconds", limit_seconds, 0..=PARK_LIMIT_SECONDS_MAX)?,
+        caller_limit: seconds("parking.callerLimitSeconds", caller_limit_seconds, caller_limits)?,
         per_cluster: bounded("parking.perCluster", per_cluster, 1..=PARKED_MAX)?,
     })
 }

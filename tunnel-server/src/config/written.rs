@@ -90,6 +90,7 @@ pub(super) struct Allow {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Parking {
     pub(super) limit_seconds: Option<u64>,
+    pub(super) caller_limit_seconds: Option<u64>,
     pub(super) per_cluster: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! How long a request may wait for its cluster's return: the server's limit, its caller's own, whichever is less.
+//! How long a request may wait for its cluster's return: as the server's limits and its caller's own let it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,10 @@ use http::{HeaderMap, HeaderName};
 use proto::ClusterId;
 use tokio::time::Instant;
 
-/// The header by which a caller waits for less than the server's limit: whole seconds. It goes no further than here.
+use crate::config::Parking;
+
+/// The header by which a caller waits for less than the server's limit, or for more where that is allowed: whole seconds. It
+/// goes no further than here.
 pub(super) const PARK_LIMIT: HeaderName = HeaderName::from_static("tombolo-park-limit");
 
 /// What is left of a caller's own `timeout` for our answer, so that the caller reads why and not only that: a quarter,
@@ -41,32 +44,33 @@ pub(super) struct Wait<'a> {
     waits: Option<&'a Waits>,
 }
 
-/// The header says no number of seconds up to the server's limit.
+/// The header says no number of seconds up to the server's limit for callers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the header Tombolo-Park-Limit must be one number of seconds from 0 to {max}, this server's limit",
+    "the header Tombolo-Park-Limit must be one number of seconds from 0 to {max}, the most that this server allows",
     max = .0.as_secs()
 )]
 pub struct NotAParkLimit(Duration);
 
 impl Patience {
-    /// Of a request that came at `now` with this `query` and these `headers`, where the server waits for up to `limit`.
+    /// Of a request that came at `now` with this `query` and these `headers`, within the server's limits.
     ///
     /// # Errors
     /// `NotAParkLimit`.
     pub(super) fn of(
-        limit: Duration,
+        parking: &Parking,
         query: Option<&str>,
         headers: &HeaderMap,
         now: Instant,
     ) -> Result<Self, NotAParkLimit> {
         let mut said = headers.get_all(PARK_LIMIT).iter();
         let limit = match (said.next(), said.next()) {
-            (None, _) => limit,
-            (Some(_), Some(_)) => return Err(NotAParkLimit(limit)),
+            (None, _) => parking.limit,
+            (Some(_), Some(_)) => return Err(NotAParkLimit(parking.caller_limit)),
             (Some(one), None) => {
-                let seconds = one.to_str().ok().and_then(seconds).filter(|seconds| *seconds <= limit);
-                seconds.ok_or(NotAParkLimit(limit))?
+                let seconds = one.to_str().ok().and_then(seconds);
+                let seconds = seconds.filter(|seconds| *seconds <= parking.caller_limit);
+                seconds.ok_or(NotAParkLimit(parking.caller_limit))?
             }
         };
         let own = query.and_then(own_timeout).map(|own| own - (own / 4).min(ANSWER_TIME_MAX));
@@ -180,9 +184,10 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(15);
+    const PARKING: Parking = Parking { limit: LIMIT, caller_limit: Duration::from_secs(100), per_cluster: 1 };
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_waits_for_the_servers_limit_or_its_callers_whichever_is_less() {
+    async fn a_request_waits_for_the_servers_limit_or_its_callers_own_and_never_beyond_its_own_time() {
         for (query, header, waits_ms) in [
             (None, None, 15_000),
             (Some("limit=500&timeout=32s"), None, 15_000),
@@ -195,10 +200,12 @@ mod tests {
             (None, Some("7"), 7_000),
             (Some("timeout=5s"), Some("7"), 4_000),
             (None, Some("15"), 15_000),
+            (None, Some("100"), 100_000),
+            (Some("timeout=32s"), Some("100"), 31_000),
             (None, Some("0"), 0),
         ] {
             let now = Instant::now();
-            let patience = Patience::of(LIMIT, query, &headers(header.as_slice()), now).unwrap();
+            let patience = Patience::of(&PARKING, query, &headers(header.as_slice()), now).unwrap();
             let waits = patience.until(now) - now;
             assert_eq!(waits, Duration::from_millis(waits_ms), "{query:?} {header:?}");
         }
@@ -206,9 +213,9 @@ mod tests {
 
     #[test]
     fn a_header_that_asks_for_more_or_for_nothing_that_can_be_read_is_refused() {
-        for said in [&["16"][..], &["-1"], &["5s"], &[""], &["+5"], &["5", "5"], &["99999999999999999999"]] {
-            let refused = Patience::of(LIMIT, None, &headers(said), Instant::now());
-            assert_eq!(refused, Err(NotAParkLimit(LIMIT)), "{said:?}");
+        for said in [&["101"][..], &["-1"], &["5s"], &[""], &["+5"], &["5", "5"], &["99999999999999999999"]] {
+            let refused = Patience::of(&PARKING, None, &headers(said), Instant::now());
+            assert_eq!(refused, Err(NotAParkLimit(PARKING.caller_limit)), "{said:?}");
         }
     }
 
@@ -235,7 +242,7 @@ mod tests {
     async fn a_connection_waits_for_a_cluster_once_then_rests_and_then_waits_again() {
         let (waits, [a, b]) = (Waits::default(), ["a", "b"].map(|name| name.parse().unwrap()));
         let began = Instant::now();
-        let patience = Patience::of(LIMIT, None, &HeaderMap::new(), began).unwrap();
+        let patience = Patience::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
 
         assert_eq!(waits.until(&a, patience, began), began + LIMIT);
         let later = began + LIMIT / 3;
@@ -250,7 +257,7 @@ mod tests {
     async fn after_a_return_the_next_wait_is_a_whole_one() {
         let (waits, a) = (Waits::default(), "a".parse().unwrap());
         let began = Instant::now();
-        let patience = Patience::of(LIMIT, None, &HeaderMap::new(), began).unwrap();
+        let patience = Patience::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
         let _ = waits.until(&a, patience, began);
 
         waits.over(&a);
@@ -262,7 +269,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_more_clusters_than_the_limit_are_remembered() {
         let (waits, began) = (Waits::default(), Instant::now());
-        let patience = Patience::of(LIMIT, None, &HeaderMap::new(), began).unwrap();
+        let patience = Patience::of(&PARKING, None, &HeaderMap::new(), began).unwrap();
 
         for n in 0..=REMEMBERED_MAX {
             let _ = waits.until(&format!("c{n}").parse().unwrap(), patience, began);

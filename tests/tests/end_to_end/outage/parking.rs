@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::{SOON, Trial};
 
 const PATH: &str = "/clusters/edge-a/api/v1/things";
+const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec";
 
 #[tokio::test]
 async fn what_is_asked_in_the_dark_is_answered_when_the_link_returns_and_reaches_the_api_server_once() {
@@ -99,6 +100,67 @@ async fn a_caller_may_wait_for_less_and_not_for_more() {
     let (_, last) = (reply, trial.api.requests().pop().expect("it arrived"));
     let passed = last.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("tombolo-park-limit"));
     assert!(!passed, "what was meant for the gateway goes no further: {:?}", last.headers);
+}
+
+#[tokio::test]
+async fn a_caller_waits_for_longer_than_others_where_the_server_allows_it_and_never_beyond_its_own_time() {
+    let trial = Trial::start("parking: { limitSeconds: 0, callerLimitSeconds: 60 }").await;
+    trial.api.otherwise(Behaviour::json("{}"));
+    trial.dark().await;
+
+    let unasked = trial.rig.ask_with_token("GET", PATH, &[]).await;
+    assert_eq!(unasked.status, 503, "{unasked:?}");
+    let longest = [("Tombolo-Park-Limit", "60")];
+    let timed = trial.rig.ask_with_token("GET", &format!("{PATH}?timeout=1s"), &longest).await;
+    assert!(timed.status == 503 && timed.body.contains("ClusterNotConnected"), "{timed:?}");
+    let beyond = trial.rig.ask_with_token("GET", PATH, &[("Tombolo-Park-Limit", "61")]).await;
+    assert!(beyond.status == 400 && beyond.body.contains("from 0 to 60"), "{beyond:?}");
+
+    let (served, ()) = tokio::join!(trial.rig.ask_with_token("POST", PATH, &longest), async {
+        trial.parked(1.0).await;
+        trial.bright();
+    });
+
+    assert_eq!(served.status, 200, "{served:?}");
+}
+
+#[tokio::test]
+async fn an_upgrade_that_is_asked_for_in_the_dark_is_made_when_the_link_returns_and_past_the_limit_refused() {
+    for (upgrade, limit) in [("SPDY/3.1", 60), ("websocket", 60), ("SPDY/3.1", 1), ("websocket", 1)] {
+        let trial = Trial::start(&format!("parking: {{ limitSeconds: {limit} }}")).await;
+        trial.api.on(EXEC, Behaviour::upgrade());
+        trial.dark().await;
+        let asked = trial.api.requests().len();
+        let (method, lines) = match upgrade {
+            "websocket" => {
+                ("GET", "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
+            }
+            _ => ("POST", ""),
+        };
+        let lines = format!("Connection: Upgrade\r\nUpgrade: {upgrade}\r\n{lines}");
+        let mut caller = Http1Caller::dial(&trial.rig).await;
+        caller.write(head(method, &format!("/clusters/edge-a{EXEC}?command=sh&stdin=true"), &lines)).await;
+
+        if limit > 1 {
+            trial.parked(1.0).await;
+            assert_eq!(trial.api.requests().len(), asked, "nothing is sent into the dark");
+            trial.bright();
+            let answer = caller.read_head().await;
+            assert!(answer.starts_with("HTTP/1.1 101 "), "{upgrade}: {answer}");
+            caller.write("said").await;
+            assert_eq!(caller.read_exactly(4).await, b"said");
+            assert_eq!(trial.api.requests().len(), asked + 1, "once");
+        } else {
+            let (answer, _) = caller.read_to_end().await;
+            let answer = String::from_utf8_lossy(&answer).to_lowercase();
+            assert!(
+                answer.starts_with("http/1.1 503 ") && answer.contains("clusternotconnected"),
+                "{answer}"
+            );
+            assert!(answer.contains("connection: close") && !answer.contains("retry-after:"), "{answer}");
+            assert_eq!(trial.api.requests().len(), asked, "never sent");
+        }
+    }
 }
 
 #[tokio::test]

@@ -114,6 +114,42 @@ async fn a_read_is_sent_once_more_and_not_twice_more() {
     drop(agent);
 }
 
+#[tokio::test]
+async fn when_all_agents_die_in_one_instant_twice_reads_are_sent_twice_and_then_said_to_be_lost() {
+    let (rig, stalls, stalls_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
+    [&stalls, &stalls_too].iter().for_each(|api| api.otherwise(Behaviour::Stall));
+    answers.otherwise(Behaviour::json("{}"));
+    let start_both = async |api: &FakeApi| {
+        let said = rig.server_log().len();
+        let api = ApiServer::of_fake(&rig, api);
+        let both = [
+            ("a", rig.agent_of_id("edge-a", "a", &api, "").await),
+            ("b", rig.agent_of_id("edge-a", "b", &api, "").await),
+        ];
+        for (id, _) in &both {
+            rig.logged("server.log", said, &format!("tunnel opened agent=edge-a/{id}")).await;
+        }
+        both
+    };
+    let mut both = start_both(&stalls).await;
+
+    let (replies, both) = tokio::join!(ask_all(&rig, READS), async {
+        for (here, next) in [(&stalls, &stalls_too), (&stalls_too, &answers)] {
+            for (_, _, name) in READS {
+                here.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+            }
+            both.iter_mut().for_each(|(_, agent)| agent.process.kill());
+            both = start_both(next).await;
+        }
+        both
+    });
+
+    let is_lost = |reply: &Reply| reply.status == 504 && reply.head.contains("application/json");
+    assert!(replies.iter().all(is_lost), "{replies:?}");
+    assert_eq!([&stalls, &stalls_too, &answers].map(came), [READS.len(), READS.len(), 0]);
+    drop(both);
+}
+
 async fn fake() -> FakeApi {
     FakeApi::start().await.expect("a fake starts")
 }

@@ -277,6 +277,8 @@ impl Enlisted {
 
     /// Notes that the tunnel drains.
     pub fn drains(&self) {
+        // What it carries looks again, too.
+        self.live.send_modify(|_| ());
         self.registry.changed(&self.cluster);
     }
 }

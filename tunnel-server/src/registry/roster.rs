@@ -149,6 +149,15 @@ impl<T> Roster<T> {
         })
     }
 
+    /// Whether another process takes exchanges while that of the tunnel with this ticket takes none: it stops, then, where
+    /// its tunnel drains. Where it still takes some, the drain is one of this tunnel alone, because another carrier has taken
+    /// its place.
+    pub(super) fn is_relieved(&self, ticket: u64, standing: impl Fn(&T) -> Standing) -> bool {
+        let Some(leaving) = self.entries.iter().find(|entry| entry.ticket == ticket) else { return false };
+        let mut usable = self.usable(standing).peekable();
+        usable.peek().is_some() && !usable.any(|entry| entry.is_of_the_process_of(leaving))
+    }
+
     /// The tunnels of processes whose agent has greeted again as another process since.
     pub(super) fn superseded(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter(|entry| self.is_superseded(entry)).map(|entry| &entry.tunnel)
@@ -216,6 +225,21 @@ mod tests {
     fn what_carries_tunnels_says_nothing_between_two_agents() {
         let http2 = Standing { carrier: Carrier::Http2, round_trip: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, http2), ("b", 1, LIVE)])), Some(0));
+    }
+
+    #[test]
+    fn whose_process_stops_is_relieved_by_another_process_and_not_by_another_carrier_of_its_own() {
+        let draining = Standing { draining: true, ..LIVE };
+        let is_relieved = |others: &[(&str, u8, Standing)]| {
+            let all = [&[("a", 1, draining)], others].concat();
+            roster(&all).is_relieved(0, |(_, standing)| *standing)
+        };
+        assert!(is_relieved(&[("b", 1, LIVE)]));
+        assert!(is_relieved(&[("a", 1, draining), ("b", 1, LIVE)]));
+        assert!(is_relieved(&[("a", 2, LIVE)]), "started anew");
+        assert!(!is_relieved(&[]) && !is_relieved(&[("b", 1, draining)]), "nobody is there");
+        assert!(!is_relieved(&[("a", 1, LIVE), ("b", 1, LIVE)]), "it stays, and finishes what it has");
+        assert!(!roster(&[("b", 1, LIVE)]).is_relieved(7, |(_, standing)| *standing), "it is gone");
     }
 
     #[test]

@@ -140,6 +140,19 @@ impl Registry {
         }
     }
 
+    /// Resolves when the process behind `route`'s tunnel stops while another one of its cluster takes exchanges, so that what
+    /// would be cut off at the end of its drain, and may be repeated, is better repeated there. Cancel-safe.
+    pub async fn relieved(&self, cluster: &ClusterId, route: &Route) {
+        let mut live = route.live.subscribe();
+        // The registry keeps the sender as long as the route does.
+        let _ = live.wait_for(|_| route.tunnel.is_draining()).await;
+        let look = || {
+            let roster = self.0.rosters.get(cluster)?;
+            roster.is_relieved(route.number, standing).then_some(())
+        };
+        while self.0.returns.found(cluster, Instant::now() + FAR, look).await.is_none() {}
+    }
+
     /// When a tunnel of the cluster was last heard of: at most a heartbeat ago where one is live.
     fn last_seen(&self, cluster: &ClusterId) -> SystemTime {
         let remembered = self.0.directory.last_seen(cluster).unwrap_or(SystemTime::UNIX_EPOCH);

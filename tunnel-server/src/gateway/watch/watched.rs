@@ -209,12 +209,17 @@ fn is_of_tunnel(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Resolves when `source` is silent while another tunnel of its cluster is not, for long enough.
+/// Resolves when `source` is silent while another tunnel of its cluster is not, for long enough; or its agent stops, and
+/// another one is there.
 fn moves(watch: &Arc<Watch>, source: &Source) -> Moves {
     let (watch, route) = (Arc::clone(watch), source.route.clone());
     Box::pin(async move {
-        let registry = &watch.gateway.0.passage.registry;
-        registry.settled_elsewhere(watch.action.cluster(), &route).await;
+        let (registry, cluster) = (&watch.gateway.0.passage.registry, watch.action.cluster());
+        // Both arms are cancel-safe: they only look.
+        tokio::select! {
+            () = registry.settled_elsewhere(cluster, &route) => {}
+            () = registry.relieved(cluster, &route) => {}
+        }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Throw-away certificate authorities and what they issue, as PEM.
 
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -36,6 +37,16 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), certificate_pem }
     }
 
+    /// An authority that somebody else has made, from its PEM.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn of(certificate_pem: &str, key_pem: &str) -> Self {
+        let key = KeyPair::from_pem(key_pem).expect("a key");
+        let issuer = Issuer::from_ca_cert_pem(certificate_pem, key).expect("an authority's certificate");
+        Self { issuer, certificate_pem: certificate_pem.to_owned() }
+    }
+
     /// The authority's own certificate, PEM.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
@@ -59,9 +70,16 @@ impl Authority {
     /// # Panics
     /// With more than two groups: rcgen holds one value per attribute type, and there are two spellings of this one.
     pub fn issue_user(&self, user: &str, groups: &[&str]) -> Issued {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = distinguished_name(user, groups);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(user_params(user, groups))
+    }
+
+    /// The same, valid to the second in which `end` is.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn issue_user_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
+        let mut params = user_params(user, groups);
+        params.not_after = end.into();
         self.issue(params)
     }
 
@@ -72,6 +90,13 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).expect("the authority can sign");
         Issued { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() }
     }
+}
+
+fn user_params(user: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = distinguished_name(user, groups);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }
 
 fn distinguished_name(common_name: &str, organizations: &[&str]) -> DistinguishedName {

@@ -1,15 +1,15 @@
 //! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration files.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::binaries::binary;
-use crate::pki::Issued;
+use crate::pki::{Authority, Issued};
 use crate::process::{Invocation, Process, run};
 use crate::scratch::Scratch;
 
@@ -238,6 +238,12 @@ impl Rig {
         Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
     }
 
+    /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a minute.
+    pub fn caller_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
+        let callers = ["crt", "key"].map(|kind| self.read(&format!("{PKI}/caller-ca.{kind}")));
+        Authority::of(&callers[0], &callers[1]).issue_user_until(user, groups, end)
+    }
+
     /// Writes a caller's kubeconfig for a cluster by path, and returns where it is.
     pub async fn kubeconfig(&self, user: &str, groups: &[&str], cluster: &str) -> PathBuf {
         self.write_kubeconfig(user, groups, &["--cluster", cluster], &format!("{user}-{cluster}.kubeconfig"))
@@ -368,8 +374,13 @@ impl Rig {
 
     // In a namespace of its own agents come from elsewhere, and to an address that is not the callers'.
     fn listened(&self) -> SocketAddr {
-        let any = self.stand.as_ref().map(|_| SocketAddr::from((Ipv4Addr::UNSPECIFIED, self.gateway.port())));
-        any.unwrap_or(self.gateway)
+        let Some(stand) = &self.stand else { return self.gateway };
+        let any: IpAddr = match stand.address {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            // Which is all addresses of IPv4 too.
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        SocketAddr::new(any, self.gateway.port())
     }
 
     /// A server's configuration, which ends with `more`.

@@ -1,5 +1,6 @@
 //! Watches outlive their tunnels: where nothing can be missed they go on over the next one, and elsewhere they end honestly.
 
+mod expiring;
 mod leaving;
 mod real;
 mod site;

@@ -20,11 +20,11 @@ pub(super) struct Site {
     pub(super) edge: FakeEdge,
 }
 
-/// A watch over HTTP/2, on a connection of its own.
+/// A watch over HTTP/2.
 pub(super) struct Watching {
     body: RecvStream,
     got: Vec<u8>,
-    _caller: Http2Caller,
+    _caller: Option<Http2Caller>,
 }
 
 impl Site {
@@ -43,10 +43,8 @@ impl Site {
     /// Begins a watch, whose head has come.
     pub(super) async fn watch(&self, query: &str) -> Watching {
         let mut caller = Http2Caller::dial(&self.edge.rig).await;
-        let (answer, _) = caller.send("GET", &target(query), &[], true);
-        let answer = timeout(SOON, answer).await.expect("a head in time").expect("a head");
-        assert_eq!(answer.status(), 200);
-        Watching { body: answer.into_body(), got: Vec::new(), _caller: caller }
+        let watching = Watching::begin(&mut caller, &target(query)).await;
+        Watching { _caller: Some(caller), ..watching }
     }
 
     /// Lists, and watches from there.
@@ -129,6 +127,14 @@ impl Site {
 }
 
 impl Watching {
+    /// Begins a watch, whose head has come, on a connection that outlives it.
+    pub(super) async fn begin(caller: &mut Http2Caller, target: &str) -> Self {
+        let (answer, _) = caller.send("GET", target, &[], true);
+        let answer = timeout(SOON, answer).await.expect("a head in time").expect("a head");
+        assert_eq!(answer.status(), 200);
+        Self { body: answer.into_body(), got: Vec::new(), _caller: None }
+    }
+
     /// Reads until what has come has this text.
     pub(super) async fn until(&mut self, text: &str) {
         assert!(self.until_either(text, text).await);

@@ -1,0 +1,68 @@
+//! A watch goes on for as long as its caller may watch: whose certificate has expired meanwhile is told so in its encoding.
+
+use std::time::{Duration, SystemTime};
+
+use tests::caller::{GATEWAY, Http2Caller};
+use tests::fake_api::{Behaviour, Cut, HttpVersion};
+use tests::fake_edge::CLUSTER;
+use tests::rig::GROUP;
+use tokio::time::sleep;
+
+use super::site::{PATH, Site, Watching};
+
+/// How long the certificate is valid: a caller dials and asks thrice within.
+const VALID: Duration = Duration::from_secs(12);
+
+/// Pause between two looks whether it has expired.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Each with a collection of its own.
+const ENCODINGS: [(&str, &str); 3] = [
+    ("/apis/j/v1/things", "application/json"),
+    ("/apis/p/v1/things", "application/vnd.kubernetes.protobuf;stream=watch"),
+    ("/apis/c/v1/things", "application/cbor-seq"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_whose_callers_certificate_has_expired_meanwhile_ends_with_a_401_in_its_encoding() {
+    let mut site = Site::start(HttpVersion::Http1, "").await;
+    let store = site.store();
+    for (path, content_type) in ENCODINGS {
+        let head =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        site.edge.fake.on(path, Behaviour::raw(head, Cut::Hold));
+    }
+    let (_, mut of_another) = site.reflect("").await;
+    let expiring = site.edge.rig.caller_until("brief", &[GROUP], SystemTime::now() + VALID);
+    let mut caller = Http2Caller::dial_name(&site.edge.rig, GATEWAY, Some(&expiring)).await;
+    let mut watches = Vec::new();
+    for (path, content_type) in ENCODINGS {
+        let target = format!("/clusters/{CLUSTER}{path}?watch=1&resourceVersion=5");
+        watches.push((content_type, Watching::begin(&mut caller, &target).await));
+    }
+
+    site.stop_agent().await;
+    site.parked_are(4.0).await;
+    let unknown = format!("/clusters/edge-z{PATH}");
+    while caller.ask("GET", &unknown, &[]).await.expect("an answer").status() != 401 {
+        sleep(LOOK_EVERY).await;
+    }
+    assert_eq!(site.parked().await, 4.0, "nobody is told before the watch could go on");
+    let asked = site.asked().await.len();
+    site.edge.kill_agent().await;
+
+    for (content_type, watch) in &mut watches {
+        assert!(watch.end().await.is_ok(), "{content_type}: the watch ends cleanly");
+        let event = watch.take();
+        let said = |text: &[u8]| event.windows(text.len()).any(|window| window == text);
+        let is_told = said(b"ERROR") && said(b"Unauthorized") && said(b"the certificate has expired");
+        assert!(is_told, "{content_type}: {}", String::from_utf8_lossy(&event));
+        let is_json = serde_json::from_slice::<serde_json::Value>(&event)
+            .is_ok_and(|event| event["object"]["code"] == 401);
+        assert_eq!(is_json, *content_type == "application/json");
+    }
+    assert_eq!(site.ended("not_allowed").await, ENCODINGS.len() as f64);
+    store.put("a", "1");
+    of_another.until("\"a\"").await;
+    assert_eq!(site.asked().await.len(), asked + 1, "what is not allowed is not asked for");
+}

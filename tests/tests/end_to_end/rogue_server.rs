@@ -1,14 +1,17 @@
 //! A server that breaks its own limits, and what the agent takes from it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
+use proto::greeting::{Greeting, refuse};
 use proto::spiffe::AgentId;
+use proto::wire::refused::Reason;
 use proto::wire::{Assert, StreamOpen};
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
 use tests::rogue::{host, material, spawner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transport::{Endpoint, EndpointKeys, ServerNumber, Tunnel};
+use transport::{Endpoint, EndpointKeys, GreetError, ServerNumber, Tunnel};
 
 /// As the agent has them: headers of a head, and its bytes.
 const HEADERS_MAX: usize = 200;
@@ -35,6 +38,30 @@ async fn an_agent_takes_a_large_head_and_none_beyond_its_buffer() {
     assert_eq!(rogue.served(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes_then() {
+    let rig = Rig::start().await;
+    let fake = FakeApi::start().await.unwrap();
+    let keys = EndpointKeys::generate().unwrap();
+    let endpoint = endpoint(&rig, &keys);
+    let _agent = agent_of(&rig, &fake, &endpoint, "carrier: quic\n").await;
+
+    // As long as the real server says while it stops.
+    let told = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
+    let mut earliest = Instant::now();
+    for _ in 0..3 {
+        let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
+        assert!(Instant::now() >= earliest, "{:?} too soon", earliest - Instant::now());
+        earliest = Instant::now() + told;
+        let stops = |_: &Greeting| Err((Reason::Draining, "not now".to_owned()));
+        let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), stops).await;
+        assert!(matches!(greeted, Err(GreetError::Refused(_))));
+    }
+    let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
+    let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), |_| Ok(())).await;
+    assert!(greeted.is_ok(), "it comes as if nothing had been");
+}
+
 /// A tunnel to a real agent, held by a server that sends what it likes.
 struct RogueServer {
     tunnel: Tunnel,
@@ -49,14 +76,12 @@ impl RogueServer {
         let rig = Rig::start().await;
         let fake = FakeApi::start().await.unwrap();
         fake.otherwise(Behaviour::json("{}"));
-        let (free, keys) = (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), EndpointKeys::generate().unwrap());
-        let endpoint = Endpoint::serve(free, material(&rig), &keys, ServerNumber(7), spawner()).unwrap();
-        let more =
-            format!("servers: [\"{}\"]\nimpersonation: {{ users: [\"*\"] }}\n", endpoint.address().unwrap());
-        let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), &more).await;
+        let keys = EndpointKeys::generate().unwrap();
+        let endpoint = endpoint(&rig, &keys);
+        let agent = agent_of(&rig, &fake, &endpoint, "").await;
         let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
-        let id = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/any", "tombolo").unwrap();
-        let (tunnel, driver, _) = arrived.greet(&id, &host("rogue", &keys), |_| Ok(())).await.unwrap();
+        let (tunnel, driver, _) =
+            arrived.greet(&agent_id(), &host("rogue", &keys), |_| Ok(())).await.unwrap();
         tokio::spawn(driver.run(|_| {}));
         Self { tunnel, fake, _endpoint: endpoint, _agent: agent, _rig: rig }
     }
@@ -76,6 +101,24 @@ impl RogueServer {
         stream.read_exact(&mut answer).await.unwrap();
         String::from_utf8_lossy(&answer["HTTP/1.1 ".len()..]).into_owned()
     }
+}
+
+/// Where the rogue listens.
+fn endpoint(rig: &Rig, keys: &EndpointKeys) -> Endpoint {
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Endpoint::serve(free, material(rig), keys, ServerNumber(7), spawner()).unwrap()
+}
+
+/// A real agent that dials it; its configuration ends with `more`.
+async fn agent_of(rig: &Rig, fake: &FakeApi, endpoint: &Endpoint, more: &str) -> Agent {
+    let address = endpoint.address().unwrap();
+    let more = format!("servers: [\"{address}\"]\nimpersonation: {{ users: [\"*\"] }}\n{more}");
+    rig.agent_with("edge-a", &ApiServer::of_fake(rig, fake), &more).await
+}
+
+/// Whom its certificate names.
+fn agent_id() -> AgentId {
+    AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/any", "tombolo").unwrap()
 }
 
 /// A head of so many headers, one of them with a value of so many bytes.

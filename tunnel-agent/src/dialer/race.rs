@@ -141,6 +141,10 @@ impl Race {
         lane.dialing = false;
         let wait = lane.patience.after(setback, random);
         lane.wait(now, wait, random);
+        if matches!(setback, Setback::Told(_)) {
+            // The server has said so itself, whatever carried it.
+            self.lanes.iter_mut().for_each(|lane| lane.not_before(now + wait));
+        }
         self.settle(now);
         wait
     }
@@ -366,6 +370,10 @@ impl Lane {
         self.soon = now + wait;
         let more = AGAIN_MORE.mul_f64(random as f64 / u64::MAX as f64);
         self.later = now + wait.max(AGAIN_MIN + more);
+    }
+
+    fn not_before(&mut self, due: Instant) {
+        (self.soon, self.later) = (self.soon.max(due), self.later.max(due));
     }
 }
 

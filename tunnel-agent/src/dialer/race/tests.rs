@@ -127,6 +127,14 @@ fn a_refused_certificate_is_dialed_twice_a_minute_at_most() {
 }
 
 #[test]
+fn as_long_as_a_server_has_told_it_is_dialed_by_no_carrier() {
+    let mut world = World::new(&[Quic, Http2]);
+    world.setback = Some(Setback::Told(20 * SECOND));
+    world.run(20 * SECOND);
+    assert_eq!(world.dialed, [Quic]);
+}
+
+#[test]
 fn a_double_rests_until_the_other_way_is_gone() {
     let now = Instant::now();
     let mut race = Race::new(now, &[Quic]);

@@ -35,6 +35,12 @@ impl Gauges {
         self.0.iter().filter(|(series, _)| is_of(series)).map(|(_, value)| value).sum()
     }
 
+    /// The sum over those series of a gauge whose labels begin so, such as `cluster="idle-`; 0 where there is none.
+    pub fn sum_of(&self, name: &str, labels: &str) -> f64 {
+        let begin = format!("{name}{{{labels}");
+        self.0.iter().filter(|(series, _)| series.starts_with(&begin)).map(|(_, value)| value).sum()
+    }
+
     /// Those that count what is held now, summed over their labels: tasks, streams, connections, files.
     pub fn held(&self) -> BTreeMap<String, f64> {
         let mut held = BTreeMap::new();
@@ -61,6 +67,7 @@ mod tests {
         let gauges = Gauges::parse(TEXT);
         assert_eq!(gauges.sum("a_connected"), 3.0);
         assert_eq!(gauges.sum("b_total"), 0.0);
+        assert_eq!(gauges.sum_of("a_connected", "cluster=\"x"), 2.0);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::time::Duration;
 use proto::session::SILENCE_MOST;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+#[cfg(target_os = "linux")]
+use tracing::debug;
 
 use crate::settings::{IDLE_BEYOND_SILENCE, KEEP_ALIVE_EVERY, STREAMS_MAX};
 
@@ -51,6 +53,11 @@ const SMALL_FRAMES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// What a socket holds that it has not sent: what is in it is not overtaken any more, so it costs every small request its
 /// time. At 50 Mbit/s beside a bulk stream 16 KiB instead of what the kernel likes are worth a factor of four.
 const UNSENT_BYTES: u32 = 16 * 1024;
+
+/// TCP sends again at least so often what was not acknowledged. Left alone the pause doubles up to 120 s, and after a long
+/// outage nothing flows before it is over. The least that Linux takes.
+#[cfg(target_os = "linux")]
+const RESENT_WITHIN: Duration = Duration::from_secs(1);
 
 /// What rustls holds that the socket has not taken: one record and a little, for the same reason.
 pub(crate) const TLS_BYTES: usize = 20 * 1024;
@@ -122,6 +129,11 @@ pub(crate) fn socket(tcp: &TcpStream) -> io::Result<()> {
     // about 15 minutes, or at a host's own shorter setting.
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE_MOST + IDLE_BEYOND_SILENCE))?;
+    // Behind the user timeout: without one the kernel would give up after fifteen such pauses.
+    #[cfg(target_os = "linux")]
+    if let Err(error) = sys::set_tcp_rto_max(tcp, RESENT_WITHIN) {
+        debug!(%error, "this kernel does not bound TCP's pauses: after an outage old streams over TCP go on late");
+    }
     // Backstop for the heartbeats; with a user timeout the kernel counts no probes.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE_EVERY).with_interval(KEEP_ALIVE_EVERY))
 }

@@ -61,6 +61,18 @@ async fn the_last_handle_of_a_connection_closes_it() {
     assert_eq!(agent.ended().await, TunnelEnded::ClosedByPeer(CloseCode::Stopping));
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_tunnels_socket_sends_again_within_a_second_where_the_kernel_can_be_told() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tcp = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let can_be_told = sys::tcp_rto_max(&tcp).is_ok();
+
+    socket(&tcp).unwrap();
+
+    assert_eq!(sys::tcp_rto_max(&tcp).ok(), can_be_told.then_some(Duration::from_secs(1)));
+}
+
 /// Both sides, driven.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn pair(worn_at: u32) -> (Connection, Connection) {

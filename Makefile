@@ -19,7 +19,7 @@ demo: ## shows kubectl reach two edge clusters through the tunnel until Ctrl-C (
 test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many run at once)
 	@.ci/test
 
-soak: ## runs the long trials, a quarter of an hour, and every minor of kubectl (built once: half an hour)
+soak: ## runs the long trials, half an hour, the end-to-end tests over TCP, and every minor of kubectl (built once: half an hour)
 	@.ci/soak
 
 chaos: ## tries every fault of docs/faults.md and writes what it saw there, then outages, over an hour (CHAOS_FLAGS="--row 31 --seed 7" or "outage --lengths 3,30": one alone)

@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod binaries;
 pub mod caller;
+pub mod carrier;
 pub mod cbor;
 pub mod check;
 pub mod demo;

@@ -1,0 +1,46 @@
+//! By which carrier the agents of a run come that say nothing of it themselves.
+
+use std::env;
+
+use crate::skip::skip;
+
+/// The environment variable that agents read, too.
+const AGENT_CARRIER: &str = "TOMBOLO_AGENT_CARRIER";
+
+/// What these tests know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// QUIC, the agents' own choice where nothing is in its way.
+    Quic,
+    /// HTTP/2 over TCP, because `TOMBOLO_AGENT_CARRIER` says so.
+    Http2,
+}
+
+impl Carrier {
+    /// That of this run.
+    pub fn of_run() -> Self {
+        env::var(AGENT_CARRIER).ok().and_then(|name| Self::named(&name)).unwrap_or(Self::Quic)
+    }
+
+    /// The carrier of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Quic, Self::Http2].into_iter().find(|carrier| carrier.as_str() == name)
+    }
+
+    /// As metrics and people call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Http2 => "http2",
+        }
+    }
+}
+
+/// Whether a test is about QUIC alone and this run is not: it says so, is counted as skipped, and returns.
+pub fn is_not_quic(test: &str, reason: &str) -> bool {
+    let is_other = Carrier::of_run() != Carrier::Quic;
+    if is_other {
+        skip(test, &format!("about QUIC alone: {reason}"));
+    }
+    is_other
+}

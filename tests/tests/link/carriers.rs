@@ -1,5 +1,7 @@
 //! Where UDP does not pass: tunnels over TCP, through a proxy too, and back to QUIC when it does.
 
+mod lost;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,11 +22,17 @@ const NFT_MAX: Duration = Duration::from_secs(10);
 /// How long a log may take to say something; the slowest is a return to QUIC after a minute.
 const SAID_MAX: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a watch that was begun over TCP goes on after QUIC is back, and the pause between two of its events.
+const LIVES_ON: Duration = Duration::from_secs(600);
+const EVENT_EVERY: Duration = Duration::from_secs(2);
+
+/// What most sites do that let no UDP pass.
+const NO_UDP: &str = "add rule inet fault forward meta l4proto udp drop";
 
 /// What a node may do to UDP, as rules of its chain `forward`. Packets of a handshake have a long header, those after it a
 /// short one (RFC 9000, section 17).
 const FAULTS: [(&str, &str); 5] = [
-    ("dropped both ways", "add rule inet fault forward meta l4proto udp drop"),
+    ("dropped both ways", NO_UDP),
     ("dropped towards the agent", "add rule inet fault forward udp sport $PORT drop"),
     ("rejected by ICMP", "add rule inet fault forward udp dport $PORT reject"),
     ("dropped beyond 1,000 bytes", "add rule inet fault forward udp length > 1008 drop"),
@@ -108,13 +116,49 @@ fn an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic_while_old_strea
 }
 
 #[test]
+#[ignore = "soak: ten minutes"]
+fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
+    trial("a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back", async |lab| {
+        let (stage, feed) = (Stage::build(lab).await, WatchFeed::new());
+        stage.api.on("/watch", Behaviour::Watch(feed.clone()));
+        stage.fault(NO_UDP).await;
+        let _agent = stage.agent("").await;
+        stage.said(0, "tunnel opened", "http2").await;
+        let mut watcher = Http2Caller::dial(&stage.rig).await;
+        let (answer, _) = watcher.send("GET", "/clusters/edge-a/watch", &[], true);
+        let mut events = timeout(SOON, answer).await.expect("a head in time").unwrap().into_body();
+
+        stage.no_fault().await;
+        stage.returned(0).await;
+        stage.until("it drains", async || stage.drains("http2").await).await;
+
+        let (returned, mut number) = (Instant::now(), 0);
+        while returned.elapsed() < LIVES_ON {
+            number += 1;
+            let event = format!("event {number}");
+            assert_eq!(feed.push(event.clone()), 1, "it is the only watch");
+            let data =
+                timeout(SOON, events.data()).await.expect("an event in time").expect("no end").unwrap();
+            events.flow_control().release_capacity(data.len()).expect("it is open");
+            assert_eq!(data, event);
+            stage.serves().await;
+            sleep(EVENT_EVERY).await;
+        }
+        assert!(stage.drains("http2").await, "it is still the tunnel over TCP");
+        feed.end();
+        assert!(read_to_end(events).await.1.is_ok(), "a clean end");
+        stage.said(0, "tunnel closed", "http2").await;
+    });
+}
+
+#[test]
 fn an_agent_behind_a_proxy_serves_through_it_and_tells_nobody_its_password() {
     trial("an_agent_behind_a_proxy_serves_through_it", async |lab| {
         let stage = Stage::build(lab).await;
         let proxy = Proxy::start().await;
         // Nothing passes but what goes to the proxy.
         stage.fault("add rule inet fault forward ip daddr 192.0.2.1 tcp dport != $PROXY drop").await;
-        stage.fault("add rule inet fault forward meta l4proto udp drop").await;
+        stage.fault(NO_UDP).await;
         let url = format!("http://agent:s3cr3t-w0rd@{SERVER}:{}", proxy.address.port());
         let around = Surroundings {
             network_namespace: Some(stage.site.pod().path().to_owned()),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ::tests::carrier::Carrier;
 use ::tests::lab::{self, Lab};
 use ::tests::outage::{LINK, Outcome, Plan, Stand, Tunnels};
 use clap::Args;
@@ -55,10 +56,20 @@ pub struct Flags {
     #[arg(long, value_name = "MS", default_value_t = 1500, value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub every: u64,
 
-    /// Put what was found into the section on outages of this page
-    #[arg(long, value_name = "FILE")]
+    /// What carries the agents' tunnels; with http2 every agent keeps its source port, because a new one ends a connection of TCP
+    #[arg(long, value_name = "CARRIER", default_value = "quic", value_parser = ["quic", "http2"])]
+    pub carrier: String,
+
+    /// Put what was found into the section on outages of this page, which is about QUIC
+    #[arg(long, value_name = "FILE", conflicts_with = "carrier")]
     #[serde(skip)]
     pub write: Option<PathBuf>,
+}
+
+impl Flags {
+    fn is_over_tcp(&self) -> bool {
+        Carrier::named(&self.carrier) == Some(Carrier::Http2)
+    }
 }
 
 /// Runs all outages, most of them at once, each at a site of its own.
@@ -76,7 +87,8 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     for (title, table) in tables(&outcomes, limit).into_iter().chain([memory::table(&outcomes)]) {
         report = report.table(title, table);
     }
-    let report = report.plots(plots(&outcomes, limit)).missed(judge::missed(&outcomes, limit));
+    let report =
+        report.plots(plots(&outcomes, limit)).missed(judge::missed(&outcomes, limit, flags.is_over_tcp()));
     if let Some(page) = &flags.write {
         page::write(page, flags, &report)?;
     }
@@ -94,7 +106,7 @@ fn plans(flags: &Flags, seed: u64) -> Vec<Plan> {
     };
     let number = |(at, (length, trial)): (u64, (u64, u32))| Plan {
         length: Duration::from_secs(length),
-        new_port: trial % 2 == 1,
+        new_port: trial % 2 == 1 && !flags.is_over_tcp(),
         seed: seed.wrapping_mul(100_000).wrapping_add(at),
     };
     (0..).zip(lengths.into_iter().flat_map(of)).map(number).collect()
@@ -102,7 +114,7 @@ fn plans(flags: &Flags, seed: u64) -> Vec<Plan> {
 
 async fn trials(lab: &Lab, plans: Vec<Plan>, flags: &Flags) -> Vec<Outcome> {
     let (every, link) = (Duration::from_millis(flags.every), &flags.link);
-    let more = format!("tunnel: {{ outageLimitSeconds: {} }}", flags.limit);
+    let more = format!("tunnel: {{ outageLimitSeconds: {} }}\ncarrier: {}", flags.limit, flags.carrier);
     let rig = lab.rig_logging("info", "").await;
     let tunnels = Tunnels::of(&rig).await;
     let (progress, places) = (Progress::new(), Arc::new(Semaphore::new(BUILT_AT_ONCE)));

@@ -9,6 +9,8 @@ use crate::table::Table;
 
 /// From the link's return to the first byte of everything that was under way.
 const RESUMED_MAX: Duration = Duration::from_secs(1);
+/// The same over TCP: the kernel pauses for a second between two attempts, and needs a second one where it runs BBR.
+const RESUMED_OVER_TCP_MAX: Duration = Duration::from_secs(3);
 /// Until a dark path is noticed: under a tunnel in use, and under one that only beats.
 const NOTICED_MAX: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(8)];
 /// Misses of one kind that are written out; the rest is counted.
@@ -21,13 +23,14 @@ pub type Slowest = (&'static str, Vec<(String, Option<Duration>)>);
 type Groups<'a> = BTreeMap<(Duration, bool), Vec<&'a Outcome>>;
 
 /// What did not hold, as sentences.
-pub fn missed(outcomes: &[Outcome], limit: Duration) -> Vec<String> {
+pub fn missed(outcomes: &[Outcome], limit: Duration, is_over_tcp: bool) -> Vec<String> {
+    let resumed_max = if is_over_tcp { RESUMED_OVER_TCP_MAX } else { RESUMED_MAX };
     let mut missed = Vec::new();
     for ((length, new_port), group) in groups(outcomes) {
         let mut said: Vec<String> = Vec::new();
         for outcome in group {
             let seed = outcome.plan.seed;
-            let wrongs = if length < limit { wrongs(outcome) } else { outcome.wrongs_beyond() };
+            let wrongs = if length < limit { wrongs(outcome, resumed_max) } else { outcome.wrongs_beyond() };
             said.extend(wrongs.into_iter().map(|wrong| format!("trial {seed}: {wrong}")));
         }
         let more = said.len().saturating_sub(TOLD_MAX);
@@ -116,11 +119,11 @@ fn by_direction(groups: &Groups<'_>) -> Table {
     table
 }
 
-fn wrongs(outcome: &Outcome) -> Vec<String> {
+fn wrongs(outcome: &Outcome, resumed_max: Duration) -> Vec<String> {
     let mut wrongs = outcome.wrongs();
     for it in &outcome.directions {
         match it.resumed {
-            Some(resumed) if resumed <= RESUMED_MAX => {}
+            Some(resumed) if resumed <= resumed_max => {}
             Some(resumed) => {
                 wrongs.push(format!("{}: first byte {} s after the reopening", it.name, seconds(&resumed)));
             }
@@ -196,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_well_is_not_missed_and_what_is_not_is_said_with_its_trial() {
-        assert_eq!(missed(&[outcome(30, well())], LIMIT), Vec::<String>::new());
+        assert_eq!(missed(&[outcome(30, well())], LIMIT, false), Vec::<String>::new());
         let broken = Some((Duration::from_secs(9), "reset".to_owned()));
         for (wrong, says) in [
             (Direction { resumed: Some(Duration::from_millis(1001)), ..well() }, "1.001 s after"),
@@ -205,25 +208,28 @@ mod tests {
             (Direction { fault: Some("3 bytes are missing".to_owned()), ..well() }, "3 bytes are missing"),
             (Direction { broken, ..well() }, "reset"),
         ] {
-            let missed = missed(&[outcome(30, wrong)], LIMIT);
+            let missed = missed(&[outcome(30, wrong)], LIMIT, false);
             assert!(missed.iter().any(|it| it.contains(says) && it.contains("trial 7")), "{missed:?}");
         }
         let late = Outcome { noticed: [None, None], ..outcome(30, well()) };
-        assert_eq!(missed(&[late], LIMIT).len(), 2);
+        assert_eq!(missed(&[late], LIMIT, false).len(), 2);
     }
 
     #[test]
     fn beyond_the_limit_only_an_error_is_well() {
-        assert!(missed(&[outcome(310, well())], LIMIT)[0].contains("no error"));
+        assert!(missed(&[outcome(310, well())], LIMIT, false)[0].contains("no error"));
         let broken = Some((Duration::from_secs(301), "reset".to_owned()));
-        assert!(missed(&[outcome(310, Direction { broken, ..well() })], LIMIT).is_empty());
-        assert!(missed(&[outcome(310, Direction { truncated: true, ..well() })], LIMIT)[0].contains("whole"));
+        assert!(missed(&[outcome(310, Direction { broken, ..well() })], LIMIT, false).is_empty());
+        assert!(
+            missed(&[outcome(310, Direction { truncated: true, ..well() })], LIMIT, false)[0]
+                .contains("whole")
+        );
     }
 
     #[test]
     fn many_misses_are_counted_and_not_all_told() {
         let outcomes = vec![outcome(30, Direction { resumed: None, ..well() }); 9];
-        let missed = missed(&outcomes, LIMIT);
+        let missed = missed(&outcomes, LIMIT, false);
         assert_eq!((missed.len(), missed[TOLD_MAX].contains("4 more")), (TOLD_MAX + 1, true));
     }
 }

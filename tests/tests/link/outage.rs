@@ -16,12 +16,19 @@ const LINK: &str = "delay=20ms rate=32mbit queue=128KiB";
 
 #[test]
 fn no_stream_breaks_and_no_byte_is_lost_or_doubled_by_an_outage() {
-    trial("no_stream_breaks_by_an_outage", async |lab| outage(lab, false).await);
+    trial("no_stream_breaks_by_an_outage", async |lab| outage(lab, "", false).await);
+}
+
+#[test]
+fn nor_over_tcp() {
+    trial("nor_over_tcp", async |lab| outage(lab, "carrier: http2", false).await);
 }
 
 #[test]
 fn nor_by_one_after_which_the_agent_has_another_source_port() {
-    trial("nor_by_one_after_which_the_agent_has_another_source_port", async |lab| outage(lab, true).await);
+    trial("nor_by_one_after_which_the_agent_has_another_source_port", async |lab| {
+        outage(lab, "", true).await
+    });
 }
 
 #[test]
@@ -37,10 +44,10 @@ fn beyond_the_agents_own_limit_every_stream_ends_with_an_error_and_none_as_if_it
     });
 }
 
-async fn outage(lab: &tests::lab::Lab, new_port: bool) {
+async fn outage(lab: &tests::lab::Lab, more: &str, new_port: bool) {
     let rig = lab.rig("").await;
     let tunnels = Tunnels::of(&rig).await;
-    let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, "").await;
+    let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, more).await;
 
     let outcome = stand.run(&rig, &tunnels, Plan { length: OUTAGE, new_port, seed: 1 }).await;
 

@@ -1,5 +1,6 @@
 //! Nothing is lost where a tunnel is closed in good order: under load, byte for byte.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,8 @@ use tests::caller::{Http2Caller, SOON, read_to_end};
 use tests::check::stream::Generator;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -81,6 +84,47 @@ async fn a_stopping_server_finishes_its_downloads_and_no_short_request_fails_whe
 
     let code = trial.rig.server().wait(SOON).await.expect("it ends").code();
     assert_eq!(code, Some(0), "{}", trial.rig.server_log());
+}
+
+// A balancer goes by whether the port takes connections, so the one that a stopping server has for agents must not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_one_address_over_tcp_the_next_tunnel_leads_past_a_stopping_server_which_finishes_its_downloads()
+ {
+    let mut trial = Trial::start().await;
+    let peer = trial.rig.peer("other", "").await;
+    let balancer = balance([trial.rig.gateway(), peer.gateway]).await;
+    let more = format!("servers: [\"{balancer}\"]\ncarrier: http2\n");
+    let _agent = trial.rig.agent_with("edge-a", &trial.api_server, &more).await;
+    trial.rig.logged("server.log", 0, "tunnel opened").await;
+    let downloads = trial.download(&trial.rig).await;
+
+    trial.rig.server().signal(Signal::TERM).expect("the server runs");
+    trial.rig.logged("other.log", 0, "tunnel opened").await;
+    let reply = trial.rig.ask_at(peer.gateway, "/clusters/edge-a/short").await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(trial.rig.server().ended().is_none(), "it finishes its downloads");
+    downloads.are_whole().await;
+
+    let code = trial.rig.server().wait(SOON).await.expect("it ends").code();
+    assert_eq!(code, Some(0), "{}", trial.rig.server_log());
+}
+
+/// Leads every connection to the first of these that takes it.
+async fn balance(servers: [SocketAddr; 2]) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                for server in servers {
+                    if let Ok(mut far) = TcpStream::connect(server).await {
+                        return drop(copy_bidirectional(&mut near, &mut far).await);
+                    }
+                }
+            });
+        }
+    });
+    address
 }
 
 /// A server, and an API server for agents.

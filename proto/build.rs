@@ -6,6 +6,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
     let tunnel = protox::compile(["proto/tombolo/tunnel/v1/tunnel.proto"], ["proto"])?;
     prost_build::Config::new().compile_fds(tunnel)?;
+    let trust = protox::compile(["proto/tombolo/trust/v1/trust.proto"], ["proto"])?;
+    prost_build::Config::new().compile_fds(trust)?;
     #[cfg(feature = "grpc")]
     admin()?;
     Ok(())

@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use proto::ClusterId;
 use proto::admin::SOCKET_DEFAULT;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
+use trust::Role;
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
 
@@ -72,12 +73,20 @@ pub(crate) enum Command {
 
 #[derive(Subcommand)]
 pub(crate) enum Ca {
-    /// Make the three roots: for servers, agents and callers
+    /// Make the roots for servers, agents, callers and administrators, and what issues below them
     ///
-    /// Writes server-ca, agent-ca and caller-ca as .crt and .key, and ca.yaml, to a directory that only you can
-    /// enter. Roots are valid for 10 years and never overwritten.
+    /// Writes server-ca, agent-ca, caller-ca and admin-ca as .crt and .key, to a directory that only you can enter,
+    /// and for each an intermediate that issues certificates (.sealed) with the key that opens them (sealing.key).
+    /// Roots are valid for 10 years and never overwritten; their keys are needed for new intermediates only: move
+    /// them to where no network is.
     #[command(after_long_help = examples::CA_INIT)]
     Init(CaInit),
+    /// Make an intermediate, which issues certificates while its root is offline
+    ///
+    /// Needs the root's .crt and .key. The intermediate is valid for 3 years, for one role, and signs no other CA. Its
+    /// key is encrypted; the sealing key is made if it is not there.
+    #[command(after_long_help = examples::CA_INTERMEDIATE)]
+    Intermediate(CaIntermediate),
     /// Issue a certificate with its key
     #[command(subcommand, after_long_help = examples::CA_ISSUE)]
     Issue(Issue),
@@ -91,9 +100,31 @@ pub(crate) struct CaInit {
     /// Where the authority is to live; created with mode 0700
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// First part of the SPIFFE URIs in certificates of servers and agents
+    /// First part of the SPIFFE URIs in all certificates
     #[arg(long, value_name = "DOMAIN", default_value = TRUST_DOMAIN_DEFAULT)]
     pub(crate) trust_domain: TrustDomain,
+    /// Make the roots alone, and each intermediate later by `ca intermediate`
+    #[arg(long)]
+    pub(crate) roots_only: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CaIntermediate {
+    /// The authority, made by `ca init`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// What it issues certificates for: server, agent, caller or admin
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Role,
+    /// Where to write it [default: ROLE-intermediate.sealed in the authority's directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// The file with the key that opens it [default: sealing.key in the authority's directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sealing_key: Option<PathBuf>,
+    /// Replace the one that is already there
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Subcommand)]
@@ -113,6 +144,11 @@ pub(crate) enum Issue {
     /// Writes USER-caller.crt and USER-caller.key; characters that do not suit a file's name become '-' there.
     #[command(after_long_help = examples::ISSUE_CALLER)]
     Caller(IssueCaller),
+    /// For a person who runs the server
+    ///
+    /// Writes NAME-admin.crt and NAME-admin.key.
+    #[command(after_long_help = examples::ISSUE_ADMIN)]
+    Admin(IssueAdmin),
 }
 
 /// Where from and where to, for every kind of certificate.
@@ -124,7 +160,7 @@ pub(crate) struct Placement {
     /// Where to write the files, created if need be [default: the authority's directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// How long it is valid, in m, h or d [default: server and agent 90d, caller 30d; at most 824d, 365d, 365d]
+    /// How long it is valid, in m, h or d [default: server and agent 90d, caller and admin 30d; at most 365d, server 824d]
     #[arg(long, value_name = "TIME")]
     pub(crate) validity: Option<Validity>,
     /// Replace files that are already there
@@ -169,6 +205,15 @@ pub(crate) struct IssueCaller {
     /// A group that the caller belongs to, at most 64 characters; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub(crate) groups: Vec<Group>,
+}
+
+#[derive(Args)]
+pub(crate) struct IssueAdmin {
+    #[command(flatten)]
+    pub(crate) placement: Placement,
+    /// Who the administrator is, a DNS label
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Label,
 }
 
 #[derive(Args)]

@@ -33,9 +33,11 @@ fn main() -> ExitCode {
 fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
     match invocation.command {
         Command::Ca(Ca::Init(order)) => print::lines(&ca::init(&order)?)?,
+        Command::Ca(Ca::Intermediate(order)) => print::lines(&ca::intermediate(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Server(order))) => print::lines(&ca::issue_server(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Agent(order))) => print::lines(&ca::issue_agent(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Caller(order))) => print::lines(&ca::issue_caller(&order)?)?,
+        Command::Ca(Ca::Issue(Issue::Admin(order))) => print::lines(&ca::issue_admin(&order)?)?,
         Command::Ca(Ca::Show(order)) => print::lines(&ca::show(&order)?)?,
         Command::Kubeconfig(order) => match kubeconfig::write(order)? {
             kubeconfig::Written::Document(text) => print::document(&text)?,

@@ -5,7 +5,7 @@ mod validity;
 
 pub(crate) use gateway::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use trust::names::{
-    GROUPS_MAX, Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain,
+    Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain,
     User,
 };
 pub(crate) use validity::Validity;

@@ -14,6 +14,7 @@ pub mod headers;
 pub mod session;
 pub mod spiffe;
 pub mod trace;
+pub mod trust;
 pub mod upgrade;
 pub mod wire;
 

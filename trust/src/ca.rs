@@ -8,6 +8,7 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
+use x509_parser::extensions::ExtendedKeyUsage;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::names::TrustDomain;
@@ -88,6 +89,12 @@ pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'
 /// Whether the certificate was made for this key.
 pub(crate) fn belongs_to(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
+}
+
+/// Whether a certificate is for the role's side of TLS and for no other purpose.
+pub(crate) fn is_bound_to(usage: &ExtendedKeyUsage<'_>, role: Role) -> bool {
+    let ExtendedKeyUsage { any, server_auth, client_auth, .. } = *usage;
+    !any && server_auth == (role == Role::Server) && client_auth == (role != Role::Server)
 }
 
 /// How many levels of CAs a CA's certificate allows below it; `None` of a leaf, or where nothing is said.

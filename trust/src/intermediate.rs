@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
-use x509_parser::extensions::ExtendedKeyUsage;
 use x509_parser::prelude::X509Certificate;
 
 use crate::ca::{self, MakeError, NotACa};
@@ -75,7 +74,7 @@ impl Intermediate {
         let mut not_after = None;
         for der in &certificates {
             let certificate = ca::parse(der).ok_or(NotACa::Unreadable)?;
-            if ca::levels(&certificate) != Some(LEVELS.into()) || !is_bound_to(&certificate, role) {
+            if ca::levels(&certificate) != Some(LEVELS.into()) || !is_for(&certificate, role) {
                 return Err(wrong);
             }
             if !ca::belongs_to(&certificate, &key) {
@@ -179,9 +178,7 @@ fn params(
     Ok(params)
 }
 
-/// Whether the certificate is for the role's purpose and no other.
-fn is_bound_to(certificate: &X509Certificate<'_>, role: Role) -> bool {
-    let Ok(Some(usage)) = certificate.extended_key_usage() else { return false };
-    let ExtendedKeyUsage { any, server_auth, client_auth, .. } = *usage.value;
-    !any && server_auth == (role == Role::Server) && client_auth == (role != Role::Server)
+fn is_for(certificate: &X509Certificate<'_>, role: Role) -> bool {
+    let usage = certificate.extended_key_usage().ok().flatten();
+    usage.is_some_and(|usage| ca::is_bound_to(usage.value, role))
 }

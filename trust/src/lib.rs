@@ -2,10 +2,12 @@
 //!
 //! Pure but for [`sealed::load`]: time comes in as an argument.
 
+pub mod bundle;
 mod ca;
 mod intermediate;
 mod key;
 pub mod names;
+pub mod peer;
 mod pin;
 mod role;
 mod root;
@@ -15,6 +17,7 @@ mod several;
 mod signer;
 mod subject;
 
+pub use bundle::{Anchors, BundleError, TrustBundle};
 pub use ca::{MakeError, NotACa};
 pub use intermediate::{CERTIFICATES_MAX, INTERMEDIATE_VALIDITY, Intermediate};
 pub use key::{CSR_BYTES_MAX, CsrError, ProvenKey};

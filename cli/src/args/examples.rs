@@ -21,7 +21,17 @@ Examples:
 pub(super) const CA_INIT: &str = "\
 Examples:
   tombolo ca init --dir pki
-  tombolo ca init --dir pki --trust-domain example.org";
+  tombolo ca init --dir pki --trust-domain example.org
+  On a machine without a network:
+  tombolo ca init --dir roots --roots-only";
+
+pub(super) const CA_INTERMEDIATE: &str = "\
+Examples:
+  Before the old one ends:
+  tombolo ca intermediate --dir pki --role server --force
+  For a server that enrolls agents by itself:
+  tombolo ca intermediate --dir roots --role agent \\
+      --out agent.sealed --sealing-key sealing.key";
 
 pub(super) const CA_ISSUE: &str = "\
 Examples:
@@ -49,6 +59,10 @@ pub(super) const ISSUE_CALLER: &str = "\
 Examples:
   tombolo ca issue caller --dir pki --user alice --group dev --group ops
   tombolo ca issue caller --dir pki --user ci --validity 24h --out ci";
+
+pub(super) const ISSUE_ADMIN: &str = "\
+Examples:
+  tombolo ca issue admin --dir pki --name olga";
 
 pub(super) const CA_SHOW: &str = "\
 Examples:

@@ -1,22 +1,16 @@
-//! `tombolo ca init`: makes the three roots.
+//! `tombolo ca init`: makes the four roots, and for a trial what issues certificates below them.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256,
-};
-use time::{Duration, OffsetDateTime};
+use trust::sealed::{SealingKey, SealingKeyError};
+use trust::{MakeError, Role, Root};
 
-use super::{BACKDATED, Role, place, record};
+use super::intermediate::{IntermediateError, sealed_text};
+use super::{place, record};
 use crate::args::CaInit;
 use crate::files::{self, Audience, Existing, WriteError};
-use crate::names::TrustDomain;
-
-/// A root outlives everything that it issues; its key can stay offline.
-const ROOT_VALIDITY: Duration = Duration::days(10 * 365);
-/// A root may sign leaves, and intermediates that sign leaves: so its key can go offline without being replaced.
-const INTERMEDIATES_MAX: u8 = 1;
+use crate::pem;
 
 /// Why no authority was made.
 #[derive(Debug, thiserror::Error)]
@@ -34,46 +28,62 @@ pub(crate) enum InitError {
     #[error("cannot look at {0}")]
     Look(PathBuf, #[source] std::io::Error),
     #[error("the {0} root could not be made")]
-    Root(&'static str, #[source] rcgen::Error),
+    Root(Role, #[source] MakeError),
+    #[error("the {0} intermediate could not be made")]
+    Intermediate(Role, #[source] MakeError),
+    #[error(transparent)]
+    Sealed(#[from] IntermediateError),
+    #[error(transparent)]
+    SealingKey(#[from] SealingKeyError),
     #[error("ca.yaml could not be written as YAML")]
     Record(#[source] serde_saphyr::SerializeError),
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// A root's files.
-struct Root {
-    role: Role,
-    certificate: String,
-    key: String,
-}
-
-/// Makes the roots and says what they are for.
+/// Makes roots and intermediates, and says what they are for.
 pub(crate) fn init(order: &CaInit) -> Result<Vec<String>, InitError> {
     let directory = &order.dir;
     prepare(directory)?;
     let record = record::text(&order.trust_domain).map_err(InitError::Record)?;
+    let now = SystemTime::now();
     let roots: Vec<Root> = Role::ALL
         .into_iter()
-        .map(|role| root(role, &order.trust_domain).map_err(|error| InitError::Root(role.name(), error)))
+        .map(|role| {
+            Root::generate(role, order.trust_domain.clone(), now).map_err(|error| InitError::Root(role, error))
+        })
         .collect::<Result<_, _>>()?;
-
     let mut files = Vec::new();
     for root in &roots {
-        files.push((root.role.root_key(directory), root.key.as_str(), Audience::Owner));
-        files.push((root.role.root_certificate(directory), root.certificate.as_str(), Audience::Everyone));
+        let certificate = pem::certificate_text(root.certificate());
+        files.push((place::root_key(directory, root.role()), root.key().serialize_pem(), Audience::Owner));
+        files.push((place::root_certificate(directory, root.role()), certificate, Audience::Everyone));
+    }
+    if !order.roots_only {
+        let sealing = SealingKey::generate()?;
+        files.push((place::sealing_key(directory), sealing.to_text(), Audience::Owner));
+        for root in &roots {
+            let made = root.intermediate(now).map_err(|error| InitError::Intermediate(root.role(), error))?;
+            let text = sealed_text(&made, &sealing)?;
+            files.push((place::intermediate(directory, root.role()), text, Audience::Owner));
+        }
     }
     // Last, so that an authority without it is known to be unfinished.
-    files.push((record::path(directory), record.as_str(), Audience::Everyone));
+    files.push((record::path(directory), record, Audience::Everyone));
+    let files = files.iter().map(|(path, text, audience)| (path.clone(), text.as_str(), *audience)).collect();
     files::write_all(files, Existing::Keep)?;
-    Ok(told(directory))
+    Ok(told(directory, order.roots_only))
 }
 
 /// Creates the directory, or makes sure that the one which is there can take an authority.
 fn prepare(directory: &Path) -> Result<(), InitError> {
     let mut found: Vec<_> = Role::ALL
         .into_iter()
-        .flat_map(|role| [role.root_certificate(directory), role.root_key(directory)])
+        .flat_map(|role| {
+            let root = [place::root_certificate(directory, role), place::root_key(directory, role)];
+            root.into_iter().chain([place::intermediate(directory, role)])
+        })
+        .chain([place::sealing_key(directory)])
         .filter(|path| path.symlink_metadata().is_ok())
         .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
         .collect();
@@ -92,33 +102,25 @@ fn prepare(directory: &Path) -> Result<(), InitError> {
     }
 }
 
-fn root(role: Role, trust_domain: &TrustDomain) -> Result<Root, rcgen::Error> {
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let now = OffsetDateTime::now_utc();
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, trust_domain.to_string());
-    params.distinguished_name.push(DnType::CommonName, format!("tombolo {} root", role.name()));
-    params.not_before = now - BACKDATED;
-    params.not_after = now + ROOT_VALIDITY;
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(INTERMEDIATES_MAX));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    Ok(Root { role, certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
-}
-
 /// One line for each file, with who needs it.
-fn told(directory: &Path) -> Vec<String> {
+fn told(directory: &Path, roots_only: bool) -> Vec<String> {
+    let shown = directory.display();
     let mut lines: Vec<_> = Role::ALL
         .into_iter()
         .map(|role| {
-            let path = role.root_certificate(directory);
+            let path = place::root_certificate(directory, role);
             format!("wrote {} (for {})", path.display(), place::of_root(role))
         })
         .collect();
-    lines.push(format!(
-        "wrote {0}/server-ca.key, agent-ca.key, caller-ca.key (whoever reads them can be anyone: keep {0} offline)",
-        directory.display()
-    ));
-    lines.push(format!("next: tombolo ca issue server --dir {} --name HOST", directory.display()));
+    let keys = Role::ALL.map(|role| format!("{role}-ca.key")).join(", ");
+    lines.push(format!("wrote {shown}/{keys} (whoever reads them can be anyone: keep them offline)"));
+    if roots_only {
+        lines.push(format!("next: tombolo ca intermediate --dir {shown} --role server"));
+        return lines;
+    }
+    let sealed = Role::ALL.map(|role| format!("{role}-intermediate.sealed")).join(", ");
+    lines.push(format!("wrote {shown}/{sealed} (they issue certificates)"));
+    lines.push(format!("wrote {shown}/sealing.key (it opens them: never keep it where they are copied to)"));
+    lines.push(format!("next: tombolo ca issue server --dir {shown} --name HOST"));
     lines
 }

@@ -1,6 +1,29 @@
-//! Where each file belongs: the one room that knows how the daemons' configurations speak of certificates.
+//! Where each file of an authority is, and where it belongs: the one room that knows how the daemons' configurations speak of
+//! certificates.
 
-use super::Role;
+use std::path::{Path, PathBuf};
+
+use trust::Role;
+
+/// The certificate of a root.
+pub(super) fn root_certificate(directory: &Path, role: Role) -> PathBuf {
+    directory.join(format!("{role}-ca.crt"))
+}
+
+/// The key of a root.
+pub(super) fn root_key(directory: &Path, role: Role) -> PathBuf {
+    directory.join(format!("{role}-ca.key"))
+}
+
+/// An intermediate, sealed.
+pub(super) fn intermediate(directory: &Path, role: Role) -> PathBuf {
+    directory.join(format!("{role}-intermediate.sealed"))
+}
+
+/// What opens the intermediates.
+pub(super) fn sealing_key(directory: &Path) -> PathBuf {
+    directory.join("sealing.key")
+}
 
 /// Who trusts the root of this role, and where it is told to.
 pub(super) fn of_root(role: Role) -> &'static str {
@@ -8,6 +31,7 @@ pub(super) fn of_root(role: Role) -> &'static str {
         Role::Server => "tls.serverCAFile in agent.yaml, and `tombolo kubeconfig --ca`",
         Role::Agent => "tunnel.agentCAFile in server.yaml",
         Role::Caller => "gateway.authentication.clientCertificate.caFile in server.yaml",
+        Role::Admin => "whoever lets administrators in",
     }
 }
 
@@ -17,6 +41,7 @@ pub(super) fn of_certificate(role: Role) -> &'static str {
         Role::Server => "tls.certificateFile in server.yaml",
         Role::Agent => "tls.certificateFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --cert`",
+        Role::Admin => "whoever lets administrators in",
     }
 }
 
@@ -26,5 +51,6 @@ pub(super) fn of_key(role: Role) -> &'static str {
         Role::Server => "tls.keyFile in server.yaml",
         Role::Agent => "tls.keyFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --key`",
+        Role::Admin => "the administrator alone",
     }
 }

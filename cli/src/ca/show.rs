@@ -8,6 +8,7 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName};
 use x509_parser::prelude::X509Certificate;
 use x509_parser::x509::X509Name;
+use trust::{Pin, Serial};
 
 use crate::args::CaShow;
 use crate::pem::{self, PemError};
@@ -44,7 +45,11 @@ fn describe(
     say("for", &or_none(purposes(certificate)));
     say("valid from", &format!("{}{}", date(begin), if now < begin { " (not yet valid)" } else { "" }));
     say("valid until", &format!("{} ({})", date(end), left(end - now)));
+    if let Some(serial) = Serial::of(certificate) {
+        say("serial", &serial.to_string());
+    }
     say("SHA-256", &fingerprint(der));
+    say("pin", &Pin::of_certificate(certificate).to_string());
 }
 
 fn name(name: &X509Name<'_>) -> String {

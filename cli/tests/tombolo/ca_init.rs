@@ -5,18 +5,27 @@ use std::os::unix::fs::PermissionsExt;
 use crate::bench::{Bench, assert_says};
 use crate::certificate::{days, fields, only};
 
-const ALL: [&str; 7] = [
+const ALL: [&str; 14] = [
+    "admin-ca.crt",
+    "admin-ca.key",
+    "admin-intermediate.sealed",
     "agent-ca.crt",
     "agent-ca.key",
+    "agent-intermediate.sealed",
     "ca.yaml",
     "caller-ca.crt",
     "caller-ca.key",
+    "caller-intermediate.sealed",
+    "sealing.key",
     "server-ca.crt",
     "server-ca.key",
+    "server-intermediate.sealed",
 ];
 
+const ROLES: [&str; 4] = ["server", "agent", "caller", "admin"];
+
 #[test]
-fn init_makes_three_roots_that_only_their_owner_can_use() {
+fn init_makes_roots_and_intermediates_that_only_their_owner_can_use() {
     let bench = Bench::new();
 
     let said = bench.done("ca init --dir deep/pki");
@@ -24,7 +33,8 @@ fn init_makes_three_roots_that_only_their_owner_can_use() {
     assert_eq!(bench.list("deep/pki"), ALL);
     assert_eq!(bench.mode("deep/pki"), 0o700);
     for name in ALL {
-        let mode = if name.ends_with(".key") { 0o600 } else { 0o644 };
+        let is_secret = name.ends_with(".key") || name.ends_with(".sealed");
+        let mode = if is_secret { 0o600 } else { 0o644 };
         assert_eq!(bench.mode(&format!("deep/pki/{name}")), mode, "{name}");
         assert_says(&said, name.trim_end_matches(".yaml"));
     }
@@ -33,7 +43,7 @@ fn init_makes_three_roots_that_only_their_owner_can_use() {
 #[test]
 fn roots_sign_certificates_and_nothing_else_for_ten_years() {
     let bench = Bench::with_authority();
-    for role in ["server", "agent", "caller"] {
+    for role in ROLES {
         let der = only(&bench, &format!("pki/{role}-ca.crt"));
         let root = fields(&der);
         let constraints = root.basic_constraints().unwrap().unwrap();
@@ -52,9 +62,8 @@ fn roots_sign_certificates_and_nothing_else_for_ten_years() {
 #[test]
 fn each_root_has_a_key_of_its_own() {
     let bench = Bench::with_authority();
-    let keys: Vec<_> =
-        ["server", "agent", "caller"].map(|role| bench.text(&format!("pki/{role}-ca.key"))).into();
-    assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
+    let keys = ROLES.map(|role| bench.text(&format!("pki/{role}-ca.key")));
+    assert_eq!(keys.into_iter().collect::<std::collections::HashSet<_>>().len(), ROLES.len());
 }
 
 #[test]

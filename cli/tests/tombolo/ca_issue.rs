@@ -3,7 +3,10 @@
 use proto::spiffe::{AgentId, parse_server};
 
 use crate::bench::{Bench, assert_says, stderr};
-use crate::certificate::{accepted_as_client, accepted_as_server, days, fields, names, only};
+use crate::certificate::{accepted_as_client, accepted_as_server, all, days, fields, leaf, names, only};
+
+/// Four roots with their keys, four intermediates with theirs, and the record.
+const AUTHORITY_FILES: usize = 4 * 2 + 4 + 1 + 1;
 
 #[test]
 fn a_server_certificate_has_exactly_the_names_asked_for_and_the_uri_that_agents_require() {
@@ -144,7 +147,7 @@ fn a_caller_certificate_names_the_user_and_each_group_in_an_organization_of_its_
     bench.command(order.into_iter().chain(["on, call"])).assert().success();
 
     let leaf = "pki/zo-@example.org-caller.crt";
-    let der = only(&bench, leaf);
+    let der = all(&bench, leaf).remove(0);
     let subject = fields(&der);
     let subject = subject.subject();
 
@@ -154,7 +157,7 @@ fn a_caller_certificate_names_the_user_and_each_group_in_an_organization_of_its_
     let users = subject.iter_common_name().map(|user| user.as_str().unwrap()).collect();
     assert_eq!(of(users), ["zoë@example.org"]);
     assert!(subject.iter_rdn().all(|rdn| rdn.iter().count() == 1));
-    assert_eq!(names(&bench, leaf), Vec::<String>::new());
+    assert_eq!(names(&bench, leaf), ["URI:spiffe://tombolo/caller"]);
     assert_eq!(uses(&bench, leaf), (false, true));
     assert_eq!(accepted_as_client(&bench, "pki/caller-ca.crt", leaf), Ok(()));
     assert!(accepted_as_client(&bench, "pki/agent-ca.crt", leaf).is_err());
@@ -170,7 +173,7 @@ fn a_caller_without_groups_or_with_as_many_as_allowed_is_accepted() {
         assert_eq!(accepted_as_client(&bench, "pki/caller-ca.crt", leaf), Ok(()), "{leaf}");
     }
     let said = bench.failed(&format!("ca issue caller --dir pki --user more{groups} --group 33"));
-    assert_says(&said, "more than 32 groups in one certificate");
+    assert_says(&said, "a certificate has at most 32 groups");
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn names_that_no_caller_may_have_are_refused_with_the_reason() {
             assert_says(&stderr({ run }.assert().code(2)), reason);
         }
     }
-    assert_eq!(bench.list("pki").len(), 7);
+    assert_eq!(bench.list("pki").len(), AUTHORITY_FILES);
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn a_certificate_is_for_the_key_beside_it_and_only_the_owner_reads_the_key() {
     let bench = Bench::with_authority();
     let said = bench.done("ca issue agent --dir pki --cluster c");
     let key = rcgen::KeyPair::from_pem(&bench.text("pki/c-agent.key")).unwrap();
-    let der = only(&bench, "pki/c-agent.crt");
+    let der = leaf(&bench, "pki/c-agent.crt");
 
     assert_eq!(fields(&der).public_key().raw, rcgen::PublicKeyData::subject_public_key_info(&key));
     assert_eq!(bench.mode("pki/c-agent.key"), 0o600);
@@ -243,7 +246,7 @@ fn nothing_is_overwritten_without_force() {
     bench.done("ca issue agent --dir pki --cluster c --force");
     assert_ne!(pair().0, before.0);
     assert_eq!(bench.mode("pki/c-agent.key"), 0o600);
-    assert_eq!(bench.list("pki").len(), 9, "nothing else is left behind");
+    assert_eq!(bench.list("pki").len(), AUTHORITY_FILES + 2, "nothing else is left behind");
 }
 
 #[test]
@@ -253,6 +256,7 @@ fn validity_has_a_default_and_a_maximum_for_each_kind() {
         ("server --name h.example", "server", 90, 824),
         ("agent --cluster c", "c-agent", 90, 365),
         ("caller --user u", "u-caller", 30, 365),
+        ("admin --name o", "o-admin", 30, 365),
     ];
     for (order, name, default, max) in kinds {
         let leaf = format!("pki/{name}.crt");
@@ -277,37 +281,43 @@ fn validity_has_a_default_and_a_maximum_for_each_kind() {
 fn a_certificate_never_outlives_its_root() {
     let bench = Bench::with_authority();
     replace_root(&bench, "agent", time::Duration::days(10));
+    bench.done("ca intermediate --dir pki --role agent --force");
     let said = bench.failed("ca issue agent --dir pki --cluster c");
-    assert_says(&said, "a certificate of 90d would outlive its root pki/agent-ca.crt");
+    assert_says(&said, "a certificate of 90d would outlive its issuer pki/agent-intermediate.sealed");
     bench.done("ca issue agent --dir pki --cluster c --validity 9d");
 }
 
 #[test]
-fn a_root_that_cannot_be_used_is_named() {
+fn an_administrators_certificate_is_accepted_by_the_admin_root_alone() {
+    let bench = Bench::with_authority();
+    bench.done("ca issue admin --dir pki --name olga");
+    assert_eq!(names(&bench, "pki/olga-admin.crt"), ["URI:spiffe://tombolo/admin/olga"]);
+    assert_eq!(uses(&bench, "pki/olga-admin.crt"), (false, true));
+    for role in ["server", "agent", "caller", "admin"] {
+        let accepted = accepted_as_client(&bench, &format!("pki/{role}-ca.crt"), "pki/olga-admin.crt");
+        assert_eq!(accepted.is_ok(), role == "admin", "{role}");
+    }
+}
+
+#[test]
+fn nothing_is_issued_without_an_intermediate_or_with_another_sealing_key() {
     let bench = Bench::with_authority();
     let order = "ca issue agent --dir pki --cluster c";
+    let other = Bench::with_authority();
+    bench.write("pki/sealing.key", other.text("pki/sealing.key"));
+    let said = bench.failed(order);
+    assert_says(&said, "pki/agent-intermediate.sealed cannot be used as a signer: the sealing key does not open it");
 
-    bench.write("pki/agent-ca.key", bench.text("pki/caller-ca.key"));
-    assert_says(
-        &bench.failed(order),
-        "the key pki/agent-ca.key does not belong to the certificate pki/agent-ca.crt",
-    );
-    bench.write("pki/agent-ca.key", "");
-    assert_says(&bench.failed(order), "pki/agent-ca.key holds no private key");
-    std::fs::remove_file(bench.path("pki/agent-ca.key")).unwrap();
-    assert_says(&bench.failed(order), "cannot read pki/agent-ca.key: No such file");
-    bench.write("pki/agent-ca.crt", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    assert_says(&bench.failed(order), "certificate 1 of pki/agent-ca.crt is not a valid X.509 certificate");
-
-    bench.done("ca issue caller --dir pki --user u");
-    bench.write("pki/agent-ca.crt", bench.text("pki/u-caller.crt"));
-    bench.write("pki/agent-ca.key", bench.text("pki/u-caller.key"));
-    assert_says(&bench.failed(order), "pki/agent-ca.crt is not a root that may sign certificates");
+    std::fs::remove_file(bench.path("pki/agent-intermediate.sealed")).unwrap();
+    let said = bench.failed(order);
+    assert_says(&said, "pki has nothing that issues certificates for the role agent; make it with");
+    assert_says(&said, "`tombolo ca intermediate --dir pki --role agent`");
+    assert!(!bench.path("pki/c-agent.key").exists());
 }
 
 /// Whether a certificate's extended key usage has (server, client) authentication; it must have nothing else.
 fn uses(bench: &Bench, file: &str) -> (bool, bool) {
-    let der = only(bench, file);
+    let der = leaf(bench, file);
     let certificate = fields(&der);
     let usage = certificate.extended_key_usage().unwrap().unwrap().value;
     assert!(!usage.any && !usage.code_signing && !usage.email_protection && !usage.time_stamping);
@@ -319,7 +329,8 @@ fn uses(bench: &Bench, file: &str) -> (bool, bool) {
 fn replace_root(bench: &Bench, role: &str, life: time::Duration) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Constrained(1));
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
     params.not_before = time::OffsetDateTime::now_utc() - time::Duration::days(1);
     params.not_after = time::OffsetDateTime::now_utc() + life;
     bench.write(&format!("pki/{role}-ca.crt"), params.self_signed(&key).unwrap().pem());

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::bench::{Bench, assert_says};
-use crate::certificate::only;
+use crate::certificate::{fields, leaf, only};
 
 #[test]
 fn show_answers_who_how_long_and_which() {
@@ -13,13 +13,24 @@ fn show_answers_who_how_long_and_which() {
     let said = bench.done("ca show pki/server.crt");
 
     assert_says(&said, "subject CN=h-example");
+    assert_says(&said, "issuer O=tombolo, CN=tombolo server intermediate");
     assert_says(&said, "issuer O=tombolo, CN=tombolo server root");
     assert_says(&said, "names DNS:h.example, IP:10.0.0.1, URI:spiffe://tombolo/server/h-example");
     assert_says(&said, "for TLS servers");
     assert_says(&said, "(29 days left)");
-    let bytes = digest(&SHA256, &only(&bench, "pki/server.crt"));
+    let bytes = digest(&SHA256, &leaf(&bench, "pki/server.crt"));
     let fingerprint: Vec<_> = bytes.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
     assert_says(&said, &format!("SHA-256 {}", fingerprint.join(":")));
+}
+
+#[test]
+fn show_prints_the_pin_of_a_root() {
+    let bench = Bench::with_authority();
+    let said = bench.done("ca show pki/server-ca.crt");
+    let root = only(&bench, "pki/server-ca.crt");
+    let pin: String =
+        digest(&SHA256, fields(&root).public_key().raw).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_says(&said, &format!("pin sha256:{pin}"));
 }
 
 #[test]

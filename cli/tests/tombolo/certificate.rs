@@ -14,12 +14,22 @@ use x509_parser::prelude::X509Certificate;
 
 use crate::bench::Bench;
 
+/// All certificates in a file.
+pub(crate) fn all(bench: &Bench, file: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(bench.text(file).as_bytes()).map(|der| der.unwrap().into_owned()).collect()
+}
+
 /// The only certificate in a file.
 pub(crate) fn only(bench: &Bench, file: &str) -> CertificateDer<'static> {
-    let mut all: Vec<_> = CertificateDer::pem_slice_iter(bench.text(file).as_bytes())
-        .map(|der| der.unwrap().into_owned())
-        .collect();
+    let mut all = all(bench, file);
     assert_eq!(all.len(), 1, "{file}");
+    all.remove(0)
+}
+
+/// The certificate in a file that was issued, with its intermediate behind it.
+pub(crate) fn leaf(bench: &Bench, file: &str) -> CertificateDer<'static> {
+    let mut all = all(bench, file);
+    assert_eq!(all.len(), 2, "{file}");
     all.remove(0)
 }
 
@@ -32,19 +42,21 @@ pub(crate) fn accepted_as_server(bench: &Bench, root: &str, leaf: &str, name: &s
     let verifier =
         WebPkiServerVerifier::builder_with_provider(roots(bench, root), provider()).build().unwrap();
     let name = ServerName::try_from(name.to_owned()).unwrap();
-    verifier.verify_server_cert(&only(bench, leaf), &[], &name, &[], UnixTime::now()).map(|_| ())
+    let chain = all(bench, leaf);
+    verifier.verify_server_cert(&chain[0], &chain[1..], &name, &[], UnixTime::now()).map(|_| ())
 }
 
 /// Whether a server that trusts `root` accepts `leaf` of whoever dials it.
 pub(crate) fn accepted_as_client(bench: &Bench, root: &str, leaf: &str) -> Result<(), Error> {
     let verifier =
         WebPkiClientVerifier::builder_with_provider(roots(bench, root), provider()).build().unwrap();
-    verifier.verify_client_cert(&only(bench, leaf), &[], UnixTime::now()).map(|_| ())
+    let chain = all(bench, leaf);
+    verifier.verify_client_cert(&chain[0], &chain[1..], UnixTime::now()).map(|_| ())
 }
 
 /// Subject alternative names, in their order.
 pub(crate) fn names(bench: &Bench, file: &str) -> Vec<String> {
-    let der = only(bench, file);
+    let der = leaf(bench, file);
     let certificate = fields(&der);
     let Some(extension) = certificate.subject_alternative_name().unwrap() else {
         return Vec::new();
@@ -66,7 +78,7 @@ pub(crate) fn names(bench: &Bench, file: &str) -> Vec<String> {
 
 /// The certificate's validity after now, rounded to days.
 pub(crate) fn days(bench: &Bench, file: &str) -> i64 {
-    let der = only(bench, file);
+    let der = all(bench, file).remove(0);
     let end = fields(&der).validity().not_after.timestamp();
     let now = i64::try_from(UnixTime::now().as_secs()).unwrap();
     (end - now + 43_200) / 86_400

@@ -4,14 +4,16 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "",
     "ca",
     "ca init",
+    "ca intermediate",
     "ca issue",
     "ca issue server",
     "ca issue agent",
     "ca issue caller",
+    "ca issue admin",
     "ca show",
     "kubeconfig",
     "clusters",

@@ -8,6 +8,7 @@
 
 mod bench;
 mod ca_init;
+mod ca_intermediate;
 mod ca_issue;
 mod ca_show;
 mod certificate;

@@ -1,0 +1,146 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_bundle_signed_by_a_root_that_is_known_in_whole_or_by_its_pin_is_taken() {
+    let root = server_root();
+    let bytes = bundle(1, &[&root]).sign(&[&root]).unwrap();
+    for anchors in [anchors().and_pin(root.pin()), anchors().and_roots(&[root.certificate().clone()])] {
+        let taken = anchors.accept(&bytes, None).unwrap().unwrap();
+        assert_eq!((taken.version(), taken.roots(Role::Server)), (1, [root.certificate().clone()].as_slice()));
+    }
+}
+
+#[test]
+fn a_stranger_cannot_sign_a_bundle() {
+    let (root, evil) = (server_root(), server_root());
+    let known = anchors().and_pin(root.pin());
+    let both = bundle(2, &[&root, &evil]);
+    let signed = SignedBundle::decode(both.sign(&[&evil]).unwrap().as_slice()).unwrap();
+    let mut borrowed = signed.clone();
+    borrowed.signatures[0].pin = root.pin().as_bytes().to_vec();
+    let mut unsigned = signed.clone();
+    unsigned.signatures.clear();
+    for forged in [signed, borrowed, unsigned] {
+        assert_eq!(known.accept(&forged.encode_to_vec(), None), Err(BundleError::Stranger));
+    }
+    assert!(matches!(
+        both.sign(&[&Root::generate(Role::Agent, domain(), SystemTime::now()).unwrap()]),
+        Err(SignBundleError::NotByServers)
+    ));
+}
+
+#[test]
+fn every_byte_of_a_bundle_is_signed_those_of_later_fields_too() {
+    let root = server_root();
+    let known = anchors().and_pin(root.pin());
+    let bytes = bundle(1, &[&root]).sign(&[&root]).unwrap();
+    let mut signed = SignedBundle::decode(bytes.as_slice()).unwrap();
+    // Field 99, a varint, of a later version.
+    signed.bundle.extend_from_slice(&[0x98, 0x06, 0x01]);
+    assert_eq!(known.accept(&signed.encode_to_vec(), None), Err(BundleError::Stranger));
+
+    signed.signatures[0].signature = root.key().sign(&[LABEL, &signed.bundle].concat()).unwrap();
+    assert!(known.accept(&signed.encode_to_vec(), None).unwrap().is_some());
+}
+
+#[test]
+fn newer_replaces_older_and_never_the_other_way_round() {
+    let root = server_root();
+    let known = anchors().and_pin(root.pin());
+    let signed = |version| bundle(version, &[&root]).sign(&[&root]).unwrap();
+    let second = known.accept(&signed(2), None).unwrap().unwrap();
+    let held = Some(&second);
+
+    assert_eq!(known.accept(&signed(3), held).unwrap().unwrap().version(), 3);
+    assert_eq!(known.accept(&signed(2), held), Ok(None));
+    assert_eq!(known.accept(&signed(1), held), Err(BundleError::Older { found: 1, held: 2 }));
+    let other = bundle(2, &[&root, &server_root()]).sign(&[&root]).unwrap();
+    assert_eq!(known.accept(&other, held), Err(BundleError::Conflict(2)));
+}
+
+#[test]
+fn a_bundle_of_another_domain_is_refused() {
+    let root = server_root();
+    let bytes = bundle(1, &[&root]).sign(&[&root]).unwrap();
+    let elsewhere = Anchors::new("elsewhere".parse().unwrap()).and_pin(root.pin());
+    assert!(matches!(elsewhere.accept(&bytes, None), Err(BundleError::OtherDomain { .. })));
+}
+
+#[test]
+fn the_old_root_brings_the_new_one_in_and_goes() {
+    let (old, new) = (server_root(), server_root());
+    let pinned = anchors().and_pin(old.pin());
+
+    let overlap = bundle(2, &[&old, &new]).sign(&[&old, &new]).unwrap();
+    let held = pinned.accept(&overlap, None).unwrap().unwrap();
+    let after = bundle(3, &[&new]).sign(&[&new]).unwrap();
+
+    assert_eq!(pinned.accept(&after, Some(&held)), Err(BundleError::Stranger), "by the pin alone");
+    let learned = pinned.and_roots(held.roots(Role::Server));
+    let last = learned.accept(&after, Some(&held)).unwrap().unwrap();
+    assert_eq!(last.roots(Role::Server), [new.certificate().clone()]);
+}
+
+#[test]
+fn what_is_beyond_a_limit_is_refused_by_who_makes_it_and_by_who_reads_it() {
+    let root = server_root();
+    let many: Vec<Root> = (0..=ROOTS_PER_ROLE_MAX).map(|_| server_root()).collect();
+    let of = |roots: Vec<(Role, CertificateDer<'static>)>| TrustBundle::new(1, domain(), now(), roots);
+    let all = many.iter().map(|root| (Role::Server, root.certificate().clone())).collect();
+    assert_eq!(of(all), Err(BundleError::TooMany));
+    assert_eq!(of(vec![(Role::Agent, root.certificate().clone())]), Err(BundleError::NoServers));
+    let twice = vec![(Role::Server, root.certificate().clone()), (Role::Agent, root.certificate().clone())];
+    assert_eq!(of(twice), Err(BundleError::NotARoot(Role::Agent)));
+    let leafless = vec![(Role::Server, root.certificate().clone()), (Role::Admin, vec![1, 2].into())];
+    assert_eq!(of(leafless), Err(BundleError::NotARoot(Role::Admin)));
+
+    let known = anchors().and_pin(root.pin());
+    let mut signed = SignedBundle::decode(bundle(1, &[&root]).sign(&[&root]).unwrap().as_slice()).unwrap();
+    signed.signatures = vec![signed.signatures[0].clone(); SIGNATURES_MAX];
+    assert!(known.accept(&signed.encode_to_vec(), None).is_ok());
+    signed.signatures.push(signed.signatures[0].clone());
+    assert_eq!(known.accept(&signed.encode_to_vec(), None), Err(BundleError::TooMany));
+    assert_eq!(known.accept(&vec![0; BUNDLE_BYTES_MAX + 1], None), Err(BundleError::TooLarge));
+    assert_eq!(known.accept(&[], None), Err(BundleError::Malformed));
+}
+
+#[test]
+fn anchors_are_the_same_in_every_order_and_differ_by_domain() {
+    let (one, two) = (server_root().pin(), server_root().pin());
+    let mark = |first, second| anchors().and_pin(first).and_pin(second).mark();
+    assert_eq!(mark(one, two), mark(two, one));
+    assert_ne!(mark(one, two), anchors().and_pin(one).mark());
+    assert_ne!(anchors().mark(), Anchors::new("elsewhere".parse().unwrap()).mark());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        prop_assert!(TrustBundle::look(&bytes).is_err());
+    }
+}
+
+fn server_root() -> Root {
+    Root::generate(Role::Server, domain(), SystemTime::now()).unwrap()
+}
+
+fn bundle(version: u64, roots: &[&Root]) -> TrustBundle {
+    let roots = roots.iter().map(|root| (Role::Server, root.certificate().clone()));
+    TrustBundle::new(version, domain(), now(), roots).unwrap()
+}
+
+fn anchors() -> Anchors {
+    Anchors::new(domain())
+}
+
+fn domain() -> TrustDomain {
+    "tombolo".parse().unwrap()
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}

@@ -76,7 +76,8 @@ pub(crate) enum Ca {
     /// Make the roots for servers, agents, callers and administrators, and what issues below them
     ///
     /// Writes server-ca, agent-ca, caller-ca and admin-ca as .crt and .key, to a directory that only you can enter,
-    /// and for each an intermediate that issues certificates (.sealed) with the key that opens them (sealing.key).
+    /// and for each an intermediate that issues certificates (.sealed) with the key that opens them (sealing.key); all
+    /// roots, signed, in trust.bundle.
     /// Roots are valid for 10 years and never overwritten; their keys are needed for new intermediates only: move
     /// them to where no network is.
     #[command(after_long_help = examples::CA_INIT)]
@@ -87,10 +88,16 @@ pub(crate) enum Ca {
     /// key is encrypted; the sealing key is made if it is not there.
     #[command(after_long_help = examples::CA_INTERMEDIATE)]
     Intermediate(CaIntermediate),
+    /// Exchange a root, with a time in which the old one and the new one hold
+    ///
+    /// Makes a new root beside the old one, an intermediate for which both vouch, and a trust bundle that the old root has
+    /// signed. Agents that connect meanwhile learn the new root by themselves. --finish drops the old one.
+    #[command(after_long_help = examples::CA_ROTATE)]
+    Rotate(CaRotate),
     /// Issue a certificate with its key
     #[command(subcommand, after_long_help = examples::CA_ISSUE)]
     Issue(Issue),
-    /// Show whom the certificates of a PEM file name, and for how long
+    /// Show whom the certificates of a PEM file name, and for how long; or what a trust bundle holds
     #[command(after_long_help = examples::CA_SHOW)]
     Show(CaShow),
 }
@@ -125,6 +132,19 @@ pub(crate) struct CaIntermediate {
     /// Replace the one that is already there
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CaRotate {
+    /// The authority, made by `ca init`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Whose root: server, agent, caller or admin
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Role,
+    /// End the exchange: drop the old root
+    #[arg(long)]
+    pub(crate) finish: bool,
 }
 
 #[derive(Subcommand)]
@@ -218,7 +238,7 @@ pub(crate) struct IssueAdmin {
 
 #[derive(Args)]
 pub(crate) struct CaShow {
-    /// A PEM file with certificates
+    /// A PEM file with certificates, or a trust bundle
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }

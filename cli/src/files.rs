@@ -63,13 +63,18 @@ pub(crate) struct NoAbsolutePath(PathBuf);
 
 /// The text of a file of at most `FILE_BYTES_MAX`.
 pub(crate) fn read(path: &Path) -> Result<String, ReadError> {
+    String::from_utf8(read_bytes(path)?).map_err(|_| ReadError::NotText(path.to_owned()))
+}
+
+/// The bytes of a file of at most `FILE_BYTES_MAX`.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
     let failed = |error| ReadError::Io(path.to_owned(), error);
     let mut bytes = Vec::new();
     File::open(path).map_err(failed)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(ReadError::TooLarge(path.to_owned()));
     }
-    String::from_utf8(bytes).map_err(|_| ReadError::NotText(path.to_owned()))
+    Ok(bytes)
 }
 
 /// Creates a directory of mode 0700, with its parents, unless it is there.
@@ -82,7 +87,10 @@ pub(crate) fn create_private_directory(path: &Path) -> Result<(), WriteError> {
 }
 
 /// Writes files so that either all stand in their places or, as far as the file system lets us, none does.
-pub(crate) fn write_all(files: Vec<(PathBuf, &str, Audience)>, existing: Existing) -> Result<(), WriteError> {
+pub(crate) fn write_all<T: AsRef<[u8]> + ?Sized>(
+    files: Vec<(PathBuf, &T, Audience)>,
+    existing: Existing,
+) -> Result<(), WriteError> {
     if existing == Existing::Keep
         && let Some((path, ..)) = files.iter().find(|(path, ..)| path.symlink_metadata().is_ok())
     {
@@ -91,13 +99,13 @@ pub(crate) fn write_all(files: Vec<(PathBuf, &str, Audience)>, existing: Existin
     // All contents are on the disk before the first name is given.
     let staged: Vec<_> = files
         .into_iter()
-        .map(|(path, text, audience)| stage(path, text, audience))
+        .map(|(path, contents, audience)| stage(path, contents.as_ref(), audience))
         .collect::<Result<_, _>>()?;
     staged.into_iter().try_for_each(|file| file.place(existing))
 }
 
-/// Writes and syncs `text` in a hidden file beside `path`.
-fn stage(path: PathBuf, text: &str, audience: Audience) -> Result<Staged, WriteError> {
+/// Writes and syncs `contents` in a hidden file beside `path`.
+fn stage(path: PathBuf, contents: &[u8], audience: Audience) -> Result<Staged, WriteError> {
     let written = (|| {
         let mode = match audience {
             Audience::Owner => 0o600,
@@ -107,7 +115,7 @@ fn stage(path: PathBuf, text: &str, audience: Audience) -> Result<Staged, WriteE
             .prefix(".tombolo-")
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(parent(&path))?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(contents)?;
         file.as_file().sync_all()?;
         Ok(file)
     })();
@@ -157,7 +165,7 @@ mod tests {
     fn a_file_that_appeared_meanwhile_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a");
-        let staged = stage(path.clone(), "ours", Audience::Owner).unwrap();
+        let staged = stage(path.clone(), b"ours", Audience::Owner).unwrap();
         fs::write(&path, "theirs").unwrap();
 
         let placed = staged.place(Existing::Keep);

@@ -34,6 +34,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
     match invocation.command {
         Command::Ca(Ca::Init(order)) => print::lines(&ca::init(&order)?)?,
         Command::Ca(Ca::Intermediate(order)) => print::lines(&ca::intermediate(&order)?)?,
+        Command::Ca(Ca::Rotate(order)) => print::lines(&ca::rotate(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Server(order))) => print::lines(&ca::issue_server(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Agent(order))) => print::lines(&ca::issue_agent(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Caller(order))) => print::lines(&ca::issue_caller(&order)?)?,

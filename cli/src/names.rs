@@ -5,7 +5,6 @@ mod validity;
 
 pub(crate) use gateway::{GatewayUrl, NotAGatewayUrl};
 pub(crate) use trust::names::{
-    Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain,
-    User,
+    Group, HostSuffix, Label, NoRandomness, NotAHost, NotATrustDomain, ServerName, TrustDomain, User,
 };
 pub(crate) use validity::Validity;

@@ -47,5 +47,5 @@ pub use probes::{BoundProbes, Probes};
 pub use readiness::{Degraded, NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
 pub use scope::{Attendants, GraceExceeded, Home, Scope};
-pub use state_dir::StateDir;
+pub use state_dir::{StateDir, StateError};
 pub use telemetry::{LogFormat, LogOptions, Product};

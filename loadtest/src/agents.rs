@@ -4,16 +4,18 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use ::tests::rig::Rig;
 use ::tests::rogue::spawner;
+use daemon::{StateDir, StateError};
 use futures::stream::{StreamExt, TryStreamExt, iter};
 use proto::CloseCode;
 use proto::greeting::{BootNonce, VERSIONS};
-use proto::spiffe::AgentId;
+use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
 use proto::wire::Hello;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
-use transport::tls::{Material, TlsError};
-use transport::{DialError, DialTls, Dialed, Endpoint, EndpointError, EndpointKeys, HANDSHAKE_MAX, Tunnel};
+use transport::tls::MeantServers;
+use transport::{DialError, Dialed, Endpoint, EndpointError, EndpointKeys, HANDSHAKE_MAX, Tunnel};
+use tunnel_agent::servers::{Servers, ServersError};
 
 use linksim::dice::Dice;
 
@@ -26,7 +28,7 @@ const ISSUED_AT_ONCE: usize = 4;
 /// An agent that may dial as often as it likes.
 pub struct Agent {
     cluster: String,
-    tls: DialTls,
+    servers: Servers,
     keys: EndpointKeys,
     boot: [u8; 16],
     dialed: u64,
@@ -45,9 +47,12 @@ pub enum AgentError {
     /// Its certificate.
     #[error("the certificate of {0} cannot be read")]
     Pem(String, #[source] rustls_pki_types::pem::Error),
+    /// Where it keeps whom it trusts.
+    #[error("an agent has no state directory")]
+    State(#[from] StateError),
     /// TLS.
     #[error("TLS of an agent cannot be set up")]
-    Tls(#[from] TlsError),
+    Servers(#[from] ServersError),
     /// Its socket; with many agents most likely the limit of open files.
     #[error("an agent has no UDP socket; is the limit of open files (ulimit -n) high enough?")]
     Socket(#[from] EndpointError),
@@ -74,24 +79,24 @@ impl Agent {
         let file = |end: &str| rig.path().join(format!("pki/{cluster}-agent.{end}"));
         let pem = |error| AgentError::Pem(cluster.clone(), error);
         let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file("crt")).map_err(pem)?.collect();
-        let material = Material {
-            chain: chain.map_err(pem)?,
-            key: PrivateKeyDer::from_pem_file(file("key")).map_err(pem)?,
-            peer_roots: vec![
-                CertificateDer::from_pem_slice(rig.server_ca().as_bytes())
-                    .map_err(|error| AgentError::Pem("server-ca".to_owned(), error))?,
-            ],
-        };
-        let (tls, keys) = (DialTls::new(material)?, EndpointKeys::generate().expect("the system has chance"));
-        let mut agent = Self { cluster, tls, keys, boot: [0; 16], dialed: 0 };
+        let own = (chain.map_err(pem)?, PrivateKeyDer::from_pem_file(file("key")).map_err(pem)?);
+        let roots = vec![
+            CertificateDer::from_pem_slice(rig.server_ca().as_bytes())
+                .map_err(|error| AgentError::Pem("server-ca".to_owned(), error))?,
+        ];
+        let meant = MeantServers { trust_domain: TRUST_DOMAIN_DEFAULT.to_owned(), ids: Vec::new() };
+        let state = StateDir::open(&rig.path().join(format!("{cluster}.state")))?;
+        let servers = Servers::new(own, &roots, meant, state)?;
+        let keys = EndpointKeys::generate().expect("the system has chance");
+        let mut agent = Self { cluster, servers, keys, boot: [0; 16], dialed: 0 };
         agent.restart(&mut dice);
         Ok(agent)
     }
 
     /// What a dialer of the real agent needs of it.
-    pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, DialTls) {
+    pub fn parts(&self) -> (AgentId, BootNonce, EndpointKeys, Servers) {
         let id = AgentId::parse(&format!("spiffe://tombolo/cluster/{}/agent/any", self.cluster), "tombolo");
-        (id.expect("a cluster's name"), BootNonce(self.boot), self.keys.clone(), self.tls.clone())
+        (id.expect("a cluster's name"), BootNonce(self.boot), self.keys.clone(), self.servers.clone())
     }
 
     /// Is another process of the same agent from now on.
@@ -119,7 +124,7 @@ impl Agent {
             // Whatever the server bears.
             silence_max_ms: 0,
         };
-        let dialed = endpoint.dial(server, SERVER_NAME, &self.tls, hello, HANDSHAKE_MAX).await;
+        let dialed = endpoint.dial(server, SERVER_NAME, &self.servers.tls(), hello, HANDSHAKE_MAX).await;
         let Dialed { tunnel, driver, .. } =
             dialed.map_err(|error| AgentError::Dial(self.cluster.clone(), error))?;
         let driver = tokio::spawn(async move { drop(driver.run(|_| {}).await) });

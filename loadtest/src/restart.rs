@@ -217,12 +217,12 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
 fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {
     let address = ServerAddress { host: rig.gateway().ip().to_string(), port: rig.gateway().port() };
     let server = Named { certificate_name: address.host.clone(), address };
-    let (id, boot, keys, tls) = agent.parts();
+    let (id, boot, keys, trusted) = agent.parts();
     let equipment = Equipment {
         agent: id,
         boot,
         keys,
-        tls,
+        trusted,
         carriers: vec![Carrier::Quic, Carrier::Http2],
         proxies: Proxies::default(),
         outage_limit: None,

@@ -62,6 +62,8 @@ pub struct Host {
     pub boot: BootNonce,
     /// Names its keys without showing them.
     pub keys_mark: [u8; 8],
+    /// The newest trust bundle that it knows, or nothing.
+    pub trust_bundle: Vec<u8>,
 }
 
 /// Judges a greeting against the identity that the agent's certificate proved.
@@ -111,6 +113,7 @@ pub fn welcome(greeting: &Greeting, host: &Host, silence_max: Duration) -> Welco
         silence_max_ms: u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX),
         boot_nonce: host.boot.0.to_vec(),
         keys_mark: host.keys_mark.to_vec(),
+        trust_bundle: host.trust_bundle.clone(),
     }
 }
 

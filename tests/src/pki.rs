@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 
 /// An authority with an ECDSA P-256 key, valid for as long as any test.
@@ -80,6 +80,15 @@ impl Authority {
     pub fn issue_user_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
         let mut params = user_params(user, groups);
         params.not_after = end.into();
+        self.issue(params)
+    }
+
+    /// Issues a client certificate of this user, with a URI.
+    pub fn issue_named(&self, user: &str, groups: &[&str], uri: &str) -> Issued {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = distinguished_name(user, groups);
+        params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI is ASCII"))];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.issue(params)
     }
 

@@ -41,6 +41,7 @@ pub fn host(server_id: &str, keys: &EndpointKeys) -> Host {
         software: "tests".to_owned(),
         boot: BootNonce(boot),
         keys_mark: keys.mark(),
+        trust_bundle: Vec::new(),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::error::TunnelEnded;
 use crate::probe::Probe;
 use crate::rebind::Rebinding;
 use crate::settings::{self, Side};
-use crate::tls::{self, Material, TlsError};
+use crate::tls::{self, Material, MeantServers, TlsError};
 use crate::tunnel::Tunnel;
 
 pub use self::proxy::{NotAProxy, Proxy, ProxyError};
@@ -98,12 +98,12 @@ pub enum DialError {
 }
 
 impl DialTls {
-    /// Builds it.
+    /// Builds it, for dials of the servers that are `meant`.
     ///
     /// # Errors
     /// `TlsError`.
-    pub fn new(material: Material) -> Result<Self, TlsError> {
-        let tcp = Arc::new(tls::agent(material)?);
+    pub fn new(material: Material, meant: MeantServers) -> Result<Self, TlsError> {
+        let tcp = Arc::new(tls::agent(material, meant)?);
         let crypto = QuicClientConfig::try_from(Arc::clone(&tcp))
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
         Ok(Self { quic: ClientConfig::new(Arc::new(crypto)), tcp })
@@ -245,7 +245,7 @@ fn handshake_failed(error: ConnectionError) -> DialError {
             None => DialError::Handshake(close.to_string()),
         },
         ConnectionError::TransportError(error) => match alert(error.code) {
-            Some(_) => DialError::Untrusted(error.reason),
+            Some(_) => DialError::Untrusted(untrusted(&error.reason)),
             None => DialError::Handshake(error.to_string()),
         },
         error @ (ConnectionError::VersionMismatch
@@ -254,6 +254,12 @@ fn handshake_failed(error: ConnectionError) -> DialError {
         | ConnectionError::LocallyClosed
         | ConnectionError::CidsExhausted) => DialError::Handshake(error.to_string()),
     }
+}
+
+/// What is wrong with a server's certificate, without the names of rustls's types around what our own verifier says.
+fn untrusted(reason: &str) -> String {
+    let ours = reason.split_once("Other(OtherError(").and_then(|(_, ours)| ours.strip_suffix("))"));
+    ours.unwrap_or(reason).to_owned()
 }
 
 /// The TLS alert in an error code of QUIC (RFC 9001, section 4.8).

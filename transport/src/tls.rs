@@ -1,5 +1,7 @@
 //! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
 
+mod server_role;
+
 use std::sync::Arc;
 
 use rustls::client::Resumption;
@@ -8,6 +10,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
+
+pub use server_role::MeantServers;
+use server_role::ServerRole;
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
@@ -79,13 +84,16 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed. The
-/// system's roots are never asked.
-pub(crate) fn agent(material: Material) -> Result<ClientConfig, TlsError> {
+/// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed and with the URI
+/// of a server that is `meant`. The system's roots are never asked.
+pub(crate) fn agent(material: Material, meant: MeantServers) -> Result<ClientConfig, TlsError> {
+    // `dangerous`, because a verifier could ask for less than rustls. This one asks for the same, and for the role.
+    let verifier = Arc::new(ServerRole::new(roots(material.peer_roots)?, meant)?);
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_root_certificates(roots(material.peer_roots)?)
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
         .with_client_auth_cert(material.chain, material.key)
         .map_err(TlsError::Certificate)?;
     config.alpn_protocols = vec![ALPN.to_vec()];

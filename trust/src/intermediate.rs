@@ -57,6 +57,18 @@ impl Intermediate {
         })
     }
 
+    /// Adds a certificate of the same key by another root.
+    pub(crate) fn also_below(
+        &mut self,
+        root: &Issuer<'_, KeyPair>,
+        root_ends: OffsetDateTime,
+        now: SystemTime,
+    ) -> Result<(), MakeError> {
+        let params = params(self.role, &self.domain, root_ends, now)?;
+        self.certificates.push(params.signed_by(self.issuer.key(), root)?.der().clone());
+        Ok(())
+    }
+
     /// The intermediate of `role` whose certificates and key were kept.
     ///
     /// # Errors

@@ -59,7 +59,8 @@ pub fn admin(leaf: &CertificateDer<'_>, domain: &str) -> Result<Label, NotOfRole
 /// [`NotOfRole`].
 pub fn server(leaf: &CertificateDer<'_>, domain: &str) -> Result<Label, NotOfRole> {
     let leaf = leaf_for(leaf, Role::Server)?;
-    let names = leaf.subject_alternative_name().map_err(|_| NotOfRole::Unreadable)?.ok_or(NotOfRole::Names)?;
+    let names =
+        leaf.subject_alternative_name().map_err(|_| NotOfRole::Unreadable)?.ok_or(NotOfRole::Names)?;
     let mut uris = uris(&names.value.general_names);
     let (Some(uri), None) = (uris.next(), uris.next()) else {
         return Err(NotOfRole::Names);
@@ -96,7 +97,8 @@ fn is_for(leaf: &X509Certificate<'_>, role: Role) -> Result<bool, NotOfRole> {
 }
 
 fn only_uri<'a>(leaf: &X509Certificate<'a>) -> Result<&'a str, NotOfRole> {
-    let names = leaf.subject_alternative_name().map_err(|_| NotOfRole::Unreadable)?.ok_or(NotOfRole::Names)?;
+    let names =
+        leaf.subject_alternative_name().map_err(|_| NotOfRole::Unreadable)?.ok_or(NotOfRole::Names)?;
     match names.value.general_names.as_slice() {
         [GeneralName::URI(uri)] => Ok(*uri),
         _ => Err(NotOfRole::Names),

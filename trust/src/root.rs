@@ -73,6 +73,15 @@ impl Root {
         Intermediate::generate(self.role, self.domain.clone(), &self.issuer, self.not_after, now)
     }
 
+    /// Vouches for an intermediate that another root of the role has made: whoever knows either of the two accepts what it
+    /// issues. So the old root brings in the new one's.
+    ///
+    /// # Errors
+    /// [`MakeError`].
+    pub fn vouch_for(&self, intermediate: &mut Intermediate, now: SystemTime) -> Result<(), MakeError> {
+        intermediate.also_below(&self.issuer, self.not_after, now)
+    }
+
     /// What it vouches for.
     #[must_use]
     pub fn role(&self) -> Role {

@@ -6,7 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls_pki_types::CertificateDer;
-use trust::{Intermediate, NotACa, Order, ProvenKey, Role, Root, Serial, SignError, Subject};
+use trust::names::GROUPS_MAX;
+use trust::{
+    Intermediate, NotACa, Order, ProvenKey, Role, Root, SERVER_NAMES_MAX, Serial, SignError, Subject,
+};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -87,6 +90,24 @@ fn a_certificate_ends_before_its_issuer() {
     }
     let early = Order { now: SystemTime::UNIX_EPOCH - DAY, ..order(Role::Agent, DAY) };
     assert!(matches!(issuer.sign(&early), Err(SignError::Dates)));
+}
+
+#[test]
+fn a_certificate_has_as_many_names_and_groups_as_it_may_and_not_one_more() {
+    let server = |count: usize| {
+        let names = (0..count).map(|number| format!("h{number}.example").parse().unwrap()).collect();
+        let subject = Subject::Server { id: "gateway".parse().unwrap(), names };
+        issuer(Role::Server).sign(&Order { subject, ..order(Role::Server, DAY) })
+    };
+    let caller = |count: usize| {
+        let groups = (0..count).map(|number| format!("g{number}").parse().unwrap()).collect();
+        let subject = Subject::Caller { user: "olga".parse().unwrap(), groups };
+        issuer(Role::Caller).sign(&Order { subject, ..order(Role::Caller, DAY) })
+    };
+    assert!(server(SERVER_NAMES_MAX).is_ok() && caller(GROUPS_MAX).is_ok());
+    for signed in [server(0), server(SERVER_NAMES_MAX + 1), caller(GROUPS_MAX + 1)] {
+        assert!(matches!(signed, Err(SignError::Subject(_))), "{signed:?}");
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
 use proto::greeting::BootNonce;
-use transport::tls::Material;
-use transport::{DialTls, EndpointKeys};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use transport::EndpointKeys;
+use transport::tls::MeantServers;
 
 use crate::apiserver::{ApiServer, Limits};
 use crate::config::Config;
@@ -15,6 +16,7 @@ use crate::forward::Forwarder;
 use crate::guard::Guard;
 use crate::identity::Identity;
 use crate::metrics;
+use crate::servers::Servers;
 use crate::streams::Streams;
 
 mod scrape;
@@ -46,26 +48,21 @@ impl Bound {
         let identity = Identity::load(&config).map_err(Failure::misconfigured)?;
         let api_server = ApiServer::new(config.api_server.clone(), Limits::default(), scope)
             .map_err(Failure::misconfigured)?;
-        let keys = keys(&StateDir::open(&config.state_dir)?)?;
+        let state = StateDir::open(&config.state_dir)?;
+        let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
         metrics::certificates("agent", &identity.chain[..identity.chain.len().min(1)]);
-        metrics::certificates("server_ca", &identity.server_roots);
         let links = metrics::links();
         scrape::ask(&metrics, &links, &api_server);
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
         let streams =
             Streams::new(Guard::new(&config.impersonation), Forwarder::new(api_server, scope.clone()));
-        let tls = DialTls::new(Material {
-            chain: identity.chain,
-            key: identity.key,
-            peer_roots: identity.server_roots,
-        })
-        .map_err(Failure::misconfigured)?;
+        let trusted = trusted(&config, (identity.chain, identity.key), &identity.server_roots, state)?;
         let equipment = Equipment {
             agent: identity.agent,
             boot: boot_nonce()?,
             keys,
-            tls,
+            trusted,
             carriers: config.carrier.carriers(),
             proxies: config.proxies.clone(),
             outage_limit: config.outage_limit,
@@ -74,7 +71,7 @@ impl Bound {
             readiness,
             links,
         };
-        let dialer = Dialer::new(servers(&config), equipment, scope.clone());
+        let dialer = Dialer::new(named(&config), equipment, scope.clone());
         Ok(Self { probes, starting, discovery, dialer })
     }
 
@@ -98,8 +95,21 @@ impl Bound {
     }
 }
 
+/// Whom the agent takes for its servers, and shows its own certificate.
+fn trusted(
+    config: &Config,
+    own: (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
+    roots: &[CertificateDer<'static>],
+    state: StateDir,
+) -> Result<Servers, Failure> {
+    let meant = MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
+    let servers = Servers::new(own, roots, meant, state).map_err(Failure::misconfigured)?;
+    metrics::certificates("server_ca", &servers.roots());
+    Ok(servers)
+}
+
 /// The servers, each with the name that its certificate must bear.
-fn servers(config: &Config) -> Vec<Named> {
+fn named(config: &Config) -> Vec<Named> {
     let named = config.servers.iter().map(|address| Named {
         address: address.clone(),
         certificate_name: config.server_name.clone().unwrap_or_else(|| address.host.clone()),

@@ -73,6 +73,8 @@ pub struct Config {
     pub servers: Vec<ServerAddress>,
     /// The name that a server's certificate must bear; the host that is dialed, if `None`.
     pub server_name: Option<String>,
+    /// The ids of the servers that may be dialed; any of the trust domain, if empty. At most [`SERVERS_MAX`] DNS labels.
+    pub server_ids: Vec<String>,
     /// What may carry tunnels.
     pub carrier: CarrierChoice,
     /// Through which proxy servers are reached over TCP.

@@ -21,9 +21,10 @@ use proto::greeting::{BootNonce, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::{Endpoints, Hello};
 use tokio::sync::watch;
-use transport::{Carrier, DialTls, EndpointKeys};
+use transport::{Carrier, EndpointKeys};
 
 use crate::config::{Proxies, ServerAddress};
+use crate::servers::Servers;
 use crate::streams::Streams;
 use lookout::Lookout;
 use presence::Presence;
@@ -52,8 +53,8 @@ pub struct Equipment {
     pub boot: BootNonce,
     /// Keys that outlive the process.
     pub keys: EndpointKeys,
-    /// The agent's certificate, and whom it trusts.
-    pub tls: DialTls,
+    /// Whom the agent takes for its servers, and shows its certificate.
+    pub trusted: Servers,
     /// What may carry tunnels, the best first.
     pub carriers: Vec<Carrier>,
     /// Through which proxy servers are reached over TCP.
@@ -75,7 +76,7 @@ struct Kit {
     agent: AgentId,
     boot: BootNonce,
     keys: EndpointKeys,
-    tls: DialTls,
+    trusted: Servers,
     carriers: Vec<Carrier>,
     proxies: Proxies,
     outage_limit: Option<Duration>,
@@ -99,7 +100,7 @@ impl Dialer {
             agent,
             boot,
             keys,
-            tls,
+            trusted,
             carriers,
             proxies,
             outage_limit,
@@ -112,7 +113,7 @@ impl Dialer {
             agent,
             boot,
             keys,
-            tls,
+            trusted,
             carriers,
             proxies,
             outage_limit,

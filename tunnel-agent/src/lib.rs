@@ -9,4 +9,5 @@ pub mod forward;
 pub mod guard;
 pub mod identity;
 pub mod metrics;
+pub mod servers;
 pub mod streams;

@@ -81,7 +81,7 @@ impl Bound {
             .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
-        let authenticator = authenticator(&config.gateway.authentication)?;
+        let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
         let policy = Policy::new(config.policy);
         let gateway = Gateway::new(
             authenticator,
@@ -94,7 +94,7 @@ impl Bound {
         );
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
-        let host = host(server_id.clone(), &keys)?;
+        let host = host(server_id.clone(), &keys, config.trust_bundle)?;
         let reception =
             Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, spawn);
         let mut bound =
@@ -216,7 +216,7 @@ fn note_certificates(config: &Config) {
 }
 
 /// The ways in which callers prove who they are.
-fn authenticator(ways: &config::Authentication) -> Result<Authenticator, Failure> {
+fn authenticator(trust_domain: String, ways: &config::Authentication) -> Result<Authenticator, Failure> {
     let certificates = ways
         .client_certificate
         .as_ref()
@@ -225,7 +225,7 @@ fn authenticator(ways: &config::Authentication) -> Result<Authenticator, Failure
         let prefixes = Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() };
         StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))
     });
-    Ok(Authenticator::new(certificates, tokens.transpose()?))
+    Ok(Authenticator::new(trust_domain, certificates, tokens.transpose()?))
 }
 
 /// The endpoint's keys: those of the last run, so that agents notice a restart at once, or new ones.
@@ -241,11 +241,11 @@ fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
 }
 
 /// What this process says of itself to agents.
-fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
+fn host(server_id: String, keys: &EndpointKeys, trust_bundle: Vec<u8>) -> Result<Host, Failure> {
     let mut boot = [0; 16];
     aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
     let software = concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned();
-    Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark() })
+    Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark(), trust_bundle })
 }
 
 /// A server's number in connection IDs, drawn from its name, so that nobody has to hand numbers out.

@@ -82,6 +82,8 @@ pub struct Config {
     pub trust_domain: String,
     /// What the server shows to callers and to agents.
     pub certificate: CertifiedPair,
+    /// The trust bundle that agents are given, signed by a root of servers that is in it; empty, if there is none.
+    pub trust_bundle: Vec<u8>,
     /// The door for callers.
     pub gateway: Gateway,
     /// The door for agents.

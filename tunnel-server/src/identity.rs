@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, header};
 use rustls_pki_types::CertificateDer;
+use trust::peer;
 use x509_parser::prelude::X509Certificate;
 
 mod agent;
@@ -51,6 +52,7 @@ pub enum Method {
 /// The ways in which callers prove who they are. Its `Debug` shows no token.
 #[derive(Debug, Clone)]
 pub struct Authenticator {
+    trust_domain: String,
     certificates: Option<Prefixes>,
     tokens: Option<StaticTokens>,
 }
@@ -131,10 +133,11 @@ impl Method {
 impl Authenticator {
     /// Accepts what is given: client certificates, whose names get these prefixes, and these tokens.
     ///
-    /// A name that begins with the longer prefix of the other method is that method's, and is refused.
+    /// A name that begins with the longer prefix of the other method is that method's, and is refused. So is a certificate
+    /// that names another role of the trust domain.
     #[must_use]
-    pub fn new(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Self {
-        Self { certificates, tokens }
+    pub fn new(trust_domain: String, certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Self {
+        Self { trust_domain, certificates, tokens }
     }
 
     /// Whom the verified certificates of a connection name, leaf first; `None` if there are none. Whether they hold is
@@ -177,6 +180,7 @@ impl Authenticator {
         let Some(prefixes) = &self.certificates else {
             return Err(NotAuthenticated::NoCredential(self.accepted()));
         };
+        peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateFault::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
         if let Some(tokens) = &self.tokens {
             prefixes.do_not_trespass(tokens.prefixes(), &user, &groups).map_err(CertificateFault::Name)?;

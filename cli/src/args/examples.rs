@@ -33,6 +33,12 @@ Examples:
   tombolo ca intermediate --dir roots --role agent \\
       --out agent.sealed --sealing-key sealing.key";
 
+pub(super) const CA_ROTATE: &str = "\
+Examples:
+  tombolo ca rotate --dir pki --role server
+  Months later, when every agent has been connected in between:
+  tombolo ca rotate --dir pki --role server --finish";
+
 pub(super) const CA_ISSUE: &str = "\
 Examples:
   tombolo ca issue server --dir pki --name gateway.example
@@ -67,7 +73,8 @@ Examples:
 pub(super) const CA_SHOW: &str = "\
 Examples:
   tombolo ca show pki/server.crt
-  tombolo ca show /etc/tombolo/agent.crt";
+  tombolo ca show /etc/tombolo/agent.crt
+  tombolo ca show pki/trust.bundle";
 
 pub(super) const KUBECONFIG: &str = "\
 Examples:

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use trust::sealed::{SealingKey, SealingKeyError};
 use trust::{MakeError, Role, Root};
 
+use super::bundle::{self, BundleFault};
 use super::intermediate::{IntermediateError, sealed_text};
 use super::{place, record};
 use crate::args::CaInit;
@@ -35,6 +36,8 @@ pub(crate) enum InitError {
     Sealed(#[from] IntermediateError),
     #[error(transparent)]
     SealingKey(#[from] SealingKeyError),
+    #[error(transparent)]
+    Bundle(#[from] BundleFault),
     #[error("ca.yaml could not be written as YAML")]
     Record(#[source] serde_saphyr::SerializeError),
     #[error(transparent)]
@@ -50,27 +53,41 @@ pub(crate) fn init(order: &CaInit) -> Result<Vec<String>, InitError> {
     let roots: Vec<Root> = Role::ALL
         .into_iter()
         .map(|role| {
-            Root::generate(role, order.trust_domain.clone(), now).map_err(|error| InitError::Root(role, error))
+            Root::generate(role, order.trust_domain.clone(), now)
+                .map_err(|error| InitError::Root(role, error))
         })
         .collect::<Result<_, _>>()?;
     let mut files = Vec::new();
     for root in &roots {
         let certificate = pem::certificate_text(root.certificate());
-        files.push((place::root_key(directory, root.role()), root.key().serialize_pem(), Audience::Owner));
-        files.push((place::root_certificate(directory, root.role()), certificate, Audience::Everyone));
+        files.push((
+            place::root_key(directory, root.role()),
+            root.key().serialize_pem().into_bytes(),
+            Audience::Owner,
+        ));
+        files.push((
+            place::root_certificate(directory, root.role()),
+            certificate.into_bytes(),
+            Audience::Everyone,
+        ));
     }
     if !order.roots_only {
         let sealing = SealingKey::generate()?;
-        files.push((place::sealing_key(directory), sealing.to_text(), Audience::Owner));
+        files.push((place::sealing_key(directory), sealing.to_text().into_bytes(), Audience::Owner));
         for root in &roots {
             let made = root.intermediate(now).map_err(|error| InitError::Intermediate(root.role(), error))?;
             let text = sealed_text(&made, &sealing)?;
-            files.push((place::intermediate(directory, root.role()), text, Audience::Owner));
+            files.push((place::intermediate(directory, root.role()), text.into_bytes(), Audience::Owner));
         }
     }
+    let certificates = roots.iter().map(|root| (root.role(), root.certificate().clone())).collect();
+    let servers: Vec<_> = roots.iter().filter(|root| root.role() == Role::Server).collect();
+    let bundle = bundle::next(directory, order.trust_domain.clone(), certificates, &servers)?;
+    files.push((place::bundle(directory), bundle, Audience::Everyone));
     // Last, so that an authority without it is known to be unfinished.
-    files.push((record::path(directory), record, Audience::Everyone));
-    let files = files.iter().map(|(path, text, audience)| (path.clone(), text.as_str(), *audience)).collect();
+    files.push((record::path(directory), record.into_bytes(), Audience::Everyone));
+    let files =
+        files.iter().map(|(path, bytes, audience)| (path.clone(), bytes.as_slice(), *audience)).collect();
     files::write_all(files, Existing::Keep)?;
     Ok(told(directory, order.roots_only))
 }
@@ -83,7 +100,7 @@ fn prepare(directory: &Path) -> Result<(), InitError> {
             let root = [place::root_certificate(directory, role), place::root_key(directory, role)];
             root.into_iter().chain([place::intermediate(directory, role)])
         })
-        .chain([place::sealing_key(directory)])
+        .chain([place::sealing_key(directory), place::bundle(directory)])
         .filter(|path| path.symlink_metadata().is_ok())
         .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
         .collect();
@@ -112,6 +129,8 @@ fn told(directory: &Path, roots_only: bool) -> Vec<String> {
             format!("wrote {} (for {})", path.display(), place::of_root(role))
         })
         .collect();
+    lines
+        .push(format!("wrote {shown}/trust.bundle (all roots, signed; for trust.bundleFile in server.yaml)"));
     let keys = Role::ALL.map(|role| format!("{role}-ca.key")).join(", ");
     lines.push(format!("wrote {shown}/{keys} (whoever reads them can be anyone: keep them offline)"));
     if roots_only {

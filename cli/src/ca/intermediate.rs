@@ -31,6 +31,9 @@ pub(crate) enum IntermediateError {
     Write(#[from] WriteError),
 }
 
+/// What is to be written.
+type Files = Vec<(PathBuf, String, Audience)>;
+
 /// Makes the intermediate of a role anew.
 pub(crate) fn intermediate(order: &CaIntermediate) -> Result<Vec<String>, IntermediateError> {
     let directory = &order.dir;
@@ -46,7 +49,12 @@ pub(crate) fn intermediate(order: &CaIntermediate) -> Result<Vec<String>, Interm
     let files = files.iter().map(|(path, text, audience)| (path.clone(), text.as_str(), *audience)).collect();
     files::write_all(files, existing)?;
     Ok(vec![
-        format!("wrote {} (ends {}; opened by {})", path.display(), made.not_after().date(), key_path.display()),
+        format!(
+            "wrote {} (ends {}; opened by {})",
+            path.display(),
+            made.not_after().date(),
+            key_path.display()
+        ),
         format!(
             "next: certificates that the former one issued stay valid; {} can go offline again",
             place::root_key(directory, order.role).display()
@@ -60,7 +68,7 @@ pub(super) fn sealed_text(made: &Intermediate, sealing: &SealingKey) -> Result<S
 }
 
 /// The sealing key at `path`, or a new one that is to be written there.
-fn sealing_key(path: &Path) -> Result<(SealingKey, Vec<(PathBuf, String, Audience)>), IntermediateError> {
+fn sealing_key(path: &Path) -> Result<(SealingKey, Files), IntermediateError> {
     if path.symlink_metadata().is_ok() {
         return Ok((sealed::load_key(path)?, Vec::new()));
     }

@@ -1,7 +1,5 @@
 //! `tombolo ca issue`: certificates for servers, agents, callers and administrators.
 
-use std::path::Path;
-
 use proto::spiffe::AgentId;
 use trust::{Role, Subject};
 
@@ -37,7 +35,9 @@ pub(crate) fn issue_server(order: &IssueServer) -> Result<Vec<String>, IssueErro
     names.extend(order.suffix.iter().flat_map(|suffix| suffix.names()));
     let id = match (&order.id, order.names.first()) {
         (Some(id), _) => id.clone(),
-        (None, Some(first)) => Label::like(&first.to_string()).ok_or_else(|| IssueError::NoId(first.clone()))?,
+        (None, Some(first)) => {
+            Label::like(&first.to_string()).ok_or_else(|| IssueError::NoId(first.clone()))?
+        }
         // clap asks for one.
         (None, None) => Label::random()?,
     };
@@ -85,11 +85,7 @@ pub(crate) fn issue_admin(order: &IssueAdmin) -> Result<Vec<String>, IssueError>
     Ok(lines)
 }
 
-fn issue(
-    placement: &Placement,
-    subject: Subject,
-    name: &str,
-) -> Result<(Places, Vec<String>), IssueError> {
+fn issue(placement: &Placement, subject: Subject, name: &str) -> Result<(Places, Vec<String>), IssueError> {
     let role = subject.role();
     let (validity, existing) = terms(role, placement)?;
     record::trust_domain(&placement.dir)?;

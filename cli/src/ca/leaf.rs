@@ -54,8 +54,10 @@ impl Pair {
         }
         let issuer: Intermediate = trust::sealed::load(&path, &place::sealing_key(directory))?;
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(LeafError::Key)?;
-        let key = ProvenKey::of_pair(&pair).ok_or(LeafError::Key(rcgen::Error::UnsupportedSignatureAlgorithm))?;
-        let lasting = Duration::try_from(validity.duration()).map_err(|_| LeafError::Sign(SignError::Dates))?;
+        let key =
+            ProvenKey::of_pair(&pair).ok_or(LeafError::Key(rcgen::Error::UnsupportedSignatureAlgorithm))?;
+        let lasting =
+            Duration::try_from(validity.duration()).map_err(|_| LeafError::Sign(SignError::Dates))?;
         let order = Order { subject, key, now: SystemTime::now(), lasting };
         let issued = issuer.sign(&order).map_err(|error| match error {
             SignError::Outlived(end) => LeafError::Outlived { issuer: path, validity, end },
@@ -72,7 +74,12 @@ impl Pair {
     /// Writes `NAME.key` and `NAME.crt` to `directory`, which is created if need be.
     ///
     /// The certificate file holds the intermediates behind the leaf, which the other side does not have.
-    pub(super) fn write(self, directory: &Path, name: &str, existing: Existing) -> Result<Places, WriteError> {
+    pub(super) fn write(
+        self,
+        directory: &Path,
+        name: &str,
+        existing: Existing,
+    ) -> Result<Places, WriteError> {
         files::create_private_directory(directory)?;
         // Not `with_extension`: it would cut off what follows a dot in the name.
         let places = Places {

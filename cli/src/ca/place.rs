@@ -15,6 +15,16 @@ pub(super) fn root_key(directory: &Path, role: Role) -> PathBuf {
     directory.join(format!("{role}-ca.key"))
 }
 
+/// The key of the root before the present one, while the two are exchanged.
+pub(super) fn old_root_key(directory: &Path, role: Role) -> PathBuf {
+    directory.join(format!("{role}-ca.old.key"))
+}
+
+/// Every role's roots, signed.
+pub(super) fn bundle(directory: &Path) -> PathBuf {
+    directory.join("trust.bundle")
+}
+
 /// An intermediate, sealed.
 pub(super) fn intermediate(directory: &Path, role: Role) -> PathBuf {
     directory.join(format!("{role}-intermediate.sealed"))
@@ -31,7 +41,7 @@ pub(super) fn of_root(role: Role) -> &'static str {
         Role::Server => "tls.serverCAFile in agent.yaml, and `tombolo kubeconfig --ca`",
         Role::Agent => "tunnel.agentCAFile in server.yaml",
         Role::Caller => "gateway.authentication.clientCertificate.caFile in server.yaml",
-        Role::Admin => "whoever lets administrators in",
+        Role::Admin => "an admin API by TCP; that of today is a socket",
     }
 }
 
@@ -41,7 +51,7 @@ pub(super) fn of_certificate(role: Role) -> &'static str {
         Role::Server => "tls.certificateFile in server.yaml",
         Role::Agent => "tls.certificateFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --cert`",
-        Role::Admin => "whoever lets administrators in",
+        Role::Admin => "an admin API by TCP; that of today is a socket",
     }
 }
 

@@ -5,16 +5,21 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
+use trust::bundle::TrustBundle;
+use trust::{Pin, Role, Serial};
 use x509_parser::extensions::{ExtendedKeyUsage, GeneralName};
 use x509_parser::prelude::X509Certificate;
 use x509_parser::x509::X509Name;
-use trust::{Pin, Serial};
 
+use super::bundle;
 use crate::args::CaShow;
 use crate::pem::{self, PemError};
 
 /// A few lines for each certificate of the file, an empty line between two.
 pub(crate) fn show(order: &CaShow) -> Result<Vec<String>, PemError> {
+    if let Some(bundle) = bundle::look(&order.file)? {
+        return Ok(of_bundle(&bundle));
+    }
     let certificates = pem::certificates(&order.file)?;
     let now = OffsetDateTime::now_utc();
     let mut lines = Vec::new();
@@ -28,6 +33,25 @@ pub(crate) fn show(order: &CaShow) -> Result<Vec<String>, PemError> {
         describe(&certificate, der, now, &mut lines);
     }
     Ok(lines)
+}
+
+/// Version and pins of a trust bundle.
+fn of_bundle(bundle: &TrustBundle) -> Vec<String> {
+    let created = i64::try_from(bundle.created_seconds()).ok();
+    let created = created.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    let mut lines = vec![
+        format!("{:<12}{} of the trust domain {}", "bundle", bundle.version(), bundle.domain()),
+        format!("{:<12}{}", "created", created.map_or_else(|| "(unreadable)".to_owned(), date)),
+    ];
+    for role in Role::ALL {
+        for root in bundle.roots(role) {
+            if let Some(root) = pem::parse(root) {
+                let (pin, end) = (Pin::of_certificate(&root), date(root.validity().not_after.to_datetime()));
+                lines.push(format!("{:<12}{pin} (until {end})", role.as_str()));
+            }
+        }
+    }
+    lines
 }
 
 fn describe(

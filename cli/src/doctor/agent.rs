@@ -14,7 +14,7 @@ use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
 use proto::wire::{Hello, refused::Reason};
 use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
-use transport::tls::Material;
+use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
 use x509_parser::extensions::GeneralName;
 
@@ -119,7 +119,9 @@ async fn servers(
         return;
     }
     let Identity { chain, key } = identity;
-    let tls = match DialTls::new(Material { chain, key, peer_roots: roots }) {
+    let domain = config.trust_domain.as_deref().unwrap_or(TRUST_DOMAIN_DEFAULT);
+    let meant = MeantServers { trust_domain: domain.to_owned(), ids: config.server_ids.clone() };
+    let tls = match DialTls::new(Material { chain, key, peer_roots: roots }, meant) {
         Ok(tls) => tls,
         Err(error) => {
             report.fail_by("QUIC", &error);

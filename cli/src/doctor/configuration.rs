@@ -33,6 +33,8 @@ pub(super) struct AgentConfig {
     #[serde(default)]
     pub(super) servers: Vec<String>,
     pub(super) server_name: Option<String>,
+    #[serde(default)]
+    pub(super) server_ids: Vec<String>,
     pub(super) trust_domain: Option<String>,
     #[serde(default)]
     pub(super) tls: Tls,

@@ -57,7 +57,8 @@ fn it_goes_where_it_is_told_to_under_a_key_of_its_own() {
     assert_ne!(bench.text("a.key"), bench.text("pki/sealing.key"));
 
     bench.write("wide.key", bench.text("a.key"));
-    std::fs::set_permissions(bench.path("wide.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(bench.path("wide.key"), std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .unwrap();
     let said = bench.failed("ca intermediate --dir pki --role agent --out b.sealed --sealing-key wide.key");
     assert_says(&said, "others may use wide.key (mode 644), run: chmod 600 wide.key");
     assert!(!bench.path("b.sealed").exists());

@@ -5,8 +5,8 @@ use proto::spiffe::{AgentId, parse_server};
 use crate::bench::{Bench, assert_says, stderr};
 use crate::certificate::{accepted_as_client, accepted_as_server, all, days, fields, leaf, names, only};
 
-/// Four roots with their keys, four intermediates with theirs, and the record.
-const AUTHORITY_FILES: usize = 4 * 2 + 4 + 1 + 1;
+/// Four roots with their keys, four intermediates with theirs, the bundle, and the record.
+const AUTHORITY_FILES: usize = 4 * 2 + 4 + 1 + 1 + 1;
 
 #[test]
 fn a_server_certificate_has_exactly_the_names_asked_for_and_the_uri_that_agents_require() {
@@ -306,7 +306,10 @@ fn nothing_is_issued_without_an_intermediate_or_with_another_sealing_key() {
     let other = Bench::with_authority();
     bench.write("pki/sealing.key", other.text("pki/sealing.key"));
     let said = bench.failed(order);
-    assert_says(&said, "pki/agent-intermediate.sealed cannot be used as a signer: the sealing key does not open it");
+    assert_says(
+        &said,
+        "pki/agent-intermediate.sealed cannot be used as a signer: the sealing key does not open it",
+    );
 
     std::fs::remove_file(bench.path("pki/agent-intermediate.sealed")).unwrap();
     let said = bench.failed(order);

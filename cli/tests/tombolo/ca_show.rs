@@ -28,8 +28,11 @@ fn show_prints_the_pin_of_a_root() {
     let bench = Bench::with_authority();
     let said = bench.done("ca show pki/server-ca.crt");
     let root = only(&bench, "pki/server-ca.crt");
-    let pin: String =
-        digest(&SHA256, fields(&root).public_key().raw).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let pin: String = digest(&SHA256, fields(&root).public_key().raw)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     assert_says(&said, &format!("pin sha256:{pin}"));
 }
 

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "",
     "ca",
     "ca init",
     "ca intermediate",
+    "ca rotate",
     "ca issue",
     "ca issue server",
     "ca issue agent",

@@ -10,6 +10,7 @@ mod bench;
 mod ca_init;
 mod ca_intermediate;
 mod ca_issue;
+mod ca_rotate;
 mod ca_show;
 mod certificate;
 mod help;

@@ -55,7 +55,10 @@ pub const HOUSES: &[House] = &[
             Floor { name: "tunnels", rooms: &[built("dialer")] },
             Floor { name: "streams", rooms: &[built("streams")] },
             Floor { name: "requests", rooms: &[built("forward"), built("discovery")] },
-            Floor { name: "walls", rooms: &[built("guard"), built("apiserver"), built("identity")] },
+            Floor {
+                name: "walls",
+                rooms: &[built("guard"), built("apiserver"), built("identity"), built("servers")],
+            },
             Floor { name: "ground", rooms: &[built("config"), built("metrics")] },
         ],
     },

@@ -77,7 +77,11 @@ async fn a_wrong_configuration_of_an_agent_ends_it_with_2_and_names_what_is_wron
         ("AgentConfig", "ServerConfig", &["broken.yaml:2:", "kind", "ServerConfig", "use AgentConfig"]),
         ("cluster: edge-a", "cluster: Edge_A", &["cluster", "Edge_A", "lower-case letters"]),
         ("cluster: edge-a", "cluster: edge-b", &["edge-a-agent.crt", "cluster edge-a", "cluster edge-b"]),
-        ("edge-a-agent.crt", "alice-caller.crt", &["alice-caller.crt", "names no agent", "ca issue agent"]),
+        (
+            "edge-a-agent.crt",
+            "alice-caller.crt",
+            &["alice-caller.crt", "is not an agent's certificate", "ca issue agent"],
+        ),
         (
             "edge-a-agent.crt",
             "server.crt",

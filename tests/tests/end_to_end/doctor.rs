@@ -165,7 +165,10 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
     with("caller.yaml", "edge-a-agent", "alice-caller");
     let _alice = rig.caller("alice", &[]).await;
     let caller = doctor(&rig, &["agent", "--config", "caller.yaml"]).await;
-    caller.fails("identity", &["names no agent", "tombolo ca issue agent --cluster edge-a"]);
+    caller.fails(
+        "identity",
+        &["is no agent of trust domain tombolo", "tombolo ca issue agent --cluster edge-a"],
+    );
     caller.fails("QUIC", &["refuses the handshake"]);
     with("cluster.yaml", "cluster: edge-a", "cluster: edge-b");
     doctor(&rig, &["agent", "--config", "cluster.yaml"])

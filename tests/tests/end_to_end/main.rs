@@ -20,6 +20,8 @@ mod path_table;
 mod paths;
 mod restart;
 mod rogue_server;
+mod roles;
+mod rotation;
 mod servers;
 mod stalled;
 mod stopping;

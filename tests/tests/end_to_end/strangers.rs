@@ -244,9 +244,10 @@ impl Trial {
         let mut tls = match name {
             None => builder.with_no_client_auth(),
             Some(name) => {
-                let chain = CertificateDer::from_pem_file(path(format!("{name}.crt"))).expect("PEM");
+                let chain = CertificateDer::pem_file_iter(path(format!("{name}.crt"))).expect("PEM");
+                let chain = chain.map(|certificate| certificate.expect("PEM")).collect();
                 let key = PrivateKeyDer::from_pem_file(path(format!("{name}.key"))).expect("PEM");
-                builder.with_client_auth_cert(vec![chain], key).expect("a pair")
+                builder.with_client_auth_cert(chain, key).expect("a pair")
             }
         };
         tls.alpn_protocols = vec![b"tombolo/1".to_vec()];

@@ -277,7 +277,7 @@ pub(super) struct Ran {
 impl Ran {
     /// Packets that found the bottleneck's queue full within a time.
     pub(super) fn overflows(&self, within: Range<Duration>) -> usize {
-        self.overflows.iter().filter(|at| within.contains(at)).count()
+        self.overflows.iter().filter(|at| within.contains(*at)).count()
     }
 
     /// Longest wait in the bottleneck's queue within a time.

@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::proxy::Proxy;
-use super::{DialError, DialTls, Dialed, greet, turned_away};
+use super::{DialError, DialTls, Dialed, greet, turned_away, untrusted};
 use crate::alert;
 use crate::carrier::{Connection, http2};
 use crate::runtime::Spawn;
@@ -87,7 +87,7 @@ async fn connect(
 fn of_tls(error: io::Error) -> DialError {
     match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::words(*alert)),
-        Some(rustls::Error::InvalidCertificate(error)) => DialError::Untrusted(error.to_string()),
+        Some(rustls::Error::InvalidCertificate(error)) => DialError::Untrusted(untrusted(&error.to_string())),
         Some(tls) => DialError::Handshake(tls.to_string()),
         None => DialError::Tcp(error),
     }

@@ -8,9 +8,11 @@ use std::time::Duration;
 use proto::greeting::{BootNonce, Host, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::Hello;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use transport::tls::Material;
+use transport::tls::{Material, MeantServers};
 use transport::{
     DialTls, Dialed, Driver, Endpoint, EndpointKeys, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel,
 };
@@ -27,8 +29,11 @@ pub(crate) struct Authority {
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        let (server_root, server) = issue(SanType::DnsName(SERVER_NAME.try_into().unwrap()));
-        let (agent_root, agent) = issue(SanType::URI(AGENT_URI.try_into().unwrap()));
+        let name = SanType::DnsName(SERVER_NAME.try_into().unwrap());
+        let uri = |uri: &str| SanType::URI(uri.try_into().unwrap());
+        let names = vec![name, uri("spiffe://tombolo/server/gateway")];
+        let (server_root, server) = issue(names, ExtendedKeyUsagePurpose::ServerAuth);
+        let (agent_root, agent) = issue(vec![uri(AGENT_URI)], ExtendedKeyUsagePurpose::ClientAuth);
         Self { server_root, server, agent_root, agent }
     }
 
@@ -48,7 +53,7 @@ impl Authority {
     ) -> (Endpoint, (Tunnel, Driver), Dialed) {
         let keys = EndpointKeys::generate().unwrap();
         let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
-        let tls = DialTls::new(self.agent_material()).unwrap();
+        let tls = DialTls::new(self.agent_material(), meant()).unwrap();
         let hello = Hello {
             versions: VERSIONS.to_vec(),
             cluster: "edge-a".to_owned(),
@@ -85,12 +90,20 @@ fn material((chain, key): &(CertificateDer<'static>, Vec<u8>), root: &Certificat
     }
 }
 
-fn issue(name: SanType) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
+fn meant() -> MeantServers {
+    MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
+}
+
+fn issue(
+    names: Vec<SanType>,
+    purpose: ExtendedKeyUsagePurpose,
+) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
     let mut root = CertificateParams::default();
     root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
     let mut leaf = CertificateParams::default();
-    leaf.subject_alt_names = vec![name];
+    leaf.subject_alt_names = names;
+    leaf.extended_key_usages = vec![purpose];
     let key = KeyPair::generate().unwrap();
     let certificate = leaf.signed_by(&key, &root).unwrap();
     (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
@@ -102,6 +115,7 @@ fn host() -> Host {
         software: "outage".to_owned(),
         boot: BootNonce([7; 16]),
         keys_mark: [7; 8],
+        trust_bundle: Vec::new(),
     }
 }
 

@@ -15,7 +15,7 @@ use transport::{
     dial_tcp,
 };
 
-use crate::pair::{Authority, Pair, Server, Tokio, hello, open, soon};
+use crate::pair::{Authority, Pair, Server, Tokio, hello, meant, open, soon};
 
 #[tokio::test]
 async fn a_crowd_that_hangs_up_at_once_leaves_the_tunnel_alive() {
@@ -131,7 +131,7 @@ async fn a_dark_path_makes_a_tunnel_suspect_and_what_was_under_way_goes_on_when_
 async fn a_dial_that_is_given_up_leaves_nothing_behind() {
     let authority = Authority::new();
     let server = authority.server(Carrier::Http2).await;
-    let tls = DialTls::new(authority.agent_material()).unwrap();
+    let tls = DialTls::new(authority.agent_material(), meant()).unwrap();
     let way = Way::Direct(server.address());
     let arrived = {
         let dialing = dial_tcp(&way, "gateway.test", &tls, hello(), HANDSHAKE_MAX, &Tokio);
@@ -301,7 +301,7 @@ impl HttpProxy {
     async fn dial(&self, authority: &Authority, credentials: &str) -> Result<Dialed, DialError> {
         let proxy: Proxy = format!("{credentials}{}", self.address).parse().unwrap();
         let way = Way::Through { proxy, host: "gateway.test".to_owned(), port: 8443 };
-        let tls = DialTls::new(authority.agent_material()).unwrap();
+        let tls = DialTls::new(authority.agent_material(), meant()).unwrap();
         dial_tcp(&way, "gateway.test", &tls, hello(), HANDSHAKE_MAX, &Tokio).await
     }
 }

@@ -10,12 +10,14 @@ use proto::greeting::{BootNonce, Greeting, Host, VERSIONS};
 use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{Assert, Hello, StreamOpen};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
-use transport::tls::{self, Material};
+use transport::tls::{self, Material, MeantServers};
 use transport::{
     Arrived, Carrier, DialError, DialTls, Dialed, Driver, Endpoint, EndpointError, EndpointKeys, GreetError,
     HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent, TunnelStream, Way, dial_tcp,
@@ -103,6 +105,7 @@ impl Server {
             software: "test".to_owned(),
             boot: BootNonce([7; 16]),
             keys_mark: [7; 8],
+            trust_bundle: Vec::new(),
         };
         arrived.greet(&agent, &host, |_| Ok(())).await
     }
@@ -110,9 +113,14 @@ impl Server {
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        let (server_root, server) = issue(SanType::DnsName("gateway.test".try_into().unwrap()));
-        let (agent_root, agent) =
-            issue(SanType::URI("spiffe://tombolo/cluster/edge-a/agent/x".try_into().unwrap()));
+        Self::whose_servers_say(&["spiffe://tombolo/server/gateway"])
+    }
+
+    /// With these URIs in the certificate of its server.
+    pub(crate) fn whose_servers_say(uris: &[&str]) -> Self {
+        let (server_root, server) = issue(&["gateway.test"], uris, ExtendedKeyUsagePurpose::ServerAuth);
+        let agent = ["spiffe://tombolo/cluster/edge-a/agent/x"];
+        let (agent_root, agent) = issue(&[], &agent, ExtendedKeyUsagePurpose::ClientAuth);
         Self { server_root, server, agent_root, agent }
     }
 
@@ -196,7 +204,19 @@ pub(crate) async fn dial(
     material: Material,
     hello: Hello,
 ) -> Result<(Dialed, Option<Endpoint>), DialError> {
-    let tls = DialTls::new(material).unwrap();
+    dial_one_of(carrier, address, server_name, material, meant(), hello).await
+}
+
+/// The same of an agent that means these servers.
+pub(crate) async fn dial_one_of(
+    carrier: Carrier,
+    address: SocketAddr,
+    server_name: &str,
+    material: Material,
+    meant: MeantServers,
+    hello: Hello,
+) -> Result<(Dialed, Option<Endpoint>), DialError> {
+    let tls = DialTls::new(material, meant).unwrap();
     match carrier {
         Carrier::Quic => {
             let keys = EndpointKeys::generate().unwrap();
@@ -212,13 +232,25 @@ pub(crate) async fn dial(
     }
 }
 
-/// A root of its own, and one leaf for both ends of TLS.
-fn issue(name: SanType) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
+/// Servers of the trust domain that everything here is of.
+pub(crate) fn meant() -> MeantServers {
+    MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
+}
+
+/// A root of its own, and one leaf of it.
+fn issue(
+    names: &[&str],
+    uris: &[&str],
+    purpose: ExtendedKeyUsagePurpose,
+) -> (CertificateDer<'static>, (CertificateDer<'static>, Vec<u8>)) {
     let mut root = CertificateParams::default();
     root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     let root = CertifiedIssuer::self_signed(root, KeyPair::generate().unwrap()).unwrap();
     let mut leaf = CertificateParams::default();
-    leaf.subject_alt_names = vec![name];
+    let names = names.iter().map(|name| SanType::DnsName((*name).try_into().unwrap()));
+    let uris = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap()));
+    leaf.subject_alt_names = names.chain(uris).collect();
+    leaf.extended_key_usages = vec![purpose];
     let key = KeyPair::generate().unwrap();
     let certificate = leaf.signed_by(&key, &root).unwrap();
     (root.der().clone(), (certificate.der().clone(), key.serialize_der()))

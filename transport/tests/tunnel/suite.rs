@@ -6,10 +6,10 @@ use proto::session::Health;
 use proto::wire::{Hello, refused::Reason};
 use proto::{AbortCode, CloseCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transport::tls::Material;
+use transport::tls::{Material, MeantServers};
 use transport::{Carrier, DialError, OpenError, TunnelEnded, TunnelEvent, abort_code};
 
-use crate::pair::{Authority, Pair, dial, hello, open, soon};
+use crate::pair::{Authority, Pair, Server, dial, dial_one_of, hello, meant, open, soon};
 
 /// Makes of each claim a test over each carrier.
 macro_rules! on_both_carriers {
@@ -42,6 +42,8 @@ on_both_carriers! {
     more_streams_than_granted_wait_for_their_turn_and_then_say_so
     an_agent_of_another_authority_gets_no_tunnel
     a_server_of_another_authority_or_name_is_not_trusted
+    who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signed_it
+    a_server_that_is_not_among_those_meant_is_not_dialed
     version_two_alone_is_refused_in_words_and_one_and_two_are_accepted
     the_shorter_of_both_limits_for_an_outage_is_agreed
     changed_endpoints_reach_the_server
@@ -249,6 +251,57 @@ async fn a_server_of_another_authority_or_name_is_not_trusted(carrier: Carrier) 
         let dialing = dial(carrier, server.address(), name, ours.agent_material(), hello());
         let (dialed, _arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
         assert!(matches!(dialed, Err(DialError::Untrusted(_))), "{name}");
+    }
+}
+
+async fn who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signed_it(carrier: Carrier) {
+    let expected = "the certificate's URI is not spiffe://tombolo/server/ID";
+    let names = "the certificate's alternative names are not exactly one URI";
+    for (uris, said) in [
+        (&[][..], names),
+        (&["spiffe://tombolo/server/a", "spiffe://tombolo/server/b"], names),
+        (&["spiffe://tombolo/cluster/edge-a/agent/x"], expected),
+        (&["spiffe://tombolo/caller"], expected),
+        (&["spiffe://tombolo/admin/olga"], expected),
+        (&["spiffe://elsewhere/server/gateway"], expected),
+        (&["spiffe://tombolo/server/gateway/x"], expected),
+    ] {
+        let authority = Authority::whose_servers_say(uris);
+        let server = authority.server(carrier).await;
+
+        let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());
+        let (dialed, arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+
+        // It was told nothing: not even who dialed.
+        assert!(arrived.is_none(), "{uris:?}");
+        match dialed.map(drop) {
+            Err(DialError::Untrusted(reason)) => assert_eq!(reason, said, "{uris:?}"),
+            other => panic!("{uris:?}: {other:?}"),
+        }
+    }
+}
+
+async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) {
+    let authority = Authority::new();
+    for (ids, is_dialed) in [(&[][..], true), (&["west", "gateway"], true), (&["west"], false)] {
+        let server = authority.server(carrier).await;
+        let meant = MeantServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..meant() };
+        let material = authority.agent_material();
+
+        let dialing = dial_one_of(carrier, server.address(), "gateway.test", material, meant, hello());
+        let accepting = async { server.arrived().await.map(|arrived| tokio::spawn(Server::greet(arrived))) };
+        let (dialed, _accepted) = soon(async { tokio::join!(dialing, accepting) }).await;
+
+        match dialed.map(drop) {
+            Ok(()) => assert!(is_dialed, "{ids:?}"),
+            Err(error) => {
+                assert!(!is_dialed, "{ids:?}: {error}");
+                assert!(
+                    error.to_string().contains("the server gateway, which is not among serverIds"),
+                    "{error}"
+                );
+            }
+        }
     }
 }
 

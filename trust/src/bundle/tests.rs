@@ -1,3 +1,5 @@
+//! Who is believed, and what replaces what.
+
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -10,7 +12,10 @@ fn a_bundle_signed_by_a_root_that_is_known_in_whole_or_by_its_pin_is_taken() {
     let bytes = bundle(1, &[&root]).sign(&[&root]).unwrap();
     for anchors in [anchors().and_pin(root.pin()), anchors().and_roots(&[root.certificate().clone()])] {
         let taken = anchors.accept(&bytes, None).unwrap().unwrap();
-        assert_eq!((taken.version(), taken.roots(Role::Server)), (1, [root.certificate().clone()].as_slice()));
+        assert_eq!(
+            (taken.version(), taken.roots(Role::Server)),
+            (1, [root.certificate().clone()].as_slice())
+        );
     }
 }
 
@@ -80,7 +85,7 @@ fn the_old_root_brings_the_new_one_in_and_goes() {
     let after = bundle(3, &[&new]).sign(&[&new]).unwrap();
 
     assert_eq!(pinned.accept(&after, Some(&held)), Err(BundleError::Stranger), "by the pin alone");
-    let learned = pinned.and_roots(held.roots(Role::Server));
+    let learned = pinned.replaced_by(held.roots(Role::Server));
     let last = learned.accept(&after, Some(&held)).unwrap().unwrap();
     assert_eq!(last.roots(Role::Server), [new.certificate().clone()]);
 }

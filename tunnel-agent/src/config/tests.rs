@@ -9,6 +9,7 @@ const WHOLE: &str = "
 cluster: edge-a
 servers: ['gateway.example:8443', '[2001:db8::1]:443']
 serverName: gateway.example
+serverIds: [west, east]
 carrier: http2
 proxy: { url: 'http://me:secret@proxy.example:3128', noProxy: ['.local'] }
 tunnel: { outageLimitSeconds: 120 }
@@ -38,6 +39,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let servers: Vec<String> = config.servers.iter().map(ToString::to_string).collect();
     assert_eq!(servers, ["gateway.example:8443", "[2001:db8::1]:443"]);
     assert_eq!(config.server_name.as_deref(), Some("gateway.example"));
+    assert_eq!(config.server_ids, ["west", "east"]);
     assert_eq!(config.carrier, CarrierChoice::Only(Carrier::Http2));
     let proxy = config.proxies.to("gateway.example", 8443).map(ToString::to_string);
     assert_eq!(proxy.as_deref(), Some("http://proxy.example:3128"));
@@ -113,6 +115,8 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("tunnel: { outageLimitSeconds: 8 }", "tunnel.outageLimitSeconds", "8"),
         ("tunnel: { outageLimitSeconds: 601 }", "tunnel.outageLimitSeconds", "601"),
         ("trustDomain: Tombolo", "trustDomain", "Tombolo"),
+        ("serverIds: [West]", "serverIds", "West"),
+        ("serverIds: [a,b,c,d,e,f,g,h,i]", "serverIds", "9"),
         ("tls: {keyFile: a, serverCAFile: b}", "tls.certificateFile", "nothing"),
         ("apiServer: {kubeconfig: a, inCluster: {}}", "apiServer", "inCluster and kubeconfig together"),
         ("apiServer: {context: a}", "apiServer.context", "a context without kubeconfig"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds};
 use proto::ClusterId;
+use proto::cluster::is_dns_label;
 use proto::greeting::ENDPOINTS_MAX;
 use proto::session::{SILENCE_LEAST, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
@@ -47,6 +48,7 @@ pub(super) fn config(
         cluster,
         servers,
         server_name,
+        server_ids,
         carrier,
         proxy,
         tunnel,
@@ -75,6 +77,7 @@ pub(super) fn config(
             .or(server_name)
             .map(|name| host("serverName", name))
             .transpose()?,
+        server_ids: self::server_ids(server_ids.unwrap_or_default())?,
         carrier: carriers::choice(flags.carrier.clone(), carrier)?,
         proxies: carriers::proxies(proxy, environment)?,
         outage_limit: outage_limit(tunnel.unwrap_or_default())?,
@@ -104,6 +107,17 @@ fn servers(flags: &[String], written: Option<Vec<String>>) -> Result<Vec<ServerA
         return Err(KeyError::new("servers", format!("a list of {}", named.len()), allowed));
     }
     named.iter().map(|server| address("servers", server)).collect()
+}
+
+fn server_ids(written: Vec<String>) -> Result<Vec<String>, KeyError> {
+    bounded("serverIds", written.len(), 0..=SERVERS_MAX)?;
+    match written.iter().find(|id| !is_dns_label(id)) {
+        Some(id) => {
+            let allowed = "ids as they stand behind /server/ in servers' certificates: DNS labels";
+            Err(KeyError::new("serverIds", id, allowed))
+        }
+        None => Ok(written),
+    }
 }
 
 fn trust_domain(written: Option<String>) -> Result<String, KeyError> {

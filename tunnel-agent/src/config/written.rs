@@ -11,6 +11,7 @@ pub(super) struct Written {
     pub(super) cluster: Option<String>,
     pub(super) servers: Option<Vec<String>>,
     pub(super) server_name: Option<String>,
+    pub(super) server_ids: Option<Vec<String>>,
     pub(super) carrier: Option<String>,
     pub(super) proxy: Option<Proxy>,
     pub(super) tunnel: Option<Tunnel>,

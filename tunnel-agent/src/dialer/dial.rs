@@ -78,7 +78,7 @@ async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, Vain> {
     let patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1;
     let handshake_max = if patient { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
     let name = &route.server.certificate_name;
-    let dialed = endpoint.dial(address, name, &kit.tls, kit.hello(), handshake_max).await?;
+    let dialed = endpoint.dial(address, name, &kit.trusted.tls(), kit.hello(), handshake_max).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, endpoint: Some(endpoint) })
 }
@@ -92,7 +92,7 @@ async fn http2(kit: &Kit, route: &Route) -> Result<Greeted, Vain> {
         (None, None) => return Err(Vain::NoAddress),
     };
     let (name, spawn) = (&route.server.certificate_name, Attendants(kit.scope.clone()));
-    let dialed = dial_tcp(&way, name, &kit.tls, kit.hello(), HANDSHAKE_MAX, &spawn).await?;
+    let dialed = dial_tcp(&way, name, &kit.trusted.tls(), kit.hello(), HANDSHAKE_MAX, &spawn).await?;
     let Dialed { tunnel, driver, welcome } = dialed;
     Ok(Greeted { tunnel, driver, welcome, endpoint: None })
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use daemon::{Scope, chain};
 use tokio::sync::{Notify, watch};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use transport::{Tunnel, TunnelEnded, TunnelEvent};
@@ -14,6 +15,7 @@ use super::dial::{Greeted, Route};
 use super::patience::HELD_MIN;
 use super::roll::Listed;
 use crate::metrics;
+use crate::servers::Servers;
 use crate::streams::Streams;
 
 /// How soon after its greeting a tunnel is asked whether packets still pass, and how often it is looked at then.
@@ -40,6 +42,10 @@ pub(super) async fn hold(
     let began = Instant::now();
     let (server, address, carrier) = (&name, &*route, tunnel.carrier().as_str());
     info!(server, %address, carrier, server_id = welcome.server_id, version = welcome.version, "tunnel opened");
+    if !welcome.trust_bundle.is_empty() {
+        // Work, so that what was taken is kept before the process ends.
+        kit.scope.spawn(learn(kit.trusted.clone(), welcome.trust_bundle));
+    }
     kit.scope.attend(serve_streams(kit.streams.clone(), tunnel.clone(), kit.scope.clone()));
     let driving = driver.run(|event| {
         match event {
@@ -60,6 +66,20 @@ pub(super) async fn hold(
         kit.scope.spawn(async move { endpoint.close(proto::CloseCode::Drained).await });
     }
     ended
+}
+
+/// Takes the trust bundle that a server sent with its Welcome.
+async fn learn(servers: Servers, bundle: Vec<u8>) {
+    let learned = spawn_blocking(move || servers.learn(&bundle)).await;
+    match learned {
+        Ok(Ok(Some(version))) => {
+            info!(bundle = version, "trust bundle taken: servers are trusted by it from now on")
+        }
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => warn!(error = %chain(&error), "a server's trust bundle was not taken"),
+        // Only a runtime that ends cancels it.
+        Err(_) => {}
+    }
 }
 
 /// Whether something is heard on a tunnel that was sent after its greeting: a path may carry a handshake and nothing after

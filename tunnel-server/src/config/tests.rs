@@ -1,11 +1,12 @@
 //! Configurations that are taken, and the words for those that are not.
 
 use std::fs;
+use std::time::SystemTime;
 
 use clap::CommandFactory;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rcgen::string::Ia5String;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use tempfile::TempDir;
 
 use super::*;
@@ -14,6 +15,7 @@ const WHOLE: &str = "
 serverId: gateway-7
 trustDomain: edge.example
 tls: { certificateFile: server.crt, keyFile: server.key }
+trust: { bundleFile: trust.bundle }
 gateway:
   listen: 127.0.0.1:1
   hostSuffix: Clusters.example
@@ -77,6 +79,24 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.probes_listen.port(), 3);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
+}
+
+#[test]
+fn a_trust_bundle_is_read_and_one_that_agents_would_refuse_is_named() {
+    let files = files();
+    let config = load(&files, WHOLE, &Flags::default()).unwrap();
+    assert_eq!(config.trust_bundle, fs::read(files.path().join("trust.bundle")).unwrap());
+    assert!(load(&files, LEAST, &Flags::default()).unwrap().trust_bundle.is_empty());
+
+    fs::write(files.path().join("noise.bundle"), "noise").unwrap();
+    for (name, reason) in [
+        ("absent.bundle", "No such file"),
+        ("noise.bundle", "it is not a trust bundle"),
+        ("other.bundle", "of the trust domain tombolo, not of edge.example"),
+    ] {
+        let error = key_error(&files, &WHOLE.replace("trust.bundle", name)).to_string();
+        assert!(error.starts_with("trust.bundleFile") && error.contains(reason), "{error}");
+    }
 }
 
 #[test]
@@ -342,6 +362,7 @@ fn files() -> TempDir {
     let mut params = CertificateParams::new(vec!["gateway.example".to_owned()]).unwrap();
     let uri = Ia5String::try_from("spiffe://tombolo/server/in-the-certificate").unwrap();
     params.subject_alt_names.push(SanType::URI(uri));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let key = KeyPair::generate().unwrap();
     write("server.crt", params.self_signed(&key).unwrap().pem());
     write("server.key", key.serialize_pem());
@@ -352,5 +373,16 @@ fn files() -> TempDir {
         write(name, params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem());
     }
     write("tokens.csv", "sesame,alice,1".to_owned());
+    for (name, domain) in [("trust.bundle", "edge.example"), ("other.bundle", "tombolo")] {
+        fs::write(directory.path().join(name), bundle(domain)).unwrap();
+    }
     directory
+}
+
+/// A trust bundle of `domain` that its own root has signed.
+fn bundle(domain: &str) -> Vec<u8> {
+    let (now, domain): (_, trust::names::TrustDomain) = (SystemTime::now(), domain.parse().unwrap());
+    let root = trust::Root::generate(trust::Role::Server, domain.clone(), now).unwrap();
+    let roots = [(trust::Role::Server, root.certificate().clone())];
+    trust::TrustBundle::new(1, domain, now, roots).unwrap().sign(&[&root]).unwrap()
 }

@@ -4,13 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds, socket_address};
+use daemon::config::{
+    EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, readable_file, seconds, socket_address,
+};
 use proto::admin::SOCKET_DEFAULT;
 use proto::cluster::is_dns_label;
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
-use rustls_pki_types::CertificateDer;
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use trust::Role;
+use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 
 use super::authentication::{authentication, file};
 use super::written::{self, Written};
@@ -56,6 +58,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         server_id,
         trust_domain,
         tls,
+        trust,
         gateway,
         tunnel,
         policy,
@@ -80,6 +83,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     roots_differ(&gateway, &tunnel)?;
     Ok(Config {
         server_id: self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?,
+        trust_bundle: trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?,
         trust_domain,
         certificate,
         gateway,
@@ -114,12 +118,33 @@ fn certificate(written: written::Tls, directory: &Path) -> Result<CertifiedPair,
     Ok(pair)
 }
 
+/// The bytes of the bundle file. Agents judge them by what they trust; here they are judged by what they say themselves, so
+/// that a mistake shows at once and not at every site.
+fn trust_bundle(written: written::Trust, domain: &str, directory: &Path) -> Result<Vec<u8>, KeyError> {
+    const KEY: &str = "trust.bundleFile";
+    let written::Trust { bundle_file } = written;
+    let Some(path) = bundle_file else { return Ok(Vec::new()) };
+    let path = file(KEY, Some(path), directory)?;
+    let bytes = readable_file(KEY, &path, BUNDLE_BYTES_MAX as u64)?;
+    let refused = |reason: &dyn std::fmt::Display| {
+        let allowed = format!("a trust bundle of this trust domain, as `tombolo ca` writes it ({reason})");
+        KeyError::new(KEY, path.display(), allowed)
+    };
+    let domain = domain.parse().map_err(|error| refused(&error))?;
+    let roots = TrustBundle::look(&bytes).map_err(|error| refused(&error))?.roots(Role::Server).to_vec();
+    Anchors::new(domain).and_roots(&roots).accept(&bytes, None).map_err(|error| refused(&error))?;
+    Ok(bytes)
+}
+
 fn server_id(
     said: Option<String>,
     certificate: &CertifiedPair,
     trust_domain: &str,
 ) -> Result<String, KeyError> {
-    let from_certificate = || certificate.chain.first().and_then(|leaf| id_in(leaf, trust_domain));
+    let from_certificate = || {
+        let leaf = certificate.chain.first()?;
+        trust::peer::server(leaf, trust_domain).ok().map(|id| id.to_string())
+    };
     let allowed = "1 to 63 lower-case letters, digits and '-'";
     match said {
         Some(id) if is_dns_label(&id) => Ok(id),
@@ -131,24 +156,6 @@ fn server_id(
             KeyError::new("serverId", NOTHING, allowed)
         }),
     }
-}
-
-/// The server's id in its certificate.
-fn id_in(leaf: &CertificateDer<'_>, trust_domain: &str) -> Option<String> {
-    let (_, leaf) = X509Certificate::from_der(leaf).ok()?;
-    let names = leaf.subject_alternative_name().ok()??;
-    names.value.general_names.iter().find_map(|name| match name {
-        GeneralName::URI(uri) => spiffe::parse_server(uri, trust_domain).ok().map(str::to_owned),
-        GeneralName::OtherName(..)
-        | GeneralName::RFC822Name(_)
-        | GeneralName::DNSName(_)
-        | GeneralName::X400Address(_)
-        | GeneralName::DirectoryName(_)
-        | GeneralName::EDIPartyName(_)
-        | GeneralName::IPAddress(_)
-        | GeneralName::RegisteredID(_)
-        | GeneralName::Invalid(..) => None,
-    })
 }
 
 fn gateway(written: written::Gateway, flags: &Flags, directory: &Path) -> Result<Gateway, KeyError> {

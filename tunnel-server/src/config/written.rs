@@ -11,6 +11,7 @@ pub(super) struct Written {
     pub(super) server_id: Option<String>,
     pub(super) trust_domain: Option<String>,
     pub(super) tls: Option<Tls>,
+    pub(super) trust: Option<Trust>,
     pub(super) gateway: Option<Gateway>,
     pub(super) tunnel: Option<Tunnel>,
     pub(super) policy: Option<Policy>,
@@ -29,6 +30,12 @@ pub(super) struct Written {
 pub(super) struct Tls {
     pub(super) certificate_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Trust {
+    pub(super) bundle_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

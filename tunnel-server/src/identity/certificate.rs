@@ -25,6 +25,9 @@ pub enum CertificateFault {
     /// Of a kind that is not Unicode, or not valid.
     #[error("a name in the certificate is not UTF-8")]
     Text,
+    /// By its URI it is an agent's, a server's or an administrator's.
+    #[error("the certificate's URI names another role than a caller")]
+    Role,
     /// A user or a group that cannot be.
     #[error(transparent)]
     Name(NameFault),

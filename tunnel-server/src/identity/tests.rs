@@ -11,6 +11,8 @@ use rcgen::{
 use time::OffsetDateTime;
 
 use proto::spiffe::SpiffeError;
+use trust::Role;
+use trust::peer::NotOfRole;
 
 use super::*;
 
@@ -30,7 +32,7 @@ fn prefixes_stand_in_front_of_every_name() {
     let prefixes = Prefixes { username: "cert:".to_owned(), groups: "team:".to_owned() };
     let leaf = issue(with_subject(&subject("alice", "ops")));
 
-    let caller = of_leaf(&Authenticator::new(Some(prefixes), None), &leaf).unwrap();
+    let caller = of_leaf(&authenticator(Some(prefixes), None), &leaf).unwrap();
 
     assert_eq!((caller.user(), caller.groups()), ("cert:alice", &["team:ops".to_owned()][..]));
 }
@@ -181,7 +183,7 @@ fn a_cookie_a_proxys_credential_and_a_subprotocol_authenticate_nobody() {
 #[test]
 fn a_method_that_is_not_configured_accepts_nobody() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
-    let none = Authenticator::new(None, None);
+    let none = authenticator(None, None);
     let refused = of_leaf(&none, &leaf);
     assert!(matches!(refused, Err(NotAuthenticated::NoCredential(_))));
     let refused = none.authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now());
@@ -249,24 +251,24 @@ fn whatever_is_not_exactly_an_agents_certificate_is_refused() {
     let mut authority = with_uri("spiffe://tombolo/cluster/edge-a/agent/one");
     authority.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     for (params, refused) in [
-        (names(vec![]), NotAnAgent::Names),
-        (names(vec![dns()]), NotAnAgent::Names),
-        (names(vec![uri(), uri()]), NotAnAgent::Names),
-        (names(vec![uri(), dns()]), NotAnAgent::Names),
-        (usage(&[]), NotAnAgent::Usage),
-        (usage(std::slice::from_ref(&server)), NotAnAgent::Usage),
-        (usage(&[client.clone(), server]), NotAnAgent::Usage),
-        (usage(&[client, ExtendedKeyUsagePurpose::Any]), NotAnAgent::Usage),
-        (authority, NotAnAgent::Authority),
-        (other_domain, NotAnAgent::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
-        (a_server, NotAnAgent::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
+        (names(vec![]), NotOfRole::Names),
+        (names(vec![dns()]), NotOfRole::Names),
+        (names(vec![uri(), uri()]), NotOfRole::Names),
+        (names(vec![uri(), dns()]), NotOfRole::Names),
+        (usage(&[]), NotOfRole::Usage(Role::Agent)),
+        (usage(std::slice::from_ref(&server)), NotOfRole::Usage(Role::Agent)),
+        (usage(&[client.clone(), server]), NotOfRole::Usage(Role::Agent)),
+        (usage(&[client, ExtendedKeyUsagePurpose::Any]), NotOfRole::Usage(Role::Agent)),
+        (authority, NotOfRole::Authority),
+        (other_domain, NotOfRole::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
+        (a_server, NotOfRole::Uri(SpiffeError::NotAnAgent { domain: "tombolo".to_owned() })),
     ] {
-        assert_eq!(agent_identity(&[issue(params)], "tombolo"), Err(refused));
+        assert_eq!(agent_identity(&[issue(params)], "tombolo"), Err(refused.into()));
     }
     assert_eq!(agent_identity(&[], "tombolo"), Err(NotAnAgent::NoCertificate));
     assert_eq!(
         agent_identity(&[CertificateDer::from(vec![0x30, 0])], "tombolo"),
-        Err(NotAnAgent::Unreadable)
+        Err(NotOfRole::Unreadable.into())
     );
 }
 
@@ -278,15 +280,43 @@ fn a_nul_in_a_uri_hides_nothing() {
     let mut params = params();
     params.custom_extensions = vec![CustomExtension::from_oid_content(&[2, 5, 29, 17], names)];
 
-    assert!(matches!(agent_identity(&[issue(params)], "tombolo"), Err(NotAnAgent::Uri(_))));
+    assert!(matches!(agent_identity(&[issue(params)], "tombolo"), Err(NotAnAgent::Role(NotOfRole::Uri(_)))));
+}
+
+#[test]
+fn a_certificate_of_another_role_is_no_callers_whoever_signed_it() {
+    for (names, is_taken) in [
+        (vec![], true),
+        (vec![uri("spiffe://tombolo/caller")], true),
+        (vec![uri("spiffe://elsewhere/workload"), uri("https://example.org/alice")], true),
+        (vec![uri("spiffe://tombolo/cluster/edge-a/agent/one")], false),
+        (vec![uri("spiffe://tombolo/server/gateway")], false),
+        (vec![uri("spiffe://tombolo/admin/olga")], false),
+        (vec![uri("SPIFFE://TOMBOLO/admin/olga")], false),
+        (vec![uri("spiffe://tombolo/caller"), uri("spiffe://tombolo/admin/olga")], false),
+    ] {
+        let mut params = with_subject(&subject("alice", "ops"));
+        params.subject_alt_names = names.clone();
+
+        let found = of_leaf(&both(), &issue(params));
+
+        match found {
+            Ok(caller) => assert!(is_taken && caller.user() == "alice", "{names:?}"),
+            Err(error) => {
+                assert!(!is_taken, "{names:?}: {error}");
+                assert_eq!(error, CertificateFault::Role.into());
+            }
+        }
+    }
 }
 
 fn both() -> Authenticator {
     let certificates = Prefixes { username: String::new(), groups: String::new() };
-    Authenticator::new(
-        Some(certificates),
-        Some(StaticTokens::parse(TOKENS.as_bytes(), token_prefixes()).unwrap()),
-    )
+    authenticator(Some(certificates), Some(StaticTokens::parse(TOKENS.as_bytes(), token_prefixes()).unwrap()))
+}
+
+fn authenticator(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Authenticator {
+    Authenticator::new("tombolo".to_owned(), certificates, tokens)
 }
 
 fn token_prefixes() -> Prefixes {

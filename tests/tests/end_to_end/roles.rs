@@ -1,0 +1,153 @@
+//! Every role's certificate at every door.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use proto::greeting::VERSIONS;
+use proto::wire::Hello;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tests::fake_api::{Behaviour, FakeApi};
+use tests::pki::{Authority, Issued};
+use tests::rig::{Agent, ApiServer, GROUP, Rig, ask};
+use tests::rogue::spawner;
+use transport::tls::{Material, MeantServers};
+use transport::{DialError, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, Way, dial_tcp};
+
+/// What each role's certificates say.
+const URIS: [(&str, &str); 4] = [
+    ("server", "spiffe://tombolo/server/gateway"),
+    ("agent", "spiffe://tombolo/cluster/edge-b/agent/x"),
+    ("caller", "spiffe://tombolo/caller"),
+    ("admin", "spiffe://tombolo/admin/olga"),
+];
+
+/// A door of the server, and whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    AgentsQuic,
+    AgentsTcp,
+    Callers,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_opens_its_own_roles_door_and_no_other() {
+    let trial = Trial::start().await;
+    for (role, _) in URIS {
+        let shown = trial.issued(role).await;
+        for door in [Door::AgentsQuic, Door::AgentsTcp, Door::Callers] {
+            assert_eq!(trial.opens(door, &shown).await.is_ok(), role == door.role(), "{role} at {door:?}");
+        }
+    }
+    trial.nobody_else_came();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_root_that_signs_for_another_role_opens_no_door_either() {
+    let trial = Trial::start().await;
+    for door in [Door::AgentsQuic, Door::AgentsTcp, Door::Callers] {
+        let root = trial.root(door.role());
+        for (role, uri) in URIS {
+            let forged = root.issue_named("alice", &[GROUP], uri);
+            let opened = trial.opens(door, &forged).await;
+            assert_eq!(opened.is_ok(), role == door.role(), "{role} at {door:?}: {opened:?}");
+        }
+    }
+    trial.nobody_else_came();
+}
+
+/// A server with an agent of its own, whose cluster callers of the group may reach.
+struct Trial {
+    rig: Rig,
+    _api: FakeApi,
+    _agent: Agent,
+}
+
+impl Door {
+    fn role(self) -> &'static str {
+        match self {
+            Self::AgentsQuic | Self::AgentsTcp => "agent",
+            Self::Callers => "caller",
+        }
+    }
+}
+
+impl Trial {
+    async fn start() -> Self {
+        let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+        api.on("/version", Behaviour::json("{}"));
+        let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+        Self { rig, _api: api, _agent: agent }
+    }
+
+    /// A certificate as the role's authority issues it.
+    async fn issued(&self, role: &str) -> Issued {
+        let (words, name): (&[&str], &str) = match role {
+            "server" => (&["server", "--name", "gateway.test", "--id", "other"], "other-server"),
+            "agent" => (&["agent", "--cluster", "edge-b"], "edge-b-agent"),
+            "caller" => (&["caller", "--user", "alice", "--group", GROUP], "alice-caller"),
+            "admin" => (&["admin", "--name", "olga"], "olga-admin"),
+            other => unreachable!("{other}"),
+        };
+        self.rig.tombolo(&[&["ca", "issue"], &words[..1], &["--dir", "pki"], &words[1..]].concat()).await;
+        let file = |end: &str| self.pki(&format!("{name}.{end}"));
+        Issued { certificate_pem: file("crt"), key_pem: file("key") }
+    }
+
+    fn root(&self, role: &str) -> Authority {
+        Authority::of(&self.pki(&format!("{role}-ca.crt")), &self.pki(&format!("{role}-ca.key")))
+    }
+
+    fn pki(&self, name: &str) -> String {
+        std::fs::read_to_string(self.rig.path().join("pki").join(name)).expect("it was issued")
+    }
+
+    /// Whether the door lets its bearer in: to a greeted tunnel, or to an answer of the cluster.
+    async fn opens(&self, door: Door, shown: &Issued) -> Result<(), String> {
+        match door {
+            Door::AgentsQuic | Door::AgentsTcp => {
+                let dialed = self.dial(door, shown).await.map_err(|error| error.to_string())?;
+                dialed.tunnel.close(proto::CloseCode::Drained);
+                Ok(())
+            }
+            Door::Callers => {
+                let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
+                let asked = ask(gateway, &ca, Some(shown), "GET", "/clusters/edge-a/version", &[]).await;
+                match asked.map_err(|error| error.to_string())?.status {
+                    200 => Ok(()),
+                    status => Err(status.to_string()),
+                }
+            }
+        }
+    }
+
+    async fn dial(&self, door: Door, shown: &Issued) -> Result<Dialed, DialError> {
+        let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
+            CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.expect("PEM")).collect()
+        };
+        let material = Material {
+            chain: certificates(&shown.certificate_pem),
+            key: PrivateKeyDer::from_pem_slice(shown.key_pem.as_bytes()).expect("PEM"),
+            peer_roots: certificates(&self.rig.server_ca()),
+        };
+        let meant = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
+        let tls = DialTls::new(material, meant).expect("a pair");
+        let (cluster, boot_nonce) = ("edge-b".to_owned(), vec![7; 16]);
+        let hello =
+            Hello { versions: VERSIONS.to_vec(), cluster, boot_nonce, sequence: 1, ..Hello::default() };
+        let (gateway, name) = (self.rig.gateway(), "127.0.0.1");
+        if door == Door::AgentsTcp {
+            return dial_tcp(&Way::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
+        }
+        let keys = EndpointKeys::generate().expect("chance");
+        let endpoint = Endpoint::dialing(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &keys, spawner())
+            .expect("a socket");
+        endpoint.dial(gateway, name, &tls, hello, HANDSHAKE_MAX).await
+    }
+
+    /// The agent's own tunnel and, by each carrier, at most the one of the role's own certificate.
+    fn nobody_else_came(&self) {
+        let log = self.rig.server_log();
+        assert!(log.matches("tunnel opened").count() <= 3, "{log}");
+        assert!(!log.contains("panic"), "{log}");
+    }
+}

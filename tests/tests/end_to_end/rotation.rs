@@ -1,0 +1,52 @@
+//! The servers' root is exchanged, and no site is touched.
+
+use std::fs;
+
+use tests::fake_api::{Behaviour, FakeApi};
+use tests::rig::{ApiServer, Rig};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_servers_root() {
+    let mut rig = Rig::start_with("trust: { bundleFile: pki/trust.bundle }").await;
+    let api = FakeApi::start().await.expect("a fake starts");
+    api.on("/version", Behaviour::json("{}"));
+    let source = ApiServer::of_fake(&rig, &api);
+    // The authority goes on in another folder: what the site was given stays as it was.
+    let moved = rig.path().join("moved");
+    fs::create_dir(&moved).expect("a folder");
+    for entry in fs::read_dir(rig.path().join("pki")).expect("the authority") {
+        let entry = entry.expect("a file");
+        fs::copy(entry.path(), moved.join(entry.file_name())).expect("a copy");
+    }
+    let agent = rig.agent("edge-a", &source).await;
+    rig.logged("edge-a.log", 0, "bundle=1").await;
+    drop(agent);
+
+    rotate(&mut rig, &[]).await;
+    let agent = rig.agent("edge-a", &source).await;
+    rig.logged("edge-a.log", 0, "bundle=2").await;
+    drop(agent);
+
+    rotate(&mut rig, &["--finish"]).await;
+    let _agent = rig.agent_with("edge-a", &source, "").await;
+    rig.logged("edge-a.log", 0, "bundle=3").await;
+
+    // One that was off the whole time has learned nothing.
+    let _late = rig.agent_with("edge-b", &source, "").await;
+    rig.logged("edge-b.log", 0, "the server cannot be trusted").await;
+    fs::copy(moved.join("server-ca.crt"), rig.path().join("pki/server-ca.crt")).expect("callers' copy");
+    rig.connected("edge-a").await;
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 200);
+    assert!(!rig.agent_log("edge-b").contains("tunnel opened"), "{}", rig.agent_log("edge-b"));
+}
+
+/// Takes a step in the exchange, and starts the server with what came of it.
+async fn rotate(rig: &mut Rig, more: &[&str]) {
+    rig.kill_server();
+    rig.tombolo(&[&["ca", "rotate", "--dir", "moved", "--role", "server"], more].concat()).await;
+    let names = ["--name", "127.0.0.1", "--name", "gateway.test", "--suffix", "clusters.test"];
+    let order = ["ca", "issue", "server", "--dir", "moved", "--out", "pki", "--force"];
+    rig.tombolo(&[order.as_slice(), &names].concat()).await;
+    fs::copy(rig.path().join("moved/trust.bundle"), rig.path().join("pki/trust.bundle")).expect("a copy");
+    rig.start_server().await;
+}

@@ -9,12 +9,12 @@ use aws_lc_rs::digest;
 use daemon::{
     BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
 };
+use policy::action::Names;
 use proto::greeting::{BootNonce, Host};
 use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
-use crate::action::Names;
 use crate::admin::{About, Admin};
 use crate::config::{self, Config};
 use crate::directory::Directory;
@@ -22,7 +22,7 @@ use crate::gateway::Gateway;
 use crate::identity::{Authenticator, Prefixes, StaticTokens};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 use crate::metrics;
-use crate::policy::Policy;
+use crate::permit::Policy;
 use crate::reception::Reception;
 use crate::registry::Registry;
 

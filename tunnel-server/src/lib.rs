@@ -1,6 +1,5 @@
 //! The cloud side: a door for callers, a door for agents, and the hall between.
 
-pub mod action;
 pub mod admin;
 pub mod app;
 pub mod config;
@@ -9,6 +8,6 @@ pub mod gateway;
 pub mod identity;
 pub mod listener;
 pub mod metrics;
-pub mod policy;
+pub mod permit;
 pub mod reception;
 pub mod registry;

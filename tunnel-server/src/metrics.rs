@@ -293,7 +293,7 @@ pub fn exchanges_stalled(count: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::Verb;
+    use policy::action::Verb;
 
     #[test]
     fn every_verb_has_a_series_of_its_own() {

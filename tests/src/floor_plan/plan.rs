@@ -10,7 +10,10 @@ pub const CRATES: &[Floor] = &[
     // Knows nothing of the house: TCP, QUIC and a peer's programs suffer the same link.
     Floor { name: "faults", rooms: &[built("linksim")] },
     Floor { name: "programs", rooms: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
-    Floor { name: "libraries", rooms: &[built("daemon"), built("transport"), built("audit")] },
+    Floor {
+        name: "libraries",
+        rooms: &[built("daemon"), built("transport"), built("audit"), built("policy")],
+    },
     Floor { name: "trust", rooms: &[built("trust")] },
     Floor { name: "protocol", rooms: &[built("proto")] },
     Floor { name: "bedrock", rooms: &[built("sys")] },
@@ -33,12 +36,11 @@ pub const HOUSES: &[House] = &[
                     planned("proxy"),
                 ],
             },
-            Floor { name: "hall", rooms: &[built("registry"), built("policy")] },
+            Floor { name: "hall", rooms: &[built("registry"), built("permit")] },
             Floor {
                 name: "ground",
                 rooms: &[
                     built("identity"),
-                    built("action"),
                     built("config"),
                     built("metrics"),
                     built("directory"),
@@ -72,11 +74,21 @@ pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
 
 /// The folders of crates without floors: no circle between their top-level modules is enough.
 pub const WITHOUT_CIRCLES: &[&str] =
-    &["sys", "proto", "trust", "transport", "daemon", "audit", "cli", "tests/linksim"];
+    &["sys", "proto", "policy", "trust", "transport", "daemon", "audit", "cli", "tests/linksim"];
 
 /// The crates that ship.
-pub const PRODUCTS: &[&str] =
-    &["sys", "proto", "trust", "transport", "daemon", "audit", "tunnel-server", "tunnel-agent", "cli"];
+pub const PRODUCTS: &[&str] = &[
+    "sys",
+    "proto",
+    "policy",
+    "trust",
+    "transport",
+    "daemon",
+    "audit",
+    "tunnel-server",
+    "tunnel-agent",
+    "cli",
+];
 
 /// Dependencies that only some of our crates may name in their `Cargo.toml`.
 pub const RESERVED: &[Reserved] = &[
@@ -93,6 +105,8 @@ pub const RESERVED: &[Reserved] = &[
 pub const REFUSED: &[Refused] = &[
     Refused { krate: "proto", dependency: "tokio", why: "proto does no I/O" },
     Refused { krate: "proto", dependency: "hyper", why: "proto does no I/O" },
+    Refused { krate: "policy", dependency: "tokio", why: "policy does no I/O" },
+    Refused { krate: "policy", dependency: "hyper", why: "policy does no I/O" },
 ];
 
 /// Dependencies that must be nowhere in the graph, not even behind another.
@@ -120,13 +134,31 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
     },
     ReservedPath {
         path: &["std", "process", "Command"],
-        crates: &["proto", "trust", "transport", "daemon", "audit", "tunnel-server", "tunnel-agent"],
+        crates: &[
+            "proto",
+            "policy",
+            "trust",
+            "transport",
+            "daemon",
+            "audit",
+            "tunnel-server",
+            "tunnel-agent",
+        ],
         files: &[],
         why: "what ships starts no other program",
     },
     ReservedPath {
         path: &["tokio", "process"],
-        crates: &["proto", "trust", "transport", "daemon", "audit", "tunnel-server", "tunnel-agent"],
+        crates: &[
+            "proto",
+            "policy",
+            "trust",
+            "transport",
+            "daemon",
+            "audit",
+            "tunnel-server",
+            "tunnel-agent",
+        ],
         files: &[],
         why: "what ships starts no other program",
     },
@@ -138,7 +170,7 @@ pub const STATUS_FILES: &[&str] =
 
 /// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
 pub const WITHOUT_STATUS: &[&str] =
-    &["proto", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"];
+    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"];
 
 /// A crate whose top-level modules are rooms on floors.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::body::AnswerBody;
 use crate::identity::Caller;
-use crate::policy::Policy;
+use crate::permit::Policy;
 use crate::registry::{Listed, ListedTunnel, Registry};
 
 /// The clusters that were ever met and that policy lets this caller reach, as a Kubernetes list. Others are not named,

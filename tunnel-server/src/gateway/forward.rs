@@ -31,7 +31,7 @@ use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use super::stalls::{About, Observed, Stalls, Taking};
 use crate::identity::Caller;
-use crate::policy::Permit;
+use crate::permit::Permit;
 use crate::registry::{NoTunnel, Places, Registry, Route};
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.

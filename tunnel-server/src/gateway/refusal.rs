@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
+use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::{Value, json};
 
 use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
-use crate::action::ActionFault;
 use crate::identity::NotAuthenticated;
-use crate::policy::Forbidden;
+use crate::permit::Forbidden;
 use crate::registry::NoTunnel;
 use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;

@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use http::{Method, Request};
 use hyper::body::Body;
+use policy::action::Verb;
 use proto::AbortCode;
 use tracing::debug;
 
@@ -12,9 +13,8 @@ use super::forward::{Answered, Exchange, Passage, Sent};
 use super::patience::Wait;
 use super::refusal::Refusal;
 use super::stack::CallerBody;
-use crate::action::Verb;
 use crate::metrics::{self, Retried};
-use crate::policy::Permit;
+use crate::permit::Permit;
 
 /// Whether a request may reach an API server twice: a get or list without a body. Neither an upgrade, whose method is
 /// GET, nor a GET under a `proxy` is one: both may have effects.

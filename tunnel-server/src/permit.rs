@@ -2,9 +2,9 @@
 //!
 //! Pure. What no rule allows is forbidden.
 
+use policy::action::Action;
 use proto::ClusterId;
 
-use crate::action::Action;
 use crate::config::AllowRule;
 use crate::identity::Caller;
 

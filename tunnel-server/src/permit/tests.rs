@@ -1,10 +1,10 @@
 //! Who is permitted what, by tables.
 
 use http::Method;
+use policy::action::{Asked, Head, Names};
 use proptest::prelude::*;
 
 use super::*;
-use crate::action::{Asked, Head, Names};
 
 #[test]
 fn a_rule_allows_its_users_and_its_groups_its_clusters() {

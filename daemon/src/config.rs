@@ -138,7 +138,12 @@ impl std::fmt::Display for Place {
     }
 }
 
-fn read(path: &Path) -> Result<String, LoadError> {
+/// The text of the file at `path`.
+///
+/// # Errors
+///
+/// [`LoadError`]: it is not there, cannot be read, or is larger than [`FILE_BYTES_MAX`].
+pub fn read(path: &Path) -> Result<String, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(|source| {
         if source.kind() == io::ErrorKind::NotFound {

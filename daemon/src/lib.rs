@@ -29,6 +29,7 @@
 pub mod args;
 mod chain;
 pub mod config;
+mod file_watch;
 pub mod listen;
 pub mod metrics;
 pub mod outcome;
@@ -40,6 +41,7 @@ pub mod state_dir;
 pub mod telemetry;
 
 pub use chain::chain;
+pub use file_watch::FileWatch;
 pub use listen::BindError;
 pub use metrics::Metrics;
 pub use outcome::{Failure, Outcome, conclude};

@@ -11,10 +11,13 @@ use proto::upgrade::Protocol;
 
 mod authority;
 mod path;
+mod resource;
 mod verb;
 
 pub use authority::Names;
-pub use verb::Verb;
+pub(crate) use resource::connects;
+pub use resource::{Object, Resource};
+pub use verb::{NotAVerb, Verb};
 
 /// Longest path with query, in bytes.
 pub const TARGET_BYTES_MAX: usize = 16 * 1024;
@@ -31,11 +34,12 @@ pub enum Asked {
     ClusterList,
 }
 
-/// What a request asks of a cluster. Only [`Action::parse`] makes one.
+/// What a request asks of a cluster. Only [`Action::parse`] and [`Action::of_cluster`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
     cluster: ClusterId,
     verb: Verb,
+    object: Object,
     long_running: bool,
     path: PathAndQuery,
 }
@@ -152,14 +156,42 @@ impl Action {
                 _ => Err(ActionFault::ListOnlyGet),
             };
         };
+        Self::behind(cluster, head.method, rest, head.upgrade).map(Asked::Cluster)
+    }
+
+    /// What a request with this raw `target`, a path with its query, asks of `cluster`.
+    ///
+    /// # Errors
+    ///
+    /// [`ActionFault`]; the request must not go anywhere.
+    pub fn of_cluster(
+        cluster: ClusterId,
+        method: &Method,
+        target: &str,
+        upgrade: Option<Protocol>,
+    ) -> Result<Self, ActionFault> {
+        if !verb::is_served(method) {
+            return Err(ActionFault::Method(method.clone()));
+        }
+        Self::behind(cluster, method, path::target(target.as_bytes())?, upgrade)
+    }
+
+    /// What the rest of a target asks of `cluster`: what stands behind the cluster's name, perhaps without a slash.
+    fn behind(
+        cluster: ClusterId,
+        method: &Method,
+        rest: &str,
+        upgrade: Option<Protocol>,
+    ) -> Result<Self, ActionFault> {
         let path = path::of_cluster(rest)?;
         let segments = path::segments(path.path())?;
-        let verb = Verb::of(head.method, &segments, path.query());
-        if head.upgrade.is_some_and(|protocol| !verb::may_upgrade(protocol, verb, &segments)) {
+        let (object, special) = Object::of(&segments, path.path().ends_with('/'));
+        let verb = Verb::of(method, &object, special, path.query());
+        if upgrade.is_some_and(|protocol| !verb::may_upgrade(protocol, verb, &object)) {
             return Err(ActionFault::UpgradeNotHere);
         }
-        let long_running = verb::is_long_running(verb, &segments);
-        Ok(Asked::Cluster(Self { cluster, verb, long_running, path }))
+        let long_running = verb::is_long_running(verb, &object);
+        Ok(Self { cluster, verb, object, long_running, path })
     }
 
     /// The cluster that is asked.
@@ -172,6 +204,12 @@ impl Action {
     #[must_use]
     pub fn verb(&self) -> Verb {
         self.verb
+    }
+
+    /// The resource or other path that it is about.
+    #[must_use]
+    pub fn object(&self) -> &Object {
+        &self.object
     }
 
     /// Whether Kubernetes lets its answer take as long as it likes: a watch, a log, and what reaches into a workload.

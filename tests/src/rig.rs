@@ -16,6 +16,7 @@ use crate::scratch::Scratch;
 mod agents;
 mod ask;
 mod peer;
+pub mod policy;
 mod ports;
 
 pub use agents::{Agent, ApiServer};
@@ -112,6 +113,7 @@ impl Rig {
         let dialed = rig.dialed().ip().to_string();
         let names = [names.as_slice(), &["--name", &dialed]].concat();
         rig.tombolo(&[["ca", "issue", "server", "--dir", PKI].as_slice(), &names].concat()).await;
+        rig.write(policy::FILE, &policy::ours());
         rig.write("tokens.csv", &format!("{TOKEN},tess,1,\"{GROUP}\"\n"));
         let admin = if more.contains("admin:") { "" } else { "admin: { socket: admin/admin.sock }\n" };
         let text = rig.server_yaml("server", rig.listened(), probes, &format!("{admin}{more}"));
@@ -392,8 +394,9 @@ impl Rig {
              clientCertificate: {{ caFile: {PKI}/caller-ca.crt }}\n    \
              tokenFile: {{ path: tokens.csv }}\n\
              tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
-             policy: {{ allow: [{{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}] }}\n\
+             policy: {{ file: {} }}\n\
              stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
+            policy::FILE,
             self.path().join(format!("{name}.state")).display(),
         )
     }

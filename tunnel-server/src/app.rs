@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use aws_lc_rs::digest;
 use daemon::{
@@ -22,7 +23,7 @@ use crate::gateway::Gateway;
 use crate::identity::{Authenticator, Prefixes, StaticTokens};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 use crate::metrics;
-use crate::permit::Policy;
+use crate::permit::{Policy, PolicyFile};
 use crate::reception::Reception;
 use crate::registry::Registry;
 
@@ -46,6 +47,7 @@ pub struct Bound {
     gateway: Gateway,
     reception: Reception,
     registry: Registry,
+    policy: (Policy, PolicyFile),
     admin: Option<Admin>,
 }
 
@@ -67,6 +69,9 @@ impl Bound {
     /// [`Failure`], whose cause names what is wrong and what to do.
     pub async fn bind(config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
         metrics::describe();
+        let (policy_file, rules) = PolicyFile::open(config.policy_file.clone())?;
+        let policy = Policy::new(rules);
+        metrics::policy_in_force(policy.edition().generation(), SystemTime::now());
         let readiness = Readiness::new();
         let starting = readiness.handle("server");
         let state = StateDir::open(&config.state_dir)?;
@@ -82,11 +87,10 @@ impl Bound {
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
-        let policy = Policy::new(config.policy);
         let gateway = Gateway::new(
             authenticator,
             names,
-            policy,
+            policy.clone(),
             registry.clone(),
             config.parking,
             config.watches,
@@ -97,8 +101,18 @@ impl Bound {
         let host = host(server_id.clone(), &keys, config.trust_bundle)?;
         let reception =
             Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, spawn);
-        let mut bound =
-            Self { probes, starting, listener, agents, endpoint, gateway, reception, registry, admin: None };
+        let mut bound = Self {
+            probes,
+            starting,
+            listener,
+            agents,
+            endpoint,
+            gateway,
+            reception,
+            registry,
+            policy: (policy, policy_file),
+            admin: None,
+        };
         scrape::ask(&metrics, &bound, links);
         if let Some(socket) = &config.admin_socket {
             bound.admin = Some(bound.admin(socket, server_id).await?);
@@ -134,6 +148,9 @@ impl Bound {
         let Addresses { gateway: callers, tunnel: agents, probes } = addresses;
         info!(%callers, %agents, %probes, "serving");
         self.probes.run(&scope);
+        let (policy, file) = self.policy;
+        // To the end of a drain: what runs may come to be forbidden.
+        scope.attend(file.follow(policy));
         scope.spawn(self.reception.clone().run(scope.clone()));
         let health = match self.admin {
             Some(admin) => {

@@ -23,10 +23,7 @@ pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
 /// The `kind` of the file.
 pub const KIND: &str = "ServerConfig";
 
-/// Most rules of the policy.
-pub const RULES_MAX: usize = 10_000;
-
-/// Most names or patterns in one list.
+/// Most names in one list.
 pub const NAMES_MAX: usize = 1_000;
 
 /// Longest wait for a cluster that is away that may be configured: beyond it people have given up.
@@ -88,8 +85,8 @@ pub struct Config {
     pub gateway: Gateway,
     /// The door for agents.
     pub tunnel: Tunnel,
-    /// Who may reach which clusters; 1 to [`RULES_MAX`] rules.
-    pub policy: Vec<AllowRule>,
+    /// The file that says who may do what in which clusters; not read yet.
+    pub policy_file: PathBuf,
     /// How requests wait for a cluster that is away.
     pub parking: Parking,
     /// Whether and how watches outlive the loss of their tunnel.
@@ -172,17 +169,6 @@ pub struct Tunnel {
     pub agent_roots: Vec<CertificateDer<'static>>,
     /// For how long a tunnel and what runs on it are held without a sign of life; 9 to 600 s.
     pub outage_limit: Duration,
-}
-
-/// A rule of the policy: any of the users, and whoever is in any of the groups, may reach any of the clusters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AllowRule {
-    /// Names in full, or `*` for everybody.
-    pub users: Vec<String>,
-    /// Names in full, or `*` for whoever is in a group.
-    pub groups: Vec<String>,
-    /// Names in which `*` stands for any text; at least one.
-    pub clusters: Vec<String>,
 }
 
 /// How requests wait for a cluster that is away.

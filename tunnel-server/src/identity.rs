@@ -120,12 +120,12 @@ impl Caller {
 }
 
 impl Method {
-    /// A name for logs and labels.
+    /// A name for the policy, logs and labels; one of [`policy::METHODS`].
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClientCertificate => "client-certificate",
-            Self::StaticToken => "static-token",
+            Self::StaticToken => "token",
         }
     }
 }

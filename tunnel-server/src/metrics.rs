@@ -2,31 +2,17 @@
 
 mod clusters;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use daemon::metrics::exchanges::Exchanges;
 use daemon::metrics::expiry;
 use daemon::metrics::links::{Figures, Links};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
+use policy::action::Verb;
 use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_TOLD_MAX, Census, Known};
-
-/// Every value of the label `verb` but `unknown`. What long runs, `watch` and `connect`, has a value of its own.
-const VERBS: [&str; 13] = [
-    "get",
-    "list",
-    "watch",
-    "create",
-    "update",
-    "patch",
-    "delete",
-    "deletecollection",
-    "connect",
-    "head",
-    "options",
-    "post",
-    "put",
-];
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
@@ -38,6 +24,10 @@ const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
 const WATCHES_PARKED: &str = "tombolo_server_watches_parked";
 const WATCHES_RESUMED: &str = "tombolo_server_watches_resumed_total";
 const WATCHES_ENDED: &str = "tombolo_server_watches_ended_total";
+const POLICY_GENERATION: &str = "tombolo_server_policy_generation";
+const POLICY_TAKEN: &str = "tombolo_server_policy_reload_last_success_timestamp_seconds";
+const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
+const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// Why a read was sent once more.
@@ -122,6 +112,17 @@ pub fn describe() {
     for why in WatchEnded::ALL {
         counter!(WATCHES_ENDED, "reason" => why.as_str()).increment(0);
     }
+    describe_gauge!(
+        POLICY_GENERATION,
+        "Which policy is in force; each that takes another's place counts one more."
+    );
+    describe_gauge!(POLICY_TAKEN, "When the policy in force was read, in seconds since 1970.");
+    describe_counter!(POLICY_FAILURES, "Times that the policy's file had changed and was not taken.");
+    counter!(POLICY_FAILURES).increment(0);
+    describe_gauge!(
+        POLICY_CURRENT,
+        "1 if the policy in force is what the file says, 0 if the file was not taken."
+    );
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
 }
 
@@ -198,7 +199,8 @@ pub fn describe_refusals(reasons: &[&'static str]) {
 
 /// Requests of callers, by verb.
 pub fn exchanges() -> Exchanges {
-    Exchanges::new("tombolo_server", "verb", &VERBS)
+    // Every value but `unknown`. What runs long, `watch` and `connect`, has a value of its own.
+    Exchanges::new("tombolo_server", "verb", &Verb::ALL.map(Verb::as_str))
 }
 
 /// Tunnels, by cluster.
@@ -285,34 +287,21 @@ pub fn watch_ended(why: WatchEnded) {
     counter!(WATCHES_ENDED, "reason" => why.as_str()).increment(1);
 }
 
+/// Notes which policy is in force, from when.
+pub fn policy_in_force(generation: u64, at: SystemTime) {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauge!(POLICY_GENERATION).set(f64::from(u32::try_from(generation).unwrap_or(u32::MAX)));
+    gauge!(POLICY_TAKEN).set(since.as_secs_f64());
+    gauge!(POLICY_CURRENT).set(1.0);
+}
+
+/// Counts a change of the policy's file that was not taken.
+pub fn policy_refused() {
+    counter!(POLICY_FAILURES).increment(1);
+    gauge!(POLICY_CURRENT).set(0.0);
+}
+
 /// Notes how many exchanges wait for callers who do not read.
 pub fn exchanges_stalled(count: usize) {
     gauge!(EXCHANGES_STALLED).set(f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use policy::action::Verb;
-
-    #[test]
-    fn every_verb_has_a_series_of_its_own() {
-        let verbs = [
-            Verb::Get,
-            Verb::List,
-            Verb::Watch,
-            Verb::Create,
-            Verb::Update,
-            Verb::Patch,
-            Verb::Delete,
-            Verb::DeleteCollection,
-            Verb::Connect,
-            Verb::Head,
-            Verb::Options,
-            Verb::Post,
-            Verb::Put,
-        ];
-
-        assert_eq!(verbs.map(Verb::as_str), VERBS);
-    }
 }

@@ -1,81 +1,139 @@
-//! Who may do what. The only place where a [`Permit`] is made.
-//!
-//! Pure. What no rule allows is forbidden.
+//! The policy in force, and the proof that it allowed something. The only place where a [`Permit`] is made.
+
+use std::fmt;
+use std::sync::Arc;
 
 use policy::action::Action;
+use policy::{ClusterFacts, Request, Rules, Verdict, Who};
 use proto::ClusterId;
+use tokio::sync::watch;
 
-use crate::config::AllowRule;
 use crate::identity::Caller;
 
-mod glob;
+mod file;
 
-/// The generation of the policy that a server starts with.
-const FIRST_GENERATION: u64 = 1;
+pub(crate) use file::PolicyFile;
+pub use file::PolicyFileError;
 
-/// What stands in a list for everybody.
-const EVERYBODY: &str = "*";
-
-/// The rules in force.
+/// The policy in force. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Policy {
-    rules: Vec<AllowRule>,
+pub struct Policy(Arc<watch::Sender<Arc<Edition>>>);
+
+/// A policy as it was read at some time.
+#[derive(Debug)]
+pub struct Edition {
+    rules: Rules,
     generation: u64,
 }
 
-/// Proof that policy allowed this caller this action. Only [`Policy::authorize`] makes one.
+/// Proof that policy allowed this caller this action. Only [`Edition::authorize`] makes one.
 #[derive(Debug, Clone)]
 #[must_use = "a permit that goes nowhere allows nothing"]
 pub struct Permit {
     caller: Caller,
     action: Action,
     generation: u64,
+    rule: Arc<str>,
 }
 
-/// No rule allows it.
+/// A rule denies it, or none allows it. Its text does not say which: rules are not for callers to read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{user:?} may not reach the cluster {cluster}, ask the operator of this server for a rule in policy.allow"
-)]
+#[error("{user:?} may not {what}, ask the operator of this server for a rule in its policy")]
 pub struct Forbidden {
     /// Who asked.
     pub user: String,
     /// For what.
-    pub cluster: ClusterId,
+    pub what: Wanted,
+    /// The rule that denies it.
+    pub rule: Option<Arc<str>>,
+}
+
+/// What was wanted in vain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// Anything of a cluster, where nothing of it is allowed.
+    Cluster(ClusterId),
+    /// An action, where others are allowed.
+    Action(Box<Action>),
 }
 
 impl Policy {
-    /// A policy of these rules, each of which allows; without any, nobody reaches anything.
+    /// A policy of these rules, the first that is in force.
     #[must_use]
-    pub fn new(rules: impl IntoIterator<Item = AllowRule>) -> Self {
-        Self { rules: rules.into_iter().collect(), generation: FIRST_GENERATION }
+    pub fn new(rules: Rules) -> Self {
+        Self(Arc::new(watch::Sender::new(Arc::new(Edition { rules, generation: 1 }))))
     }
 
-    /// Permits `action` to `caller`.
+    /// The edition in force now. What belongs together is asked of one edition.
+    #[must_use]
+    pub fn edition(&self) -> Arc<Edition> {
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// The edition in force, now and whenever another takes its place.
+    #[must_use]
+    pub fn editions(&self) -> watch::Receiver<Arc<Edition>> {
+        self.0.subscribe()
+    }
+
+    /// Puts other rules in force, of the next generation, which is returned.
+    pub fn replace(&self, rules: Rules) -> u64 {
+        let mut generation = 0;
+        self.0.send_modify(|edition| {
+            generation = edition.generation + 1;
+            *edition = Arc::new(Edition { rules, generation });
+        });
+        generation
+    }
+}
+
+impl Edition {
+    /// Permits `action` to `caller`, by what the server's own store knows of the action's cluster.
     ///
     /// # Errors
     ///
-    /// No rule allows it.
-    pub fn authorize(&self, caller: &Caller, action: Action) -> Result<Permit, Forbidden> {
-        if !self.may_reach(caller, action.cluster()) {
-            return Err(Forbidden { user: caller.user().to_owned(), cluster: action.cluster().clone() });
+    /// A rule denies it, or none allows it.
+    pub fn authorize(
+        &self,
+        caller: &Caller,
+        action: Action,
+        facts: &ClusterFacts,
+    ) -> Result<Permit, Forbidden> {
+        let verdict = self.decide(caller, &action, facts);
+        if let Verdict::Allowed(rule) = verdict {
+            let rule = Arc::clone(rule);
+            return Ok(Permit { caller: caller.clone(), action, generation: self.generation, rule });
         }
-        Ok(Permit { caller: caller.clone(), action, generation: self.generation })
+        let rule = verdict.rule().cloned();
+        let what = if self.may_reach(caller, action.cluster(), facts) {
+            Wanted::Action(Box::new(action))
+        } else {
+            Wanted::Cluster(action.cluster().clone())
+        };
+        Err(Forbidden { user: caller.user().to_owned(), what, rule })
+    }
+
+    /// Whether this edition too would give `permit`, which another may have given.
+    #[must_use]
+    pub fn still_permits(&self, permit: &Permit, facts: &ClusterFacts) -> bool {
+        self.decide(&permit.caller, &permit.action, facts).is_allowed()
     }
 
     /// Whether `caller` may reach `cluster` at all: for the list of clusters.
     #[must_use]
-    pub fn may_reach(&self, caller: &Caller, cluster: &ClusterId) -> bool {
-        self.rules.iter().any(|rule| {
-            concerns(rule, caller)
-                && rule.clusters.iter().any(|pattern| glob::matches(pattern, cluster.as_str()))
-        })
+    pub fn may_reach(&self, caller: &Caller, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
+        self.rules.reaches(who(caller), cluster, facts)
     }
 
-    /// Which policy this is: it counts up with each that takes the place of another.
+    /// Which policy this is: it counts up from 1 with each that takes the place of another.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    fn decide(&self, caller: &Caller, action: &Action, facts: &ClusterFacts) -> Verdict<'_> {
+        let request = Request::KubeApi(action.verb(), action.object());
+        self.rules.decide(who(caller), action.cluster(), facts, request)
     }
 }
 
@@ -92,18 +150,32 @@ impl Permit {
         &self.action
     }
 
-    /// By which policy.
+    /// By which edition of the policy.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
+
+    /// By which of its rules.
+    #[must_use]
+    pub fn rule(&self) -> &str {
+        &self.rule
+    }
 }
 
-fn concerns(rule: &AllowRule, caller: &Caller) -> bool {
-    let named = |list: &[String], name: &str| list.iter().any(|entry| entry == EVERYBODY || entry == name);
-    named(&rule.users, caller.user())
-        // A caller without groups is in no group, so that `groups: ["*"]` does not mean everybody.
-        || caller.groups().iter().any(|group| named(&rule.groups, group))
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(cluster) => write!(f, "reach the cluster {cluster}"),
+            Self::Action(action) => {
+                write!(f, "{} {} of the cluster {}", action.verb(), action.object(), action.cluster())
+            }
+        }
+    }
+}
+
+fn who(caller: &Caller) -> Who<'_> {
+    Who { method: caller.method().as_str(), user: caller.user(), groups: caller.groups() }
 }
 
 #[cfg(test)]

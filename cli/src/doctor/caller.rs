@@ -48,7 +48,8 @@ async fn ready(reached: &mut Reached, prefix: &str, report: &mut Report) {
             report.fail("credential", format!("the gateway does not accept it ({said})"), advice);
         }
         403 => {
-            let advice = "have policy.allow in server.yaml allow you this cluster, and the cluster's RBAC what you ask";
+            let advice =
+                "have the server's policy allow you this cluster, and the cluster's RBAC what you ask";
             report.fail("permission", said, advice);
         }
         404 => report.fail(CHECK, said, "check the path of `server`: https://GATEWAY/clusters/NAME"),

@@ -5,6 +5,8 @@ use http::header::HeaderValue;
 use super::*;
 
 mod properties;
+mod request_info;
+mod verbs;
 
 const PATH_HOST: &str = "gateway.example:8443";
 const CLUSTER_HOST: &str = "edge-a.clusters.example";
@@ -291,134 +293,6 @@ fn methods_that_no_api_server_knows_are_refused() {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let fault = ActionFault::Method(method.clone());
         assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters/edge-a/api", None), Err(fault));
-    }
-}
-
-#[test]
-fn verbs_are_those_of_kubernetes() {
-    for (method, path, verb) in [
-        ("GET", "/api/v1/pods", "list"),
-        ("GET", "/api/v1/pods/", "list"),
-        ("HEAD", "/api/v1/pods", "list"),
-        ("GET", "/api/v1/pods?watch=true", "watch"),
-        ("GET", "/api/v1/pods?watch=1&watch=0", "watch"),
-        ("GET", "/api/v1/pods?watch", "watch"),
-        ("GET", "/api/v1/pods?%77atch=true", "watch"),
-        ("GET", "/api/v1/pods?limit=1&watch=False", "list"),
-        ("GET", "/api/v1/pods?watch=0&watch=1", "list"),
-        ("GET", "/api/v1/pods?watch=1;x", "list"),
-        ("GET", "/api/v1/namespaces", "list"),
-        ("GET", "/api/v1/namespaces/a", "get"),
-        ("GET", "/api/v1/namespaces/a/pods", "list"),
-        ("PUT", "/api/v1/namespaces/a/finalize", "update"),
-        ("GET", "/api/v1/namespaces/a/status", "get"),
-        ("GET", "/api/v1/namespaces/a/finalize", "get"),
-        ("GET", "/api/v1/namespaces/a/pods/x", "get"),
-        ("GET", "/api/v1/namespaces/a/pods/x?watch=true", "get"),
-        ("GET", "/api/v1/namespaces/a/pods/x/log?follow=true", "get"),
-        ("GET", "/api/v1/watch/namespaces/a/pods", "watch"),
-        ("POST", "/apis/apps/v1/namespaces/a/deployments", "create"),
-        ("PUT", "/apis/apps/v1/namespaces/a/deployments/x/status", "update"),
-        ("PATCH", "/apis/apps/v1/namespaces/a/deployments/x", "patch"),
-        ("DELETE", "/apis/apps/v1/namespaces/a/deployments/x", "delete"),
-        ("DELETE", "/apis/apps/v1/namespaces/a/deployments", "deletecollection"),
-        ("OPTIONS", "/api/v1/pods", "options"),
-        ("GET", "/api/v1/namespaces/a/pods/x/exec?command=ls", "connect"),
-        ("POST", "/api/v1/namespaces/a/pods/x/exec", "connect"),
-        ("GET", "/api/v1/namespaces/a/pods/x/%65xec", "connect"),
-        ("GET", "/%61pi/v1/namespaces/a/pods/x/attach", "connect"),
-        ("GET", "/api/v1/namespaces/a/pods/x/portforward/", "connect"),
-        ("GET", "/api/v1/nodes/n/proxy/exec/a/b", "connect"),
-        ("GET", "/api/v1/namespaces/a/services/x:80/proxy", "connect"),
-        ("DELETE", "/api/v1/namespaces/a/pods/x:80/proxy/y", "connect"),
-        ("PATCH", "/api/v1/namespaces/a/pods/x/ephemeralcontainers", "connect"),
-        ("GET", "/api/v1/proxy/nodes/n/", "connect"),
-        ("GET", "/", "get"),
-        ("GET", "/version", "get"),
-        ("GET", "/api", "get"),
-        ("GET", "/api/v1", "get"),
-        ("GET", "/apis/apps/v1", "get"),
-        ("HEAD", "/healthz", "head"),
-        ("POST", "/x", "post"),
-        ("PUT", "/x", "put"),
-        ("PATCH", "/x", "patch"),
-        ("DELETE", "/x", "delete"),
-    ] {
-        let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let Ok(Asked::Cluster(action)) = parse(None, Some(CLUSTER_HOST), &method, path.as_bytes(), None)
-        else {
-            panic!("{method} {path}");
-        };
-        assert_eq!(action.verb().as_str(), verb, "{method} {path}");
-    }
-}
-
-#[test]
-fn an_upgrade_is_for_what_kubernetes_upgrades() {
-    let upgraded = |protocol: Protocol, path: &str| {
-        parse(None, Some(CLUSTER_HOST), &Method::GET, path.as_bytes(), Some(protocol)).err()
-    };
-    for path in [
-        "/api/v1/namespaces/a/pods/x/exec",
-        "/api/v1/namespaces/a/pods/x/attach",
-        "/api/v1/namespaces/a/pods/x/portforward",
-        "/api/v1/namespaces/a/services/x/proxy",
-        "/api/v1/nodes/n/proxy/x",
-    ] {
-        assert_eq!(upgraded(Protocol::WebSocket, path), None, "{path}");
-        assert_eq!(upgraded(Protocol::Spdy31, path), None, "{path}");
-    }
-    for path in [
-        "/api/v1/pods?watch=1",
-        "/api/v1/watch/pods",
-        "/api/v1/namespaces/a/pods/x/log",
-        "/api/v1/namespaces/a/pods/x/log?follow=1",
-    ] {
-        assert_eq!(upgraded(Protocol::WebSocket, path), None, "{path}");
-        assert_eq!(upgraded(Protocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
-    }
-    for path in [
-        "/",
-        "/version",
-        "/api/v1/pods",
-        "/api/v1/namespaces/a/pods/x",
-        "/api/v1/namespaces/a/pods/x/ephemeralcontainers",
-        "/x/exec",
-        "/api/v1/namespaces/a/pods/log",
-    ] {
-        assert_eq!(upgraded(Protocol::WebSocket, path), Some(UpgradeNotHere), "{path}");
-        assert_eq!(upgraded(Protocol::Spdy31, path), Some(UpgradeNotHere), "{path}");
-    }
-}
-
-#[test]
-fn what_kubernetes_gives_no_deadline_gets_none_here() {
-    let long_running = |path: &str| action(CLUSTER_HOST, path).unwrap().is_long_running();
-    for path in [
-        "/api/v1/pods?watch=1",
-        "/api/v1/watch/pods",
-        "/api/v1/namespaces/a/pods/x/log",
-        "/api/v1/namespaces/a/pods/x/exec",
-        "/api/v1/namespaces/a/pods/x/attach",
-        "/api/v1/namespaces/a/pods/x/portforward",
-        "/api/v1/namespaces/a/services/x/proxy/y",
-        "/api/v1/nodes/n/proxy",
-        "/debug/pprof/profile",
-    ] {
-        assert!(long_running(path), "{path}");
-    }
-    for path in [
-        "/",
-        "/version",
-        "/api/v1/pods",
-        "/api/v1/pods?watch=0",
-        "/api/v1/namespaces/a/pods/log",
-        "/api/v1/namespaces/a/pods/x/ephemeralcontainers",
-        "/apis/apps/v1/namespaces/a/deployments/x/scale",
-        "/debug/pprofx/y",
-        "/debug/pprof",
-    ] {
-        assert!(!long_running(path), "{path}");
     }
 }
 

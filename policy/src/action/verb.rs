@@ -3,12 +3,11 @@
 //! The rules of the API server's own `RequestInfoFactory`:
 //! <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go>
 
-use std::borrow::Cow;
-
 use http::Method;
 use proto::upgrade::Protocol;
 
 use super::path::percent_decoded;
+use super::resource::{Object, Resource, Special};
 
 /// The verb of a request: Kubernetes' for a resource, the HTTP method for any other path. Few enough for a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,35 +40,49 @@ pub enum Verb {
     Put,
 }
 
-/// What the segments of a path say, relative to the resource.
-struct Resource<'a> {
-    /// `watch` or `proxy` before the resource, an old form that the API server still serves.
-    special: Option<&'a str>,
-    named: bool,
-    subresource: Option<&'a str>,
-}
+/// There is no such verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a verb, use one of {}", Verb::ALL.map(Verb::as_str).join(", "))]
+pub struct NotAVerb;
 
-/// What reaches into a workload.
-const CONNECT: [&str; 5] = ["exec", "attach", "portforward", "proxy", "ephemeralcontainers"];
-
-/// Those of them that open a connection.
+/// What opens a connection to a workload.
 const UPGRADED: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
 impl Verb {
-    /// The verb of a request with these decoded `segments` and this raw `query`.
-    pub(super) fn of(method: &Method, segments: &[Cow<'_, str>], query: Option<&str>) -> Self {
-        let Some(resource) = Resource::of(segments) else {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Get,
+        Self::List,
+        Self::Watch,
+        Self::Create,
+        Self::Update,
+        Self::Patch,
+        Self::Delete,
+        Self::DeleteCollection,
+        Self::Connect,
+        Self::Head,
+        Self::Options,
+        Self::Post,
+        Self::Put,
+    ];
+
+    /// The verb of a request for this object, with this raw `query`.
+    pub(super) fn of(
+        method: &Method,
+        object: &Object,
+        special: Option<Special>,
+        query: Option<&str>,
+    ) -> Self {
+        let Some(resource) = object.resource() else {
             return Self::of_no_resource(method);
         };
-        let connects = resource.special == Some("proxy")
-            || resource.subresource.is_some_and(|subresource| CONNECT.contains(&subresource));
-        if connects {
+        if resource.connects() {
             return Self::Connect;
         }
-        if resource.special == Some("watch") {
+        if special == Some(Special::Watch) {
             return Self::Watch;
         }
-        match (method.as_str(), resource.named) {
+        match (method.as_str(), resource.name.is_some()) {
             // The API server watches a single object too, where the query says so and a field selector names it; with
             // the name in the path it is a get whatever the query says.
             ("GET" | "HEAD", false) if asks_to_watch(query) => Self::Watch,
@@ -104,6 +117,21 @@ impl Verb {
         }
     }
 
+    /// Whether some request for this object has this verb.
+    #[must_use]
+    pub fn may_be_asked_of(self, object: &Object) -> bool {
+        match self {
+            Self::Connect => object.resource().is_some_and(Resource::connects),
+            Self::Get | Self::Patch | Self::Delete | Self::Options => {
+                !object.resource().is_some_and(Resource::connects)
+            }
+            Self::List | Self::Watch | Self::Create | Self::Update | Self::DeleteCollection => {
+                object.resource().is_some_and(|resource| !resource.connects())
+            }
+            Self::Head | Self::Post | Self::Put => object.resource().is_none(),
+        }
+    }
+
     fn of_no_resource(method: &Method) -> Self {
         match method.as_str() {
             "GET" => Self::Get,
@@ -123,24 +151,11 @@ impl std::fmt::Display for Verb {
     }
 }
 
-impl<'a> Resource<'a> {
-    /// `None` for a path that is no resource.
-    fn of(segments: &'a [Cow<'_, str>]) -> Option<Self> {
-        let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
-        let rest = match segments.as_slice() {
-            ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] if !rest.is_empty() => rest,
-            _ => return None,
-        };
-        let (special, rest) = match rest {
-            [special @ ("watch" | "proxy"), rest @ ..] => (Some(*special), rest),
-            rest => (None, rest),
-        };
-        let parts = match rest {
-            // A namespace's own subresources are the only ones that do not move the resource along.
-            ["namespaces", _, subresource, ..] if !["status", "finalize"].contains(subresource) => &rest[2..],
-            rest => rest,
-        };
-        Some(Self { special, named: parts.len() >= 2, subresource: parts.get(2).copied() })
+impl std::str::FromStr for Verb {
+    type Err = NotAVerb;
+
+    fn from_str(text: &str) -> Result<Self, NotAVerb> {
+        Self::ALL.into_iter().find(|verb| verb.as_str() == text).ok_or(NotAVerb)
     }
 }
 
@@ -151,25 +166,26 @@ pub(super) fn is_served(method: &Method) -> bool {
 
 /// Whether Kubernetes upgrades a request of this verb to `protocol`: to both what opens a connection to a workload, to
 /// WebSocket also a watch and a log.
-pub(super) fn may_upgrade(protocol: Protocol, verb: Verb, segments: &[Cow<'_, str>]) -> bool {
-    let resource = Resource::of(segments);
-    let subresource = resource.as_ref().and_then(|resource| resource.subresource);
-    let connects = resource.as_ref().is_some_and(|resource| resource.special == Some("proxy"))
-        || subresource.is_some_and(|subresource| UPGRADED.contains(&subresource));
-    connects || (protocol == Protocol::WebSocket && (verb == Verb::Watch || subresource == Some("log")))
+pub(super) fn may_upgrade(protocol: Protocol, verb: Verb, object: &Object) -> bool {
+    let subresource = subresource(object);
+    subresource.is_some_and(|subresource| UPGRADED.contains(&subresource))
+        || (protocol == Protocol::WebSocket && (verb == Verb::Watch || subresource == Some("log")))
 }
 
 /// Whether Kubernetes gives a request no deadline: kube-apiserver's `LongRunningFunc`.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/pkg/controlplane/apiserver/config.go>
-pub(super) fn is_long_running(verb: Verb, segments: &[Cow<'_, str>]) -> bool {
-    match Resource::of(segments) {
-        Some(resource) => {
+pub(super) fn is_long_running(verb: Verb, object: &Object) -> bool {
+    match object {
+        Object::Resource(_) => {
             verb == Verb::Watch
-                || resource.special == Some("proxy")
-                || resource.subresource.is_some_and(|one| one == "log" || UPGRADED.contains(&one))
+                || subresource(object).is_some_and(|one| one == "log" || UPGRADED.contains(&one))
         }
-        None => matches!(segments, [first, second, _, ..] if first == "debug" && second == "pprof"),
+        Object::Path(path) => path.strip_prefix("/debug/pprof/").is_some_and(|rest| !rest.is_empty()),
     }
+}
+
+fn subresource(object: &Object) -> Option<&str> {
+    object.resource()?.subresource.as_deref()
 }
 
 /// Whether the first `watch` of a query is on: whatever is not `false` or `0` is, nothing too. As in

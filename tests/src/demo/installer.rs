@@ -20,6 +20,7 @@ const CALLER: &str = "demo";
 
 // What runs here are the examples themselves, so they work.
 const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml");
+const POLICY_EXAMPLE: &str = include_str!("../../../deploy/examples/policy.yaml");
 const AGENT_EXAMPLE: &str = include_str!("../../../deploy/examples/agent.yaml");
 /// The line of the agent's example that the demo replaces: its agents find the files of a pod.
 const AGENT_CREDENTIAL: &str = "kubeconfig: /etc/tombolo/kubeconfig";
@@ -86,6 +87,7 @@ impl Installer<'_> {
     pub(super) async fn server(&self, cloud: &Cloud) -> Result<Process, DemoError> {
         let config = self.folder.join("server.yaml");
         fs::write(&config, SERVER_EXAMPLE).map_err(DemoError::Files)?;
+        fs::write(self.folder.join("policy.yaml"), POLICY_EXAMPLE).map_err(DemoError::Files)?;
         let server = daemon(&self.programs.server, &config, cloud.probes)
             .arguments(["--gateway-listen".to_owned(), cloud.gateway.to_string()])
             .arguments(["--tunnel-listen".to_owned(), cloud.tunnel.to_string()])

@@ -31,12 +31,17 @@ async fn a_wrong_configuration_of_a_server_ends_it_with_2_and_names_what_is_wron
     fs::set_permissions(&open, Permissions::from_mode(0o755)).expect("a mode");
     let (open_state, state) = (open.display().to_string(), trial.path("server.state"));
     let expired = format!("pki/{server_id}.crt");
+    let typo = trial.text("policy.yaml").replacen("names: [\"*\"]", "names: [\"edge-**\"]", 1);
+    trial.rig.write("typo.yaml", &typo);
     let wrong: &[Wrong<'_>] = &[
         ("policy:", "polcy:", &["broken.yaml:", "polcy"]),
         ("ServerConfig", "AgentConfig", &["broken.yaml:2:", "kind", "AgentConfig", "use ServerConfig"]),
         ("v1alpha1", "v9", &["broken.yaml:1:", "apiVersion", "tombolo.dev/v9", "tombolo.dev/v1alpha1"]),
         ("kind: ServerConfig", "", &["kind is missing", "kind: ServerConfig"]),
-        ("policy: {", "serverId: a #", &["policy.allow", "nothing", "at least one rule"]),
+        ("policy: {", "serverId: a #", &["policy.file", "nothing", "the path of a file"]),
+        ("policy.yaml", "none.yaml", &["there is no policy", "none.yaml", "policy.file"]),
+        ("policy.yaml", "server.yaml", &["server.yaml:2:7", "ServerConfig", "use Policy"]),
+        ("policy.yaml", "typo.yaml", &["typo.yaml:4:", "rules[0].clusters.names[0]", "edge-**"]),
         ("pki/server.key", "pki/alice-caller.key", &["tls.keyFile", &caller_key, "belongs to"]),
         ("pki/server.key", "pki/none.key", &["tls.keyFile", "none.key"]),
         ("pki/server.crt", "tokens.csv", &["tls.certificateFile", "tokens.csv", "PEM"]),

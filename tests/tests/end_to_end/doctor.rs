@@ -105,7 +105,13 @@ async fn a_server_is_examined_while_it_runs_and_while_it_does_not() {
     let words = ["server", "--config", "server.yaml"];
 
     let running = doctor(&rig, &words).await;
-    running.is_well(&["belong together", "tunnel-server/", "is the running server's", "the server is ready"]);
+    running.is_well(&[
+        "belong together",
+        "policy.yaml has 2 rules",
+        "tunnel-server/",
+        "is the running server's",
+        "the server is ready",
+    ]);
     assert_eq!(running.text.matches("is the running server's").count(), 3, "{}", running.text);
 
     rig.kill_server();
@@ -124,6 +130,10 @@ async fn a_server_is_examined_while_it_runs_and_while_it_does_not() {
     doctor(&rig, &["server", "--config", "old.yaml"]).await.fails("certificate", &["has expired on 2001"]);
     rig.write("mixed.yaml", &text.replace("pki/server.key", "expired.key"));
     doctor(&rig, &["server", "--config", "mixed.yaml"]).await.fails("key", &["do not belong together"]);
+    rig.write("no-policy.yaml", &text.replace("policy.yaml", "tokens.csv"));
+    doctor(&rig, &["server", "--config", "no-policy.yaml"])
+        .await
+        .fails("policy", &["tokens.csv", "tombolo policy check"]);
     doctor(&rig, &["agent", "--config", "server.yaml"])
         .await
         .fails("configuration", &["is of kind ServerConfig"]);

@@ -18,6 +18,7 @@ mod outage;
 mod outliving;
 mod path_table;
 mod paths;
+mod policy;
 mod restart;
 mod rogue_server;
 mod roles;

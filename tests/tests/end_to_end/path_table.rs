@@ -8,6 +8,7 @@ use tests::fake_api::{Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::pki::Issued;
 use tests::raw_http2::{Outcome, RawHead, RawHttp2};
+use tests::rig::policy::allow_all;
 use tests::rig::{GROUP, Rig};
 
 mod generator;
@@ -93,17 +94,13 @@ struct Stage {
 
 impl Stage {
     async fn start() -> Self {
-        let mut rig = Rig::start().await;
-        rig.kill_server();
-        let config = std::fs::read_to_string(rig.path().join("server.yaml")).unwrap();
-        let policy = format!(
-            "policy:\n  allow:\n  - {{ groups: [\"token:{GROUP}\"], clusters: [\"*\"] }}\n  \
-             - {{ groups: [\"two\"], clusters: [\"edge-a\", \"edge-b\"] }}"
-        );
-        let lines: Vec<&str> =
-            config.lines().map(|line| if line.starts_with("policy:") { &policy } else { line }).collect();
-        rig.write("server.yaml", &lines.join("\n"));
-        rig.start_server().await;
+        let rig = Rig::start().await;
+        let holders = format!("token:{GROUP}");
+        rig.put_policy(&[
+            allow_all("holders", ("token", &holders), &["*"]),
+            allow_all("two", ("client-certificate", "two"), &["edge-a", "edge-b"]),
+        ])
+        .await;
         let (a, agent_a) = add_cluster(&rig, "edge-a", HttpVersion::Http1).await;
         let (b, agent_b) = add_cluster(&rig, "edge-b", HttpVersion::Http2).await;
         let (forbidden, agent_c) = add_cluster(&rig, "edge-c", HttpVersion::Http2).await;

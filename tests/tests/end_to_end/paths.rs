@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head};
 use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
+use tests::rig::policy::allow_all;
 use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask_raw};
 
 /// What two servers could read in two ways, or what is not for a cluster at all.
@@ -64,7 +65,7 @@ const AMBIGUOUS: [&str; 50] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
-    let two = Two::start("").await;
+    let two = Two::start().await;
     for (host, target, cluster, arrives) in [
         (GATEWAY, "/clusters/edge-a/version", "edge-a", "/version"),
         (GATEWAY, "/clusters/edge-b/version", "edge-b", "/version"),
@@ -91,7 +92,7 @@ async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
-    let two = Two::start("").await;
+    let two = Two::start().await;
     for (host, target) in [
         ("edge-a.clusters.test", "/clusters/edge-b/version"),
         ("edge-a.clusters.test", "/clusters/edge-a/version"),
@@ -126,7 +127,7 @@ async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
-    let two = Two::start("").await;
+    let two = Two::start().await;
     let mut caller = Http2Caller::dial(&two.rig).await;
     for host in ["edge-a.clusters.test", "edge-b.clusters.test", "127.0.0.1"] {
         let status = caller.ask("GET", "/clusters/edge-a/version", &[("host", host)]).await.unwrap().status();
@@ -140,7 +141,7 @@ async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_reach_one_cluster_gets_no_path_into_another() {
-    let two = Two::start("  - { groups: [\"only-a\"], clusters: [\"edge-a\"] }").await;
+    let two = Two::start_with(&[allow_all("only-a", ("client-certificate", "only-a"), &["edge-a"])]).await;
     let alice = two.rig.caller("alice", &["only-a"]).await;
     for (host, target, status) in [
         (GATEWAY, "/clusters/edge-a/version", 200),
@@ -163,7 +164,7 @@ async fn who_may_reach_one_cluster_gets_no_path_into_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ambiguous_paths_are_refused_and_reach_nobody() {
-    let two = Two::start("").await;
+    let two = Two::start().await;
     for path in AMBIGUOUS {
         let asked = two.try_as(GATEWAY, path).await;
         // What is no request line at all gets no more than a bare 400.
@@ -191,7 +192,7 @@ async fn ambiguous_paths_are_refused_and_reach_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_and_queries_arrive_byte_for_byte() {
-    let two = Two::start("").await;
+    let two = Two::start().await;
     let mut http2 = Http2Caller::dial(&two.rig).await;
     for target in [
         "/api/v1/namespaces/%41bc",
@@ -223,7 +224,7 @@ async fn paths_and_queries_arrive_byte_for_byte() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirects_stay_in_the_cluster_or_are_refused() {
-    let two = Two::start("").await;
+    let two = Two::start().await;
     for status in [301, 302, 303, 307, 308] {
         for (location, by_path) in [
             ("/x/proxy/", Some("/clusters/edge-a/x/proxy/")),
@@ -299,21 +300,16 @@ struct Two {
 }
 
 impl Two {
-    /// With one more line of policy.
-    async fn start(policy: &str) -> Self {
-        let mut rig = Rig::start().await;
-        if !policy.is_empty() {
-            rig.kill_server();
-            let config = std::fs::read_to_string(rig.path().join("server.yaml")).unwrap();
-            let mine = format!(
-                "policy:\n  allow:\n  - {{ groups: [\"{GROUP}\", \"token:{GROUP}\"], clusters: [\"*\"] }}\n{policy}"
-            );
-            let lines: Vec<&str> = config
-                .lines()
-                .map(|line| if line.starts_with("policy:") { mine.as_str() } else { line })
-                .collect();
-            rig.write("server.yaml", &lines.join("\n"));
-            rig.start_server().await;
+    async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With these rules beside the one for the token's group, if there are any.
+    async fn start_with(rules: &[String]) -> Self {
+        let rig = Rig::start().await;
+        if !rules.is_empty() {
+            let ours = allow_all("admins", ("token", &format!("token:{GROUP}")), &["*"]);
+            rig.put_policy(&[&[ours], rules].concat()).await;
         }
         let (a, agent_a) = add_cluster(&rig, "edge-a", HttpVersion::Http1).await;
         let (b, agent_b) = add_cluster(&rig, "edge-b", HttpVersion::Http2).await;

@@ -16,8 +16,10 @@ The least that a configuration file has to say:
   gateway:
     authentication: { clientCertificate: { caFile: caller-ca.crt } }
   tunnel: { agentCAFile: agent-ca.crt }
-  policy:
-    allow: [{ groups: [\"tombolo:admins\"], clusters: [\"*\"] }]
+  policy: { file: policy.yaml }
+
+The policy is a file of its own, of kind Policy, and is read again when it
+changes; `tombolo policy check` says what is wrong in it.
 
 Requests for a cluster that is away wait up to 15 s for its return, 256 for each
 cluster, unless `parking: { limitSeconds: 30, perCluster: 100 }` says otherwise.

@@ -24,9 +24,7 @@ gateway:
     clientCertificate: { caFile: caller-ca.crt, usernamePrefix: 'cert:', groupsPrefix: 'team:' }
     tokenFile: { path: tokens.csv, usernamePrefix: 't:', groupsPrefix: 'u:' }
 tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 }
-policy:
-  allow:
-    - { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }
+policy: { file: rules/policy.yaml }
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 admin: { socket: run/admin.sock }
@@ -41,7 +39,7 @@ const LEAST: &str = "
 tls: { certificateFile: server.crt, keyFile: server.key }
 gateway: { authentication: { tokenFile: { path: tokens.csv } } }
 tunnel: { agentCAFile: agent-ca.crt }
-policy: { allow: [{ users: [alice], clusters: ['*'] }] }
+policy: { file: policy.yaml }
 ";
 
 #[test]
@@ -66,8 +64,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     );
     assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
-    assert_eq!(config.policy.len(), 1);
-    assert_eq!(config.policy[0].clusters, ["edge-a", "shop-*"]);
+    assert_eq!(config.policy_file, files.path().join("rules/policy.yaml"));
     let parking = config.parking;
     assert_eq!((parking.limit, parking.caller_limit), (Duration::from_secs(40), Duration::from_secs(90)));
     assert_eq!(parking.per_cluster, 7);
@@ -179,18 +176,7 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("Seconds: 120", "Seconds: 8", "tunnel.outageLimitSeconds", "8"),
         ("Seconds: 120", "Seconds: 601", "tunnel.outageLimitSeconds", "601"),
         (", agentCAFile: agent-ca.crt", "", "tunnel.agentCAFile", "nothing"),
-        (
-            "- { users: [alice], groups: [ops], clusters: [edge-a, 'shop-*'] }",
-            "[]",
-            "policy.allow",
-            "nothing",
-        ),
-        ("users: [alice], groups: [ops], ", "", "policy.allow[0]", "nobody"),
-        ("[alice]", "['al*']", "policy.allow[0].users", "\"al*\""),
-        ("[alice]", "['']", "policy.allow[0].users", "\"\""),
-        ("[ops]", "['system:masters']", "policy.allow[0].groups", "\"system:masters\""),
-        ("clusters: [edge-a, 'shop-*']", "clusters: []", "policy.allow[0].clusters", "0"),
-        ("edge-a", "Edge", "policy.allow[0].clusters", "\"Edge\""),
+        ("rules/policy.yaml", "''", "policy.file", "nothing"),
         ("127.0.0.1:3", "3", "probes.listen", "3"),
         ("limitSeconds: 40", "limitSeconds: 301", "parking.limitSeconds", "301"),
         ("Seconds: 90", "Seconds: 39", "parking.callerLimitSeconds", "39"),
@@ -215,7 +201,7 @@ fn a_server_without_authentication_or_policy_does_not_start() {
     let files = files();
     for (line, key) in [
         ("gateway:", "gateway.authentication"),
-        ("policy:", "policy.allow"),
+        ("policy:", "policy.file"),
         ("tunnel:", "tunnel.agentCAFile"),
     ] {
         let text: String =
@@ -273,8 +259,7 @@ fn unknown_keys_are_refused_on_every_level() {
         ("caFile:", "caCert:"),
         ("path:", "file:"),
         ("agentCAFile:", "agentCaFile:"),
-        ("allow:", "deny:"),
-        ("users:", "user:"),
+        ("policy: { file:", "policy: { allow:"),
         ("limitSeconds:", "limit:"),
         ("eventBytesMax:", "eventBytes:"),
         ("level:", "file:"),

@@ -17,9 +17,8 @@ use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 use super::authentication::{authentication, file};
 use super::written::{self, Written};
 use super::{
-    AllowRule, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking,
-    RULES_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX,
-    WATCHES_PARKED_MAX, Watches, pem,
+    CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking, Tunnel,
+    WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX, Watches, pem,
 };
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -88,7 +87,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         certificate,
         gateway,
         tunnel,
-        policy: self::policy(policy.unwrap_or_default())?,
+        policy_file: file("policy.file", policy.unwrap_or_default().file, directory)?,
         parking: self::parking(parking.unwrap_or_default())?,
         watches: self::watches(watches.unwrap_or_default())?,
         admin_socket: admin_socket(admin.unwrap_or_default(), flags, directory),
@@ -224,57 +223,6 @@ fn roots_differ(gateway: &Gateway, tunnel: &Tunnel) -> Result<(), KeyError> {
         format_args!("certificate {}, which is in tunnel.agentCAFile too,", shared + 1),
         "a CA of its own for callers, else every agent could call, and every caller could be an agent",
     ))
-}
-
-fn policy(written: written::Policy) -> Result<Vec<AllowRule>, KeyError> {
-    let rules = written.allow.unwrap_or_default();
-    if rules.is_empty() {
-        let allowed =
-            "at least one rule; what no rule allows is forbidden, so that nobody could reach any cluster";
-        return Err(KeyError::new("policy.allow", NOTHING, allowed));
-    }
-    bounded("policy.allow", rules.len(), 1..=RULES_MAX)?;
-    rules.into_iter().enumerate().map(|(index, rule)| allow_rule(index, rule)).collect()
-}
-
-fn allow_rule(index: usize, written: written::Allow) -> Result<AllowRule, KeyError> {
-    let written::Allow { users, groups, clusters } = written;
-    let at = |key: &str| format!("policy.allow[{index}].{key}");
-    let users = subjects(&at("users"), users.unwrap_or_default())?;
-    let groups = subjects(&at("groups"), groups.unwrap_or_default())?;
-    if users.is_empty() && groups.is_empty() {
-        let allowed = "at least one name in users or groups, or '*' for everybody";
-        return Err(KeyError::new(format!("policy.allow[{index}]"), "nobody", allowed));
-    }
-    let clusters = clusters.unwrap_or_default();
-    bounded(&at("clusters"), clusters.len(), 1..=NAMES_MAX)?;
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-*".contains(&byte);
-    let wrong = clusters.iter().find(|pattern| pattern.is_empty() || !pattern.bytes().all(fits));
-    if let Some(pattern) = wrong {
-        let allowed = "names of clusters, in which '*' stands for any text";
-        return Err(KeyError::new(at("clusters"), format_args!("{pattern:?}"), allowed));
-    }
-    Ok(AllowRule { users, groups, clusters })
-}
-
-/// Names in full, or `*`.
-fn subjects(key: &str, names: Vec<String>) -> Result<Vec<String>, KeyError> {
-    bounded(key, names.len(), 0..=NAMES_MAX)?;
-    for name in &names {
-        let refused = |allowed: &str| KeyError::new(key, format_args!("{name:?}"), allowed);
-        if name.is_empty() || name.trim() != name || name.chars().any(char::is_control) {
-            return Err(refused("names without control characters and without white space at an end"));
-        }
-        if name.contains('*') && name != "*" {
-            return Err(refused("names in full, or '*' alone for everybody"));
-        }
-        if name.starts_with("system:") {
-            return Err(refused(
-                "names that do not begin with system:, since no caller can bear one of those",
-            ));
-        }
-    }
-    Ok(names)
 }
 
 fn parking(written: written::Parking) -> Result<Parking, KeyError> {

@@ -82,15 +82,7 @@ pub(super) struct Tunnel {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Policy {
-    pub(super) allow: Option<Vec<Allow>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Allow {
-    pub(super) users: Option<Vec<String>>,
-    pub(super) groups: Option<Vec<String>>,
-    pub(super) clusters: Option<Vec<String>>,
+    pub(super) file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

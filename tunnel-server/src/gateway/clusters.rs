@@ -4,19 +4,23 @@ use std::time::UNIX_EPOCH;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
+use policy::ClusterFacts;
 use proto::session::Health;
 use serde_json::{Value, json};
 
 use super::body::AnswerBody;
 use crate::identity::Caller;
-use crate::permit::Policy;
+use crate::permit::Edition;
 use crate::registry::{Listed, ListedTunnel, Registry};
 
 /// The clusters that were ever met and that policy lets this caller reach, as a Kubernetes list. Others are not named,
 /// not even by their number.
-pub(super) fn list(registry: &Registry, policy: &Policy, caller: &Caller) -> Response<AnswerBody> {
-    let items: Vec<Value> =
-        registry.list(|cluster| policy.may_reach(caller, cluster)).iter().map(item).collect();
+pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Response<AnswerBody> {
+    let items: Vec<Value> = registry
+        .list(|cluster| policy.may_reach(caller, cluster, &ClusterFacts::default()))
+        .iter()
+        .map(item)
+        .collect();
     let list = json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "ClusterList",

@@ -1,134 +1,113 @@
-//! Who is permitted what, by tables.
+//! Permits, and what becomes of them when the policy changes.
 
 use http::Method;
-use policy::action::{Asked, Head, Names};
-use proptest::prelude::*;
 
 use super::*;
 
+const ALICE_READS: &str = "rules:
+- name: alice-reads
+  effect: Allow
+  subjects: [{ method: token, user: alice }]
+  clusters: { names: [edge-a] }
+  mode: kube-api
+  actions: [{ verbs: [get, list], apiGroups: [''], resources: [pods], namespaces: ['*'] }]
+";
+
 #[test]
-fn a_rule_allows_its_users_and_its_groups_its_clusters() {
-    let policy = Policy::new([
-        rule(&["alice"], &["ops"], &["edge-a", "shop-*"]),
-        rule(&["*"], &[], &["public"]),
-        rule(&[], &["*"], &["*-lab"]),
-    ]);
-    for (user, groups, cluster, allowed) in [
-        ("alice", &[][..], "edge-a", true),
-        ("alice", &[], "shop-1", true),
-        ("alice", &[], "shop-", false),
-        ("alice", &[], "edge-ab", false),
-        ("alice", &[], "edge-b", false),
-        ("Alice", &[], "edge-a", false),
-        ("alice ", &[], "edge-a", false),
-        ("ops", &[], "edge-a", false),
-        ("bob", &["alice"], "edge-a", false),
-        ("bob", &["dev", "ops"], "edge-a", true),
-        ("bob", &["op"], "edge-a", false),
-        ("bob", &[], "public", true),
-        ("bob", &[], "a-lab", false),
-        ("bob", &["any"], "a-lab", true),
+fn a_permit_says_who_what_by_which_edition_and_by_which_rule() {
+    let policy = policy(ALICE_READS);
+    let (caller, action) = (Caller::pretended("alice", &["ops"]), action("/api/v1/pods"));
+
+    let permit = policy.edition().authorize(&caller, action.clone(), &facts()).unwrap();
+
+    assert_eq!((permit.caller(), permit.action()), (&caller, &action));
+    assert_eq!((permit.generation(), permit.rule()), (1, "alice-reads"));
+}
+
+#[test]
+fn a_refusal_says_what_in_words_and_names_no_rule_to_the_caller() {
+    let denied = "- { name: no-pods, effect: Deny, subjects: [{ method: '*', user: '*' }], clusters: { names: ['*'] }, \
+                  mode: kube-api, actions: [{ verbs: [list], apiGroups: ['*'], resources: ['*'], namespaces: [shop] }] }\n";
+    let policy = policy(&format!("{ALICE_READS}{denied}"));
+    for (user, path, text, rule) in [
+        ("bob", "/api/v1/pods", "\"bob\" may not reach the cluster edge-a, ask", None),
+        ("alice", "/api/v1/nodes", "\"alice\" may not list nodes of the cluster edge-a, ask", None),
+        ("alice", "/version", "\"alice\" may not get /version of the cluster edge-a, ask", None),
+        (
+            "alice",
+            "/apis/apps/v1/namespaces/x/deployments/d/scale",
+            "\"alice\" may not get deployments.apps/scale in the namespace x of the cluster edge-a, ask",
+            None,
+        ),
+        (
+            "alice",
+            "/api/v1/namespaces/shop/pods",
+            "\"alice\" may not list pods in the namespace shop of the cluster edge-a, ask",
+            Some("no-pods"),
+        ),
     ] {
-        let caller = Caller::pretended(user, groups);
-        // A name that is no cluster's cannot even be asked for.
-        let Ok(cluster) = cluster.parse() else { continue };
-
-        let permitted = policy.authorize(&caller, action(&cluster));
-
-        assert_eq!(permitted.is_ok(), allowed, "{user} {groups:?} {cluster}");
-        assert_eq!(policy.may_reach(&caller, &cluster), allowed, "{user} {groups:?} {cluster}");
+        let refused =
+            policy.edition().authorize(&Caller::pretended(user, &[]), action(path), &facts()).unwrap_err();
+        assert!(refused.to_string().starts_with(text), "{refused}");
+        assert!(!refused.to_string().contains("no-pods"), "{refused}");
+        assert_eq!(refused.rule.as_deref(), rule, "{path}");
     }
 }
 
 #[test]
-fn a_permit_says_who_what_and_by_which_policy() {
-    let policy = Policy::new([rule(&["alice"], &[], &["*"])]);
-    let caller = Caller::pretended("alice", &["ops"]);
-    let action = action(&"edge-a".parse().unwrap());
+fn a_permit_is_judged_again_by_the_edition_that_takes_the_place_of_its_own() {
+    let policy = policy(ALICE_READS);
+    let mut editions = policy.editions();
+    let first = policy.edition();
+    let permit = first.authorize(&Caller::pretended("alice", &[]), action("/api/v1/pods"), &facts()).unwrap();
+    assert!(first.still_permits(&permit, &facts()));
+    assert!(!editions.has_changed().unwrap());
 
-    let permit = policy.authorize(&caller, action.clone()).unwrap();
+    let generation = policy.replace(rules(&ALICE_READS.replace("user: alice", "user: bob")));
 
-    assert_eq!(
-        (permit.caller(), permit.action(), permit.generation()),
-        (&caller, &action, policy.generation())
-    );
+    assert_eq!((generation, policy.edition().generation()), (2, 2));
+    assert_eq!(editions.borrow_and_update().generation(), 2);
+    assert!(!policy.edition().still_permits(&permit, &facts()));
+    // What was begun under the first edition is still asked of the first.
+    assert!(first.still_permits(&permit, &facts()));
 }
 
 #[test]
-fn a_refusal_names_user_and_cluster() {
-    let cluster = "edge-a".parse().unwrap();
-    let refused = Policy::new([]).authorize(&Caller::pretended("bob", &[]), action(&cluster)).unwrap_err();
-    assert!(refused.to_string().starts_with("\"bob\" may not reach the cluster edge-a, ask"), "{refused}");
+fn a_permit_depends_on_the_clusters_labels() {
+    let selected = ALICE_READS.replace("names: [edge-a]", "labelSelector: { matchLabels: { stage: live } }");
+    let edition = policy(&selected).edition();
+    let live = ClusterFacts { labels: [("stage".to_owned(), "live".to_owned())].into() };
+    let caller = Caller::pretended("alice", &[]);
+
+    let permit = edition.authorize(&caller, action("/api/v1/pods"), &live).unwrap();
+
+    assert!(!edition.still_permits(&permit, &facts()));
+    assert!(edition.may_reach(&caller, permit.action().cluster(), &live));
+    assert!(!edition.may_reach(&caller, permit.action().cluster(), &facts()));
 }
 
+/// A method's name in a policy is its name here; one that no rule can name could never be allowed or denied.
 #[test]
-fn a_pattern_fits_the_whole_name() {
-    for (pattern, text, fits) in [
-        ("a", "a", true),
-        ("a", "ab", false),
-        ("*", "a", true),
-        ("a*", "a", true),
-        ("*a", "ba", true),
-        ("a*a", "a", false),
-        ("a*a", "aa", true),
-        ("a*b*c", "a-b-b-c", true),
-        ("a*b*c", "a-c-b", false),
-        ("*b*", "abc", true),
-        ("**", "x", true),
-        ("a**c", "abc", true),
-        ("ab*bc", "abc", false),
-    ] {
-        assert_eq!(glob::matches(pattern, text), fits, "{pattern} {text}");
-    }
+fn every_method_of_authentication_can_be_named_in_a_policy() {
+    use crate::identity::Method::{ClientCertificate, StaticToken};
+    let names = [ClientCertificate, StaticToken].map(crate::identity::Method::as_str);
+    assert_eq!(names, policy::METHODS);
 }
 
-proptest! {
-    #[test]
-    fn without_a_rule_nobody_reaches_anything(user in ".{0,20}", groups in proptest::collection::vec(".{0,20}", 0..5), cluster in "[a-z0-9]{1,20}") {
-        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let caller = Caller::pretended(&user, &groups);
-        prop_assert!(Policy::new([]).authorize(&caller, action(&cluster.parse().unwrap())).is_err());
-    }
-
-    #[test]
-    fn a_permit_has_a_rule_that_names_the_caller_and_the_cluster(
-        user in "[ab]{1,2}", group in "[ab]{1,2}", cluster in "[ab]{1,4}",
-        rule_user in "[ab]{1,2}", rule_group in "[ab]{1,2}", pattern in "[ab*]{1,4}",
-    ) {
-        let policy = Policy::new([rule(&[&rule_user], &[&rule_group], &[&pattern])]);
-        let caller = Caller::pretended(&user, &[&group]);
-        let named = user == rule_user || group == rule_group;
-        let expected = named && slow_match(pattern.as_bytes(), cluster.as_bytes());
-        prop_assert_eq!(policy.may_reach(&caller, &cluster.parse().unwrap()), expected);
-    }
+fn policy(text: &str) -> Policy {
+    Policy::new(rules(text))
 }
 
-/// What a pattern means, said once more and slowly.
-fn slow_match(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern {
-        [] => text.is_empty(),
-        [b'*', rest @ ..] => (0..=text.len()).any(|taken| slow_match(rest, &text[taken..])),
-        [byte, rest @ ..] => text.first() == Some(byte) && slow_match(rest, &text[1..]),
-    }
+fn rules(text: &str) -> Rules {
+    let whole = format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n{text}");
+    let document = daemon::config::parse(&whole, "policy.yaml".as_ref(), policy::KIND).unwrap();
+    Rules::of(&document).unwrap()
 }
 
-fn rule(users: &[&str], groups: &[&str], clusters: &[&str]) -> AllowRule {
-    let owned = |list: &[&str]| list.iter().map(|&entry| entry.to_owned()).collect();
-    AllowRule { users: owned(users), groups: owned(groups), clusters: owned(clusters) }
+fn action(path: &str) -> Action {
+    Action::of_cluster("edge-a".parse().unwrap(), &Method::GET, path, None).unwrap()
 }
 
-fn action(cluster: &ClusterId) -> Action {
-    let target = format!("/clusters/{cluster}/api/v1/pods");
-    let head = Head {
-        method: &Method::GET,
-        authority: None,
-        host: Some(b"x"),
-        server_name: None,
-        target: target.as_bytes(),
-        upgrade: None,
-    };
-    match Action::parse(&Names::default(), &head).unwrap() {
-        Asked::Cluster(action) => action,
-        Asked::ClusterList => panic!("not the list"),
-    }
+fn facts() -> ClusterFacts {
+    ClusterFacts::default()
 }

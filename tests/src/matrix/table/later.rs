@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("58", "an agent's certificate is revoked", NotBuilt("revocation")),
     Row::new("59", "the authority is replaced by another, in two steps", NotBuilt("rotation of authorities")),
     Row::new("60", "a caller's token ends during a long watch", NotBuilt("OIDC")),
-    Row::new("61", "policy comes to deny what runs", NotBuilt("reloading of policy")),
+    Row::new("61", "policy comes to deny what runs", NotBuilt("ending what another policy forbids")),
     Row::new("62", "the issuer's keys cannot be fetched", NotBuilt("OIDC")),
     Row::new("63", "the issuer replaces its keys", NotBuilt("OIDC")),
     Row::new("64", "two agents bear the same certificate", NotBuilt("what is to be done with a copied key")),

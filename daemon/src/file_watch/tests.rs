@@ -1,0 +1,75 @@
+//! Files that change in the ways in which files do.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use tokio::time::timeout;
+
+use super::*;
+
+/// Shorter than a look, so that only a notice ends the wait.
+const NOTICED_MAX: Duration = Duration::from_secs(9);
+
+#[tokio::test]
+async fn a_file_is_noticed_when_it_is_written_replaced_removed_and_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("policy.yaml"), folder.path().join("other.yaml"));
+    fs::write(&path, "a").unwrap();
+    let mut watch = FileWatch::of(&path);
+
+    fs::write(&path, "b").unwrap();
+    noticed(&mut watch).await;
+    fs::write(&other, "c").unwrap();
+    fs::rename(&other, &path).unwrap();
+    noticed(&mut watch).await;
+    fs::remove_file(&path).unwrap();
+    noticed(&mut watch).await;
+    fs::write(&path, "d").unwrap();
+    noticed(&mut watch).await;
+}
+
+#[tokio::test]
+async fn kubernetes_swapping_of_a_link_beside_the_file_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = |name: &str| folder.path().join(name);
+    for (generation, text) in [("..1", "a"), ("..2", "b")] {
+        fs::create_dir(within(generation)).unwrap();
+        fs::write(within(generation).join("policy.yaml"), text).unwrap();
+    }
+    symlink("..1", within("..data")).unwrap();
+    symlink("..data/policy.yaml", within("policy.yaml")).unwrap();
+    let mut watch = FileWatch::of(&within("policy.yaml"));
+
+    symlink("..2", within("..data_tmp")).unwrap();
+    fs::rename(within("..data_tmp"), within("..data")).unwrap();
+
+    noticed(&mut watch).await;
+    assert_eq!(fs::read_to_string(within("policy.yaml")).unwrap(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_looked_at_now_and_then_although_nothing_was_noticed() {
+    let started = tokio::time::Instant::now();
+    let mut watch = FileWatch::of(Path::new("/nowhere/policy.yaml"));
+
+    watch.changed().await;
+    watch.changed().await;
+
+    assert_eq!(started.elapsed(), 2 * LOOK_EVERY);
+}
+
+#[test]
+fn neither_reading_nor_what_befalls_other_files_is_a_change() {
+    let event = |kind, name: &str| Event::new(kind).add_path(Path::new("/etc/tombolo").join(name));
+    let name = Some(OsStr::new("policy.yaml"));
+    let written = EventKind::Modify(notify::event::ModifyKind::Any);
+    assert!(is_about(&event(written, "policy.yaml"), name));
+    assert!(is_about(&event(written, "..data"), name));
+    assert!(is_about(&Event::new(EventKind::Other), name));
+    assert!(!is_about(&event(written, "server.yaml"), name));
+    assert!(!is_about(&event(EventKind::Access(notify::event::AccessKind::Any), "policy.yaml"), name));
+}
+
+async fn noticed(watch: &mut FileWatch) {
+    timeout(NOTICED_MAX, watch.changed()).await.expect("a notice");
+}

@@ -1,0 +1,136 @@
+//! What a path names: a resource, or something else.
+//!
+//! The rules of the API server's own `RequestInfoFactory`:
+//! <https://github.com/kubernetes/apiserver/blob/v0.36.3/pkg/endpoints/request/requestinfo.go>
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// What a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Object {
+    /// A resource of Kubernetes, or a collection of them.
+    Resource(Resource),
+    /// Any other path, decoded once, as the API server compares it: `/version`, `/healthz/`.
+    Path(String),
+}
+
+/// A resource, or a collection of them, as `RequestInfo` has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resource {
+    /// `apps`; empty for the core group.
+    pub group: String,
+    /// `pods`.
+    pub resource: String,
+    /// `log`.
+    pub subresource: Option<String>,
+    /// `None` for what is in no namespace, and for all of them together.
+    pub namespace: Option<String>,
+    /// `None` for a collection. A name that stands in a field selector alone is none.
+    pub name: Option<String>,
+}
+
+/// An old form of a path, which the API server still reads: a verb before the resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Special {
+    /// `/api/v1/watch/pods`.
+    Watch,
+    /// `/api/v1/proxy/nodes/n`.
+    Proxy,
+}
+
+/// The subresources of a namespace itself. What else follows a namespace's name is a resource in it.
+const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
+
+impl Object {
+    /// What these decoded `segments` of a path name; `slash` tells of one more at its end.
+    pub(super) fn of(segments: &[Cow<'_, str>], slash: bool) -> (Self, Option<Special>) {
+        let read: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        match read.as_slice() {
+            ["api", _, rest @ ..] if !rest.is_empty() => Self::of_resource("", rest),
+            ["apis", group, _, rest @ ..] if !rest.is_empty() => Self::of_resource(group, rest),
+            [] => (Self::Path("/".to_owned()), None),
+            segments => {
+                let end = if slash { "/" } else { "" };
+                (Self::Path(format!("/{}{end}", segments.join("/"))), None)
+            }
+        }
+    }
+
+    /// The resource, if it is one.
+    #[must_use]
+    pub fn resource(&self) -> Option<&Resource> {
+        match self {
+            Self::Resource(resource) => Some(resource),
+            Self::Path(_) => None,
+        }
+    }
+
+    fn of_resource(group: &str, rest: &[&str]) -> (Self, Option<Special>) {
+        let (special, rest) = match rest {
+            ["watch", rest @ ..] => (Some(Special::Watch), rest),
+            ["proxy", rest @ ..] => (Some(Special::Proxy), rest),
+            rest => (None, rest),
+        };
+        let (namespace, parts) = match rest {
+            ["namespaces", namespace, part, ..] if !OF_NAMESPACES.contains(part) => {
+                (Some(*namespace), &rest[2..])
+            }
+            ["namespaces", namespace, ..] => (Some(*namespace), rest),
+            rest => (None, rest),
+        };
+        let subresource = match special {
+            // What follows is the application's; Kubernetes calls this verb what we call a subresource.
+            Some(Special::Proxy) => Some("proxy"),
+            Some(Special::Watch) | None => parts.get(2).copied(),
+        };
+        let resource = Resource {
+            group: group.to_owned(),
+            resource: parts.first().copied().unwrap_or_default().to_owned(),
+            subresource: subresource.map(str::to_owned),
+            namespace: namespace.map(str::to_owned),
+            name: parts.get(1).map(|&name| name.to_owned()),
+        };
+        (Self::Resource(resource), special)
+    }
+}
+
+impl Resource {
+    /// Whether the request reaches into a workload, by whatever method.
+    #[must_use]
+    pub fn connects(&self) -> bool {
+        self.subresource.as_deref().is_some_and(connects)
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resource(resource) => resource.fmt(f),
+            Self::Path(path) => f.write_str(path),
+        }
+    }
+}
+
+/// `deployments.apps/scale in the namespace shop`.
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, resource, subresource, namespace, name: _ } = self;
+        f.write_str(resource)?;
+        if !group.is_empty() {
+            write!(f, ".{group}")?;
+        }
+        if let Some(subresource) = subresource {
+            write!(f, "/{subresource}")?;
+        }
+        match namespace {
+            Some(namespace) => write!(f, " in the namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a subresource reaches into a workload.
+pub(crate) fn connects(subresource: &str) -> bool {
+    ["exec", "attach", "portforward", "proxy", "ephemeralcontainers"].contains(&subresource)
+}

@@ -1,0 +1,239 @@
+//! Actions at the Kubernetes API.
+
+use proto::cluster::is_dns_label;
+
+use crate::action::{Object, Resource, Verb, connects};
+use crate::document::{self, List};
+use crate::fault::{At, PolicyFault};
+use crate::rules::choice::{ANY, Choice};
+use crate::rules::valid::choice;
+
+/// What separates a resource from its subresource.
+const SLASH: char = '/';
+
+/// What a verb may be.
+const VERBS: &str = "'*', get, list, watch, create, update, patch, delete, deletecollection, connect, or of paths that are \
+                     no resource get, head, options, post, put, patch, delete";
+
+/// One entry: these verbs with these resources, or with these other paths, or with both.
+#[derive(Debug, Clone)]
+pub(in crate::rules) struct Actions {
+    verbs: Choice<Verb>,
+    resources: Option<Resources>,
+    paths: Option<Choice<PathPattern>>,
+}
+
+#[derive(Debug, Clone)]
+struct Resources {
+    groups: Choice<String>,
+    resources: Choice<ResourcePattern>,
+    /// The empty one for what is in none, and for all together.
+    namespaces: Choice<String>,
+}
+
+/// `pods`, `pods/log`, `pods/*`, `*/log` or `*/*`.
+#[derive(Debug, Clone)]
+struct ResourcePattern {
+    /// `None` for every resource.
+    resource: Option<String>,
+    subresource: SubresourcePattern,
+}
+
+#[derive(Debug, Clone)]
+enum SubresourcePattern {
+    /// The resource itself.
+    None,
+    Any,
+    Of(String),
+}
+
+/// A path in full, with or without a slash at its end, or how a path begins.
+#[derive(Debug, Clone)]
+enum PathPattern {
+    Whole(String),
+    Prefix(String),
+}
+
+impl Actions {
+    /// Whether they are about `verb` and `object`.
+    pub(super) fn cover(&self, verb: Verb, object: &Object) -> bool {
+        self.verbs.has(|one| *one == verb)
+            && match object {
+                Object::Resource(resource) => {
+                    self.resources.as_ref().is_some_and(|some| some.cover(resource))
+                }
+                Object::Path(path) => {
+                    self.paths.as_ref().is_some_and(|paths| paths.has(|pattern| pattern.fits(path)))
+                }
+            }
+    }
+
+    /// Whether no resource and no verb is left out.
+    pub(super) fn are_every_resource(&self) -> bool {
+        self.verbs.is_any() && self.resources.as_ref().is_some_and(Resources::are_all)
+    }
+
+    /// Whether no other path and no verb is left out.
+    pub(super) fn are_every_path(&self) -> bool {
+        self.verbs.is_any() && self.paths.as_ref().is_some_and(Choice::is_any)
+    }
+
+    pub(super) fn of(at: &At, written: &document::Actions) -> Result<Self, PolicyFault> {
+        let document::Actions { verbs, api_groups, resources, namespaces, non_resource_urls } = written;
+        let (at_verbs, verbs) = listed(at, "verbs", verbs.as_ref())?;
+        let verbs = choice(&at_verbs, verbs, |text| text.parse().map_err(|_| VERBS))?;
+        let resources = match (api_groups, resources, namespaces) {
+            (None, None, None) => None,
+            (groups, resources, namespaces) => {
+                let (at_resources, resources) = listed(at, "resources", resources.as_ref())?;
+                let patterns = choice(&at_resources, resources, ResourcePattern::parse)?;
+                agree(&at_verbs, &verbs, &at_resources, &patterns)?;
+                let (at_groups, groups) = listed(at, "apiGroups", groups.as_ref())?;
+                let (at_namespaces, namespaces) = listed(at, "namespaces", namespaces.as_ref())?;
+                Some(Resources {
+                    groups: choice(&at_groups, groups, group)?,
+                    resources: patterns,
+                    namespaces: choice(&at_namespaces, namespaces, namespace)?,
+                })
+            }
+        };
+        let paths = non_resource_urls.as_ref();
+        let paths = paths.map(|urls| choice(&at.below("nonResourceURLs", urls), urls, PathPattern::parse));
+        let paths = paths.transpose()?;
+        if resources.is_none() && paths.is_none() {
+            let allowed = "apiGroups, resources and namespaces, or nonResourceURLs, or all four";
+            return Err(at.fault("only verbs", allowed));
+        }
+        if resources.is_none() && !verbs.has(|verb| verb.may_be_asked_of(&Object::Path(String::new()))) {
+            return Err(
+                at_verbs.fault("a verb of resources alone", "get, head, options, post, put, patch or delete")
+            );
+        }
+        Ok(Self { verbs, resources, paths })
+    }
+}
+
+impl Resources {
+    fn cover(&self, resource: &Resource) -> bool {
+        let namespace = resource.namespace.as_deref().unwrap_or_default();
+        self.groups.has(|group| *group == resource.group)
+            && self.resources.has(|pattern| pattern.fits(resource))
+            && self.namespaces.has(|one| one == namespace)
+    }
+
+    fn are_all(&self) -> bool {
+        self.groups.is_any() && self.resources.is_any() && self.namespaces.is_any()
+    }
+}
+
+impl ResourcePattern {
+    fn fits(&self, resource: &Resource) -> bool {
+        let subresource = resource.subresource.as_deref();
+        self.resource.as_ref().is_none_or(|name| *name == resource.resource)
+            && match &self.subresource {
+                SubresourcePattern::None => subresource.is_none(),
+                SubresourcePattern::Any => subresource.is_some(),
+                SubresourcePattern::Of(name) => subresource == Some(name),
+            }
+    }
+
+    /// Whether something that it fits is connected to.
+    fn may_connect(&self) -> bool {
+        match &self.subresource {
+            SubresourcePattern::None => false,
+            SubresourcePattern::Any => true,
+            SubresourcePattern::Of(name) => connects(name),
+        }
+    }
+
+    /// Whether whatever it fits is connected to.
+    fn must_connect(&self) -> bool {
+        matches!(&self.subresource, SubresourcePattern::Of(name) if connects(name))
+    }
+
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let allowed =
+            "'*', or resources such as pods, pods/log, pods/* or */log, in lower case and in the plural";
+        let (resource, subresource) =
+            text.split_once(SLASH).map_or((text, None), |(one, two)| (one, Some(two)));
+        let fits = |name: &str| name == ANY || is_dns_label(name);
+        if !fits(resource) || !subresource.is_none_or(fits) {
+            return Err(allowed);
+        }
+        Ok(Self {
+            resource: (resource != ANY).then(|| resource.to_owned()),
+            subresource: match subresource {
+                None => SubresourcePattern::None,
+                Some(ANY) => SubresourcePattern::Any,
+                Some(name) => SubresourcePattern::Of(name.to_owned()),
+            },
+        })
+    }
+}
+
+impl PathPattern {
+    fn fits(&self, path: &str) -> bool {
+        match self {
+            Self::Whole(whole) => whole == path || path.strip_suffix('/') == Some(whole),
+            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let allowed =
+            "'*', or paths such as /version or /healthz/*, without escapes, and with '*' at the end alone";
+        let (path, is_prefix) = text.strip_suffix(ANY).map_or((text, false), |path| (path, true));
+        let plain = |byte: u8| byte.is_ascii_graphic() && !b"*%?#\\".contains(&byte);
+        let ambiguous =
+            path.contains("//") || path.split('/').any(|segment| segment == "." || segment == "..");
+        if !path.starts_with('/') || !path.bytes().all(plain) || ambiguous {
+            return Err(allowed);
+        }
+        let whole = || if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) };
+        Ok(if is_prefix { Self::Prefix(path.to_owned()) } else { Self::Whole(whole().to_owned()) })
+    }
+}
+
+/// The list under `key`, which must be there.
+fn listed<'a>(at: &At, key: &str, list: Option<&'a List>) -> Result<(At, &'a List), PolicyFault> {
+    let list = list.ok_or_else(|| at.missing(key, "at least one entry, or ['*'] for all"))?;
+    Ok((at.below(key, list), list))
+}
+
+/// Refuses verbs and resources that never come together: whoever writes them means something else, and a rule that
+/// denies nothing is worse than none.
+fn agree(
+    at_verbs: &At,
+    verbs: &Choice<Verb>,
+    at_resources: &At,
+    resources: &Choice<ResourcePattern>,
+) -> Result<(), PolicyFault> {
+    let (Choice::Of(verbs), Choice::Of(patterns)) = (verbs, resources) else {
+        return Ok(());
+    };
+    let connect = verbs.contains(&Verb::Connect);
+    if connect && !patterns.iter().any(ResourcePattern::may_connect) {
+        let allowed = "connect with a resource that is connected to, such as pods/exec, pods/* or '*'";
+        return Err(at_verbs.fault("connect", allowed));
+    }
+    if !connect && patterns.iter().any(ResourcePattern::must_connect) {
+        let allowed = "the verb connect (or '*') with exec, attach, portforward, proxy and ephemeralcontainers, \
+                       whatever the method of the request";
+        return Err(at_resources.fault("a subresource that reaches into a workload", allowed));
+    }
+    Ok(())
+}
+
+fn group(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || text.split('.').all(is_dns_label) {
+        return Ok(text.to_owned());
+    }
+    Err("'*', \"\" for the core group, or groups without a version, such as apps")
+}
+
+fn namespace(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || is_dns_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("'*', names of namespaces in full, or \"\" for what is in none and for all together")
+}

@@ -1,0 +1,315 @@
+//! What holds for every policy.
+
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::*;
+
+/// A rule as plain data, over few enough words that rules and requests meet.
+#[derive(Debug, Clone)]
+struct Plain {
+    denies: bool,
+    method: &'static str,
+    who: &'static str,
+    clusters: Vec<&'static str>,
+    selector: Option<(&'static str, Vec<&'static str>)>,
+    verbs: Vec<&'static str>,
+    groups: Vec<&'static str>,
+    resources: Vec<&'static str>,
+    namespaces: Vec<&'static str>,
+    paths: Vec<&'static str>,
+}
+
+/// A request as plain data.
+#[derive(Debug, Clone)]
+struct Question {
+    method: &'static str,
+    user: &'static str,
+    groups: Vec<String>,
+    cluster: &'static str,
+    stage: Option<&'static str>,
+    verb: Verb,
+    object: Object,
+}
+
+proptest! {
+    /// What the rules mean, said once more and slowly.
+    #[test]
+    fn the_engine_decides_as_the_plain_reading_does(plain in some(plain()), question in question()) {
+        let about: Vec<&Plain> = plain.iter().filter(|rule| rule.is_about(&question)).collect();
+        let expected = match (about.iter().any(|rule| rule.denies), about.is_empty()) {
+            (_, true) => "no rule",
+            (true, false) => "denied",
+            (false, false) => "allowed",
+        };
+        let rules = built(&plain);
+        let decided = match question.put_to(&rules) {
+            Verdict::NoRule => "no rule",
+            Verdict::Denied(_) => "denied",
+            Verdict::Allowed(_) => "allowed",
+        };
+        prop_assert_eq!(decided, expected);
+    }
+
+    #[test]
+    fn one_more_denial_never_permits_more(plain in some(plain()), one in plain(), question in question()) {
+        let denial = Plain { denies: true, ..one };
+        let more: Vec<Plain> = plain.iter().cloned().chain([denial]).collect();
+        let permits = |rules: &[Plain]| question.put_to(&built(rules)).is_allowed();
+        prop_assert!(!permits(&more) || permits(&plain));
+    }
+
+    #[test]
+    fn the_order_of_rules_changes_no_verdict(plain in some(plain()), question in question(), by in 0_usize..8) {
+        let rules = built(&plain);
+        let verdict = question.put_to(&rules);
+        let mut turned = plain;
+        let by = by % turned.len().max(1);
+        turned.rotate_left(by);
+        turned.reverse();
+        let turned = built(&turned);
+        let other = question.put_to(&turned);
+        prop_assert_eq!(std::mem::discriminant(&verdict), std::mem::discriminant(&other));
+    }
+
+    #[test]
+    fn the_rule_that_is_named_decides_alone(plain in some(plain()), question in question()) {
+        let rules = built(&plain);
+        if let Some(name) = question.put_to(&rules).rule() {
+            let index: usize = name.strip_prefix('r').unwrap().parse().unwrap();
+            let alone = built(&plain[index..=index]);
+            let verdict = question.put_to(&alone);
+            prop_assert!(verdict.rule().is_some());
+            prop_assert_eq!(verdict.is_allowed(), question.put_to(&rules).is_allowed());
+            prop_assert_eq!(verdict.is_allowed(), !plain[index].denies);
+        }
+    }
+
+    #[test]
+    fn without_a_rule_nothing_is_permitted_or_reached(question in question()) {
+        let rules = Rules::default();
+        prop_assert_eq!(question.put_to(&rules), Verdict::NoRule);
+        prop_assert!(!question.reaches(&rules));
+    }
+
+    /// The list of clusters hides none where something is permitted.
+    #[test]
+    fn where_something_is_permitted_the_cluster_is_reached(plain in some(plain()), question in question()) {
+        let rules = built(&plain);
+        prop_assert!(!question.put_to(&rules).is_allowed() || question.reaches(&rules));
+    }
+
+    /// Nothing that a document says makes reading it fail otherwise than by a fault.
+    #[test]
+    fn any_text_is_survived(text in "(rules|name|effect|subjects|clusters|names|mode|actions|verbs|[-:,*{}\\[\\] \n\"'~a-z]){0,60}") {
+        if let Ok(document) = serde_saphyr::from_str::<Document>(&text) {
+            let _ = Rules::of(&document);
+        }
+    }
+
+    #[test]
+    fn a_pattern_means_what_it_says(pattern in "[ab*]{0,6}", text in "[ab]{0,6}") {
+        prop_assert_eq!(glob::matches(&pattern, &text), slow_match(pattern.as_bytes(), text.as_bytes()));
+    }
+}
+
+impl Plain {
+    fn is_about(&self, question: &Question) -> bool {
+        let everybody = (self.method, self.who) == ("*", "user *");
+        let who = match self.who.split_once(' ').unwrap() {
+            ("user", "*") => true,
+            ("user", user) => user == question.user,
+            (_, group) => question.groups.iter().any(|one| one == group),
+        };
+        let selected =
+            self.selector.as_ref().is_none_or(|(operator, values)| match (*operator, question.stage) {
+                ("In", stage) => stage.is_some_and(|stage| values.contains(&stage)),
+                ("NotIn", stage) => stage.is_none_or(|stage| !values.contains(&stage)),
+                ("Exists", stage) => stage.is_some(),
+                (_, stage) => stage.is_none(),
+            });
+        let named = self.clusters.iter().any(|name| slow_match(name.as_bytes(), question.cluster.as_bytes()));
+        let one_of = |list: &[&str], word: &str| list.iter().any(|entry| *entry == "*" || *entry == word);
+        let object = match &question.object {
+            Object::Path(path) => {
+                self.paths.iter().any(|entry| slow_match(entry.as_bytes(), path.as_bytes()))
+            }
+            Object::Resource(resource) => {
+                let whole = match &resource.subresource {
+                    None => resource.resource.clone(),
+                    Some(subresource) => format!("{}/{subresource}", resource.resource),
+                };
+                let fits = |entry: &&&str| {
+                    let slashes = |text: &str| text.matches('/').count();
+                    **entry == "*"
+                        || slashes(entry) == slashes(&whole) && slow_match(entry.as_bytes(), whole.as_bytes())
+                };
+                one_of(&self.groups, &resource.group)
+                    && self.resources.iter().find(fits).is_some()
+                    && one_of(&self.namespaces, resource.namespace.as_deref().unwrap_or_default())
+            }
+        };
+        let method = everybody || self.method == question.method;
+        method && who && selected && named && one_of(&self.verbs, question.verb.as_str()) && object
+    }
+
+    fn yaml(&self, index: usize) -> String {
+        let (kind, name) = self.who.split_once(' ').unwrap();
+        let selector = self.selector.as_ref().map_or(String::new(), |(operator, values)| {
+            let values =
+                if operator.ends_with("In") { format!(", values: {values:?}") } else { String::new() };
+            format!(
+                ", labelSelector: {{ matchExpressions: [{{ key: stage, operator: {operator}{values} }}] }}"
+            )
+        });
+        format!(
+            "- {{ name: r{index}, effect: {}, subjects: [{{ method: {:?}, {kind}: {name:?} }}], clusters: {{ names: \
+             {:?}{selector} }}, mode: kube-api, actions: [{{ verbs: {:?}, apiGroups: {:?}, resources: {:?}, namespaces: \
+             {:?}, nonResourceURLs: {:?} }}] }}\n",
+            if self.denies { "Deny" } else { "Allow" },
+            self.method,
+            self.clusters,
+            self.verbs,
+            self.groups,
+            self.resources,
+            self.namespaces,
+            self.paths,
+        )
+    }
+}
+
+impl Question {
+    fn put_to<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
+        rules.decide(self.who(), &self.cluster(), &self.facts(), Request::KubeApi(self.verb, &self.object))
+    }
+
+    fn reaches(&self, rules: &Rules) -> bool {
+        rules.reaches(self.who(), &self.cluster(), &self.facts())
+    }
+
+    fn who(&self) -> Who<'_> {
+        Who { method: self.method, user: self.user, groups: &self.groups }
+    }
+
+    fn cluster(&self) -> ClusterId {
+        self.cluster.parse().unwrap()
+    }
+
+    fn facts(&self) -> ClusterFacts {
+        ClusterFacts {
+            labels: self.stage.map(|stage| ("stage".to_owned(), stage.to_owned())).into_iter().collect(),
+        }
+    }
+}
+
+/// The rules, each named by its place.
+fn built(plain: &[Plain]) -> Rules {
+    if plain.is_empty() {
+        return Rules::default();
+    }
+    let text: String = plain.iter().enumerate().map(|(index, rule)| rule.yaml(index)).collect();
+    rules(&format!("rules:\n{text}"))
+}
+
+fn some<T: std::fmt::Debug>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+    proptest::collection::vec(one, 0..5)
+}
+
+fn plain() -> impl Strategy<Value = Plain> {
+    let subject = select(vec![
+        ("*", "user *"),
+        ("token", "user *"),
+        ("token", "user ann"),
+        ("client-certificate", "user ann"),
+        ("token", "group ops"),
+        ("client-certificate", "group ops"),
+    ]);
+    let selector = proptest::option::of((
+        select(vec!["In", "NotIn", "Exists", "DoesNotExist"]),
+        words(&["live", "test"]),
+    ));
+    // With connect and every subresource among them, so that verbs and resources agree.
+    let what =
+        (words(&["*", "get", "list", "create"]), words(&["pods", "*/log", "pods/*", "*"]), any::<bool>());
+    let what = what.prop_map(|(mut verbs, mut resources, connects)| {
+        if connects {
+            verbs.push("connect");
+            resources.push("pods/*");
+        }
+        (verbs, resources)
+    });
+    (
+        (any::<bool>(), subject, words(&["a*", "ab", "*"]), selector),
+        (what, words(&["*", "", "apps"]), words(&["*", "", "shop"]), words(&["*", "/version", "/healthz/*"])),
+    )
+        .prop_map(
+            |(
+                (denies, (method, who), clusters, selector),
+                ((verbs, resources), groups, namespaces, paths),
+            )| Plain {
+                denies,
+                method,
+                who,
+                clusters,
+                selector,
+                verbs,
+                groups,
+                resources,
+                namespaces,
+                paths,
+            },
+        )
+}
+
+fn question() -> impl Strategy<Value = Question> {
+    let resource = (
+        select(vec!["", "apps"]),
+        select(vec!["pods", "nodes"]),
+        select(vec![None, Some("log"), Some("exec")]),
+        select(vec![None, Some("shop"), Some("bank")]),
+    );
+    let object = prop_oneof![
+        3 => resource.prop_map(|(group, resource, subresource, namespace)| {
+            Object::Resource(crate::action::Resource {
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                subresource: subresource.map(str::to_owned),
+                namespace: namespace.map(str::to_owned),
+                name: None,
+            })
+        }),
+        1 => select(vec!["/version", "/healthz/etcd", "/"]).prop_map(|path| Object::Path(path.to_owned())),
+    ];
+    (
+        select(vec!["token", "client-certificate"]),
+        select(vec!["ann", "bob"]),
+        subsequence(vec!["ops".to_owned(), "dev".to_owned()], 0..=2),
+        select(vec!["a", "ab", "b"]),
+        select(vec![None, Some("live"), Some("test")]),
+        select(vec![Verb::Get, Verb::List, Verb::Create, Verb::Connect]),
+        object,
+    )
+        .prop_map(|(method, user, groups, cluster, stage, verb, object)| {
+            let connects = object.resource().is_some_and(crate::action::Resource::connects);
+            // As an action has it: what reaches into a workload is connect and nothing else is.
+            let verb = match (connects, verb) {
+                (true, _) => Verb::Connect,
+                (false, Verb::Connect) => Verb::Get,
+                (false, verb) => verb,
+            };
+            Question { method, user, groups, cluster, stage, verb, object }
+        })
+}
+
+fn words(all: &[&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
+    subsequence(all.to_vec(), 1..=all.len())
+}
+
+/// What a pattern means, said once more and slowly.
+fn slow_match(pattern: &[u8], text: &[u8]) -> bool {
+    match pattern {
+        [] => text.is_empty(),
+        [b'*', rest @ ..] => (0..=text.len()).any(|taken| slow_match(rest, &text[taken..])),
+        [byte, rest @ ..] => text.first() == Some(byte) && slow_match(rest, &text[1..]),
+    }
+}

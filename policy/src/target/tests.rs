@@ -1,0 +1,47 @@
+//! What is a target, by tables.
+
+use super::*;
+
+#[test]
+fn a_target_is_a_host_and_a_port_and_has_one_spelling() {
+    for (text, spelled) in [
+        ("10.0.0.1:6443", Some("10.0.0.1:6443")),
+        ("[::ffff:10.0.0.1]:6443", Some("10.0.0.1:6443")),
+        ("[2001:DB8::1]:1", Some("[2001:db8::1]:1")),
+        ("DB.Example.:5432", Some("db.example:5432")),
+        ("db_1:65535", Some("db_1:65535")),
+        ("5gcore:80", Some("5gcore:80")),
+        ("10.0.0.1", None),
+        (":80", None),
+        ("a:", None),
+        ("a:0", None),
+        ("a:65536", None),
+        ("a:+80", None),
+        ("a:80:80", None),
+        ("::1:80", None),
+        ("[10.0.0.1]:80", None),
+        ("[a]:80", None),
+        ("[::1:80", None),
+        ("a..b:80", None),
+        ("a b:80", None),
+        ("a/b:80", None),
+        ("*:80", None),
+        // What some resolvers take for an address.
+        ("127.1:80", None),
+        ("2130706433:80", None),
+        ("0x7f.1:80", None),
+        ("0x7f000001:80", None),
+        ("a.0X1:80", None),
+    ] {
+        let parsed: Result<Target, NotATarget> = text.parse();
+        assert_eq!(parsed.as_ref().ok().map(ToString::to_string).as_deref(), spelled, "{text}");
+    }
+    assert_eq!("a:443".parse::<Target>().unwrap().port(), 443);
+}
+
+#[test]
+fn a_name_is_as_long_as_dns_takes_it_and_not_one_byte_longer() {
+    let longest = "a".repeat(HOST_BYTES_MAX);
+    assert!(format!("{longest}:80").parse::<Target>().is_ok());
+    assert!(format!("{longest}a:80").parse::<Target>().is_err());
+}

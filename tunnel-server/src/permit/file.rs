@@ -1,0 +1,119 @@
+//! The policy's file: read at the start, and again whenever it may have changed.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use daemon::config::{self, LoadError};
+use daemon::{Failure, FileWatch, chain};
+use policy::{Document, KIND, PolicyFault, Rules};
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
+
+use super::Policy;
+use crate::metrics;
+
+/// Why a policy was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyFileError {
+    /// It is not there.
+    #[error("there is no policy {}, create it or name another file in policy.file", .0.display())]
+    Missing(PathBuf),
+    /// It is no file of ours, or not as one must be.
+    #[error(transparent)]
+    Load(LoadError),
+    /// A rule that is not allowed.
+    #[error("{}:{fault}", path.display())]
+    Rule {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it, and where.
+        fault: PolicyFault,
+    },
+}
+
+/// What was found in the place of the file; the text of an error where it could not be read.
+type Found = Result<String, String>;
+
+/// A policy's file, and what was found there last.
+#[derive(Debug)]
+pub(crate) struct PolicyFile {
+    path: PathBuf,
+    found: Found,
+}
+
+impl PolicyFile {
+    /// Reads the file at `path`. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`PolicyFileError`], which names the file and, where one is at fault, line, column and key.
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, Rules), PolicyFileError> {
+        let text = read(&path)?;
+        let rules = rules(&text, &path)?;
+        Ok((Self { path, found: Ok(text) }, rules))
+    }
+
+    /// Puts in force what the file says, whenever that is another policy than before and a valid one; until then the last
+    /// good one holds.
+    pub(crate) async fn follow(mut self, policy: Policy) {
+        let mut watch = FileWatch::of(&self.path);
+        loop {
+            watch.changed().await;
+            let Ok((this, rules)) = spawn_blocking(move || self.look_again()).await else {
+                return; // The process ends.
+            };
+            self = this;
+            match rules {
+                None => {}
+                Some(Ok(rules)) => {
+                    let count = rules.count();
+                    let generation = policy.replace(rules);
+                    metrics::policy_in_force(generation, SystemTime::now());
+                    info!(file = %self.path.display(), generation, rules = count, "another policy is in force");
+                }
+                Some(Err(error)) => {
+                    metrics::policy_refused();
+                    let generation = policy.edition().generation();
+                    warn!(error = %chain(&error), generation, "the policy was not taken, the last good one stays in force");
+                }
+            }
+        }
+    }
+
+    /// What the file says, if that is not what was found there last. Blocks.
+    fn look_again(mut self) -> (Self, Option<Result<Rules, PolicyFileError>>) {
+        let text = read(&self.path);
+        let found = text.as_ref().map(String::clone).map_err(|error| chain(error).to_string());
+        if found == self.found {
+            return (self, None);
+        }
+        self.found = found;
+        let rules = text.and_then(|text| rules(&text, &self.path));
+        (self, Some(rules))
+    }
+}
+
+fn read(path: &Path) -> Result<String, PolicyFileError> {
+    config::read(path).map_err(|error| match error {
+        LoadError::Missing(path) => PolicyFileError::Missing(path),
+        error @ (LoadError::Unreadable { .. }
+        | LoadError::TooLarge(_)
+        | LoadError::Headless { .. }
+        | LoadError::Foreign { .. }
+        | LoadError::Invalid { .. }) => PolicyFileError::Load(error),
+    })
+}
+
+fn rules(text: &str, path: &Path) -> Result<Rules, PolicyFileError> {
+    let document: Document = config::parse(text, path, KIND).map_err(PolicyFileError::Load)?;
+    Rules::of(&document).map_err(|fault| PolicyFileError::Rule { path: path.to_owned(), fault })
+}
+
+impl From<PolicyFileError> for Failure {
+    fn from(error: PolicyFileError) -> Self {
+        Self::misconfigured(error)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! What a policy's file says at the start, and when it changes.
+
+use std::fs;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::*;
+
+const HEAD: &str = "apiVersion: tombolo.dev/v1alpha1\nkind: Policy\n";
+const RULE: &str = "effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: ['*'] }, mode: kube-api, \
+                    actions: [{ verbs: [get], nonResourceURLs: ['*'] }]";
+
+/// Files are looked at every ten seconds, should the system be out of inotify instances.
+const SOON: Duration = Duration::from_secs(40);
+
+#[test]
+fn at_the_start_a_wrong_file_is_an_error_with_its_place() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let said = |text: Option<&str>| {
+        if let Some(text) = text {
+            fs::write(&path, text).unwrap();
+        }
+        let error = PolicyFile::open(path.clone()).map(drop).unwrap_err();
+        chain(&error).to_string()
+    };
+    for (text, words) in [
+        (None, &["there is no policy", "policy.yaml", "policy.file"][..]),
+        (Some(""), &["apiVersion"]),
+        (
+            Some("apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n"),
+            &["policy.yaml:2:7: kind: ServerConfig"],
+        ),
+        (Some(HEAD), &["rules"]),
+        (Some(&format!("{HEAD}rules: []\n")), &["policy.yaml:3:8: rules: 0 rules"]),
+        (
+            Some(&format!("{HEAD}rules:\n- {{ name: A, {RULE} }}\n")),
+            &["policy.yaml:4:11: rules[0].name: \"A\""],
+        ),
+        (Some(&format!("{HEAD}rules:\n- {{ nam: a, {RULE} }}\n")), &["policy.yaml:4:", "nam"]),
+        (Some(&format!("{HEAD}rules:\n- {{ name: a, name: b, {RULE} }}\n")), &["policy.yaml:4:", "name"]),
+        (Some(&"#".repeat(1 + 1024 * 1024)), &["larger than"]),
+    ] {
+        let said = said(text);
+        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_put_in_force_and_whatever_is_no_policy_leaves_the_last_good_one() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let write = |count: usize| {
+        let rules: String = (0..count).map(|number| format!("- {{ name: r{number}, {RULE} }}\n")).collect();
+        fs::write(&path, format!("{HEAD}rules:\n{rules}")).unwrap();
+    };
+    write(1);
+    let (file, rules) = PolicyFile::open(path.clone()).unwrap();
+    let policy = Policy::new(rules);
+    let mut editions = policy.editions();
+    let changes = async {
+        let mut expected = 1;
+        for broken in ["", "rules", HEAD, "apiVersion: x\n", "\u{0}"] {
+            expected += 1;
+            fs::write(&path, broken).unwrap();
+            write(expected);
+            timeout(SOON, editions.wait_for(|edition| edition.rules.count() == expected))
+                .await
+                .unwrap()
+                .unwrap();
+        }
+        let generation = policy.edition().generation();
+        fs::remove_file(&path).unwrap();
+        let moved = folder.path().join("moved.yaml");
+        fs::write(&moved, format!("{HEAD}rules:\n- {{ name: last, {RULE} }}\n")).unwrap();
+        fs::rename(&moved, &path).unwrap();
+        timeout(SOON, editions.wait_for(|edition| edition.rules.count() == 1)).await.unwrap().unwrap();
+
+        // Neither an unchanged nor a wrong file is a generation.
+        assert_eq!(policy.edition().generation(), generation + 1);
+    };
+    // Both arms go on where they were; the first never ends.
+    tokio::select! {
+        () = file.follow(policy.clone()) => panic!("the file is followed to the end"),
+        () = changes => {}
+    }
+}
+
+#[test]
+fn a_file_that_was_not_taken_is_told_once_and_a_good_one_ends_that() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("policy.yaml");
+    let good = format!("{HEAD}rules:\n- {{ name: a, {RULE} }}\n");
+    fs::write(&path, &good).unwrap();
+    let (mut file, _) = PolicyFile::open(path.clone()).unwrap();
+    let steps: [(&dyn Fn(), Option<bool>); 8] = [
+        (&|| {}, None),
+        (&|| fs::write(&path, "rules: [").unwrap(), Some(false)),
+        (&|| {}, None),
+        (&|| fs::remove_file(&path).unwrap(), Some(false)),
+        (&|| {}, None),
+        (&|| fs::create_dir(&path).unwrap(), Some(false)),
+        (&|| fs::remove_dir(&path).and_then(|()| fs::write(&path, &good)).unwrap(), Some(true)),
+        (&|| fs::write(&path, &good).unwrap(), None),
+    ];
+    for (index, (change, expected)) in steps.iter().enumerate() {
+        change();
+        let (after, looked) = file.look_again();
+        file = after;
+        assert_eq!(looked.map(|rules| rules.is_ok()), *expected, "step {index}");
+    }
+}

@@ -6,6 +6,7 @@ mod ca;
 mod clusters;
 mod completion;
 mod doctor;
+mod explain;
 mod files;
 mod kubeconfig;
 mod names;
@@ -17,7 +18,7 @@ mod settings;
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Ca, Command, DoctorOutput, Issue};
+use args::{Ca, Command, DoctorOutput, Issue, Policy};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
@@ -56,6 +57,8 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Command::Policy(Policy::Check(order)) => explain::check(&order)?,
+        Command::Policy(Policy::Explain(order)) => return Ok(explain::explain(*order)),
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }

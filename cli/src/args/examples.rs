@@ -129,3 +129,27 @@ Examples:
 pub(super) const VERSION: &str = "\
 Examples:
   tombolo version";
+
+pub(super) const POLICY: &str = "\
+Examples:
+  tombolo policy check policy.yaml
+  tombolo policy explain --policy policy.yaml \\
+      --method client-certificate --user alice --group tombolo:admins \\
+      --cluster edge-1 --verb list --resource pods --namespace shop";
+
+pub(super) const POLICY_CHECK: &str = "\
+Examples:
+  tombolo policy check /etc/tombolo/policy.yaml";
+
+pub(super) const POLICY_EXPLAIN: &str = "\
+Examples:
+  tombolo policy explain --policy policy.yaml \\
+      --method client-certificate --user alice --group tombolo:admins \\
+      --cluster edge-1 --verb connect --resource pods/exec \\
+      --namespace shop
+  tombolo policy explain --policy policy.yaml \\
+      --method token --user token:bob --cluster edge-1 \\
+      --labels stage=live --path /apis/apps/v1/deployments?watch=1
+  tombolo policy explain --policy policy.yaml \\
+      --method token --user token:bob --cluster edge-1 \\
+      --target 10.0.0.7:5432 --output json";

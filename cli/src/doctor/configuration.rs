@@ -19,6 +19,8 @@ pub(super) struct ServerConfig {
     #[serde(default)]
     pub(super) tunnel: Tunnel,
     #[serde(default)]
+    pub(super) policy: Policy,
+    #[serde(default)]
     pub(super) admin: AdminKeys,
     #[serde(default)]
     pub(super) probes: Probes,
@@ -83,6 +85,12 @@ pub(super) struct Tunnel {
     pub(super) listen: Option<SocketAddr>,
     #[serde(rename = "agentCAFile")]
     pub(super) agent_ca_file: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Policy {
+    pub(super) file: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]

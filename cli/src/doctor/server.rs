@@ -18,6 +18,7 @@ use super::configuration::{self, ServerConfig};
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
 use crate::args::DoctorServer;
+use crate::explain;
 
 /// Where callers and agents come unless the file says otherwise.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -101,8 +102,20 @@ fn files(config: &ServerConfig, base: &Path, report: &mut Report) {
     if let Some(tokens) = &ways.token_file {
         certificate::private_file(report, "token file", &base.join(&tokens.path));
     }
+    policy(report, &base.join(&config.policy.file));
     let state = config.state_dir.as_ref().map_or_else(|| STATE_DEFAULT.into(), |state| base.join(state));
     folder(report, &state);
+}
+
+fn policy(report: &mut Report, path: &Path) {
+    const CHECK: &str = "policy";
+    match explain::read(path) {
+        Ok(rules) => report.ok(CHECK, format!("{} has {} rules", path.display(), rules.count())),
+        Err(error) => {
+            let advice = "correct it; `tombolo policy check` says when nothing is wrong any more";
+            report.fail(CHECK, daemon::chain(&error).to_string(), advice);
+        }
+    }
 }
 
 fn folder(report: &mut Report, path: &Path) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 20] = [
     "",
     "ca",
     "ca init",
@@ -21,6 +21,9 @@ const COMMANDS: [&str; 17] = [
     "doctor",
     "doctor server",
     "doctor agent",
+    "policy",
+    "policy check",
+    "policy explain",
     "completion",
 ];
 
@@ -41,7 +44,7 @@ fn every_commands_help_has_an_example_of_it() {
 #[test]
 fn no_command_is_missing_from_these_tests() {
     let bench = Bench::new();
-    for group in ["", "ca", "ca issue", "doctor"] {
+    for group in ["", "ca", "ca issue", "doctor", "policy"] {
         let help = bench.done(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());

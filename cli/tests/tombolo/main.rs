@@ -15,4 +15,5 @@ mod ca_show;
 mod certificate;
 mod help;
 mod kubeconfig;
+mod policy;
 mod settings;

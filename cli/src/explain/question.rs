@@ -1,0 +1,112 @@
+//! What is asked of a policy: who wants what of which cluster.
+
+use std::fmt;
+
+use policy::action::{Action, ActionFault, Object, Resource, Verb};
+use policy::{ClusterFacts, Request, Rules, Target, Verdict, Who};
+use proto::ClusterId;
+use serde_json::{Value, json};
+
+use crate::args::PolicyExplain;
+
+/// Who wants what of which cluster.
+pub(super) struct Question {
+    method: String,
+    pub(super) user: String,
+    groups: Vec<String>,
+    pub(super) cluster: ClusterId,
+    facts: ClusterFacts,
+    wanted: Wanted,
+}
+
+enum Wanted {
+    KubeApi(Verb, Object),
+    Dial(Target),
+}
+
+/// What no request can want.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAQuestion {
+    #[error("--path: the gateway refuses such a request")]
+    Path(#[source] ActionFault),
+    #[error("no request is {0} of {1}: {advice}", advice = advice(*.0))]
+    Never(Verb, String),
+}
+
+impl Question {
+    pub(super) fn of(order: PolicyExplain) -> Result<Self, NotAQuestion> {
+        let PolicyExplain { method, user, groups, cluster, labels, asked, .. } = order;
+        let wanted = match (asked.resource, asked.path, asked.target) {
+            (_, _, Some(target)) => Wanted::Dial(target),
+            (_, Some(path), None) => {
+                let action = Action::of_cluster(cluster.clone(), &asked.http_method, &path, None)
+                    .map_err(NotAQuestion::Path)?;
+                Wanted::KubeApi(action.verb(), action.object().clone())
+            }
+            (resource, None, None) => {
+                let text = resource.unwrap_or_default();
+                let (resource, subresource) =
+                    text.split_once('/').map_or((text.as_str(), None), |(one, two)| (one, Some(two)));
+                let object = Object::Resource(Resource {
+                    group: asked.api_group,
+                    resource: resource.to_owned(),
+                    subresource: subresource.map(str::to_owned),
+                    namespace: asked.namespace,
+                    name: None,
+                });
+                // clap has seen to it that a resource has a verb.
+                let verb = asked.verb.unwrap_or(Verb::Get);
+                if !verb.may_be_asked_of(&object) {
+                    return Err(NotAQuestion::Never(verb, text));
+                }
+                Wanted::KubeApi(verb, object)
+            }
+        };
+        let facts = ClusterFacts { labels: labels.into_iter().collect() };
+        Ok(Self { method, user, groups, cluster, facts, wanted })
+    }
+
+    pub(super) fn put_to<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
+        let who = Who { method: &self.method, user: &self.user, groups: &self.groups };
+        let request = match &self.wanted {
+            Wanted::KubeApi(verb, object) => Request::KubeApi(*verb, object),
+            Wanted::Dial(target) => Request::Dial(target),
+        };
+        rules.decide(who, &self.cluster, &self.facts, request)
+    }
+
+    /// What was understood of it, for programs.
+    pub(super) fn asked(&self) -> Value {
+        match &self.wanted {
+            Wanted::KubeApi(verb, Object::Resource(asked)) => {
+                let Resource { group, resource, subresource, namespace, name } = asked;
+                json!({ "verb": verb.as_str(), "apiGroup": group, "resource": resource, "subresource": subresource,
+                    "namespace": namespace, "name": name })
+            }
+            Wanted::KubeApi(verb, Object::Path(path)) => {
+                json!({ "verb": verb.as_str(), "nonResourceURL": path })
+            }
+            Wanted::Dial(target) => json!({ "target": target.to_string() }),
+        }
+    }
+}
+
+/// `list pods in the namespace shop of the cluster edge-a`.
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.wanted {
+            Wanted::KubeApi(verb, object) => write!(f, "{verb} {object}")?,
+            Wanted::Dial(target) => write!(f, "dial {target}")?,
+        }
+        write!(f, " of the cluster {}", self.cluster)
+    }
+}
+
+fn advice(verb: Verb) -> &'static str {
+    if verb == Verb::Connect {
+        "connect is for exec, attach, portforward, proxy and ephemeralcontainers"
+    } else {
+        "what reaches into a workload (exec, attach, portforward, proxy, ephemeralcontainers) is connect, and head, post and \
+         put are of paths that are no resource"
+    }
+}

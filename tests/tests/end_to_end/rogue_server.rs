@@ -49,6 +49,12 @@ async fn an_agent_takes_a_large_head_and_none_beyond_its_buffer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes_then() {
+    if is_not_quic(
+        "an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes_then",
+        ROGUE_SPEAKS,
+    ) {
+        return;
+    }
     let rig = Rig::start().await;
     let fake = FakeApi::start().await.unwrap();
     let keys = EndpointKeys::generate().unwrap();

@@ -11,13 +11,14 @@ use ::tests::rig::{ApiServer as Written, Rig};
 use clap::Args;
 use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope};
+use proto::AllowList;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep};
 use transport::Carrier;
 use tunnel_agent::apiserver::{ApiServer, Limits};
-use tunnel_agent::config::{ApiServerSource, Impersonation, Proxies, ServerAddress};
+use tunnel_agent::config::{ApiServerSource, Proxies, ServerAddress};
 use tunnel_agent::dialer::{Dialer, Equipment, Named};
 use tunnel_agent::forward::Forwarder;
 use tunnel_agent::guard::Guard;
@@ -209,9 +210,9 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
     };
     let source = ApiServerSource::Kubeconfig { path, context: None };
     let api_server = ApiServer::new(source, Limits::default(), scope)?;
-    let anybody = || vec!["*".to_owned()];
-    let anybody = Impersonation { users: anybody(), groups: anybody(), system_names: Vec::new() };
-    Ok(Streams::new(Guard::new(&anybody), Forwarder::new(api_server, scope.clone())))
+    let anybody = || Some(vec!["*".to_owned()]);
+    let anybody = AllowList::new(anybody(), anybody(), None)?;
+    Ok(Streams::new(Guard::new(anybody), Forwarder::new(api_server, scope.clone())))
 }
 
 fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {

@@ -4,11 +4,13 @@
 
 #[cfg(feature = "grpc")]
 pub mod admin;
+pub mod allow_list;
 pub mod backoff;
 pub mod cluster;
 pub mod codes;
 pub mod deadlines;
 pub mod frame;
+pub mod glob;
 pub mod greeting;
 pub mod headers;
 pub mod session;
@@ -18,6 +20,7 @@ pub mod trust;
 pub mod upgrade;
 pub mod wire;
 
+pub use allow_list::AllowList;
 pub use backoff::Backoff;
 pub use cluster::{ClusterId, NotAClusterId};
 pub use codes::{AbortCode, CloseCode};

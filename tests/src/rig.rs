@@ -37,6 +37,8 @@ const TOMBOLO_MAX: Duration = Duration::from_secs(20);
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Whom the server lets clusters be told unless a trial says otherwise.
+const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*\"], groups: [\"*\"] } }]\n";
 /// The certificates' folder.
 const PKI: &str = "pki";
 
@@ -387,6 +389,8 @@ impl Rig {
 
     /// A server's configuration, which ends with `more`.
     fn server_yaml(&self, name: &str, listen: SocketAddr, probes: SocketAddr, more: &str) -> String {
+        let is_said = more.lines().any(|line| line.starts_with("clusters:"));
+        let clusters = if is_said { "" } else { ANYBODY };
         format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
              tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
@@ -395,7 +399,7 @@ impl Rig {
              tokenFile: {{ path: tokens.csv }}\n\
              tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ file: {} }}\n\
-             stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
+             {clusters}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
             policy::FILE,
             self.path().join(format!("{name}.state")).display(),
         )

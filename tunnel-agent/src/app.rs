@@ -56,7 +56,7 @@ impl Bound {
         scrape::ask(&metrics, &links, &api_server);
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
         let streams =
-            Streams::new(Guard::new(&config.impersonation), Forwarder::new(api_server, scope.clone()));
+            Streams::new(Guard::new(config.impersonation.clone()), Forwarder::new(api_server, scope.clone()));
         let trusted = trusted(&config, (identity.chain, identity.key), &identity.server_roots, state)?;
         let equipment = Equipment {
             agent: identity.agent,

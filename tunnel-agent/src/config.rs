@@ -8,7 +8,7 @@ use clap::Parser;
 use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
-use proto::ClusterId;
+use proto::{AllowList, ClusterId};
 use transport::{Carrier, Proxy};
 
 mod carriers;
@@ -24,9 +24,6 @@ pub const KIND: &str = "AgentConfig";
 
 /// Most servers that one agent dials.
 pub const SERVERS_MAX: usize = 8;
-
-/// Most names or patterns in one list of `impersonation`.
-pub const PATTERNS_MAX: usize = 256;
 
 /// Where Kubernetes puts a pod's credential.
 pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -88,7 +85,7 @@ pub struct Config {
     /// Where the cluster's API server is, and as whom the agent speaks to it.
     pub api_server: ApiServerSource,
     /// Which identities may be asserted.
-    pub impersonation: Impersonation,
+    pub impersonation: AllowList,
     /// Endpoints to advertise instead of what the cluster says; `host:port` each.
     pub advertise: Vec<String>,
     /// Where keys and other state are kept.
@@ -160,17 +157,6 @@ pub enum ApiServerSource {
         /// One of its contexts; `current-context`, if `None`.
         context: Option<String>,
     },
-}
-
-/// Which identities the agent asserts at its API server. `*` in a pattern stands for any text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Impersonation {
-    /// Patterns of user names.
-    pub users: Vec<String>,
-    /// Patterns of group names.
-    pub groups: Vec<String>,
-    /// Names that begin with `system:`, each in full; for users and groups alike.
-    pub system_names: Vec<String>,
 }
 
 /// Why a configuration was not taken.

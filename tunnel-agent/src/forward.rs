@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use proto::AbortCode;
+use proto::allow_list::Assertable;
 use proto::headers::{self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id};
 use proto::upgrade::{Protocol, UpgradeFault};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
@@ -18,7 +19,6 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
-use crate::guard::Assertable;
 
 /// What an upgraded connection holds in each direction while the other side does not read.
 const COPY_BUFFER_BYTES: usize = 32 * 1024;

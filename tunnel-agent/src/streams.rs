@@ -14,13 +14,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::AbortCode;
+use proto::allow_list::Assertable;
 use proto::wire::{HttpOpen, StreamOpen, http_open, stream_open};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 use transport::{Tunnel, TunnelEnded, TunnelStream};
 
 use crate::forward::{ForwardError, Forwarder};
-use crate::guard::{Assertable, Guard};
+use crate::guard::Guard;
 use crate::metrics;
 use told::Told;
 

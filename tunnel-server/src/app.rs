@@ -17,9 +17,10 @@ use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
 use crate::admin::{About, Admin};
+use crate::assertion::Assertions;
 use crate::config::{self, Config};
 use crate::directory::Directory;
-use crate::gateway::Gateway;
+use crate::gateway::{Admission, Gateway};
 use crate::identity::{Authenticator, Prefixes, StaticTokens};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 use crate::metrics;
@@ -87,15 +88,10 @@ impl Bound {
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
-        let gateway = Gateway::new(
-            authenticator,
-            names,
-            policy.clone(),
-            registry.clone(),
-            config.parking,
-            config.watches,
-            scope.clone(),
-        );
+        let assertions = Assertions::new(config.clusters);
+        let admission = Admission { authenticator, names, policy: policy.clone(), assertions };
+        let gateway =
+            Gateway::new(admission, registry.clone(), config.parking, config.watches, scope.clone());
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = host(server_id.clone(), &keys, config.trust_bundle)?;

@@ -8,10 +8,12 @@ use clap::Parser;
 use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
+use proto::AllowList;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
 
 mod authentication;
+mod clusters;
 mod help;
 mod pem;
 mod valid;
@@ -87,6 +89,8 @@ pub struct Config {
     pub tunnel: Tunnel,
     /// The file that says who may do what in which clusters; not read yet.
     pub policy_file: PathBuf,
+    /// What holds for some clusters; at most [`NAMES_MAX`]. The first that is about a cluster does.
+    pub clusters: Vec<ClusterRules>,
     /// How requests wait for a cluster that is away.
     pub parking: Parking,
     /// Whether and how watches outlive the loss of their tunnel.
@@ -169,6 +173,15 @@ pub struct Tunnel {
     pub agent_roots: Vec<CertificateDer<'static>>,
     /// For how long a tunnel and what runs on it are held without a sign of life; 9 to 600 s.
     pub outage_limit: Duration,
+}
+
+/// What holds for some clusters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterRules {
+    /// The name of one, or a pattern in which `*` stands for any text.
+    pub pattern: String,
+    /// Whom they may be told that callers are.
+    pub impersonation: AllowList,
 }
 
 /// How requests wait for a cluster that is away.

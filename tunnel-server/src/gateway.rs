@@ -31,6 +31,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
+use crate::assertion::Assertions;
 use crate::config::{self, PARKED_MAX, Parking};
 use crate::identity::{Authenticator, Caller};
 use crate::metrics;
@@ -54,6 +55,19 @@ pub use stack::EXCHANGES_MAX;
 /// The callers' door. Clones are the same door.
 #[derive(Clone)]
 pub struct Gateway(Arc<Inner>);
+
+/// Who decides about a request before it goes anywhere.
+#[derive(Debug)]
+pub struct Admission {
+    /// Who asks.
+    pub authenticator: Authenticator,
+    /// For which cluster.
+    pub names: Names,
+    /// Whether it may.
+    pub policy: Policy,
+    /// As whom the cluster sees it.
+    pub assertions: Assertions,
+}
 
 struct Inner {
     authenticator: Authenticator,
@@ -83,24 +97,23 @@ struct ForCluster {
 }
 
 impl Gateway {
-    /// A door for callers whom `authenticator` knows, to clusters that `policy` allows and `registry` reaches; where it
-    /// does not reach one, requests wait as `parking` says, and watches outlive that as `watches` says.
+    /// A door for callers whom `admission` admits, to clusters that `registry` reaches; where it does not reach one,
+    /// requests wait as `parking` says, and watches outlive that as `watches` says.
     #[must_use]
     pub fn new(
-        authenticator: Authenticator,
-        names: Names,
-        policy: Policy,
+        admission: Admission,
         registry: Registry,
         parking: Parking,
         watches: config::Watches,
         scope: Scope,
     ) -> Self {
+        let Admission { authenticator, names, policy, assertions } = admission;
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
         let stalls = Stalls::new();
         scope.attend(stalls.clone().watch());
         let places = Places::new(parking.per_cluster, PARKED_MAX);
-        let passage = Passage { registry, places, stalls, scope };
+        let passage = Passage { registry, assertions, places, stalls, scope };
         Self(Arc::new(Inner {
             authenticator,
             names,

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod assertion;
 pub mod config;
 pub mod directory;
 pub mod gateway;

@@ -36,7 +36,7 @@ pub const HOUSES: &[House] = &[
                     planned("proxy"),
                 ],
             },
-            Floor { name: "hall", rooms: &[built("registry"), built("permit")] },
+            Floor { name: "hall", rooms: &[built("registry"), built("permit"), built("assertion")] },
             Floor {
                 name: "ground",
                 rooms: &[

@@ -10,7 +10,7 @@ use crate::kube::account::AgentAccount;
 use crate::process::Process;
 
 /// Whom agents let through unless a trial says otherwise.
-const GUARD: &str = "impersonation: { groups: [\"tombolo:*\", \"token:*\"] }\n";
+const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"tombolo:*\", \"token:*\"] }\n";
 
 /// A running agent.
 #[derive(Debug)]

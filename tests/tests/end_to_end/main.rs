@@ -20,6 +20,7 @@ mod path_table;
 mod paths;
 mod policy;
 mod restart;
+mod rogue_identities;
 mod rogue_server;
 mod roles;
 mod rotation;

@@ -3,15 +3,18 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use proto::AbortCode;
 use proto::greeting::{Greeting, refuse};
 use proto::spiffe::AgentId;
 use proto::wire::refused::Reason;
 use proto::wire::{Assert, StreamOpen};
+use tests::caller::SOON;
 use tests::carrier::is_not_quic;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
 use tests::rogue::{host, material, spawner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 use transport::{Endpoint, EndpointKeys, GreetError, ServerNumber, Tunnel};
 
 /// As the agent has them: headers of a head, and its bytes.
@@ -59,7 +62,7 @@ async fn an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes
     let fake = FakeApi::start().await.unwrap();
     let keys = EndpointKeys::generate().unwrap();
     let endpoint = endpoint(&rig, &keys);
-    let _agent = agent_of(&rig, &fake, &endpoint, "carrier: quic\n").await;
+    let _agent = agent_of(&rig, &fake, &endpoint, "impersonation: {}\ncarrier: quic\n").await;
 
     // As long as the real server says while it stops.
     let told = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
@@ -77,8 +80,11 @@ async fn an_agent_that_is_told_when_to_come_again_does_not_come_before_and_comes
     assert!(greeted.is_ok(), "it comes as if nothing had been");
 }
 
+/// The name of every exchange.
+pub(crate) const AUDIT_ID: &str = "0198f1de-58c5-7000-8000-000000000000";
+
 /// A tunnel to a real agent, held by a server that sends what it likes.
-struct RogueServer {
+pub(crate) struct RogueServer {
     tunnel: Tunnel,
     fake: FakeApi,
     _endpoint: Endpoint,
@@ -88,12 +94,17 @@ struct RogueServer {
 
 impl RogueServer {
     async fn start() -> Self {
+        Self::guarded("impersonation: { users: [\"*\"] }\n").await
+    }
+
+    /// The same with an agent whose own file says this of whom it asserts.
+    pub(crate) async fn guarded(guard: &str) -> Self {
         let rig = Rig::start().await;
         let fake = FakeApi::start().await.unwrap();
         fake.otherwise(Behaviour::json("{}"));
         let keys = EndpointKeys::generate().unwrap();
         let endpoint = endpoint(&rig, &keys);
-        let agent = agent_of(&rig, &fake, &endpoint, "").await;
+        let agent = agent_of(&rig, &fake, &endpoint, guard).await;
         let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
         let (tunnel, driver, _) =
             arrived.greet(&agent_id(), &host("rogue", &keys), |_| Ok(())).await.unwrap();
@@ -102,14 +113,47 @@ impl RogueServer {
     }
 
     /// How many requests on behalf of callers have reached the API server; the agent's own bear no audit id.
-    fn served(&self) -> usize {
+    pub(crate) fn served(&self) -> usize {
         self.fake.requests().iter().filter(|request| !request.header("audit-id").is_empty()).count()
     }
 
     /// The status that the agent answers to this head on a stream of its own.
     async fn status_of(&self, head: &str) -> String {
-        let identity = Assert { user: "ann".to_owned(), groups: vec![] };
-        let open = StreamOpen::http(identity, "0198f1de-58c5-7000-8000-000000000000".to_owned(), false);
+        self.answer(Assert { user: "ann".to_owned(), groups: vec![] }, head).await
+    }
+
+    /// The status that the agent answers to a request on behalf of `identity`.
+    pub(crate) async fn status_as(&self, identity: Assert) -> String {
+        self.answer(identity, &head(2, 1)).await
+    }
+
+    /// With which code the agent aborts a stream that begins so; `None` if it answers.
+    pub(crate) async fn refusal_of(&self, open: &StreamOpen) -> Option<AbortCode> {
+        let mut stream = self.tunnel.open(open).await.unwrap();
+        let verdict = stream.verdict();
+        // The agent may have aborted already.
+        let _ = stream.write_all(head(2, 1).as_bytes()).await;
+        let answered = timeout(SOON, stream.read_exact(&mut [0; 12])).await.expect("an answer or an end");
+        answered.err().and_then(|_| verdict.heard())
+    }
+
+    /// Whom the API server was asked on behalf of, and in which groups, in order.
+    pub(crate) fn asserted(&self) -> Vec<(String, Vec<String>)> {
+        let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect::<Vec<_>>();
+        let requests = self.fake.requests();
+        let callers = requests.iter().filter(|request| !request.header("audit-id").is_empty());
+        callers
+            .map(|request| {
+                (
+                    owned(request.header("impersonate-user")).join("|"),
+                    owned(request.header("impersonate-group")),
+                )
+            })
+            .collect()
+    }
+
+    async fn answer(&self, identity: Assert, head: &str) -> String {
+        let open = StreamOpen::http(identity, AUDIT_ID.to_owned(), false);
         let mut stream = self.tunnel.open(&open).await.unwrap();
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = [0; 12];
@@ -127,7 +171,7 @@ fn endpoint(rig: &Rig, keys: &EndpointKeys) -> Endpoint {
 /// A real agent that dials it; its configuration ends with `more`.
 async fn agent_of(rig: &Rig, fake: &FakeApi, endpoint: &Endpoint, more: &str) -> Agent {
     let address = endpoint.address().unwrap();
-    let more = format!("servers: [\"{address}\"]\nimpersonation: {{ users: [\"*\"] }}\n{more}");
+    let more = format!("servers: [\"{address}\"]\n{more}");
     rig.agent_with("edge-a", &ApiServer::of_fake(rig, fake), &more).await
 }
 

@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds};
-use proto::ClusterId;
 use proto::cluster::is_dns_label;
 use proto::greeting::ENDPOINTS_MAX;
 use proto::session::{SILENCE_LEAST, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
+use proto::{AllowList, ClusterId};
 
 use super::carriers;
 use super::written::{self, Written};
-use super::{
-    ApiServerSource, Config, Flags, IN_CLUSTER_DIRECTORY, Impersonation, PATTERNS_MAX, SERVERS_MAX,
-    ServerAddress, TlsFiles,
-};
+use super::{ApiServerSource, Config, Flags, IN_CLUSTER_DIRECTORY, SERVERS_MAX, ServerAddress, TlsFiles};
 
 /// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
 const EVERY_DEFAULT: EveryDefault = EveryDefault {
@@ -31,9 +28,6 @@ const HOST_BYTES_MAX: usize = 253;
 
 /// What stands in an error for a key that is not there.
 const NOTHING: &str = "nothing";
-
-/// The names that nobody is ever allowed to bear through a tunnel: they are above every rule of the cluster.
-pub(super) const NEVER: [&str; 2] = ["system:masters", "system:nodes"];
 
 /// What of the environment is looked at.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -198,43 +192,10 @@ fn in_cluster(
     })
 }
 
-fn impersonation(written: written::Impersonation) -> Result<Impersonation, KeyError> {
+fn impersonation(written: written::Impersonation) -> Result<AllowList, KeyError> {
     let written::Impersonation { users, groups, system_names } = written;
-    let users = users.unwrap_or_else(|| vec!["*".to_owned()]);
-    let groups = groups.unwrap_or_else(|| vec!["tombolo:*".to_owned()]);
-    let system_names = system_names.unwrap_or_default();
-    for (key, patterns) in [("impersonation.users", &users), ("impersonation.groups", &groups)] {
-        list_fits(key, patterns)?;
-        if let Some(system) = patterns.iter().find(|pattern| pattern.starts_with("system:")) {
-            return Err(KeyError::new(
-                key,
-                system,
-                "impersonation.systemNames for a name of Kubernetes itself",
-            ));
-        }
-    }
-    let key = "impersonation.systemNames";
-    list_fits(key, &system_names)?;
-    for name in &system_names {
-        if !name.starts_with("system:") || name.contains('*') {
-            return Err(KeyError::new(key, name, "names that begin with system:, each in full"));
-        }
-        if NEVER.contains(&name.as_str()) {
-            return Err(KeyError::new(
-                key,
-                name,
-                "any other name; this one is above every rule of the cluster",
-            ));
-        }
-    }
-    Ok(Impersonation { users, groups, system_names })
-}
-
-fn list_fits(key: &str, names: &[String]) -> Result<(), KeyError> {
-    if names.iter().any(String::is_empty) {
-        return Err(KeyError::new(key, "an empty name", "names or patterns such as dev:*"));
-    }
-    bounded(key, names.len(), 0..=PATTERNS_MAX).map(drop)
+    AllowList::new(users, groups, system_names)
+        .map_err(|fault| KeyError::new(format!("impersonation.{}", fault.list), fault.entry, fault.allowed))
 }
 
 fn advertise(written: Vec<String>) -> Result<Vec<String>, KeyError> {

@@ -1,8 +1,7 @@
 //! The second wall, and how an identity is rendered.
 
 use super::*;
-use crate::config::Impersonation;
-use crate::guard::Guard;
+use proto::AllowList;
 use proto::wire::Assert;
 
 #[test]
@@ -52,9 +51,9 @@ fn only_a_path_is_a_target() {
 }
 
 fn ann() -> Assertable {
-    let rules = Impersonation { users: vec!["*".into()], groups: vec!["*".into()], system_names: Vec::new() };
+    let everybody = || Some(vec!["*".to_owned()]);
     let identity = Assert { user: "ann".to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };
-    Guard::new(&rules).check(&identity).unwrap()
+    AllowList::new(everybody(), everybody(), None).unwrap().check(&identity).unwrap()
 }
 
 fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {

@@ -10,12 +10,12 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use proto::AllowList;
+use proto::allow_list::Assertable;
 use proto::wire::Assert;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tunnel_agent::apiserver::{ApiServer, Limits};
-use tunnel_agent::config::Impersonation;
 use tunnel_agent::forward::{ForwardError, Forwarder};
-use tunnel_agent::guard::{Assertable, Guard};
 
 use crate::fake::{Log, http1, http2, pair, soon};
 
@@ -209,7 +209,7 @@ fn lines<'a>(seen: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 fn identity() -> Assertable {
-    let rules = Impersonation { users: vec!["*".into()], groups: vec!["*".into()], system_names: Vec::new() };
+    let everybody = || Some(vec!["*".to_owned()]);
     let identity = Assert { user: "Łukasz".to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };
-    Guard::new(&rules).check(&identity).unwrap()
+    AllowList::new(everybody(), everybody(), None).unwrap().check(&identity).unwrap()
 }

@@ -25,6 +25,9 @@ gateway:
     tokenFile: { path: tokens.csv, usernamePrefix: 't:', groupsPrefix: 'u:' }
 tunnel: { listen: '[::1]:2', agentCAFile: agent-ca.crt, outageLimitSeconds: 120 }
 policy: { file: rules/policy.yaml }
+clusters:
+  - { name: edge-b, impersonation: { users: [ann], systemNames: ['system:monitoring'] } }
+  - { pattern: 'lab-*' }
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 admin: { socket: run/admin.sock }
@@ -65,6 +68,14 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
     assert_eq!(config.policy_file, files.path().join("rules/policy.yaml"));
+    let (edge, labs) = (&config.clusters[0], &config.clusters[1]);
+    assert_eq!((edge.pattern.as_str(), labs.pattern.as_str()), ("edge-b", "lab-*"));
+    assert_eq!(
+        (edge.impersonation.users(), edge.impersonation.groups()),
+        (&["ann".to_owned()][..], &["tombolo:*".to_owned()][..])
+    );
+    assert_eq!(edge.impersonation.system_names(), ["system:monitoring"]);
+    assert_eq!(labs.impersonation, AllowList::default());
     let parking = config.parking;
     assert_eq!((parking.limit, parking.caller_limit), (Duration::from_secs(40), Duration::from_secs(90)));
     assert_eq!(parking.per_cluster, 7);
@@ -128,6 +139,7 @@ fn what_is_not_said_has_its_default() {
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (true, Duration::from_secs(600), 1000));
     assert_eq!(watches.event_bytes_max, 2 * 1024 * 1024);
+    assert_eq!(config.clusters, Vec::new());
     assert!(matches!(config.layout, Layout::PerCore { .. }));
 }
 
@@ -178,6 +190,12 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         (", agentCAFile: agent-ca.crt", "", "tunnel.agentCAFile", "nothing"),
         ("rules/policy.yaml", "''", "policy.file", "nothing"),
         ("127.0.0.1:3", "3", "probes.listen", "3"),
+        ("name: edge-b", "name: Edge", "clusters[0].name", "Edge"),
+        ("name: edge-b, ", "", "clusters[0]", "neither name nor pattern"),
+        ("pattern: 'lab-*'", "name: lab, pattern: 'lab-*'", "clusters[1]", "name and pattern together"),
+        ("lab-*", "Lab-*", "clusters[1].pattern", "\"Lab-*\""),
+        ("users: [ann]", "users: ['system:*']", "clusters[0].impersonation.users", "system:*"),
+        ("system:monitoring", "system:masters", "clusters[0].impersonation.systemNames", "system:masters"),
         ("limitSeconds: 40", "limitSeconds: 301", "parking.limitSeconds", "301"),
         ("Seconds: 90", "Seconds: 39", "parking.callerLimitSeconds", "39"),
         ("Seconds: 90", "Seconds: 301", "parking.callerLimitSeconds", "301"),
@@ -260,6 +278,9 @@ fn unknown_keys_are_refused_on_every_level() {
         ("path:", "file:"),
         ("agentCAFile:", "agentCaFile:"),
         ("policy: { file:", "policy: { allow:"),
+        ("users:", "user:"),
+        ("systemNames:", "system:"),
+        ("pattern:", "patterns:"),
         ("limitSeconds:", "limit:"),
         ("eventBytesMax:", "eventBytes:"),
         ("level:", "file:"),

@@ -15,6 +15,7 @@ use trust::Role;
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 
 use super::authentication::{authentication, file};
+use super::clusters::clusters;
 use super::written::{self, Written};
 use super::{
     CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking, Tunnel,
@@ -61,6 +62,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy,
+        clusters,
         parking,
         watches,
         admin,
@@ -88,6 +90,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         policy_file: file("policy.file", policy.unwrap_or_default().file, directory)?,
+        clusters: self::clusters(clusters.unwrap_or_default())?,
         parking: self::parking(parking.unwrap_or_default())?,
         watches: self::watches(watches.unwrap_or_default())?,
         admin_socket: admin_socket(admin.unwrap_or_default(), flags, directory),

@@ -15,6 +15,7 @@ pub(super) struct Written {
     pub(super) gateway: Option<Gateway>,
     pub(super) tunnel: Option<Tunnel>,
     pub(super) policy: Option<Policy>,
+    pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,
     pub(super) watches: Option<Watches>,
     pub(super) admin: Option<Admin>,
@@ -83,6 +84,22 @@ pub(super) struct Tunnel {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Policy {
     pub(super) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Cluster {
+    pub(super) name: Option<String>,
+    pub(super) pattern: Option<String>,
+    pub(super) impersonation: Option<Impersonation>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Impersonation {
+    pub(super) users: Option<Vec<String>>,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) system_names: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -15,7 +15,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use proto::headers;
 use proto::session::Health;
-use proto::wire::{Assert, StreamOpen};
+use proto::wire::StreamOpen;
 use proto::{AbortCode, ClusterId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
@@ -30,7 +30,7 @@ use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use super::stalls::{About, Observed, Stalls, Taking};
-use crate::identity::Caller;
+use crate::assertion::Assertions;
 use crate::permit::Permit;
 use crate::registry::{NoTunnel, Places, Registry, Route};
 
@@ -59,6 +59,7 @@ pub(super) enum Sent {
 #[derive(Clone)]
 pub(super) struct Passage {
     pub(super) registry: Registry,
+    pub(super) assertions: Assertions,
     /// In which requests wait for clusters that are away.
     pub(super) places: Places,
     pub(super) stalls: Stalls,
@@ -126,7 +127,7 @@ impl Exchange {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
-            assertion(permit.caller()),
+            passage.assertions.of(permit.caller(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );
@@ -267,11 +268,6 @@ async fn wind_up(mut connection: http1::Connection<TokioIo<Observed>, StreamBody
 /// no path begins so, because that is refused.
 fn prefix(path: &str, cluster: &ClusterId) -> String {
     if path.starts_with("/clusters/") { format!("/clusters/{cluster}") } else { String::new() }
-}
-
-/// What the agent is to assert.
-fn assertion(caller: &Caller) -> Assert {
-    Assert { user: caller.user().to_owned(), groups: caller.groups().to_vec() }
 }
 
 impl Answered {

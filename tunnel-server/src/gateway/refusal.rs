@@ -11,6 +11,7 @@ use proto::{AbortCode, ClusterId};
 use serde_json::{Value, json};
 
 use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
+use crate::assertion::NotAsserted;
 use crate::identity::NotAuthenticated;
 use crate::permit::Forbidden;
 use crate::registry::NoTunnel;
@@ -30,6 +31,9 @@ pub enum Refusal {
     /// Policy does not let this caller reach this cluster.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
+    /// The cluster may not be told who asks.
+    #[error("{0}")]
+    NotAsserted(#[from] NotAsserted),
     /// The request's headers try to be what they must not.
     #[error("{0}")]
     Headers(#[from] HeaderFault),
@@ -118,10 +122,11 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 26] = [
+    pub const CAUSES: [&str; 27] = [
         "NotAuthenticated",
         "NotARequest",
         "ForbiddenByPolicy",
+        "NotAsserted",
         "HeadersRefused",
         "UpgradeRefused",
         "ParkLimitRefused",
@@ -163,7 +168,9 @@ impl Refusal {
             ) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
-            Self::Headers(HeaderFault::Impersonation(_)) | Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::Headers(HeaderFault::Impersonation(_)) | Self::Forbidden(_) | Self::NotAsserted(_) => {
+                StatusCode::FORBIDDEN
+            }
             Self::Headers(
                 HeaderFault::Alias(_)
                 | HeaderFault::ConnectionNames(_)
@@ -192,6 +199,7 @@ impl Refusal {
             Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
+            | Self::NotAsserted(_)
             | Self::Headers(_)
             | Self::Upgrade(_)
             | Self::ParkLimit(_)
@@ -216,6 +224,7 @@ impl Refusal {
             Self::NotAuthenticated(_) => "NotAuthenticated",
             Self::Action(_) => "NotARequest",
             Self::Forbidden(_) => "ForbiddenByPolicy",
+            Self::NotAsserted(_) => "NotAsserted",
             Self::Headers(_) => "HeadersRefused",
             Self::Upgrade(_) => "UpgradeRefused",
             Self::ParkLimit(_) => "ParkLimitRefused",
@@ -251,6 +260,7 @@ impl Refusal {
             Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
+            | Self::NotAsserted(_)
             | Self::Headers(_)
             | Self::Upgrade(_)
             | Self::ParkLimit(_)
@@ -474,8 +484,8 @@ mod tests {
         let listed: BTreeSet<&str> = Refusal::CAUSES.into();
 
         assert_eq!(listed.len(), Refusal::CAUSES.len(), "no word stands twice");
-        // What policy, upgrades and the park limit refuse is made by them alone.
+        // What policy, the allow-lists, upgrades and the park limit refuse is made by them alone.
         let missing: Vec<_> = listed.symmetric_difference(&caused).copied().collect();
-        assert_eq!(missing, ["ForbiddenByPolicy", "ParkLimitRefused", "UpgradeRefused"]);
+        assert_eq!(missing, ["ForbiddenByPolicy", "NotAsserted", "ParkLimitRefused", "UpgradeRefused"]);
     }
 }

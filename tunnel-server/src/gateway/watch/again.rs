@@ -142,7 +142,9 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
     let ended = match refusal {
         Refusal::NoTunnel(NoTunnel::Crowded(_)) => WatchEnded::NoPlace,
         Refusal::NoTunnel(_) => WatchEnded::Away,
-        Refusal::NotAuthenticated(_) | Refusal::Forbidden(_) => WatchEnded::NotAllowed,
+        Refusal::NotAuthenticated(_) | Refusal::Forbidden(_) | Refusal::NotAsserted(_) => {
+            WatchEnded::NotAllowed
+        }
         Refusal::NotWatchedAgain(..) => WatchEnded::Answered,
         Refusal::Action(_)
         | Refusal::Headers(_)

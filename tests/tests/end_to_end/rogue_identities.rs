@@ -1,0 +1,109 @@
+//! A server that asserts whomever it likes, and what of that an agent lets pass.
+
+use proto::AbortCode;
+use proto::allow_list::{GROUPS_MAX, NAME_BYTES_MAX};
+use proto::wire::{Assert, HttpOpen, StreamOpen, stream_open};
+
+use crate::rogue_server::{AUDIT_ID, RogueServer};
+
+/// The agent's own file; what it does not say has its default.
+const GUARD: &str = "impersonation: { systemNames: [\"system:serviceaccount:ci:deployer\"] }\n";
+
+/// Names that no default lets pass, as a user or as a group.
+const EVIL: [&str; 33] = [
+    "",
+    " ",
+    "*",
+    "admin",
+    "cluster-admin",
+    "kubernetes-admin",
+    "root",
+    "system:",
+    "system:admin",
+    "system:anonymous",
+    "system:authenticated",
+    "system:kube-controller-manager",
+    "system:masters",
+    "system:monitoring",
+    "system:node:edge-1",
+    "system:nodes",
+    "system:serviceaccount:ci:deployer2",
+    "system:serviceaccount:kube-system:default",
+    "system:serviceaccount:tombolo:tunnel-agent",
+    "system:serviceaccounts",
+    "system:unauthenticated",
+    "kubeadm:cluster-admins",
+    "tombolo",
+    "tombolo;ann",
+    "Tombolo:ann",
+    "TOMBOLO:ann",
+    "xtombolo:ann",
+    " tombolo:ann",
+    "tombolo:ann ",
+    "tombolo:ann\r\nImpersonate-Group: system:masters",
+    "tombolo:ann\nx",
+    "tombolo:\0",
+    "tombolo\u{ff1a}ann",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_hundred_identities_an_agent_asserts_none_that_its_own_file_does_not_have() {
+    let rogue = RogueServer::guarded(GUARD).await;
+    let long = format!("tombolo:{}", "x".repeat(NAME_BYTES_MAX));
+    let names = || EVIL.into_iter().chain([long.as_str()]);
+    let good = ["tombolo:dev"; GROUPS_MAX - 1];
+    let evil: Vec<Assert> = names()
+        .flat_map(|name| {
+            [
+                assert(name, &[]),
+                assert(name, &["tombolo:dev"]),
+                assert("tombolo:ann", &[name]),
+                assert("tombolo:ann", &["tombolo:dev", name]),
+                assert("tombolo:ann", &[name, "tombolo:dev"]),
+                assert("tombolo:ann", &[&good[..], &[name]].concat()),
+            ]
+        })
+        .chain([assert("tombolo:ann", &["tombolo:dev"; GROUPS_MAX + 1])])
+        .collect();
+    assert!(evil.len() > 200, "{}", evil.len());
+
+    for identity in &evil {
+        let open = StreamOpen::http(identity.clone(), AUDIT_ID.to_owned(), false);
+        assert_eq!(rogue.refusal_of(&open).await, Some(AbortCode::GuardRefused), "{identity:?}");
+    }
+
+    assert_eq!(rogue.asserted(), Vec::<(String, Vec<String>)>::new());
+    let allowed = [
+        assert("tombolo:ann", &["tombolo:dev", "tombolo:ops"]),
+        assert("system:serviceaccount:ci:deployer", &[]),
+        assert("tombolo:ann", &["tombolo:dev"; GROUPS_MAX]),
+    ];
+    for identity in &allowed {
+        assert_eq!(rogue.status_as(identity.clone()).await, "200", "{identity:?}");
+    }
+    let allowed: Vec<_> = allowed.into_iter().map(|Assert { user, groups }| (user, groups)).collect();
+    assert_eq!(rogue.asserted(), allowed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_without_an_identity_never_runs_as_the_agent_itself() {
+    let rogue = RogueServer::guarded(GUARD).await;
+    // An identity of a kind that the agent does not know reads as none.
+    let nobody = HttpOpen { identity: None, audit_id: AUDIT_ID.to_owned(), long_running: false };
+
+    for open in [
+        StreamOpen { kind: Some(stream_open::Kind::Http(nobody)) },
+        StreamOpen { kind: Some(stream_open::Kind::Http(HttpOpen::default())) },
+        StreamOpen { kind: None },
+    ] {
+        assert_eq!(rogue.refusal_of(&open).await, Some(AbortCode::BadOpen), "{open:?}");
+    }
+    let empty = StreamOpen::http(Assert::default(), AUDIT_ID.to_owned(), false);
+    assert_eq!(rogue.refusal_of(&empty).await, Some(AbortCode::GuardRefused));
+
+    assert_eq!(rogue.served(), 0);
+}
+
+fn assert(user: &str, groups: &[&str]) -> Assert {
+    Assert { user: user.to_owned(), groups: groups.iter().map(|&group| group.to_owned()).collect() }
+}

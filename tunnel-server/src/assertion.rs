@@ -1,0 +1,131 @@
+//! Whom a cluster is told that a caller is: nobody whom the server's own allow-list for that cluster does not have.
+
+use std::sync::Arc;
+
+use proto::allow_list::{AllowList, NotAssertable};
+use proto::wire::Assert;
+use proto::{ClusterId, glob};
+
+use crate::config::ClusterRules;
+use crate::identity::Caller;
+
+/// How groups begin that Kubernetes gives by itself, to whom it knows in its own way.
+const SYSTEM: &str = "system:";
+
+/// The allow-lists of all clusters. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Assertions(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    rules: Vec<ClusterRules>,
+    /// For clusters that no rule is about.
+    otherwise: AllowList,
+}
+
+/// The cluster may not be told that the caller is who it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{user:?} may not be asserted at the cluster {cluster}: {cause}; ask the operator of this server for an entry in \
+     clusters[].impersonation"
+)]
+pub struct NotAsserted {
+    /// Who asked.
+    pub user: String,
+    /// Where.
+    pub cluster: ClusterId,
+    /// Why not.
+    pub cause: NotAssertable,
+}
+
+impl Assertions {
+    /// By these rules, of which the first that is about a cluster holds; where none is, names under `tombolo:` alone.
+    #[must_use]
+    pub fn new(rules: Vec<ClusterRules>) -> Self {
+        Self(Arc::new(Inner { rules, otherwise: AllowList::default() }))
+    }
+
+    /// Whom the agent of `cluster` is to assert for `caller`: its name, and its groups without those of Kubernetes' own,
+    /// which whoever has authenticated it elsewhere may have added and which mean nothing in another cluster. One that
+    /// the list names stays.
+    ///
+    /// # Errors
+    ///
+    /// The cluster's list does not have the user or one of the groups.
+    pub fn of(&self, caller: &Caller, cluster: &ClusterId) -> Result<Assert, NotAsserted> {
+        let list = self.list(cluster);
+        let stays = |group: &&String| !group.starts_with(SYSTEM) || list.system_names().contains(group);
+        let groups = caller.groups().iter().filter(stays).cloned().collect();
+        let identity = Assert { user: caller.user().to_owned(), groups };
+        match list.check(&identity) {
+            Ok(_) => Ok(identity),
+            Err(cause) => Err(NotAsserted { user: identity.user, cluster: cluster.clone(), cause }),
+        }
+    }
+
+    fn list(&self, cluster: &ClusterId) -> &AllowList {
+        let mut rules = self.0.rules.iter();
+        let rule = rules.find(|rule| glob::matches(&rule.pattern, cluster.as_str()));
+        rule.map_or(&self.0.otherwise, |rule| &rule.impersonation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_is_about_a_cluster_says_who_may_be_asserted_there() {
+        let rules =
+            vec![rule("edge-a", &["ann"], &[]), rule("edge-*", &["bob"], &[]), rule("*", &["*"], &[])];
+        let assertions = Assertions::new(rules);
+
+        for (cluster, user, may) in [
+            ("edge-a", "ann", true),
+            ("edge-a", "bob", false),
+            ("edge-b", "bob", true),
+            ("edge-b", "ann", false),
+            ("x", "ann", true),
+        ] {
+            let of = assertions.of(&Caller::pretended(user, &[]), &cluster.parse().unwrap());
+            assert_eq!(of.is_ok(), may, "{user} at {cluster}: {of:?}");
+        }
+    }
+
+    #[test]
+    fn where_no_rule_is_about_a_cluster_only_names_of_ours_are_asserted() {
+        let assertions = Assertions::new(Vec::new());
+        let cluster: ClusterId = "edge-a".parse().unwrap();
+
+        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), &cluster).is_ok());
+        assert!(assertions.of(&Caller::pretended("ann", &["tombolo:dev"]), &cluster).is_err());
+        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["dev"]), &cluster).is_err());
+    }
+
+    #[test]
+    fn groups_of_kubernetes_own_are_left_out_unless_the_list_names_them() {
+        let assertions = Assertions::new(vec![rule("edge-a", &["ann"], &["system:monitoring"])]);
+        let groups =
+            ["system:authenticated", "tombolo:dev", "system:masters", "system:monitoring", "system:nodes"];
+
+        let asserted = assertions.of(&Caller::pretended("ann", &groups), &"edge-a".parse().unwrap()).unwrap();
+
+        assert_eq!(asserted.groups, ["tombolo:dev", "system:monitoring"]);
+    }
+
+    #[test]
+    fn a_group_that_the_list_does_not_have_refuses_the_whole_identity() {
+        let assertions = Assertions::new(vec![rule("*", &["ann"], &[])]);
+        let caller = Caller::pretended("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
+
+        let refused = assertions.of(&caller, &"edge-a".parse().unwrap()).unwrap_err();
+
+        assert!(refused.to_string().contains("kubeadm:cluster-admins"), "{refused}");
+    }
+
+    fn rule(pattern: &str, users: &[&str], system_names: &[&str]) -> ClusterRules {
+        let owned = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+        let impersonation = AllowList::new(owned(users), None, owned(system_names)).unwrap();
+        ClusterRules { pattern: pattern.to_owned(), impersonation }
+    }
+}

@@ -59,6 +59,12 @@ pub(crate) enum Command {
     /// not answer or has never seen a cluster that was named.
     #[command(after_long_help = examples::CLUSTERS)]
     Clusters(Clusters),
+    /// Print what an agent may do in its cluster, for kubectl apply
+    ///
+    /// A ServiceAccount and its RBAC, made from the agent's own configuration: whom it may assert, and what it may read,
+    /// with a reason for each rule. The agent needs the same names in its own file and in this.
+    #[command(after_long_help = examples::RBAC)]
+    Rbac(Rbac),
     /// Check what stands between you and your cluster, or what a daemon needs, and say what to do
     ///
     /// Without a subcommand: your kubeconfig, certificate or token, and the way through the gateway to the cluster. One
@@ -310,6 +316,26 @@ pub(crate) enum ClustersOutput {
     Wide,
     Json,
     Name,
+}
+
+#[derive(Args)]
+pub(crate) struct Rbac {
+    /// The agent's configuration
+    #[arg(long, value_name = "FILE", default_value = "/etc/tombolo/agent.yaml")]
+    pub(crate) agent_config: PathBuf,
+    /// How far the agent's rights go
+    #[arg(long, value_name = "PROFILE", default_value = "named")]
+    pub(crate) profile: Profile,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// The names that its configuration lists
+    Named,
+    /// Anybody: its token is worth as much as cluster-admin
+    Open,
+    /// The names that its configuration lists, by constrained impersonation (Kubernetes 1.36)
+    Constrained,
 }
 
 #[derive(Args)]

@@ -8,6 +8,7 @@ mod configuration;
 mod kubeconfig;
 mod reach;
 mod report;
+mod rights;
 mod server;
 
 use crate::args::{Doctor, DoctorPart};

@@ -12,6 +12,7 @@ mod kubeconfig;
 mod names;
 mod pem;
 mod print;
+mod rbac;
 mod runtime;
 mod settings;
 
@@ -46,6 +47,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             kubeconfig::Written::File(lines) => print::lines(&lines)?,
         },
         Command::Clusters(order) => clusters::show(&order)?,
+        Command::Rbac(order) => print::document(&rbac::manifest(&order)?)?,
         Command::Doctor(order) => {
             let output = order.output;
             let report = doctor::examine(order)?;

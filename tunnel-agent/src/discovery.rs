@@ -29,9 +29,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Largest answer: a thousand endpoints would fit.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
-/// The EndpointSlices of the Service `kubernetes`, which every apiserver keeps itself.
+/// The EndpointSlice of the Service `kubernetes`, which every apiserver keeps itself, alone, so that RBAC can name it.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                      ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
+                      ?fieldSelector=metadata.name%3Dkubernetes";
 
 /// The port of a slice that is the API.
 const PORT_NAME: &str = "https";
@@ -52,7 +52,7 @@ pub enum DiscoveryError {
     ApiServer(#[source] ApiServerError),
     /// It refuses.
     #[error(
-        "the API server answered {0}; let the agent list endpointslices in the namespace default, or set advertise"
+        "the API server answered {0}; let the agent list the endpointslice kubernetes in the namespace default, or set advertise"
     )]
     Status(StatusCode),
     /// Too slow.

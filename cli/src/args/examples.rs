@@ -101,6 +101,13 @@ Examples:
   Of a server with another socket:
   tombolo clusters --socket /run/tombolo/b/admin.sock";
 
+pub(super) const RBAC: &str = "\
+Examples:
+  tombolo rbac --agent-config agent.yaml > rbac.yaml
+  tombolo rbac --agent-config agent.yaml | kubectl apply -f -
+  Where callers are too many to be named, and the token is kept safe:
+  tombolo rbac --agent-config agent.yaml --profile open > rbac.yaml";
+
 pub(super) const DOCTOR: &str = "\
 Examples:
   tombolo doctor

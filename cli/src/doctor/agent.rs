@@ -8,39 +8,25 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use daemon::Scope;
-use http::Method;
 use proto::CloseCode;
 use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
 use proto::wire::{Hello, refused::Reason};
 use rustls_pki_types::CertificateDer;
-use serde_json::{Value, json};
 use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
 use x509_parser::extensions::GeneralName;
 
-use super::caller::message;
 use super::certificate::{self, Identity};
-use super::clock;
 use super::configuration::{self, AgentConfig, InCluster};
 use super::kubeconfig::{self, Destination};
-use super::reach::{self, Reached, Target};
+use super::reach::{self, Target};
 use super::report::Report;
+use super::rights;
 use crate::args::DoctorAgent;
 use crate::pem;
 
 /// Where Kubernetes mounts a pod's credential.
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// What `deploy/agent-rbac.yaml` grants: verb, group, resource, namespace; and what for.
-const RIGHTS: [(&str, &str, &str, &str, &str); 4] = [
-    ("impersonate", "", "users", "", "act for callers"),
-    ("impersonate", "", "groups", "", "act for callers"),
-    ("get", "discovery.k8s.io", "endpointslices", "default", "find the control plane's addresses"),
-    ("list", "discovery.k8s.io", "endpointslices", "default", "find the control plane's addresses"),
-];
-
-/// Where a question about one's own rights goes.
-const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// The carrier's drivers, until the doctor is done.
 struct Attendants(Scope);
@@ -200,7 +186,7 @@ async fn api_server(config: &AgentConfig, base: &Path, scope: &Scope, report: &m
     };
     let Some(Destination { target, prefix }) = destination else { return };
     let Some(mut reached) = target.reach(report, scope).await else { return };
-    rights(&mut reached, &prefix, report).await;
+    rights::examine(&config.impersonation, &mut reached, &prefix, report).await;
 }
 
 fn in_cluster(
@@ -235,78 +221,8 @@ fn in_cluster(
     Some(Destination { target, prefix: String::new() })
 }
 
-/// Asks the API server what the agent may do there; the first answer shows the clock, too.
-async fn rights(reached: &mut Reached, prefix: &str, report: &mut Report) {
-    const CHECK: &str = "rights";
-    const ADVICE: &str = "apply deploy/agent-rbac.yaml to the cluster";
-    let mut missing = Vec::new();
-    for (index, right) in RIGHTS.into_iter().enumerate() {
-        let (verb, group, resource, namespace, purpose) = right;
-        let attributes =
-            json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace });
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": attributes },
-        });
-        let answer =
-            match reached.ask(Method::POST, &format!("{prefix}{REVIEWS}"), Some(review.to_string())).await {
-                Ok(answer) => answer,
-                Err(error) => {
-                    report.fail(CHECK, format!("the API server does not say ({error})"), "see its log");
-                    return;
-                }
-            };
-        if index == 0 {
-            clock::compare(report, "the API server", answer.date, SystemTime::now());
-        }
-        let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        match answer.status {
-            200 | 201 if review["status"]["allowed"] == Value::Bool(true) => {}
-            200 | 201 => missing.push(format!("{verb} {resource} ({purpose})")),
-            401 => {
-                let advice = "renew the token or certificate of the agent's ServiceAccount";
-                report.fail(
-                    "credential",
-                    format!("the API server does not accept it ({})", message(&answer)),
-                    advice,
-                );
-                return;
-            }
-            status => {
-                report.fail(CHECK, format!("the API server answers {status} ({})", message(&answer)), ADVICE);
-                return;
-            }
-        }
-    }
-    if missing.is_empty() {
-        report
-            .ok(CHECK, "the agent may impersonate users and groups, and read the control plane's endpoints");
-    } else {
-        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE);
-    }
-}
-
 impl transport::Spawn for Attendants {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.0.attend(driver);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rights_that_are_asked_for_are_those_that_the_deployment_grants() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/agent-rbac.yaml");
-        let text = std::fs::read_to_string(path).unwrap();
-        for words in [
-            "resources: [users, groups]\n  verbs: [impersonate]",
-            "apiGroups: [discovery.k8s.io]\n  resources: [endpointslices]\n  verbs: [get, list]",
-        ] {
-            assert!(text.contains(words), "RIGHTS and agent-rbac.yaml differ: {words}");
-        }
-        assert_eq!(text.matches("verbs:").count(), 2);
     }
 }

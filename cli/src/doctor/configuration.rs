@@ -42,6 +42,15 @@ pub(super) struct AgentConfig {
     pub(super) tls: Tls,
     #[serde(default)]
     pub(super) api_server: ApiServer,
+    #[serde(default)]
+    pub(super) impersonation: Impersonation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Impersonation {
+    pub(super) users: Option<Vec<String>>,
+    pub(super) groups: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

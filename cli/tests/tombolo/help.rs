@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "",
     "ca",
     "ca init",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 20] = [
     "ca show",
     "kubeconfig",
     "clusters",
+    "rbac",
     "doctor",
     "doctor server",
     "doctor agent",

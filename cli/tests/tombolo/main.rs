@@ -16,4 +16,5 @@ mod certificate;
 mod help;
 mod kubeconfig;
 mod policy;
+mod rbac;
 mod settings;

@@ -18,8 +18,9 @@ pub const ACCOUNT: &str = "tunnel-agent";
 /// The user that the API server sees when the agent speaks for itself.
 pub const USERNAME: &str = "system:serviceaccount:tombolo:tunnel-agent";
 
-/// What an agent is given in a cluster that one has already: its namespace, its ServiceAccount and its rights.
-pub const AGENT_MANIFEST: &str = include_str!("../../../deploy/agent-rbac.yaml");
+/// What an agent is given in a cluster that one has already: its namespace, its ServiceAccount and its rights, by which it
+/// may assert anybody, because trials have many callers.
+pub const AGENT_MANIFEST: &str = include_str!("../../../deploy/rbac/open.yaml");
 
 /// The agent's account in one cluster.
 #[derive(Debug)]

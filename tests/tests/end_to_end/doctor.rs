@@ -161,8 +161,7 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
 
     api.on(REVIEWS, Behaviour::Answer(Answer::json(201, r#"{"status":{"allowed":false}}"#)));
     let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;
-    powerless
-        .fails("rights", &["may not impersonate users", "nor list endpointslices", "deploy/agent-rbac.yaml"]);
+    powerless.fails("rights", &["may not impersonate users", "nor list endpointslices", "tombolo rbac"]);
 
     let text = fs::read_to_string(rig.path().join("edge-a.yaml")).expect("a configuration");
     let with = |name: &str, old: &str, new: &str| {
@@ -205,7 +204,7 @@ async fn a_real_api_server_says_what_the_deployment_grants_and_what_is_missing_w
     loop {
         let powerless = doctor(&rig, &["agent", "--config", "edge-a.yaml"]).await;
         if powerless.code == Some(1) || Instant::now() >= deadline {
-            powerless.fails("rights", &["may not impersonate users", "deploy/agent-rbac.yaml"]);
+            powerless.fails("rights", &["may not impersonate users", "tombolo rbac"]);
             assert!(!powerless.text.contains("nor list endpointslices"), "{}", powerless.text);
             return;
         }

@@ -19,6 +19,7 @@ mod outliving;
 mod path_table;
 mod paths;
 mod policy;
+mod profiles;
 mod restart;
 mod rogue_identities;
 mod rogue_server;

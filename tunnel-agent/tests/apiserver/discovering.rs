@@ -15,7 +15,7 @@ async fn what_the_cluster_says_is_published() {
     let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
         http2(connection, |request: http::Request<hyper::body::Incoming>| async move {
             let asked = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                         ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
+                         ?fieldSelector=metadata.name%3Dkubernetes";
             let right = request.uri().path_and_query().is_some_and(|path| path == asked);
             Response::new(Full::from(if right { SLICES } else { "{}" }))
         })

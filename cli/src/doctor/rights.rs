@@ -1,0 +1,144 @@
+//! What an agent may do at its API server, asked of the API server itself.
+
+use std::time::SystemTime;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::caller::message;
+use super::clock;
+use super::configuration::Impersonation;
+use super::reach::Reached;
+use super::report::Report;
+
+/// Where a question about one's own rights goes.
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+const CHECK: &str = "rights";
+const ADVICE: &str = "apply what `tombolo rbac` makes of the agent's configuration to the cluster";
+
+/// Something that an agent must be allowed, in one way or otherwise: verb and group.
+struct Right {
+    way: (&'static str, &'static str),
+    otherwise: Option<(&'static str, &'static str)>,
+    resource: &'static str,
+    namespace: &'static str,
+    /// Empty for all.
+    name: String,
+    purpose: &'static str,
+}
+
+/// What says that there is no point in asking more.
+struct Ended;
+
+/// Asks the API server what the agent may do there; the first answer shows the clock, too.
+pub(super) async fn examine(
+    impersonation: &Impersonation,
+    reached: &mut Reached,
+    prefix: &str,
+    report: &mut Report,
+) {
+    let mut missing = Vec::new();
+    let mut shown = false;
+    for right in rights(impersonation) {
+        let mut allowed = false;
+        for (verb, group) in [Some(right.way), right.otherwise].into_iter().flatten() {
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": { "resourceAttributes": {
+                    "verb": verb,
+                    "group": group,
+                    "resource": right.resource,
+                    "namespace": right.namespace,
+                    "name": right.name,
+                } },
+            });
+            let asked = ask(&review, reached, prefix, &mut shown, report).await;
+            let Ok(may) = asked else { return };
+            allowed |= may;
+            if allowed {
+                break;
+            }
+        }
+        if !allowed {
+            let (verb, _) = right.way;
+            missing.push(format!("{verb} {} {}({})", right.resource, right.spoken_name(), right.purpose));
+        }
+    }
+    if missing.is_empty() {
+        report
+            .ok(CHECK, "the agent may impersonate users and groups, and read the control plane's endpoints");
+    } else {
+        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE);
+    }
+}
+
+/// Whether one is allowed. What ends the examination is reported.
+async fn ask(
+    review: &Value,
+    reached: &mut Reached,
+    prefix: &str,
+    shown: &mut bool,
+    report: &mut Report,
+) -> Result<bool, Ended> {
+    let answer =
+        match reached.ask(Method::POST, &format!("{prefix}{REVIEWS}"), Some(review.to_string())).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                report.fail(CHECK, format!("the API server does not say ({error})"), "see its log");
+                return Err(Ended);
+            }
+        };
+    if !*shown {
+        clock::compare(report, "the API server", answer.date, SystemTime::now());
+        *shown = true;
+    }
+    let review: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    match answer.status {
+        200 | 201 => Ok(review["status"]["allowed"] == Value::Bool(true)),
+        401 => {
+            let advice = "renew the token or certificate of the agent's ServiceAccount";
+            let said = format!("the API server does not accept it ({})", message(&answer));
+            report.fail("credential", said, advice);
+            Err(Ended)
+        }
+        status => {
+            report.fail(CHECK, format!("the API server answers {status} ({})", message(&answer)), ADVICE);
+            Err(Ended)
+        }
+    }
+}
+
+/// What the agent needs: to assert whom its own file lists, and to read where the control plane is.
+fn rights(impersonation: &Impersonation) -> Vec<Right> {
+    let lists = [("users", &impersonation.users), ("groups", &impersonation.groups)];
+    let asserted = lists.into_iter().flat_map(|(resource, names)| {
+        // RBAC knows no patterns: whoever is to assert those must be allowed to assert anybody.
+        let has_patterns = names.as_ref().is_none_or(|names| names.iter().any(|name| name.contains('*')));
+        let names = if has_patterns { vec![String::new()] } else { names.clone().unwrap_or_default() };
+        names.into_iter().map(move |name| Right {
+            way: ("impersonate", ""),
+            otherwise: Some(("impersonate:user-info", "authentication.k8s.io")),
+            resource,
+            namespace: "",
+            name,
+            purpose: "act for callers",
+        })
+    });
+    let slice = Right {
+        way: ("list", "discovery.k8s.io"),
+        otherwise: None,
+        resource: "endpointslices",
+        namespace: "default",
+        name: "kubernetes".to_owned(),
+        purpose: "find the control plane's addresses",
+    };
+    asserted.chain([slice]).collect()
+}
+
+impl Right {
+    fn spoken_name(&self) -> String {
+        if self.name.is_empty() { String::new() } else { format!("{:?} ", self.name) }
+    }
+}

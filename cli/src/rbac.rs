@@ -1,0 +1,162 @@
+//! What an agent may do in its cluster: RBAC, generated from the agent's own allow-list, with a reason for each rule.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use daemon::config::LoadError;
+use proto::AllowList;
+use proto::allow_list::AllowListFault;
+use serde::Deserialize;
+
+use crate::args::{Profile, Rbac};
+
+mod reasons;
+mod written;
+
+use written::{Role, Rules};
+
+/// How the name begins that Kubernetes gives a service account; its namespace and its own name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
+/// How the name of a node begins.
+const NODE: &str = "system:node:";
+
+/// The agent's configuration, as far as this wants to know. The agent itself refuses what is unknown in the rest.
+#[derive(Debug, Deserialize)]
+struct AgentConfig {
+    #[serde(default)]
+    impersonation: Impersonation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Impersonation {
+    users: Option<Vec<String>>,
+    groups: Option<Vec<String>>,
+    system_names: Option<Vec<String>>,
+}
+
+/// Why there is no manifest.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RbacError {
+    #[error(transparent)]
+    Config(#[from] LoadError),
+    #[error("{0}: impersonation.{1}")]
+    AllowList(PathBuf, AllowListFault),
+    #[error(
+        "{path}: impersonation.{list} has the pattern {pattern:?}, and RBAC knows no patterns: list the names in full, or \
+         choose --profile open, by which the agent's token is worth as much as cluster-admin"
+    )]
+    Pattern { path: PathBuf, list: &'static str, pattern: String },
+    #[error(
+        "{0}: impersonation.systemNames has the node {1}, which no rule of the profile constrained can name: leave it out"
+    )]
+    Node(PathBuf, String),
+}
+
+/// The names of a list, sorted by how RBAC speaks of them.
+#[derive(Debug, Default)]
+struct Names<'a> {
+    users: Vec<&'a str>,
+    groups: Vec<&'a str>,
+    /// By their namespace.
+    service_accounts: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+/// The manifest for the agent with this configuration.
+pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
+    let path = &order.agent_config;
+    let AgentConfig { impersonation: Impersonation { users, groups, system_names } } =
+        daemon::config::load(path, "AgentConfig")?;
+    let list = AllowList::new(users, groups, system_names)
+        .map_err(|fault| RbacError::AllowList(path.clone(), fault))?;
+    if order.profile != Profile::Open {
+        for (name, entries) in [("users", list.users()), ("groups", list.groups())] {
+            if let Some(pattern) = entries.iter().find(|entry| entry.contains('*')) {
+                let (path, pattern) = (path.clone(), pattern.clone());
+                return Err(RbacError::Pattern { path, list: name, pattern });
+            }
+        }
+    }
+    let node = list.system_names().iter().find(|name| name.starts_with(NODE));
+    if let (Profile::Constrained, Some(node)) = (order.profile, node) {
+        return Err(RbacError::Node(path.clone(), node.clone()));
+    }
+    Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list))))
+}
+
+impl<'a> Names<'a> {
+    fn of(list: &'a AllowList) -> Self {
+        let texts = |names: &'a [String]| names.iter().map(String::as_str).collect();
+        let mut names = Self {
+            users: texts(list.users()),
+            groups: texts(list.groups()),
+            service_accounts: BTreeMap::new(),
+        };
+        for name in list.system_names() {
+            match name.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':')) {
+                Some((namespace, account)) => {
+                    names.service_accounts.entry(namespace).or_default().push(account);
+                }
+                // The list does not say of which sort it is, and the agent lets it be either.
+                None => {
+                    names.users.push(name);
+                    names.groups.push(name);
+                }
+            }
+        }
+        names
+    }
+}
+
+/// Every role of the agent.
+fn roles<'a>(profile: Profile, names: &Names<'a>) -> Vec<Role<'a>> {
+    let asserted = Role { name: "tunnel-agent", namespace: None, rules: asserted(profile, names) };
+    let accounts = names.service_accounts.iter().map(|(namespace, accounts)| Role {
+        name: "tunnel-agent-accounts",
+        namespace: Some(*namespace),
+        rules: of_accounts(profile, accounts),
+    });
+    let mut slice = Rules::default();
+    slice.add(reasons::SLICE, "discovery.k8s.io", "endpointslices", &["get", "list"], Some(&["kubernetes"]));
+    let mut secret = Rules::default();
+    secret.add(reasons::SECRET, "\"\"", "secrets", &["get"], Some(&["tunnel-agent"]));
+    let read = [("default", slice), ("tombolo", secret)];
+    let read =
+        read.map(|(namespace, rules)| Role { name: "tunnel-agent", namespace: Some(namespace), rules });
+    [asserted].into_iter().filter(|role| !role.rules.is_empty()).chain(accounts).chain(read).collect()
+}
+
+/// Whose names may be asserted in the whole cluster.
+fn asserted(profile: Profile, names: &Names<'_>) -> Rules {
+    let mut rules = Rules::default();
+    let (users, groups) = (names.users.as_slice(), names.groups.as_slice());
+    match profile {
+        Profile::Named => {
+            rules.add(reasons::NAMED, "\"\"", "users", &["impersonate"], Some(users));
+            rules.add(reasons::GROUPS, "\"\"", "groups", &["impersonate"], Some(groups));
+        }
+        Profile::Open => rules.add(reasons::OPEN, "\"\"", "users, groups", &["impersonate"], None),
+        Profile::Constrained => {
+            let (group, verbs) = ("authentication.k8s.io", ["impersonate:user-info"]);
+            rules.add(reasons::CONSTRAINED, group, "users", &verbs, Some(users));
+            rules.add(reasons::GROUPS, group, "groups", &verbs, Some(groups));
+            rules.add_acts(reasons::ACTS, "user-info");
+            if !names.service_accounts.is_empty() {
+                rules.add_acts(reasons::ACCOUNTS_ACTS, "serviceaccount");
+            }
+        }
+    }
+    rules
+}
+
+/// Which service accounts of one namespace may be asserted.
+fn of_accounts(profile: Profile, accounts: &[&str]) -> Rules {
+    let mut rules = Rules::default();
+    let (group, verb) = match profile {
+        Profile::Named | Profile::Open => ("\"\"", "impersonate"),
+        Profile::Constrained => ("authentication.k8s.io", "impersonate:serviceaccount"),
+    };
+    rules.add(reasons::ACCOUNTS, group, "serviceaccounts", &[verb], Some(accounts));
+    rules
+}

@@ -1,0 +1,27 @@
+//! Why each rule is there, as a comment before it.
+
+pub(super) const NAMED: &str = "\
+Each request is sent in its caller's name, so that the cluster's own rules and audit log see the caller and not the
+agent. These are the names of impersonation.users in the agent's file, and nobody else's: whoever steals the agent's
+token can be one of them.";
+pub(super) const GROUPS: &str = "The same for impersonation.groups.";
+pub(super) const OPEN: &str = "\
+Each request is sent in its caller's name, so that the cluster's own rules and audit log see the caller and not the
+agent. RBAC knows no patterns, so that this lets the agent be anybody, system:masters too: only the agent's own file
+limits it, and whoever steals its token is as good as cluster-admin. Give nobody else the right to create pods or
+tokens in this namespace.";
+pub(super) const CONSTRAINED: &str = "\
+Each request is sent in its caller's name, so that the cluster's own rules and audit log see the caller and not the
+agent. These are the names of impersonation.users in the agent's file, by constrained impersonation (KEP-5284; on by
+default from Kubernetes 1.36 on), by which nobody can be a node, a service account or in system:masters.";
+pub(super) const ACCOUNTS: &str = "\
+The service accounts of this namespace that impersonation.systemNames in the agent's file lists.";
+pub(super) const ACTS: &str = "\
+What may be done under those names, as far as their own rights go. Each verb is written out, since '*' would be verbs
+of the agent's own, too.";
+pub(super) const ACCOUNTS_ACTS: &str = "The same under the names of service accounts.";
+pub(super) const SLICE: &str = "\
+The slice \"kubernetes\" lists the addresses of the cluster's API servers, which the agent reports to the server. A list
+that asks for this name alone is allowed, and no other.";
+pub(super) const SECRET: &str = "\
+The Secret with which the agent begins: the pin of its server's CA, and its first token.";

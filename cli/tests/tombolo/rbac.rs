@@ -1,0 +1,84 @@
+//! What `tombolo rbac` lets an agent do, and what of its configuration it refuses.
+
+use std::path::Path;
+
+use crate::bench::{Bench, assert_says};
+
+#[test]
+fn the_profiles_that_ship_are_those_that_the_command_makes_of_the_example() {
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    let example = deploy.join("examples/agent.yaml");
+    for profile in ["named", "open", "constrained"] {
+        let made =
+            Bench::new().done(&format!("rbac --agent-config {} --profile {profile}", example.display()));
+        let shipped = std::fs::read_to_string(deploy.join(format!("rbac/{profile}.yaml"))).unwrap();
+        assert_eq!(made, shipped, "make it again: tombolo rbac --profile {profile}");
+    }
+}
+
+#[test]
+fn a_pattern_is_an_error_but_where_anybody_may_be_asserted() {
+    let bench = Bench::new();
+    for list in ["users: ['*']", "groups: ['team:*', ops]", "systemNames: []"] {
+        bench.write("agent.yaml", agent(list));
+        for profile in ["", "--profile named", "--profile constrained"] {
+            let refused = bench.failed(&format!("rbac --agent-config agent.yaml {profile}"));
+            assert_says(&refused, "RBAC knows no patterns");
+            assert_says(&refused, "--profile open");
+        }
+        bench.done("rbac --agent-config agent.yaml --profile open");
+    }
+}
+
+#[test]
+fn a_list_without_names_makes_no_rule_at_all() {
+    let bench = Bench::new();
+    bench.write("agent.yaml", agent("users: [], groups: []"));
+    for profile in ["named", "constrained"] {
+        let made = bench.done(&format!("rbac --agent-config agent.yaml --profile {profile}"));
+        assert!(!made.contains("[\"impersonate\"]") && !made.contains("\"impersonate:user-info\""), "{made}");
+        assert!(!made.contains("resourceNames: []"), "{made}");
+    }
+}
+
+#[test]
+fn names_of_kubernetes_own_get_rules_of_their_sort() {
+    let bench = Bench::new();
+    let names = "users: [ann], groups: [ops], systemNames: ['system:serviceaccount:ci:deployer', 'system:monitoring']";
+    bench.write("agent.yaml", agent(names));
+
+    let made = bench.done("rbac --agent-config agent.yaml");
+
+    assert!(made.contains("resources: [users]\n  verbs: [\"impersonate\"]\n  resourceNames: [\"ann\", \"system:monitoring\"]"), "{made}");
+    assert!(made.contains("resources: [groups]\n  verbs: [\"impersonate\"]\n  resourceNames: [\"ops\", \"system:monitoring\"]"), "{made}");
+    assert!(made.contains("namespace: \"ci\"\nrules:"), "{made}");
+    assert!(
+        made.contains(
+            "resources: [serviceaccounts]\n  verbs: [\"impersonate\"]\n  resourceNames: [\"deployer\"]"
+        ),
+        "{made}"
+    );
+}
+
+#[test]
+fn what_is_wrong_in_the_agents_file_is_said() {
+    let bench = Bench::new();
+    for (list, words) in [
+        ("users: ['system:admin']", "impersonation.users: system:admin"),
+        ("systemNames: ['system:masters']", "above every rule"),
+        ("user: [ann]", "user"),
+    ] {
+        bench.write("agent.yaml", agent(list));
+        assert_says(&bench.failed("rbac --agent-config agent.yaml"), words);
+    }
+    bench.write("agent.yaml", agent("users: [a], groups: [b], systemNames: ['system:node:edge-1']"));
+    assert_says(
+        &bench.failed("rbac --agent-config agent.yaml --profile constrained"),
+        "the node system:node:edge-1",
+    );
+    bench.failed("rbac --agent-config none.yaml");
+}
+
+fn agent(impersonation: &str) -> String {
+    format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\nimpersonation: {{ {impersonation} }}\n")
+}

@@ -232,7 +232,9 @@ impl Rig {
 
     /// Issues a caller's certificate.
     pub async fn caller(&self, user: &str, groups: &[&str]) -> Issued {
-        let file = |end: &str| format!("{PKI}/{user}-caller.{end}");
+        // As `tombolo` names its files.
+        let stem = user.replace(':', "-");
+        let file = |end: &str| format!("{PKI}/{stem}-caller.{end}");
         if !self.path().join(file("crt")).exists() {
             let groups = groups.iter().flat_map(|group| ["--group", group]);
             let words: Vec<&str> =

@@ -3,6 +3,7 @@
 //! One test program, so that it is linked once and its trials, most of which wait, run beside each other.
 
 mod admin;
+mod asserting;
 mod bad_input;
 mod catalogue;
 mod closing;

@@ -15,7 +15,6 @@ use subject::Subject;
 
 mod choice;
 mod clusters;
-mod glob;
 mod labels;
 mod scope;
 mod subject;

@@ -33,6 +33,11 @@ mod tests {
             ("a*b*c", &["abc", "a-b-b-c"], &["ac", "acb", "abcd"]),
             // Beginning and end share no letter.
             ("aba*ba", &["ababa", "abaxba"], &["aba"]),
+            ("*b*", &["abc", "b"], &["ac"]),
+            ("a**c", &["abc", "ac"], &["ab"]),
+            ("ab*bc", &["abbc"], &["abc"]),
+            ("a*a", &["aa"], &["a"]),
+            ("**", &["", "x"], &[]),
             ("*", &["", "a", "*"], &[]),
             ("", &[""], &["a"]),
         ] {

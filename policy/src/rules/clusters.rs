@@ -1,11 +1,11 @@
 //! Which clusters a rule is about.
 
-use proto::ClusterId;
+use proto::{ClusterId, glob};
 
+use super::ClusterFacts;
 use super::choice::Choice;
 use super::labels::Selector;
 use super::valid::choice;
-use super::{ClusterFacts, glob};
 use crate::document;
 use crate::fault::{At, PolicyFault};
 

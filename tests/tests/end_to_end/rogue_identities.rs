@@ -3,8 +3,9 @@
 use proto::AbortCode;
 use proto::allow_list::{GROUPS_MAX, NAME_BYTES_MAX};
 use proto::wire::{Assert, HttpOpen, StreamOpen, stream_open};
+use tests::carrier::is_not_quic;
 
-use crate::rogue_server::{AUDIT_ID, RogueServer};
+use crate::rogue_server::{AUDIT_ID, ROGUE_SPEAKS, RogueServer};
 
 /// The agent's own file; what it does not say has its default.
 const GUARD: &str = "impersonation: { systemNames: [\"system:serviceaccount:ci:deployer\"] }\n";
@@ -48,6 +49,12 @@ const EVIL: [&str; 33] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hundred_identities_an_agent_asserts_none_that_its_own_file_does_not_have() {
+    if is_not_quic(
+        "of_two_hundred_identities_an_agent_asserts_none_that_its_own_file_does_not_have",
+        ROGUE_SPEAKS,
+    ) {
+        return;
+    }
     let rogue = RogueServer::guarded(GUARD).await;
     let long = format!("tombolo:{}", "x".repeat(NAME_BYTES_MAX));
     let names = || EVIL.into_iter().chain([long.as_str()]);
@@ -87,6 +94,9 @@ async fn of_two_hundred_identities_an_agent_asserts_none_that_its_own_file_does_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_without_an_identity_never_runs_as_the_agent_itself() {
+    if is_not_quic("a_stream_without_an_identity_never_runs_as_the_agent_itself", ROGUE_SPEAKS) {
+        return;
+    }
     let rogue = RogueServer::guarded(GUARD).await;
     // An identity of a kind that the agent does not know reads as none.
     let nobody = HttpOpen { identity: None, audit_id: AUDIT_ID.to_owned(), long_running: false };

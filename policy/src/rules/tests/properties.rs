@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
+use proto::glob;
 
 use super::*;
 

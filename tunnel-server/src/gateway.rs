@@ -200,16 +200,17 @@ impl Gateway {
             let exchange = Exchange::begin(permit, &request, passage, wait).await?;
             return exchange.upgrade(protocol, request, share).await;
         }
-        if let Some(mut watch) = Watch::of(self, peer, authorization, &permit, &request) {
-            let exchange = Exchange::begin(permit, &request, passage, wait).await?.asking(watch.begin());
-            return Ok(watch.follow(exchange.ask(request.map(Sent::Caller)).await?, share));
-        }
+        let mut watch = Watch::of(self, peer, authorization, &permit, &request);
         let answered = if retry::is_repeatable(&permit, &request) {
-            retry::read(permit, request, passage, wait).await?
+            let path = watch.as_mut().map_or_else(|| permit.action().path().clone(), Watch::begin);
+            retry::read(permit, request, path, passage, wait).await?
         } else {
             Exchange::begin(permit, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
         };
-        Ok(answered.passed(share))
+        Ok(match watch {
+            Some(watch) => watch.follow(answered, share),
+            None => answered.passed(share),
+        })
     }
 }
 

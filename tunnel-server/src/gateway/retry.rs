@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::pin::pin;
 
+use http::uri::PathAndQuery;
 use http::{Method, Request};
 use hyper::body::Body;
 use policy::action::Verb;
@@ -16,13 +17,12 @@ use super::stack::CallerBody;
 use crate::metrics::{self, Retried};
 use crate::permit::Permit;
 
-/// Whether a request may reach an API server twice: a get or list without a body. Neither an upgrade, whose method is
-/// GET, nor a GET under a `proxy` is one: both may have effects.
+/// Whether a request may reach an API server twice: a get, list or watch without a body. Neither an upgrade, whose method
+/// is GET, nor a GET under a `proxy` is one: both may have effects.
 pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> bool {
     let is_read = match permit.action().verb() {
-        Verb::Get | Verb::List | Verb::Head => true,
-        Verb::Watch
-        | Verb::Create
+        Verb::Get | Verb::List | Verb::Watch | Verb::Head => true,
+        Verb::Create
         | Verb::Update
         | Verb::Patch
         | Verb::Delete
@@ -35,17 +35,18 @@ pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> b
     is_read && matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream()
 }
 
-/// Sends a request that [`is_repeatable`], and sends it again, once, where its tunnel is lost without a byte of the
-/// answer, or is silent while another tunnel of the cluster is not.
+/// Sends a request that [`is_repeatable`] and asks for `path`, and sends it again, once, where its tunnel is lost without a
+/// byte of the answer, or is silent while another tunnel of the cluster is not.
 pub(super) async fn read(
     permit: Permit,
     request: Request<CallerBody>,
+    path: PathAndQuery,
     passage: &Passage,
     wait: Wait<'_>,
 ) -> Result<Answered, Refusal> {
     let again = copied(&request);
     let cluster = permit.action().cluster().clone();
-    let first = Exchange::begin(permit.clone(), &request, passage, wait).await?;
+    let first = Exchange::begin(permit.clone(), &request, passage, wait).await?.asking(path.clone());
     let (route, taking) = (first.route.clone(), first.stream.taking());
     let moved = async {
         passage.registry.settled_elsewhere(&cluster, &route).await;
@@ -68,7 +69,7 @@ pub(super) async fn read(
     };
     debug!(%cluster, ?retried, "a read is sent once more");
     metrics::read_retried(retried);
-    Exchange::begin(permit, &again, passage, wait.again()).await?.ask(again).await
+    Exchange::begin(permit, &again, passage, wait.again()).await?.asking(path).ask(again).await
 }
 
 /// Whether an exchange ended with its tunnel, or with an agent that stops.

@@ -8,11 +8,13 @@ use tests::rig::{ApiServer, Reply, Rig};
 use super::SOON;
 
 const PODS: &str = "/clusters/edge-a/api/v1/pods";
+const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1&resourceVersion=7";
 const POD: &str = "/clusters/edge-a/api/v1/namespaces/default/pods/x";
 
 /// What may be sent twice, each with the name that it bears in every log.
 const READS: &[(&str, &str, &str)] = &[
     ("GET", PODS, "list"),
+    ("GET", WATCH, "watch"),
     ("GET", POD, "get"),
     ("HEAD", POD, "head"),
     ("GET", "/clusters/edge-a/version", "version"),

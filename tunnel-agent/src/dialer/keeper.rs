@@ -93,7 +93,7 @@ impl Keeper {
     pub(super) async fn run(mut self) {
         let (draining, mut drains) = (self.kit.scope.draining(), false);
         tokio::pin!(draining);
-        let mut struck_off = self.kit.roll.struck_off();
+        let mut roll_changed = self.kit.roll.changed();
         loop {
             self.take_steps();
             self.seat.set(self.race.standing());
@@ -112,7 +112,7 @@ impl Keeper {
                 () = self.changed.notified() => self.observe(),
                 () = until(due) => self.race.handle_timeout(Instant::now()),
                 Ok(()) = self.is_listed.changed(), if !drains => self.list(),
-                Ok(()) = struck_off.changed() => self.look_for_the_double(),
+                Ok(()) = roll_changed.changed() => self.look_for_doubles(),
                 () = &mut draining, if !drains => {
                     drains = true;
                     self.race.stop(Instant::now());
@@ -165,8 +165,8 @@ impl Keeper {
         }
         let (now, server, tunnel) = (Instant::now(), Server::of(&greeted.welcome), greeted.tunnel.clone());
         let asked = tunnel.clone();
-        let is_live = move || asked.health() == proto::session::Health::Live;
-        let number = match self.kit.roll.enter(self.number, server.clone(), is_live) {
+        let serves = move || asked.health() == proto::session::Health::Live && !asked.is_draining();
+        let number = match self.kit.roll.enter(self.number, server.clone(), serves) {
             Some(listed) => {
                 let number = self.race.greeted(now, carrier);
                 self.prove(number, carrier, &tunnel);
@@ -229,6 +229,7 @@ impl Keeper {
         for (number, tunnel) in &self.tunnels {
             self.race.observed(now, *number, tunnel.health(), tunnel.is_draining());
         }
+        self.kit.roll.tell();
     }
 
     fn list(&mut self) {
@@ -241,13 +242,18 @@ impl Keeper {
         }
     }
 
-    /// The tunnel by another address may have ended.
-    fn look_for_the_double(&mut self) {
-        if let Some(server) = &self.double_of
-            && !self.kit.roll.holds(server)
+    /// The tunnel by another address may have ended, or be silent; or ours was, and one by another address has come meanwhile.
+    fn look_for_doubles(&mut self) {
+        let (now, roll) = (Instant::now(), &self.kit.roll);
+        if let Some(server) = roll.gives_way(self.number) {
+            info!(server = %self.route.server.address, address = %self.route, "reached by another address meanwhile");
+            self.double_of = Some(server);
+            self.race.gives_way(now);
+        } else if let Some(server) = &self.double_of
+            && !roll.reaches(server)
         {
             self.double_of = None;
-            self.race.rested(Instant::now());
+            self.race.rested(now);
         }
     }
 

@@ -158,6 +158,17 @@ impl Race {
         number
     }
 
+    /// The server is reached by another address since a tunnel was silent that serves again: what serves here is drained,
+    /// what is silent still is kept.
+    pub(super) fn gives_way(&mut self, now: Instant) {
+        self.rests_until = Some(now + REST_MAX);
+        for entry in self.tunnels.iter_mut().filter(|entry| entry.serves()) {
+            entry.leaves = true;
+            self.steps.push_back(Step::Drain(entry.number));
+        }
+        self.settle(now);
+    }
+
     /// The other way to the server that was found may be gone.
     pub(super) fn rested(&mut self, now: Instant) {
         self.rests_until = None;

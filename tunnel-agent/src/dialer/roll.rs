@@ -13,7 +13,7 @@ pub(super) struct Roll(Arc<Inner>);
 struct Inner {
     entries: Mutex<Vec<Entry>>,
     next: std::sync::atomic::AtomicU64,
-    struck_off: watch::Sender<()>,
+    changed: watch::Sender<()>,
 }
 
 /// A tunnel.
@@ -22,8 +22,8 @@ struct Entry {
     server: Server,
     /// The keeper of the address by which the server is reached.
     keeper: u64,
-    /// Asks whether the server was heard lately.
-    is_live: Box<dyn Fn() -> bool + Send>,
+    /// Asks whether the server was heard lately, and takes what is new.
+    serves: Box<dyn Fn() -> bool + Send>,
 }
 
 /// What a server says of itself.
@@ -56,30 +56,51 @@ pub(super) enum Twins {
 }
 
 impl Roll {
-    /// Enters a tunnel to `server` that `keeper` has; `None` if another keeper has one to the same process.
+    /// Enters a tunnel to `server` that `keeper` has; `None` if another keeper has one to the same process that serves. One
+    /// that is silent is no reason: its address may lead nowhere any more, as where IPv6 is broken and IPv4 is not.
     pub(super) fn enter(
         &self,
         keeper: u64,
         server: Server,
-        is_live: impl Fn() -> bool + Send + 'static,
+        serves: impl Fn() -> bool + Send + 'static,
     ) -> Option<Listed> {
         let mut entries = self.entries();
-        if entries.iter().any(|other| other.keeper != keeper && other.server.is(&server)) {
+        let is_double =
+            |other: &Entry| other.keeper != keeper && other.server.is(&server) && (other.serves)();
+        if entries.iter().any(is_double) {
             return None;
         }
         let number = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        entries.push(Entry { number, server, keeper, is_live: Box::new(is_live) });
+        entries.push(Entry { number, server, keeper, serves: Box::new(serves) });
         Some(Listed { roll: self.clone(), number })
     }
 
-    /// Whether there is a tunnel to this server.
-    pub(super) fn holds(&self, server: &Server) -> bool {
-        self.entries().iter().any(|entry| entry.server.is(server))
+    /// Whether a tunnel to this server serves.
+    pub(super) fn reaches(&self, server: &Server) -> bool {
+        self.entries().iter().any(|entry| entry.server.is(server) && (entry.serves)())
     }
 
-    /// Is told whenever a tunnel has left the roll.
-    pub(super) fn struck_off(&self) -> watch::Receiver<()> {
-        self.0.struck_off.subscribe()
+    /// The server that `keeper` has a tunnel to, and another keeper a younger one, if both serve: the younger has come while
+    /// the elder was silent, and stays.
+    pub(super) fn gives_way(&self, keeper: u64) -> Option<Server> {
+        let entries = self.entries();
+        let mine = entries.iter().filter(|entry| entry.keeper == keeper && (entry.serves)());
+        let is_younger = |other: &Entry, mine: &Entry| {
+            other.keeper != keeper && other.number > mine.number && other.server.is(&mine.server)
+        };
+        let mut elder =
+            mine.filter(|mine| entries.iter().any(|other| is_younger(other, mine) && (other.serves)()));
+        elder.next().map(|mine| mine.server.clone())
+    }
+
+    /// Says that a tunnel does otherwise than before.
+    pub(super) fn tell(&self) {
+        self.0.changed.send_replace(());
+    }
+
+    /// Is told whenever a tunnel has left the roll, or does otherwise than before.
+    pub(super) fn changed(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
@@ -122,7 +143,7 @@ impl Listed {
     pub(super) fn twins(&self) -> Option<Twins> {
         let entries = self.roll.entries();
         let mine = entries.iter().find(|entry| entry.number == self.number)?;
-        let others = entries.iter().filter(|other| other.keeper != mine.keeper && (other.is_live)());
+        let others = entries.iter().filter(|other| other.keeper != mine.keeper && (other.serves)());
         others.filter_map(|other| mine.server.twins(&other.server)).next()
     }
 }
@@ -130,26 +151,44 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.roll.entries().retain(|entry| entry.number != self.number);
-        self.roll.0.struck_off.send_replace(());
+        self.roll.tell();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
     fn a_server_found_by_two_addresses_is_entered_once_until_it_is_lost() {
         let roll = Roll::default();
-        let mut struck_off = roll.struck_off();
+        let mut changed = roll.changed();
         let first = roll.enter(1, server("a", 1, 1), || true).unwrap();
         assert!(roll.enter(2, server("a", 1, 1), || true).is_none());
 
         drop(first);
 
-        assert!(struck_off.has_changed().unwrap());
-        struck_off.mark_unchanged();
+        assert!(changed.has_changed().unwrap());
+        changed.mark_unchanged();
         assert!(roll.enter(2, server("a", 1, 1), || true).is_some());
+    }
+
+    #[test]
+    fn a_tunnel_that_turned_silent_keeps_no_other_address_away_and_gives_way_when_it_is_back() {
+        let (roll, serves) = (Roll::default(), Arc::new(AtomicBool::new(true)));
+        let asked = Arc::clone(&serves);
+        let _elder = roll.enter(1, server("a", 1, 1), move || asked.load(Ordering::Relaxed)).unwrap();
+        assert!(roll.reaches(&server("a", 1, 1)));
+
+        serves.store(false, Ordering::Relaxed);
+        assert!(!roll.reaches(&server("a", 1, 1)));
+        let _younger = roll.enter(2, server("a", 1, 1), || true).unwrap();
+        assert_eq!((roll.gives_way(1), roll.gives_way(2)), (None, None), "what is silent is held");
+
+        serves.store(true, Ordering::Relaxed);
+        assert_eq!((roll.gives_way(1), roll.gives_way(2)), (Some(server("a", 1, 1)), None));
     }
 
     #[test]

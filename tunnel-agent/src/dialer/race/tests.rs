@@ -150,6 +150,25 @@ fn a_double_rests_until_the_other_way_is_gone() {
 }
 
 #[test]
+fn what_gives_way_is_drained_once_and_what_is_silent_is_kept() {
+    let now = Instant::now();
+    let mut race = Race::new(now, &[Quic, Http2]);
+    let silent = race.greeted(now, Quic);
+    race.observed(now, silent, Health::Suspect, false);
+    let serves = race.greeted(now, Quic);
+    while race.poll_step().is_some() {}
+
+    race.gives_way(now);
+    race.gives_way(now);
+
+    assert_eq!((race.poll_step(), race.poll_step()), (Some(Step::Drain(serves)), None));
+    assert_eq!(race.poll_timeout(), Some(now + REST_MAX));
+    race.observed(now, silent, Health::Live, false);
+    race.gives_way(now);
+    assert_eq!(race.poll_step(), Some(Step::Drain(silent)));
+}
+
+#[test]
 fn an_address_that_is_gone_is_left_once_its_tunnel_has_ended() {
     let mut world = World::new(&[Quic]);
     world.run(SECOND);

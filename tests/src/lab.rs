@@ -23,6 +23,9 @@ pub use site::{Site, SiteError, Uplink};
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
 pub const SERVER: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 0, 2, 1);
 
+/// The same where the cloud speaks IPv6, too (RFC 3849: for documentation).
+pub const SERVER_V6: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
 /// Threads of a trial's runtime: as many as the build machine has cores.
 const WORKERS: usize = 2;
 
@@ -104,8 +107,26 @@ impl Lab {
 
     /// The same with another level of its logs and its agents': to measure, as people run it.
     pub async fn rig_logging(&self, log_level: &'static str, more: &str) -> Rig {
-        let stand = Stand { network_namespace: self.cloud.path().to_owned(), address: SERVER.into() };
-        Rig::start_at(stand, log_level, more).await
+        Rig::start_at(self.stand(), log_level, more).await
+    }
+
+    /// Where servers are in the cloud.
+    pub fn stand(&self) -> Stand {
+        Stand {
+            network_namespace: self.cloud.path().to_owned(),
+            address: SERVER.into(),
+            is_dual: false,
+            variables: Vec::new(),
+        }
+    }
+
+    /// Gives the cloud, and a site that is the first and stands behind a simulated link, IPv6 beside IPv4: the server is
+    /// [`SERVER_V6`] then.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn speak_v6(&self, site: &Site) {
+        site.speak_v6(&self.cloud).await.unwrap_or_else(|error| panic!("IPv6: {error}"));
     }
 
     /// Builds a site. All sites have the same private addresses.

@@ -63,6 +63,10 @@ pub struct Stand {
     pub network_namespace: PathBuf,
     /// Its address there, for agents.
     pub address: IpAddr,
+    /// Whether it listens on IPv6, too.
+    pub is_dual: bool,
+    /// Variables in the environment of every daemon.
+    pub variables: Vec<(String, String)>,
 }
 
 /// What a process has around it.
@@ -158,9 +162,18 @@ impl Rig {
     /// Starts the server, which is not running, and waits until it is ready.
     pub async fn start_server(&mut self) {
         let config = self.path().join("server.yaml");
-        let around = Surroundings::within(self.stand.as_ref().map(|stand| stand.network_namespace.as_path()));
-        self.server = Some(self.launch(&around, "tunnel-server", &config, "server.log").await);
+        self.server = Some(self.launch(&self.surroundings(), "tunnel-server", &config, "server.log").await);
         self.ready(self.probes).await;
+    }
+
+    /// What servers have around them.
+    fn surroundings(&self) -> Surroundings {
+        Surroundings::within(self.network_namespace())
+    }
+
+    /// Where servers and callers are, if not where the test is.
+    pub fn network_namespace(&self) -> Option<&Path> {
+        self.stand.as_ref().map(|stand| stand.network_namespace.as_path())
     }
 
     /// The server's process.
@@ -322,8 +335,10 @@ impl Rig {
             .with_hosts(hosts)
             .arguments(["--config".to_owned(), config.display().to_string()])
             .arguments(["--log-format", "text", "--log-level", self.log_level]);
+        let of_all = self.stand.iter().flat_map(|stand| stand.variables.clone());
         let invocation = variables
             .into_iter()
+            .chain(of_all)
             .fold(invocation, |invocation, (name, value)| invocation.variable(&name, value));
         Process::start(&invocation, &self.path().join(log)).await.expect("the program starts")
     }
@@ -381,10 +396,11 @@ impl Rig {
     // In a namespace of its own agents come from elsewhere, and to an address that is not the callers'.
     fn listened(&self) -> SocketAddr {
         let Some(stand) = &self.stand else { return self.gateway };
-        let any: IpAddr = match stand.address {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            // Which is all addresses of IPv4 too.
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        // That of IPv6 is all addresses of IPv4 too.
+        let any: IpAddr = if stand.is_dual || stand.address.is_ipv6() {
+            Ipv6Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::UNSPECIFIED.into()
         };
         SocketAddr::new(any, self.gateway.port())
     }

@@ -1,6 +1,7 @@
 //! A site: a pod behind a node that masquerades, and the node's uplink to the cloud.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Lab;
@@ -9,7 +10,7 @@ use super::quarters::Quarters;
 use crate::fake_api::{FakeApi, FakeApiOptions};
 use crate::network::{NetworkError, NetworkNamespace};
 use crate::process::{Invocation, ProcessError, run};
-use crate::rig::{Agent, ApiServer, Rig};
+use crate::rig::{Agent, ApiServer, Rig, Surroundings};
 
 /// The pod's address, at every site the same.
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
@@ -17,6 +18,10 @@ pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
 /// The uplinks' addresses are two each from here: shared address space, RFC 6598.
 const UPLINKS: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
+/// What links bear in IPv6: unique local addresses, RFC 4193.
+const POD_V6: &str = "fd00:42::2";
+const NODE_V6: &str = "fd00:42::1";
+const UPLINK_V6: [&str; 2] = ["fd00:64::1", "fd00:64::2"];
 /// How long one program may take that sets a namespace up.
 const SET_UP_MAX: Duration = Duration::from_secs(10);
 
@@ -42,6 +47,8 @@ pub enum Uplink {
 #[must_use = "the site is gone when this is dropped"]
 pub struct Site {
     name: String,
+    /// The device at the cloud's end of the uplink.
+    device: String,
     link: Option<Linksim>,
     quarters: Quarters,
     pod: NetworkNamespace,
@@ -114,7 +121,7 @@ impl Site {
         };
         node.ip(&format!("route add default via {near}")).await?;
         let quarters = Quarters::new(&pod);
-        Ok(Self { name: name.to_owned(), link, quarters, pod, node, address: far })
+        Ok(Self { name: name.to_owned(), device, link, quarters, pod, node, address: far })
     }
 
     /// Its name, and its cluster's.
@@ -146,6 +153,65 @@ impl Site {
         self.address
     }
 
+    /// Takes the pod's interface away, and gives it another one by the name `device` whose address ends with `last`.
+    ///
+    /// # Panics
+    /// If that is not possible, as where there is an interface of that name.
+    pub async fn replace_interface(&self, device: &str, last: u8) {
+        let replaced = async {
+            // The node's end goes with the pod's, and with it what the node knows of the pod.
+            self.pod.ip(&format!("link delete {}", self.interface().await?)).await?;
+            let far = format!("pod-{device}");
+            self.pod.connect(device, &self.node, &far).await?;
+            self.node.ip(&format!("addr add {NODE}/24 dev {far}")).await?;
+            self.pod.ip(&format!("addr add 10.42.0.{last}/24 dev {device}")).await?;
+            self.pod.ip(&format!("route add default via {NODE}")).await
+        };
+        replaced.await.map(drop).unwrap_or_else(|error: NetworkError| panic!("another interface: {error}"));
+    }
+
+    /// The device by which the pod reaches its node.
+    async fn interface(&self) -> Result<String, NetworkError> {
+        let route = self.pod.ip("route show default").await?;
+        let device = route.split_whitespace().skip_while(|word| *word != "dev").nth(1);
+        Ok(device.unwrap_or("eth0").to_owned())
+    }
+
+    /// Gives the node's uplink another address, which the cloud knows: the first one is gone, and with it what the node has
+    /// translated to it.
+    ///
+    /// # Panics
+    /// If that is not possible.
+    pub async fn replace_address(&self, cloud: &NetworkNamespace, address: Ipv4Addr) {
+        let replaced = async {
+            cloud.ip(&format!("route add {address}/32 dev {}", self.device)).await?;
+            let gateway = Ipv4Addr::from_bits(self.address.to_bits() - 1);
+            self.node.ip("addr flush dev uplink").await?;
+            self.node.ip(&format!("addr add {address}/32 dev uplink")).await?;
+            self.node.ip(&format!("route add {gateway}/32 dev uplink")).await?;
+            self.node.ip(&format!("route add default via {gateway}")).await
+        };
+        replaced.await.map(drop).unwrap_or_else(|error: NetworkError| panic!("another address: {error}"));
+    }
+
+    pub(super) async fn speak_v6(&self, cloud: &NetworkNamespace) -> Result<(), NetworkError> {
+        let [near, far] = UPLINK_V6;
+        let (server, device) = (super::SERVER_V6, &self.device);
+        // Nobody else has these addresses: what looks for doubles would only take its time.
+        cloud.ip(&format!("-6 addr add {server}/128 dev lo nodad")).await?;
+        cloud.ip(&format!("-6 addr add {near}/64 dev {device} nodad")).await?;
+        cloud.ip(&format!("-6 route add fd00:42::/64 via {far}")).await?;
+        self.node.ip(&format!("-6 addr add {far}/64 dev uplink nodad")).await?;
+        self.node.ip(&format!("-6 addr add {NODE_V6}/64 dev pod nodad")).await?;
+        self.node.ip(&format!("-6 route add default via {near}")).await?;
+        self.pod.ip(&format!("-6 addr add {POD_V6}/64 dev eth0 nodad")).await?;
+        self.pod.ip(&format!("-6 route add default via {NODE_V6}")).await?;
+        let forward = "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+        let shell = Invocation::of("sh").arguments(["-c", forward]);
+        run(&shell.in_network_namespace(Some(self.node.path().to_owned())), SET_UP_MAX).await?;
+        Ok(())
+    }
+
     /// Runs a future in the pod, where its sockets then are.
     pub async fn run<F>(&self, future: F) -> F::Output
     where
@@ -170,8 +236,21 @@ impl Site {
 
     /// Starts an agent of any cluster in the pod, and does not wait.
     pub async fn agent_of(&self, rig: &Rig, cluster: &str, api: &ApiServer, more: &str) -> Agent {
-        let more = if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") };
-        rig.agent_in(Some(self.pod.path()), cluster, api, &more).await
+        rig.agent_in(Some(self.pod.path()), cluster, api, &guarded(more)).await
+    }
+
+    /// The same for one who looks names up in a file of its own.
+    pub async fn agent_with_hosts(
+        &self,
+        rig: &Rig,
+        hosts: PathBuf,
+        cluster: &str,
+        api: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        let pod = Some(self.pod.path().to_owned());
+        let around = Surroundings { network_namespace: pod, hosts: Some(hosts), ..Surroundings::default() };
+        rig.agent_amid(&around, cluster, api, &guarded(more)).await
     }
 
     /// The same for one of several agents of a cluster.
@@ -183,14 +262,18 @@ impl Site {
         api: &ApiServer,
         more: &str,
     ) -> Agent {
-        let more = if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") };
-        rig.agent_of_id_in(Some(self.pod.path()), cluster, id, api, &more).await
+        rig.agent_of_id_in(Some(self.pod.path()), cluster, id, api, &guarded(more)).await
     }
 
     /// What an agent in the pod answers at its probes, such as `/metrics`.
     pub async fn probe(&self, probes: SocketAddr, path: &'static str) -> String {
         self.run(crate::rig::plain(probes, path)).await.expect("the probes answer")
     }
+}
+
+/// An agent's configuration with what it may assert, where that does not say it.
+fn guarded(more: &str) -> String {
+    if more.contains("impersonation:") { more.to_owned() } else { format!("{GUARD}\n{more}") }
 }
 
 /// Whether sites can be built at all.

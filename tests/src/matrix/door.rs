@@ -8,7 +8,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
 
 use crate::dial::dial_name;
 use crate::fake_api::HttpVersion;
@@ -20,7 +22,8 @@ const GATEWAY: &str = "gateway.test";
 /// Where callers come in, and as whom.
 #[derive(Debug, Clone)]
 pub struct Door {
-    address: SocketAddr,
+    /// Where nobody takes a connection the next one is tried, as a name with several addresses or a balancer would have it.
+    addresses: Vec<SocketAddr>,
     ca_pem: String,
 }
 
@@ -44,7 +47,25 @@ impl Drop for Connection {
 impl Door {
     /// A rig's.
     pub fn of(rig: &Rig) -> Self {
-        Self { address: rig.gateway(), ca_pem: rig.server_ca() }
+        Self { addresses: vec![rig.gateway()], ca_pem: rig.server_ca() }
+    }
+
+    /// The same with another one behind it.
+    #[must_use]
+    pub fn or(mut self, next: Option<SocketAddr>) -> Self {
+        self.addresses.extend(next);
+        self
+    }
+
+    async fn dial(&self, alpn: &str) -> Result<TlsStream<TcpStream>, String> {
+        let mut failed = String::new();
+        for address in &self.addresses {
+            match dial_name(*address, GATEWAY, &self.ca_pem, &[alpn], None).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = format!("no connection: {error}"),
+            }
+        }
+        Err(failed)
     }
 
     /// Sends a request and waits for the head of its answer.
@@ -60,8 +81,7 @@ impl Door {
         body: impl Into<Bytes>,
     ) -> Result<Answer, String> {
         let alpn = if version == HttpVersion::Http2 { "h2" } else { "http/1.1" };
-        let stream = dial_name(self.address, GATEWAY, &self.ca_pem, &[alpn], None).await;
-        let io = TokioIo::new(stream.map_err(|error| format!("no connection: {error}"))?);
+        let io = TokioIo::new(self.dial(alpn).await?);
         let uri = match version {
             HttpVersion::Http1 => path.to_owned(),
             HttpVersion::Http2 => format!("https://{GATEWAY}{path}"),

@@ -23,6 +23,15 @@ pub struct Row {
     pub timings: &'static [Timing],
     /// How long the fault lasts.
     pub lasts: Duration,
+    /// How long after its begin those requests begin that are to begin during it: at first nobody can know of it.
+    pub new_after: Duration,
+    /// `linksim`'s words for the link as it is without the fault.
+    pub link: &'static str,
+    /// By which of both families of addresses the agent's tunnel goes before the fault; both are there then, and else only
+    /// IPv4.
+    pub family: Option<Family>,
+    /// What a log must say of it: `server` or `agent`, and words.
+    pub said: Option<(&'static str, &'static str)>,
     /// After the fault's end, a request that has seen nothing for so long is hung.
     pub patience: Duration,
     /// Bytes of a download.
@@ -49,6 +58,21 @@ pub enum Injection {
     },
     /// A rule of nft for what the site's node forwards.
     Nft(&'static str),
+    /// TCP connections of the server's port are reset, which both ends are told.
+    Reset(Connections),
+    /// The agent's interface goes, and another one with another address comes.
+    Interface,
+    /// The kernel keeps no more than so many bytes for each UDP socket of agent and server that were not read yet.
+    Buffers(usize),
+    /// A process sees a wall clock that is so many seconds ahead of the machine's.
+    Clock {
+        /// Which.
+        victim: Victim,
+        /// How far it is ahead.
+        ahead_seconds: i64,
+        /// The agent begins anew under it.
+        anew: bool,
+    },
     /// Nothing but time, in which nothing is said.
     Idle,
     /// From this to this port, and no other, connections leave the pod.
@@ -80,6 +104,26 @@ pub enum Victim {
     Both,
     /// The server.
     Server,
+    /// The first of two servers; agents hold tunnels to both, and callers go to the next one where they find nobody.
+    ServerOfTwo,
+}
+
+/// Whose connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connections {
+    /// The agent's, to the server.
+    Carrier,
+    /// The callers'.
+    Callers,
+}
+
+/// A family of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
 }
 
 /// What happens to a process.
@@ -147,6 +191,10 @@ impl Row {
             new: ["-"; 5],
             timings: &Timing::ALL,
             lasts: Duration::from_secs(5),
+            new_after: Duration::from_millis(100),
+            link: "delay=5ms",
+            family: None,
+            said: None,
             patience: Duration::from_secs(60),
             download_bytes: 4 * 1024 * 1024,
             note: "",
@@ -192,6 +240,34 @@ impl Row {
     #[must_use]
     pub const fn seconds(mut self, seconds: u64) -> Self {
         self.lasts = Duration::from_secs(seconds);
+        self
+    }
+
+    /// How long after its begin new requests begin.
+    #[must_use]
+    pub const fn new_after(mut self, seconds: u64) -> Self {
+        self.new_after = Duration::from_secs(seconds);
+        self
+    }
+
+    /// What the link does without the fault.
+    #[must_use]
+    pub const fn over(mut self, link: &'static str) -> Self {
+        self.link = link;
+        self
+    }
+
+    /// By which family of addresses the tunnel goes at first.
+    #[must_use]
+    pub const fn by(mut self, family: Family) -> Self {
+        self.family = Some(family);
+        self
+    }
+
+    /// What the log of `server` or `agent` must say.
+    #[must_use]
+    pub const fn saying(mut self, log: &'static str, words: &'static str) -> Self {
+        self.said = Some((log, words));
         self
     }
 

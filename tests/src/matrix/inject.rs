@@ -5,16 +5,21 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::fault::{ApiFault, Injection, Mishap, Row, Victim};
+use super::fault::{ApiFault, Connections, Injection, Mishap, Row, Victim};
 use super::stage::{CLUSTER, OTHER_ADDRESS, Stage};
 use crate::fake_api::Door;
 use crate::process::{Invocation, Process, run};
 use resource::Held;
 
+mod clock;
 mod resource;
+
+pub use clock::Clocks;
 
 /// How long one program may take that makes a fault.
 const TOOL_MAX: Duration = Duration::from_secs(20);
+/// How long the server stands still, and how long it runs then.
+const STUTTER: Duration = Duration::from_millis(150);
 /// How long a process that is asked to stop may take.
 const STOPPED_MAX: Duration = Duration::from_secs(120);
 
@@ -49,10 +54,25 @@ impl Fault {
             }
             Injection::Nft(rule) => {
                 let script = format!(
-                    "nft 'add table ip fault; add chain ip fault way {{ type filter hook forward priority 0; }}; \
-                     add rule ip fault way {rule}'"
+                    "nft 'add table inet fault; add chain inet fault way {{ type filter hook forward priority 0; }}; \
+                     add rule inet fault way {rule}'"
                 );
                 in_namespace(stage.site.node().path(), &script).await?;
+            }
+            Injection::Reset(whose) => reset(stage, whose).await?,
+            Injection::Interface => stage.site.replace_interface("eth1", 77).await,
+            Injection::Buffers(bytes) => {
+                for process in stage.victims(Victim::Both) {
+                    fault.held.push(Held::buffers(process, bytes)?);
+                }
+            }
+            Injection::Clock { victim, ahead_seconds, anew } => {
+                set_clock(stage, victim, ahead_seconds)?;
+                if anew {
+                    // The one that ran is killed as it is dropped.
+                    stage.agents[0] = None;
+                    stage.agents[0] = Some(stage.start_agent(0).await);
+                }
             }
             Injection::Ports(first, last) => {
                 let script = format!("echo '{first} {last}' > /proc/sys/net/ipv4/ip_local_port_range");
@@ -91,14 +111,15 @@ impl Fault {
         Ok(fault)
     }
 
-    /// Ends it, and lets start again what has ended by it.
-    pub async fn end(mut self, stage: &mut Stage, row: &Row) {
+    /// Ends it, and lets start again what has ended by it. What is returned says that there was no fault.
+    pub async fn end(mut self, stage: &mut Stage, row: &Row) -> Option<String> {
+        let unmade = self.held.iter().find_map(Held::unmade);
         match row.injection {
             Injection::Link(words) => stage.site.link().set(&off(words)).await,
             Injection::Dark("") => drop(stage.site.link().up().await),
             Injection::Dark(way) => drop(stage.site.link().tell(&format!("up {way}")).await),
             Injection::Nft(_) => {
-                let _ = in_namespace(stage.site.node().path(), "nft 'delete table ip fault'").await;
+                let _ = in_namespace(stage.site.node().path(), "nft 'delete table inet fault'").await;
             }
             Injection::Ports(..) => {
                 let wide = "echo '32768 60999' > /proc/sys/net/ipv4/ip_local_port_range";
@@ -106,7 +127,11 @@ impl Fault {
             }
             Injection::Process(victim, mishap) => recover(stage, victim, mishap).await,
             Injection::Api(fault) => end_api(stage, fault).await,
+            Injection::Clock { victim, .. } => drop(set_clock(stage, victim, 0)),
             Injection::Pulses(..)
+            | Injection::Reset(_)
+            | Injection::Interface
+            | Injection::Buffers(_)
             | Injection::LinkFromStart(_)
             | Injection::Idle
             | Injection::Rebind { .. }
@@ -122,6 +147,7 @@ impl Fault {
         }
         self.held.clear();
         stage.restart_what_ended().await;
+        unmade
     }
 }
 
@@ -135,7 +161,7 @@ pub fn off(words: &str) -> String {
 
 fn befall(stage: &mut Stage, victim: Victim, mishap: Mishap) -> Result<(), NotMade> {
     let process = match victim {
-        Victim::Server | Victim::Both => stage.rig.server(),
+        Victim::Server | Victim::ServerOfTwo | Victim::Both => stage.rig.server(),
         Victim::Agent | Victim::OneAgentOf(_) => {
             &mut stage.agents[0].as_mut().ok_or_else(|| NotMade("there is no agent".to_owned()))?.process
         }
@@ -162,6 +188,30 @@ async fn recover(stage: &mut Stage, victim: Victim, mishap: Mishap) {
         }
         _ => {}
     }
+}
+
+/// Both ends learn of it: the kernel aborts the socket here and tells the other side.
+async fn reset(stage: &Stage, whose: Connections) -> Result<(), NotMade> {
+    let port = stage.rig.gateway().port();
+    match whose {
+        Connections::Carrier => {
+            in_namespace(stage.site.pod().path(), &format!("ss -K -tn dport = :{port}")).await
+        }
+        Connections::Callers => {
+            let cloud = stage.rig.network_namespace();
+            let cloud = cloud.ok_or_else(|| NotMade("the server is in no namespace".to_owned()))?;
+            in_namespace(cloud, &format!("ss -K -tn src 127.0.0.1 and sport = :{port}")).await
+        }
+    }
+}
+
+fn set_clock(stage: &Stage, victim: Victim, ahead_seconds: i64) -> Result<(), NotMade> {
+    let program = match victim {
+        Victim::Agent | Victim::OneAgentOf(_) => "tunnel-agent",
+        Victim::Server | Victim::ServerOfTwo | Victim::Both => "tunnel-server",
+    };
+    let clocks = stage.clocks.as_ref().ok_or_else(|| NotMade("the stage has no clocks".to_owned()))?;
+    clocks.set(program, ahead_seconds).map_err(|error| NotMade(error.to_string()))
 }
 
 async fn begin_api(stage: &mut Stage, fault: ApiFault) {
@@ -195,7 +245,8 @@ async fn end_api(stage: &mut Stage, fault: ApiFault) {
     }
 }
 
-async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), NotMade> {
+/// Runs a line of shell in a network namespace.
+pub(super) async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), NotMade> {
     let shell =
         Invocation::of("sh").arguments(["-c", script]).in_network_namespace(Some(namespace.to_owned()));
     let output = run(&shell, TOOL_MAX).await.map_err(|error| NotMade(error.to_string()))?;
@@ -227,6 +278,22 @@ impl Stage {
     pub fn cluster(&self) -> &'static str {
         CLUSTER
     }
+}
+
+/// Lets the server stand still now and then for as long as nobody aborts it: what arrives meanwhile has to wait.
+pub async fn stutter(stage: &mut Stage) {
+    loop {
+        // A server that has ended is found by those who ask it.
+        let _ = stage.rig.server().signal(Signal::STOP);
+        sleep(STUTTER).await;
+        go_on(stage);
+        sleep(STUTTER).await;
+    }
+}
+
+/// Lets the server go on.
+pub fn go_on(stage: &mut Stage) {
+    let _ = stage.rig.server().signal(Signal::CONT); // As above.
 }
 
 /// Lets words come and go for as long as nobody aborts it.

@@ -19,8 +19,6 @@ mod watch;
 const STAND_MAX: Duration = Duration::from_secs(60);
 /// How long the body of a refusal may take.
 const STATUS_MAX: Duration = Duration::from_secs(10);
-/// How long after the fault's begin a request begins that is to begin during it.
-const NEW_AFTER: Duration = Duration::from_millis(100);
 
 /// What every request is given.
 #[derive(Debug)]
@@ -41,6 +39,8 @@ pub struct Setting {
     pub opens_gate: bool,
     /// The fault's moments.
     pub cues: Cues,
+    /// How long after the fault's begin a request begins that is to begin during it.
+    pub new_after: Duration,
     /// The seed of its bytes.
     pub seed: u64,
     /// Bytes of a read's answer.
@@ -104,7 +104,7 @@ impl Setting {
         if self.timing == Timing::New {
             self.cues.stand(self.request).await;
             let begun = self.cues.begun().await;
-            sleep_until((begun + NEW_AFTER).into()).await;
+            sleep_until((begun + self.new_after).into()).await;
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::code::{Request, Timing};
 use super::cue::Prompter;
 use super::door::Door;
-use super::fault::{ApiFault, Injection, Row};
+use super::fault::{ApiFault, Connections, Injection, Row, Victim};
 use super::inject::{self, Fault, NotMade};
 use super::judge::{Known, Span, judge};
 use super::report::{Bystanding, CellReport};
@@ -135,12 +135,13 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
     }
     let fault = Fault::begin(&mut stage, row).await?;
     prompter.begin();
-    last(&stage, row).await;
+    last(&mut stage, row).await;
     let mut ended = prompter_end_before(row).then(|| prompter.end());
-    fault.end(&mut stage, row).await;
+    let unmade = fault.end(&mut stage, row).await;
     let ended = *ended.get_or_insert_with(|| prompter.end());
 
     let mut report = CellReport::new(row.id, timing, seed);
+    report.wrong.extend(unmade);
     let mut sights = Vec::new();
     for (request, task) in running {
         match task.await {
@@ -160,6 +161,7 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
         report.observed.push(judge(*request, sight, known, Span { begun, ended }));
     }
     report.wrong.extend(never(&stage, seed));
+    report.wrong.extend(unsaid(&stage, row));
     if let Some(beside) = beside {
         let noticed = beside.bystander.noticed();
         if !befalls_server(row) && (noticed.failed > 0 || is_disturbed(&noticed)) {
@@ -172,8 +174,9 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
             failed: noticed.failed,
         });
     }
-    // Another process has another baseline.
-    if stage.rig.server().id() == server {
+    // Another process has another baseline, and one that was asked to stop has none.
+    let stops = matches!(row.injection, Injection::Process(Victim::ServerOfTwo, _));
+    if stage.rig.server().id() == server && !stops {
         let kept = kept(&mut stage, before).await;
         report.wrong.extend(kept);
     }
@@ -195,12 +198,13 @@ fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &
     Setting {
         request,
         timing: cell.timing,
-        door: Door::of(&stage.rig),
+        door: stage.door(),
         version: if cell.seed.is_multiple_of(2) { HttpVersion::Http1 } else { HttpVersion::Http2 },
         path: format!("/clusters/{}{path}", stage.cluster()),
         gate: moment.map(|moment| stage.fake().hold(&held, moment)),
         opens_gate: !matches!(cell.row.injection, Injection::Idle | Injection::Api(ApiFault::Stalls)),
         cues: prompter.cues(),
+        new_after: cell.row.new_after,
         seed: cell.seed,
         patience: cell.row.patience,
         bytes: Stage::bytes(&cell.row, request),
@@ -209,8 +213,15 @@ fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &
 }
 
 /// Lets the fault last.
-async fn last(stage: &Stage, row: &Row) {
-    if let Injection::Pulses(words, on, off) = row.injection {
+async fn last(stage: &mut Stage, row: &Row) {
+    if matches!(row.injection, Injection::Buffers(_)) {
+        // Both arms are cancel-safe: a server that stands still goes on at the fault's end.
+        tokio::select! {
+            () = sleep(row.lasts) => {}
+            () = inject::stutter(stage) => {}
+        }
+        inject::go_on(stage);
+    } else if let Injection::Pulses(words, on, off) = row.injection {
         // Both arms are cancel-safe: a pulse that is cut short is undone at the fault's end.
         tokio::select! {
             () = sleep(row.lasts) => {}
@@ -229,12 +240,13 @@ fn prompter_end_before(row: &Row) -> bool {
 
 /// Whether a fault is one of the server, which bystanders must notice.
 fn befalls_server(row: &Row) -> bool {
-    use super::fault::Victim::{Both, Server};
+    use super::fault::Victim::{Both, Server, ServerOfTwo};
     matches!(
         row.injection,
-        Injection::Process(Server | Both, _)
+        Injection::Process(Server | ServerOfTwo | Both, _)
             | Injection::Resource(Server | Both, _)
             | Injection::Strace(Server | Both, _)
+            | Injection::Reset(Connections::Callers)
     )
 }
 
@@ -277,6 +289,13 @@ fn never(stage: &Stage, seed: u64) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// What a row says that a log must say, if it does not.
+fn unsaid(stage: &Stage, row: &Row) -> Option<String> {
+    let (log, words) = row.said?;
+    let text = if log == "server" { stage.rig.server_log() } else { stage.rig.agent_log(stage.cluster()) };
+    (!text.contains(words)).then(|| format!("the {log}'s log does not say {words:?}"))
 }
 
 async fn usage(stage: &mut Stage) -> Usage {

@@ -2,14 +2,17 @@
 //! an API server that does as it is told.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::code::Request;
-use super::fault::{ApiFault, Injection, Row, Victim};
+use super::door::Door;
+use super::fault::{ApiFault, Family, Injection, Row, Victim};
+use super::inject::{Clocks, in_namespace};
 use crate::check::stream::Generator;
 use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};
-use crate::lab::{Lab, Site, Uplink};
-use crate::rig::{Agent, ApiServer, Rig, TOKEN, ask};
+use crate::lab::{Lab, SERVER, SERVER_V6, Site, Uplink};
+use crate::rig::{Agent, ApiServer, Peer, Rig, Stand, TOKEN, ask, free_port};
 
 /// The cluster under test.
 pub const CLUSTER: &str = "edge-a";
@@ -27,8 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 /// The cloud's end of the link to the first site.
 const FIRST_LINK: &str = "site-0";
-/// The link where nothing else is said.
-const LINK: &str = "delay=5ms";
+/// The name by which an agent finds a server that has two addresses.
+const GATEWAY: &str = "gateway.test";
+/// How long a second server may wait for its tunnel.
+const LISTED_MAX: Duration = Duration::from_secs(60);
 
 /// All of it; it is gone when this is dropped.
 #[derive(Debug)]
@@ -44,15 +49,34 @@ pub struct Stage {
     pub agents: Vec<Option<Agent>>,
     /// What is watched.
     pub store: Store,
+    /// The second server, if there are two.
+    pub peer: Option<Peer>,
+    /// The daemons' wall clocks, where they are not the machine's.
+    pub clocks: Option<Clocks>,
+    /// What the agent's `servers` are and how it finds them, where that is not one address.
+    servers: Option<Servers>,
+}
+
+/// How an agent finds its servers.
+#[derive(Debug)]
+struct Servers {
+    names: String,
+    hosts: Option<PathBuf>,
 }
 
 impl Stage {
     /// Builds it for a row.
     pub async fn build(lab: &Lab, row: &Row, seed: u64) -> Self {
-        let rig = lab.rig("").await;
+        let clocks = match row.injection {
+            Injection::Clock { .. } => Some(Clocks::build(lab.path()).await),
+            _ => None,
+        };
+        let variables = clocks.as_ref().map(Clocks::variables).unwrap_or_default();
+        let stand = Stand { is_dual: row.family.is_some(), variables, ..lab.stand() };
+        let rig = Rig::start_at(stand, "debug", "").await;
         let words = match row.injection {
             Injection::LinkFromStart(words) => words,
-            _ => LINK,
+            _ => row.link,
         };
         let seed = seed.to_string();
         let uplink = Uplink::simulated(words).with(&["--nat", "--seed", &seed]);
@@ -61,13 +85,68 @@ impl Stage {
         lab.cloud().ip(&route).await.expect("a route can be added");
         let fake = site.fake_api(row.api()).await;
         let store = Store::new();
-        let mut stage = Self { rig, site, fake: Some(fake), agents: Vec::new(), store };
+        let peer = if row.has_two_servers() { Some(second_server(&rig).await) } else { None };
+        let servers = peer.as_ref().map(|peer| Servers {
+            names: format!("servers: [\"{}\", \"{SERVER}:{}\"]\n", rig.dialed(), peer.gateway.port()),
+            hosts: None,
+        });
+        let (fake, agents) = (Some(fake), Vec::new());
+        let mut stage = Self { rig, site, fake, agents, store, peer, clocks, servers };
+        if let Some(family) = row.family {
+            stage.go_by(lab, family).await;
+        }
         for number in 0..row.agents() {
             let agent = stage.start_agent(number).await;
             stage.agents.push(Some(agent));
         }
         stage.rig.listed(CLUSTER, |item| item.matches("\"agent\":").count() >= row.agents()).await;
+        if row.family.is_some() {
+            // It has dialed both addresses now, and keeps the one that answered first.
+            stage.rule("flush ruleset inet").await;
+            stage.rig.logged("edge-a.log", 0, "reached by another address already").await;
+        }
+        if let Some(peer) = &stage.peer {
+            stage.listed_at(peer.gateway).await;
+        }
         stage
+    }
+
+    /// Both families lead to the server, and the agent's first tunnel goes by this one: what the other one carries is dropped
+    /// until it is there.
+    async fn go_by(&mut self, lab: &Lab, family: Family) {
+        lab.speak_v6(&self.site).await;
+        let name = format!("{GATEWAY}:{}", self.rig.gateway().port());
+        let hosts = self.rig.write("hosts", &format!("{SERVER_V6} {GATEWAY}\n{SERVER} {GATEWAY}\n"));
+        self.servers = Some(Servers { names: format!("servers: [\"{name}\"]\n"), hosts: Some(hosts) });
+        let other = match family {
+            Family::V4 => "ipv6",
+            Family::V6 => "ipv4",
+        };
+        self.rule(&format!(
+            "add table inet first; add chain inet first way {{ type filter hook forward priority 0; }}; \
+             add rule inet first way meta nfproto {other} drop"
+        ))
+        .await;
+    }
+
+    /// Waits until a server knows of a live tunnel.
+    async fn listed_at(&self, gateway: SocketAddr) {
+        let deadline = Instant::now() + LISTED_MAX;
+        while !self.rig.ask_at(gateway, "/clusters").await.body.contains("\"Live\"") {
+            assert!(Instant::now() < deadline, "the second server never had a tunnel");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Tells the node's nft something.
+    async fn rule(&self, script: &str) {
+        let script = format!("nft '{script}'");
+        in_namespace(self.site.node().path(), &script).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// Where callers come in.
+    pub fn door(&self) -> Door {
+        Door::of(&self.rig).or(self.peer.as_ref().map(|peer| peer.gateway))
     }
 
     /// The API server.
@@ -83,8 +162,15 @@ impl Stage {
         let kubeconfig = self.rig.path().join("matrix.kubeconfig");
         self.fake().write_kubeconfig(&kubeconfig, "the-agents-token").expect("a file can be written");
         let api = ApiServer::Kubeconfig(kubeconfig);
+        let (site, rig) = (&self.site, &self.rig);
         if number == 0 {
-            return self.site.agent_of(&self.rig, CLUSTER, &api, "").await;
+            return match &self.servers {
+                None => site.agent_of(rig, CLUSTER, &api, "").await,
+                Some(Servers { names, hosts: None }) => site.agent_of(rig, CLUSTER, &api, names).await,
+                Some(Servers { names, hosts: Some(hosts) }) => {
+                    site.agent_with_hosts(rig, hosts.clone(), CLUSTER, &api, names).await
+                }
+            };
         }
         self.site.agent_of_id(&self.rig, CLUSTER, &format!("agent-{number}"), &api, "").await
     }
@@ -139,10 +225,10 @@ impl Stage {
     pub fn victims(&mut self, victim: Victim) -> Vec<u32> {
         let agent = self.agents.first().and_then(Option::as_ref).and_then(|agent| agent.process.id());
         let server = match victim {
-            Victim::Server | Victim::Both => self.rig.server().id(),
+            Victim::Server | Victim::ServerOfTwo | Victim::Both => self.rig.server().id(),
             Victim::Agent | Victim::OneAgentOf(_) => None,
         };
-        let agent = agent.filter(|_| victim != Victim::Server);
+        let agent = agent.filter(|_| !matches!(victim, Victim::Server | Victim::ServerOfTwo));
         agent.into_iter().chain(server).collect()
     }
 
@@ -182,6 +268,11 @@ impl Row {
         }
     }
 
+    /// Whether there is a second server.
+    fn has_two_servers(&self) -> bool {
+        matches!(self.injection, Injection::Process(Victim::ServerOfTwo, _))
+    }
+
     /// How many agents the cluster has.
     pub fn agents(&self) -> usize {
         match self.injection {
@@ -189,6 +280,14 @@ impl Row {
             _ => 1,
         }
     }
+}
+
+/// A server beside the first, in the cloud as well.
+async fn second_server(rig: &Rig) -> Peer {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, free_port().port()));
+    let mut peer = rig.peer_at(any, "other", "").await;
+    peer.gateway = SocketAddr::from((Ipv4Addr::LOCALHOST, any.port()));
+    peer
 }
 
 /// An answer with the fault in it, where the fault is of answers.

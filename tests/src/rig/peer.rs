@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Reply, Rig, Surroundings, TOKEN, ask, free_port};
+use super::{Reply, Rig, TOKEN, ask, free_port};
 use crate::process::Process;
 
 /// A running server.
@@ -60,7 +60,7 @@ impl Peer {
     /// Starts it again, and waits until it is ready.
     pub async fn start(&mut self, rig: &Rig) {
         let log = format!("{}.log", self.id);
-        let process = rig.launch(&Surroundings::default(), "tunnel-server", &self.config, &log).await;
+        let process = rig.launch(&rig.surroundings(), "tunnel-server", &self.config, &log).await;
         self.process = Some(process);
         rig.ready(self.probes).await;
     }

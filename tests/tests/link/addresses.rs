@@ -26,9 +26,27 @@ fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
             edge.goes_on().await;
             // As when a lease ends: no address at all for a moment, then another.
             let pod = edge.site.pod();
-            pod.ip("addr flush dev eth0").await.unwrap();
-            pod.ip(&format!("addr add 10.42.0.{}/24 dev eth0", 100 + last)).await.unwrap();
+            let device = format!("eth{}", last - 1);
+            pod.ip(&format!("addr flush dev {device}")).await.unwrap();
+            pod.ip(&format!("addr add 10.42.0.{}/24 dev {device}", 100 + last)).await.unwrap();
             pod.ip("route add default via 10.42.0.1").await.unwrap();
+            edge.goes_on().await;
+            // As where a network card is replaced, or a pod's network is set up anew.
+            edge.site.replace_interface(&format!("eth{last}"), 200 + last).await;
+            edge.goes_on().await;
+        }
+        let opened = edge.rig.server_log().matches("tunnel opened").count();
+        assert_eq!(opened, 1, "the tunnel of the beginning");
+    });
+}
+
+#[test]
+fn no_stream_breaks_and_no_request_fails_while_the_nodes_uplink_gets_other_addresses() {
+    trial("no_stream_breaks_while_the_nodes_uplink_gets_other_addresses", async |lab| {
+        let mut edge = Edge::start(lab, Uplink::simulated("delay=10ms")).await;
+        edge.goes_on().await;
+        for last in 1..4 {
+            edge.site.replace_address(lab.cloud(), Ipv4Addr::new(100, 127, 0, last)).await;
             edge.goes_on().await;
         }
         let opened = edge.rig.server_log().matches("tunnel opened").count();

@@ -1,9 +1,13 @@
-//! Less of something for a running process: by control groups, by `prlimit`, by `strace`.
+//! Less of something for a running process: by control groups, by `prlimit`, by `strace`, by its own sockets.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use rustix::net::{ipproto, sockopt};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::NotMade;
 use crate::matrix::fault::Scarcity;
@@ -22,6 +26,7 @@ const NOFILE_WIDE: &str = "1048576";
 pub(super) enum Held {
     Group { folder: PathBuf, parent: PathBuf },
     Descriptors(u32),
+    Buffers { process: u32, sockets: Vec<(OwnedFd, usize)>, overflowed: u64 },
 }
 
 impl Held {
@@ -39,6 +44,40 @@ impl Held {
                 limit(process, &most)?;
                 Ok(Self::Descriptors(process))
             }
+        }
+    }
+
+    /// Lets the kernel keep no more than so many bytes for each UDP socket of a process. The sockets are the process's own,
+    /// taken over from it for as long as that lasts.
+    pub(super) fn buffers(process: u32, bytes: usize) -> Result<Self, NotMade> {
+        let failed = |error: rustix::io::Errno| NotMade(format!("the sockets of {process}: {error}"));
+        let id = Pid::from_raw(process as i32).ok_or_else(|| NotMade("there is no process 0".to_owned()))?;
+        let process_fd = pidfd_open(id, PidfdFlags::empty()).map_err(failed)?;
+        let mut sockets = Vec::new();
+        for number in sockets_of(process) {
+            // One that was closed meanwhile has no buffer.
+            let Ok(socket) = pidfd_getfd(&process_fd, number, PidfdGetfdFlags::empty()) else { continue };
+            let is_udp =
+                sockopt::socket_protocol(&socket).is_ok_and(|protocol| protocol == Some(ipproto::UDP));
+            if is_udp {
+                let before = sockopt::socket_recv_buffer_size(&socket).map_err(failed)?;
+                sockopt::set_socket_recv_buffer_size(&socket, bytes).map_err(failed)?;
+                sockets.push((socket, before));
+            }
+        }
+        if sockets.is_empty() {
+            return Err(NotMade(format!("process {process} has no UDP socket")));
+        }
+        Ok(Self::Buffers { process, sockets, overflowed: overflowed(process) })
+    }
+
+    /// Why there was no fault, if that is to be seen.
+    pub(super) fn unmade(&self) -> Option<String> {
+        match self {
+            Self::Buffers { process, overflowed: before, .. } if overflowed(*process) == *before => {
+                Some("no receive buffer ever overflowed".to_owned())
+            }
+            _ => None,
         }
     }
 
@@ -71,6 +110,12 @@ impl Drop for Held {
                 let _ = fs::remove_dir(folder); // One that is left holds nobody.
             }
             Self::Descriptors(process) => drop(limit(*process, NOFILE_WIDE)),
+            Self::Buffers { sockets, .. } => {
+                for (socket, before) in sockets {
+                    // The kernel doubles what it is told, and tells the double.
+                    let _ = sockopt::set_socket_recv_buffer_size(socket, *before / 2); // A smaller one is only slower.
+                }
+            }
         }
     }
 }
@@ -91,6 +136,27 @@ pub(super) async fn traced(process: u32) -> Result<(), NotMade> {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The numbers of a process's descriptors that are sockets.
+fn sockets_of(process: u32) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fd")) else { return Vec::new() };
+    let is_socket =
+        |path: &Path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
+    let sockets = entries.flatten().filter(|entry| is_socket(&entry.path()));
+    sockets.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Datagrams that found no room in a receive buffer, in the network namespace of a process.
+fn overflowed(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/net/snmp")).unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
+    names
+        .zip(values)
+        .find(|(name, _)| *name == "RcvbufErrors")
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(0)
 }
 
 /// How many descriptors or tasks a process has.

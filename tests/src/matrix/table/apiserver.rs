@@ -80,6 +80,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         "79",
         "server and agent of neighbouring versions",
-        NotHere("there is no release before this one"),
+        NotHere("there is no release before this one, and so no programs of one; what a greeting negotiates is tested in `proto`"),
     ),
 ];

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{REFUSED, UNNOTICED};
+use crate::matrix::code::Timing;
 use crate::matrix::fault::Injection::{
-    Dark, Elsewhere, Idle, Link, LinkFromStart, Nft, NotHere, Pulses, Rebind,
+    Dark, Elsewhere, Idle, Interface, Link, LinkFromStart, Nft, Pulses, Rebind, Reset,
 };
-use crate::matrix::fault::Row;
+use crate::matrix::fault::{Connections, Family, Row};
 
 /// Rows 1 to 30.
 pub(super) const ROWS: &[Row] = &[
@@ -39,19 +40,28 @@ pub(super) const ROWS: &[Row] = &[
     .seconds(20),
     Row::new("13", "packets over 1,280 bytes vanish without a word", Link("mtu=1280")).always(UNNOTICED),
     Row::new("15", "nothing passes for 5 s", Dark("")).always(UNNOTICED),
-    Row::new("16", "nothing passes for 60 s", Dark("")).in_flight(UNNOTICED).begun_during(REFUSED).seconds(60).note(
-        "kubectl's own WebSocket exec gives up 61 s after the last pong, which travels end to end; the exec here is SPDY's",
+    Row::new("16", "nothing passes for 60 s", Dark("")).in_flight(UNNOTICED).begun_during(REFUSED).new_after(10).seconds(60).note(
+        "new ones begin 10 s after the link went dark, because of a tunnel that nobody uses that is known after 8 s; kubectl's own WebSocket exec gives up 61 s after \
+         the last pong, which travels end to end; the exec here is SPDY's",
     ),
-    Row::new("17", "nothing passes from the agent to the server for 20 s", Dark("a-to-b"))
+    Row::new("16u", "the same, and requests come before anybody can know of it", Dark(""))
+        .begun_during(UNNOTICED)
+        .at(&[Timing::New])
+        .seconds(60)
+        .note("what was sent into the dark is held like all that is in flight: it is answered when the link is back"),
+    Row::new("17", "nothing passes from the agent to the server for 30 s", Dark("a-to-b"))
         .in_flight(UNNOTICED)
         .begun_during(REFUSED)
-        .seconds(20),
-    Row::new("18", "nothing passes from the server to the agent for 20 s", Dark("b-to-a"))
+        .new_after(10)
+        .seconds(30),
+    Row::new("18", "nothing passes from the server to the agent for 30 s", Dark("b-to-a"))
         .in_flight(UNNOTICED)
         .begun_during(REFUSED)
-        .seconds(20),
+        .new_after(10)
+        .seconds(30),
     Row::new("20", "the NAT gives another port", Rebind { address: false }).always(UNNOTICED),
     Row::new("21", "the agent appears under another address", Rebind { address: true }).always(UNNOTICED),
+    Row::new("21i", "the agent's interface goes, and another one with another address comes", Interface).always(UNNOTICED),
     Row::new("22", "UDP is blocked from the start", LinkFromStart("udp-mtu=0"))
         .always(UNNOTICED)
         .note("the carrier over TCP"),
@@ -59,15 +69,40 @@ pub(super) const ROWS: &[Row] = &[
         .in_flight(UNNOTICED)
         .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
         .begun_during(UNNOTICED)
+        .new_after(10)
         .seconds(30)
         .note("streams never move between carriers: what is unanswered and safe is asked again over TCP, all else is held"),
-    Row::new("24", "TCP connections of the carrier are reset", NotHere("no trial resets the carrier's TCP in its midst yet")),
+    Row::new("24", "TCP connections of the carrier are reset", Reset(Connections::Carrier))
+        .over("delay=5ms udp-mtu=0")
+        .in_flight(["G3", "W0", "E1", "A1", "G3"])
+        .unanswered(["G1", "W0", "E2", "A1", "G1"])
+        .begun_during(["G0/G1", "W0", "E0/E2", "A0/A1/A2", "G0/G1"])
+        .seconds(2)
+        .note("UDP is blocked, so that the carrier is TCP; the tunnel is lost, as in 31"),
+    Row::new("24g", "TCP connections of callers are reset", Reset(Connections::Callers))
+        .in_flight(["G3", "W1", "E1", "A1", "G3"])
+        .begun_during(UNNOTICED)
+        .seconds(1),
     Row::new("26", "a NAT that forgets after 30 s, and nothing said for 70 s", Idle)
         .in_flight(["G0", "-", "-", "A0", "G0"])
-        .at(&[crate::matrix::code::Timing::BeforeHead, crate::matrix::code::Timing::MidBody])
+        .at(&[Timing::BeforeHead, Timing::MidBody])
         .seconds(70),
     Row::new("27", "every packet marked as congested", Nft("ip ecn set ce")).always(UNNOTICED),
     Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_else")),
-    Row::new("29", "IPv6 broken and IPv4 well, or the reverse", NotHere("the lab's links are IPv4")),
+    Row::new("29", "IPv6, by which the tunnel goes, breaks for 30 s, and IPv4 is well", Nft("meta nfproto ipv6 drop"))
+        .by(Family::V6)
+        .in_flight(UNNOTICED)
+        .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
+        .begun_during(UNNOTICED)
+        .new_after(10)
+        .seconds(30)
+        .note("as 23: what runs is held where it is, what is new goes by the other family"),
+    Row::new("29r", "IPv4, by which the tunnel goes, breaks for 30 s, and IPv6 is well", Nft("meta nfproto ipv4 drop"))
+        .by(Family::V4)
+        .in_flight(UNNOTICED)
+        .unanswered(["G0/G1", "W0", "E0", "A0", "G0/G1"])
+        .begun_during(UNNOTICED)
+        .new_after(10)
+        .seconds(30),
     Row::new("30", "an interceptor answers in the server's stead", Elsewhere("a_server_of_another_authority_or_name_is_not_trusted")),
 ];

@@ -2,7 +2,7 @@
 
 use super::UNNOTICED;
 use crate::matrix::code::Timing;
-use crate::matrix::fault::Injection::{NotBuilt, NotHere, Ports, Process, Resource, Strace};
+use crate::matrix::fault::Injection::{Buffers, NotBuilt, Ports, Process, Resource, Strace};
 use crate::matrix::fault::Row;
 use crate::matrix::fault::{Mishap, Scarcity, Victim};
 
@@ -35,7 +35,14 @@ pub(super) const ROWS: &[Row] = &[
         .begun_during(["G3", "W1/W2", "E1", "A2", "G3"])
         .seconds(1)
         .note("one server without a balancer before it: who comes while it is away has no connection, not a `Status`"),
-    Row::new("35", "the server is asked to stop, and a second one is there", NotHere("callers would need a balancer before two servers")),
+    Row::new("35", "the server is asked to stop, and a second one is there", Process(Victim::ServerOfTwo, Mishap::Terminated))
+        .in_flight(["G0", "W0/W1", "E0/E1", "A0", "G0"])
+        .begun_during(UNNOTICED)
+        .seconds(3)
+        .note(
+            "callers try the second address where nobody takes a connection, as behind a balancer; watches and execs run \
+             on until the drain's deadline",
+        ),
     Row::new("37", "the server stands still for 20 s", Process(Victim::Server, Mishap::Stopped))
         .always(["G0/G2", "W0/W1", "E0/E1", "A0/A1", "G0/G2/G3"])
         .seconds(20),
@@ -65,13 +72,19 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("44", "no disk left for the agent's state", NotBuilt("enrolment and renewal, which write it")),
     Row::new("45", "no disk left for the audit log", NotBuilt("audit")),
     Row::new("46", "fsync of the audit log takes 10 s or fails", NotBuilt("audit")),
-    Row::new("48", "the kernel has no random numbers for a running agent", Strace(Victim::Agent, "getrandom:error=EAGAIN"))
-        .always(["G0", "W0", "E0/E2", "A0", "G0"]),
+    Row::new("48", "the kernel has no random numbers for a running agent", Strace(Victim::Agent, "getrandom:error=ENOSYS"))
+        .always(["G0", "W0", "E0/E2", "A0", "G0"])
+        .note(
+            "ENOSYS, as a sandbox answers that does not know the call: what is asked with flags 0 or GRND_INSECURE is never \
+             answered by EAGAIN (getrandom(2)), and that is how Rust and AWS-LC ask",
+        ),
     Row::new("49", "every third send of the agent fails with ENOBUFS", Strace(Victim::Agent, "sendmsg:error=ENOBUFS:when=1+3"))
         .always(UNNOTICED),
     Row::new("49e", "every third send of the agent fails with EPERM", Strace(Victim::Agent, "sendmsg:error=EPERM:when=1+3"))
         .always(UNNOTICED),
-    Row::new("50", "the socket's receive buffer overflows", NotHere("its bound is one of the whole machine")),
+    Row::new("50", "receive buffers of 4 KiB overflow, at a server that stands still for 150 ms now and then", Buffers(2048))
+        .always(UNNOTICED)
+        .downloading(16 << 20),
     Row::new("51", "the kernel refuses segmented sends with EIO", Strace(Victim::Agent, "sendmsg:error=EIO:when=1+20"))
         .always(UNNOTICED)
         .at(&[Timing::MidBody, Timing::New]),

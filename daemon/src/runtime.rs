@@ -25,6 +25,10 @@ use crate::{
 /// How long blocking calls (file reads, name look-ups) may hold the exit up after everything else has ended.
 const BLOCKING_MAX: Duration = Duration::from_secs(1);
 
+/// How long a thread for blocking calls is kept that has nothing to do: for good. Where the kernel grants no further thread, a
+/// runtime that has one lets calls wait for it, and panics if it has none.
+const BLOCKING_KEPT: Duration = Duration::from_secs(365 * 86_400);
+
 /// The most threads a layout may ask for.
 pub const THREADS_MAX: usize = 256;
 
@@ -150,10 +154,10 @@ impl Homes {
                 let mut builder = Builder::new_multi_thread();
                 builder.worker_threads(workers.max(1)).thread_name("home-0");
                 builder.on_thread_start(|| settle(Home::FIRST));
-                Ok(Self { first: builder.enable_all().build()?, further: Vec::new(), stop })
+                Ok(Self { first: build(&mut builder)?, further: Vec::new(), stop })
             }
             Layout::PerCore { homes } => {
-                let first = Builder::new_current_thread().enable_all().build()?;
+                let first = build(&mut Builder::new_current_thread())?;
                 let further =
                     (1..homes).map(|n| Further::start(n, stop.clone())).collect::<io::Result<_>>()?;
                 Ok(Self { first, further, stop })
@@ -178,7 +182,7 @@ impl Homes {
 
 impl Further {
     fn start(number: usize, stop: CancellationToken) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = build(&mut Builder::new_current_thread())?;
         let handle = runtime.handle().clone();
         let thread = thread::Builder::new().name(format!("home-{number}")).spawn(move || {
             settle(Home::nth(number));
@@ -187,6 +191,14 @@ impl Further {
         })?;
         Ok(Self { handle, thread })
     }
+}
+
+/// A runtime with a thread for blocking calls, which it keeps.
+fn build(builder: &mut Builder) -> io::Result<Runtime> {
+    let runtime = builder.enable_all().thread_keep_alive(BLOCKING_KEPT).build()?;
+    // Nobody waits for this call: it makes the thread.
+    drop(runtime.spawn_blocking(|| ()));
+    Ok(runtime)
 }
 
 fn signals() -> io::Result<impl Stream<Item = Signal>> {

@@ -25,6 +25,9 @@ struct Arguments {
     /// Rows by their ids; all that can be tried, if left out
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     row: Vec<String>,
+    /// Only rows whose fault lasts at most 5 s
+    #[arg(long)]
+    quick: bool,
     /// How far requests are when the fault begins: new, before-head, mid-body, at-the-end; what the row says, if left out
     #[arg(long, value_name = "TIMING", value_delimiter = ',')]
     timing: Vec<Timing>,
@@ -103,7 +106,7 @@ fn cells(arguments: &Arguments) -> Result<VecDeque<Cell>, String> {
     };
     let wanted = |request: &Request| arguments.request.is_empty() || arguments.request.contains(request);
     let mut cells = VecDeque::new();
-    for row in rows {
+    for row in rows.into_iter().filter(|row| !arguments.quick || row.is_quick()) {
         let timings = row
             .timings
             .iter()

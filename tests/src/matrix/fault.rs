@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::code::{Code, Request, Timing, Unknown};
 
+/// A quick row's fault lasts no longer.
+pub const QUICK_MAX: Duration = Duration::from_secs(5);
+
 /// One fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
@@ -304,6 +307,13 @@ impl Row {
             Timing::MidBody | Timing::AtTheEnd => self.in_flight,
         };
         Code::list(codes[column])
+    }
+
+    /// Whether its trials are short, so that there may be many.
+    pub fn is_quick(&self) -> bool {
+        self.is_tried()
+            && self.lasts <= QUICK_MAX
+            && self.patience <= Self::new("", "", self.injection).patience
     }
 
     /// Whether there is a trial of it.

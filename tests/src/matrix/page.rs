@@ -1,16 +1,16 @@
 //! What was expected and what was observed, as a line for a terminal and as a page for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::fs;
 use std::process::Command;
 
 use super::book::Reports;
 use super::code::{Code, Request, Timing};
-use super::fault::{Injection, Row};
+use super::fault::{Injection, QUICK_MAX, Row};
 use super::report::{CellReport, Observed};
 use super::run::Cell;
-use super::table::{SECTIONS, Section};
+use super::table::{SECTIONS, Section, rows};
 
 /// What stands above the tables.
 const HEAD: &str = include_str!("page/head.md");
@@ -92,10 +92,33 @@ fn provenance(reports: &Reports) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
         "{} cells were tried on the way to commit {commit}, on a machine of {cores} cores that did other work beside, Linux {}, \
-         debug builds.",
+         debug builds. {}",
         reports.len(),
-        kernel.trim()
+        kernel.trim(),
+        commands(reports)
     )
+}
+
+/// The commands that try the same cells: which rows with how many seeds.
+fn commands(reports: &Reports) -> String {
+    let mut seeds: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    for report in reports.values() {
+        seeds.entry(&report.row).or_default().insert(report.seed);
+    }
+    let tried = || rows().filter(|row| row.is_tried());
+    let of = |row: &Row| seeds.get(row.id).map_or(0, BTreeSet::len);
+    let least = |rows: &mut dyn Iterator<Item = &Row>| rows.map(of).min().unwrap_or(0);
+    let all = least(&mut tried());
+    let quick = least(&mut tried().filter(|row| row.is_quick()));
+    let quick = if quick > all {
+        format!(
+            ", and those whose fault lasts at most {} s by {quick}: `make chaos CHAOS_FLAGS=\"--quick --seeds {quick}\"`",
+            QUICK_MAX.as_secs()
+        )
+    } else {
+        String::new()
+    };
+    format!("Every cell was tried by {all} seeds: `make chaos CHAOS_FLAGS=\"--seeds {all}\"`{quick}.")
 }
 
 fn bystanders(reports: &Reports) -> String {

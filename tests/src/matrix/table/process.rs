@@ -66,6 +66,11 @@ pub(super) const ROWS: &[Row] = &[
         .begun_during(["G0/G3", "W0/W1", "E0/E1", "A0/A2", "G0/G3"])
         .note("who cannot be accepted waits in the kernel's queue"),
     Row::new("42", "the agent gets no further thread", Resource(Victim::Agent, Scarcity::Threads)).always(UNNOTICED),
+    Row::new("42i", "the same, once it has had nothing to do for a while", Resource(Victim::Agent, Scarcity::Threads))
+        .begun_during(UNNOTICED)
+        .at(&[Timing::New])
+        .new_after(15)
+        .seconds(20),
     Row::new("43", "one port for all the agent's connections to its API server", Ports(60_000, 60_000))
         .in_flight(UNNOTICED)
         .begun_during(SERVED_OR_REFUSED),

@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn every_row_stands_on_the_page_also_what_is_not_tried() {
         let page = render(&Reports::new());
-        for row in table::rows() {
+        for row in rows() {
             assert!(page.contains(&format!("| {} | {} |", row.id, row.fault)), "{}", row.id);
         }
         assert!(page.contains("not built yet: audit") && !page.contains("| yes |"));

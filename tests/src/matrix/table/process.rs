@@ -89,7 +89,9 @@ pub(super) const ROWS: &[Row] = &[
         .always(UNNOTICED),
     Row::new("50", "receive buffers of 4 KiB overflow, at a server that stands still for 150 ms now and then", Buffers(2048))
         .always(UNNOTICED)
-        .downloading(16 << 20),
+        .downloading(16 << 20)
+        .at(&[Timing::New, Timing::BeforeHead, Timing::MidBody])
+        .note("but for the last byte there is nothing that could overflow"),
     Row::new("51", "the kernel refuses segmented sends with EIO", Strace(Victim::Agent, "sendmsg:error=EIO:when=1+20"))
         .always(UNNOTICED)
         .at(&[Timing::MidBody, Timing::New]),

@@ -112,13 +112,13 @@ fn commands(reports: &Reports) -> String {
     let quick = least(&mut tried().filter(|row| row.is_quick()));
     let quick = if quick > all {
         format!(
-            ", and those whose fault lasts at most {} s by {quick}: `make chaos CHAOS_FLAGS=\"--quick --seeds {quick}\"`",
+            "; of those whose fault lasts at most {} s: {quick}, `make chaos CHAOS_FLAGS=\"--quick --seeds {quick}\"`",
             QUICK_MAX.as_secs()
         )
     } else {
         String::new()
     };
-    format!("Every cell was tried by {all} seeds: `make chaos CHAOS_FLAGS=\"--seeds {all}\"`{quick}.")
+    format!("Seeds of every cell: {all}, `make chaos CHAOS_FLAGS=\"--seeds {all}\"`{quick}.")
 }
 
 fn bystanders(reports: &Reports) -> String {

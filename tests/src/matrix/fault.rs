@@ -309,6 +309,19 @@ impl Row {
         Code::list(codes[column])
     }
 
+    /// Whether it befalls what callers of every cluster have in common, so that bystanders must notice it.
+    pub fn befalls_all(&self) -> bool {
+        use Victim::{Both, Server, ServerOfTwo};
+        matches!(
+            self.injection,
+            Injection::Process(Server | ServerOfTwo | Both, _)
+                | Injection::Resource(Server | Both, _)
+                | Injection::Strace(Server | Both, _)
+                | Injection::Reset(Connections::Callers)
+                | Injection::Buffers(_)
+        )
+    }
+
     /// Whether its trials are short, so that there may be many.
     pub fn is_quick(&self) -> bool {
         self.is_tried()

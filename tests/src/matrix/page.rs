@@ -10,7 +10,7 @@ use super::code::{Code, Request, Timing};
 use super::fault::{Injection, QUICK_MAX, Row};
 use super::report::{CellReport, Observed};
 use super::run::Cell;
-use super::table::{SECTIONS, Section, rows};
+use super::table::{SECTIONS, Section, row, rows};
 
 /// What stands above the tables.
 const HEAD: &str = include_str!("page/head.md");
@@ -122,7 +122,9 @@ fn commands(reports: &Reports) -> String {
 }
 
 fn bystanders(reports: &Reports) -> String {
-    let all = || reports.values().filter_map(|report| Some((report, report.bystander?)));
+    let is_theirs_too = |report: &CellReport| row(&report.row).is_some_and(Row::befalls_all);
+    let others = || reports.values().filter(|report| !is_theirs_too(report));
+    let all = || others().filter_map(|report| Some((report, report.bystander?)));
     let Some((worst, noticed)) =
         all().max_by(|(_, one), (_, other)| one.during_ms.total_cmp(&other.during_ms))
     else {
@@ -131,8 +133,8 @@ fn bystanders(reports: &Reports) -> String {
     let (asked, failed) =
         all().fold((0, 0), |(asked, failed), (_, one)| (asked + one.asked, failed + one.failed));
     format!(
-        "Small requests of another cluster's caller, asked beside all the while: {failed} of {asked} failed; the 99th percentile \
-         was at worst {:.0} ms, in row {}, after {:.0} ms before that fault.",
+        "Small requests of another cluster's caller, asked beside all the while where the fault was not the server's or the \
+         callers' own: {failed} of {asked} failed; the 99th percentile was at worst {:.0} ms, in row {}, after {:.0} ms before that fault.",
         noticed.during_ms, worst.row, noticed.before_ms
     )
 }

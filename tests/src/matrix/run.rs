@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::code::{Request, Timing};
 use super::cue::Prompter;
 use super::door::Door;
-use super::fault::{ApiFault, Connections, Injection, Row, Victim};
+use super::fault::{ApiFault, Injection, Row, Victim};
 use super::inject::{self, Fault, NotMade};
 use super::judge::{Known, Span, judge};
 use super::report::{Bystanding, CellReport};
@@ -164,7 +164,7 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
     report.wrong.extend(unsaid(&stage, row));
     if let Some(beside) = beside {
         let noticed = beside.bystander.noticed();
-        if !befalls_server(row) && (noticed.failed > 0 || is_disturbed(&noticed)) {
+        if !row.befalls_all() && (noticed.failed > 0 || is_disturbed(&noticed)) {
             report.wrong.push(format!("a bystander noticed: {noticed:?}"));
         }
         report.bystander = Some(Bystanding {
@@ -236,18 +236,6 @@ async fn last(stage: &mut Stage, row: &Row) {
 /// Whether the end of a fault is when it begins to end: a process that is started again takes its time, and that counts.
 fn prompter_end_before(row: &Row) -> bool {
     matches!(row.injection, Injection::Process(..) | Injection::Resource(..))
-}
-
-/// Whether a fault is one of the server, which bystanders must notice.
-fn befalls_server(row: &Row) -> bool {
-    use super::fault::Victim::{Both, Server, ServerOfTwo};
-    matches!(
-        row.injection,
-        Injection::Process(Server | ServerOfTwo | Both, _)
-            | Injection::Resource(Server | Both, _)
-            | Injection::Strace(Server | Both, _)
-            | Injection::Reset(Connections::Callers)
-    )
 }
 
 /// Whether a bystander's requests took much longer than before. Other trials run beside, so that only much is told.

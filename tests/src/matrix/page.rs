@@ -250,7 +250,6 @@ fn shortened(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::table;
 
     #[test]
     fn what_is_not_expected_does_not_hold_and_says_how_to_see_it_again() {
@@ -292,7 +291,7 @@ mod tests {
     }
 
     fn tried(code: Code) -> (Cell, CellReport) {
-        let row = *table::row("1").unwrap();
+        let row = *row("1").unwrap();
         let cell = Cell { requests: vec![Request::Get], ..Cell::of(row, Timing::MidBody, 7, false) };
         let get = Observed {
             request: Request::Get,

@@ -5,11 +5,14 @@ use serde_json::{Value, json};
 use super::super::edges::{Graph, Metadata, check, check_banned};
 use super::lines;
 
-const OURS: [&str; 10] = [
+const OURS: [&str; 13] = [
+    "sys",
     "proto",
+    "policy",
     "trust",
     "transport",
     "daemon",
+    "audit",
     "tunnel-server",
     "tunnel-agent",
     "cli",

@@ -41,8 +41,13 @@ async fn an_agent_that_comes_anew_is_a_return_too() {
     let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.agent.process.kill();
-    // By TCP it is gone at once, by QUIC silent.
-    trial.rig.disconnected("edge-a").await;
+    // By TCP it is gone at once, by QUIC it falls silent.
+    trial
+        .rig
+        .listed("edge-a", |item| {
+            item.contains("\"name\":\"edge-a\"") && !item.contains("\"health\":\"Live\"")
+        })
+        .await;
 
     let (reply, again) = tokio::join!(trial.rig.ask_with_token("POST", PATH, &[]), async {
         trial.parked(1.0).await;

@@ -16,7 +16,7 @@ use crate::process::{Invocation, Process, run};
 /// The group that the server's policy and the clusters know.
 pub(super) const GROUP: &str = "tombolo:admins";
 /// The caller, who is in that group.
-const CALLER: &str = "demo";
+const CALLER: &str = "alice";
 
 // What runs here are the examples themselves, so they work.
 const SERVER_EXAMPLE: &str = include_str!("../../../deploy/examples/server.yaml");

@@ -11,13 +11,16 @@ use x509_parser::prelude::X509Certificate;
 
 mod agent;
 mod certificate;
+mod credential;
 mod name;
 mod token;
 
 pub use agent::{NotAnAgent, agent_identity};
 pub use certificate::CertificateFault;
 use certificate::Validity;
+pub use credential::Credential;
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
+use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 
 /// Longest bearer token, in bytes.
@@ -29,6 +32,7 @@ pub struct Caller {
     method: Method,
     user: String,
     groups: Vec<String>,
+    credential: Credential,
 }
 
 /// What the verified certificate of a connection says, read once: a connection carries many requests. Only
@@ -41,7 +45,7 @@ pub struct Certified {
 }
 
 /// How a caller proved who it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Method {
     /// A client certificate of the callers' CA.
     ClientCertificate,
@@ -95,8 +99,8 @@ pub struct Accepted {
 impl Caller {
     /// How it proved who it is.
     #[must_use]
-    pub fn method(&self) -> Method {
-        self.method
+    pub fn method(&self) -> &Method {
+        &self.method
     }
 
     /// Its name, with the prefix of the method; 1 to [`NAME_BYTES_MAX`] bytes without control characters.
@@ -111,18 +115,25 @@ impl Caller {
         &self.groups
     }
 
+    /// With what it proved that.
+    #[must_use]
+    pub fn credential(&self) -> &Credential {
+        &self.credential
+    }
+
     /// A caller whom nobody authenticated.
     #[cfg(test)]
     pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        Self { method: Method::StaticToken, user: user.to_owned(), groups }
+        let credential = Credential { id: "pretended".into(), issued: None, expires: None };
+        Self { method: Method::StaticToken, user: user.to_owned(), groups, credential }
     }
 }
 
 impl Method {
     /// A name for the policy, logs and labels; one of [`policy::METHODS`].
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &str {
         match self {
             Self::ClientCertificate => "client-certificate",
             Self::StaticToken => "token",
@@ -185,7 +196,8 @@ impl Authenticator {
         if let Some(tokens) = &self.tokens {
             prefixes.do_not_trespass(tokens.prefixes(), &user, &groups).map_err(CertificateFault::Name)?;
         }
-        Ok(Caller { method: Method::ClientCertificate, user, groups })
+        let credential = certificate::credential(leaf);
+        Ok(Caller { method: Method::ClientCertificate, user, groups, credential })
     }
 
     fn by_token(&self, authorization: &[u8]) -> Result<Caller, NotAuthenticated> {
@@ -200,7 +212,8 @@ impl Authenticator {
             let trespass = tokens.prefixes().do_not_trespass(certificates, &holder.user, &holder.groups);
             trespass.map_err(|_| NotAuthenticated::UnknownToken)?;
         }
-        Ok(Caller { method: Method::StaticToken, user: holder.user.clone(), groups: holder.groups.clone() })
+        let Holder { user, groups, credential } = holder.clone();
+        Ok(Caller { method: Method::StaticToken, user, groups, credential })
     }
 
     fn accepted(&self) -> Accepted {

@@ -31,7 +31,7 @@ struct Ledger(HashMap<Holder, usize>);
 impl Shares {
     /// One more exchange for `caller`; `None` where it has as many as it may.
     pub(super) fn take(&self, caller: &Caller) -> Option<Share> {
-        let holder = (caller.method(), caller.user().to_owned());
+        let holder = (caller.method().clone(), caller.user().to_owned());
         self.lock().enter(&holder).then(|| Share { shares: self.clone(), holder })
     }
 

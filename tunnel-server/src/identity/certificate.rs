@@ -1,10 +1,12 @@
 //! A caller by its certificate: the common name is the user, each organization a group.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
+use trust::Serial;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
 
+use super::credential::{Credential, hex};
 use super::name::{NameFault, Prefixes};
 
 /// Why a caller's certificate, which its CA signed, is not taken.
@@ -72,6 +74,18 @@ pub(super) fn subject(
     prefixes.apply(text(user)?, &groups).map_err(CertificateFault::Name)
 }
 
+/// What a certificate is as a credential.
+pub(super) fn credential(certificate: &X509Certificate<'_>) -> Credential {
+    let Validity { not_before, not_after } = Validity::of(certificate);
+    // Another's CA may give longer ones than ours (RFC 5280, section 4.1.2.2: 20 bytes).
+    let long = || hex(certificate.raw_serial());
+    Credential {
+        id: Serial::of(certificate).map_or_else(long, |serial| serial.to_string().into()),
+        issued: moment(not_before),
+        expires: moment(not_after.saturating_add(1)),
+    }
+}
+
 /// The fields of a certificate, if these bytes are exactly one.
 pub(super) fn read<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     let (rest, certificate) = X509Certificate::from_der(certificate).ok()?;
@@ -80,6 +94,11 @@ pub(super) fn read<'a>(certificate: &'a CertificateDer<'_>) -> Option<X509Certif
 
 fn text<'a>(attribute: &AttributeTypeAndValue<'a>) -> Result<&'a str, CertificateFault> {
     attribute.as_str().map_err(|_| CertificateFault::Text)
+}
+
+/// Before 1970 nothing was ever valid; after the end of what this system can tell, nothing ever ends.
+fn moment(seconds: i64) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds.try_into().unwrap_or_default()))
 }
 
 fn unix_seconds(time: SystemTime) -> Option<i64> {

@@ -23,7 +23,7 @@ const TOKENS: &str =
 fn a_certificate_names_user_and_groups() {
     let caller = by_certificate(&subject("alice", "ops")).unwrap();
 
-    assert_eq!(caller.method(), Method::ClientCertificate);
+    assert_eq!(caller.method(), &Method::ClientCertificate);
     assert_eq!((caller.user(), caller.groups()), ("alice", &["ops".to_owned()][..]));
 }
 
@@ -119,10 +119,40 @@ fn a_certificate_ends_while_its_connection_lives() {
 }
 
 #[test]
+fn a_certificate_is_named_by_its_serial_number_and_ends_with_its_last_second() {
+    let mut params = with_subject(&subject("alice", "ops"));
+    params.serial_number = Some(0x4fa2_u64.into());
+    let leaf = issue(params);
+    let caller = of_leaf(&both(), &leaf).unwrap();
+    let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
+    let end = SystemTime::from(parsed.validity().not_after.to_datetime());
+
+    assert_eq!(*caller.credential().id, format!("{:032x}", 0x4fa2));
+    assert_eq!(caller.credential().expires, Some(end + Duration::from_secs(1)));
+    assert_eq!(caller.credential().issued, Some(parsed.validity().not_before.to_datetime().into()));
+
+    let mut params = with_subject(&subject("alice", "ops"));
+    params.serial_number = Some(vec![0x7f; 20].into());
+    assert_eq!(*of_leaf(&both(), &issue(params)).unwrap().credential().id, "7f".repeat(20));
+}
+
+#[test]
+fn a_token_has_a_name_of_its_own_that_is_no_part_of_its_digest() {
+    let credentials = ["sesame", "mellon", "sesame"]
+        .map(|token| by_header(&[&format!("Bearer {token}")]).unwrap().credential().clone());
+    assert_eq!(credentials[0], credentials[2]);
+    assert_ne!(credentials[0].id, credentials[1].id);
+    assert_eq!((credentials[0].issued, credentials[0].expires), (None, None));
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"sesame");
+    let begin: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_ne!(*credentials[0].id, begin);
+}
+
+#[test]
 fn a_token_names_user_and_groups() {
     let caller = by_header(&["Bearer sesame"]).unwrap();
 
-    assert_eq!(caller.method(), Method::StaticToken);
+    assert_eq!(caller.method(), &Method::StaticToken);
     assert_eq!(caller.user(), "token:alice");
     assert_eq!(caller.groups(), ["token:ops", "token:dev"]);
     assert_eq!(by_header(&["bEARER mellon"]).unwrap().groups(), [""; 0]);

@@ -9,10 +9,14 @@ use std::collections::hash_map::Entry;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
 use super::TOKEN_BYTES_MAX;
+use super::credential::{Credential, hex};
 use super::name::{NameFault, Prefixes};
 
 /// Most tokens in a file.
 pub const TOKENS_MAX: usize = 10_000;
+
+/// Bytes of a digest that name a token.
+const ID_BYTES: usize = 8;
 
 /// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
 #[derive(Clone)]
@@ -26,6 +30,7 @@ pub struct StaticTokens {
 pub(super) struct Holder {
     pub(super) user: String,
     pub(super) groups: Vec<String>,
+    pub(super) credential: Credential,
 }
 
 /// What is wrong with a token file, and in which line.
@@ -115,10 +120,14 @@ impl StaticTokens {
         if self.holders.len() == TOKENS_MAX {
             return Err(TokenFileFault::TooMany);
         }
-        match self.holders.entry(digest_of(token.as_bytes())) {
+        let digest = digest_of(token.as_bytes());
+        match self.holders.entry(digest) {
             Entry::Occupied(_) => Err(TokenFileFault::Duplicate),
             Entry::Vacant(place) => {
-                place.insert(Holder { user, groups });
+                // A digest of the digest, and of that only what tells it from others: logs hold nothing to find a token by.
+                let id = hex(&digest_of(&digest)[..ID_BYTES]);
+                let credential = Credential { id, issued: None, expires: None };
+                place.insert(Holder { user, groups, credential });
                 Ok(())
             }
         }

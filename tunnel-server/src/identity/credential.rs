@@ -1,0 +1,27 @@
+//! With what a caller has proved who it is: enough to find it again, and when it ends.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// One certificate or one token. Says nothing by which somebody could come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// Which of its method's: of a certificate the serial number in hexadecimal, as `tombolo ca show` prints it; of a token a
+    /// digest of it, or the name that its issuer gave it. Two methods may have the same.
+    pub id: Arc<str>,
+    /// The first moment at which it held, where it says so.
+    pub issued: Option<SystemTime>,
+    /// The first moment at which it holds no more; `None` where it has no end.
+    pub expires: Option<SystemTime>,
+}
+
+/// An id of these bytes, in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> Arc<str> {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits.into()
+}

@@ -66,7 +66,7 @@ pub enum Scenario {
     Layout(layout::Flags),
     /// Let links go dark while everything flows: who notices, who goes on, how soon the first byte comes (root; `make chaos`)
     Outage(outage::Flags),
-    /// Compare congestion controllers on a link that loses packets: bulk, and small requests beside it (takes root)
+    /// Compare congestion controllers and carriers on a link that loses packets: bulk, and small requests beside it (takes root)
     Link(link::Flags),
     /// Kill the server of many idle agents, start it again, and see how soon all are back
     Restart(restart::Flags),

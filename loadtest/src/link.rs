@@ -1,9 +1,10 @@
-//! `loadtest link`: congestion controllers beside each other on a link that loses packets.
+//! `loadtest link`: congestion controllers, and both carriers, beside each other on a link that loses packets.
 
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use ::tests::carrier::Carrier;
 use ::tests::scratch::Scratch;
 use clap::Args;
 use serde::Serialize;
@@ -17,9 +18,11 @@ use crate::report::{Heading, Report};
 use crate::spread::Spread;
 use crate::table::Table;
 
+mod beside;
 mod path;
 mod quic;
 mod tcp;
+mod tunnel;
 
 /// Flags of `loadtest link`.
 #[derive(Debug, Clone, Args, Serialize)]
@@ -66,14 +69,18 @@ enum Sender {
     /// The kernel's TCP without TLS, with the controller of this name; bulk only, because what is small needs a connection
     /// of its own there, or waits behind the bulk.
     Tcp(&'static str),
+    /// The daemons as people run them, with this carrier: a download through the gateway, and small GETs.
+    Tunnel(Carrier),
 }
 
-const SENDERS: [Sender; 5] = [
+const SENDERS: [Sender; 7] = [
     Sender::Quic(Controller::LossTolerant),
     Sender::Quic(Controller::Cubic),
     Sender::Quic(Controller::Bbr),
     Sender::Tcp("cubic"),
     Sender::Tcp("bbr"),
+    Sender::Tunnel(Carrier::Quic),
+    Sender::Tunnel(Carrier::Http2),
 ];
 
 /// What one turn showed.
@@ -121,8 +128,7 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
                 // The same losses for all senders of a round, as far as they send the same packets.
                 seed: seed + u64::from(round),
             };
-            let path = Path::lay(&scratch, &impairments).await?;
-            turns[index].push(turn(&path, sender, flags).await?);
+            turns[index].push(turn(&scratch, impairments, sender, flags).await?);
         }
     }
     let rows: Vec<Row> = combinations
@@ -138,11 +144,20 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     Ok(tables(&rows).into_iter().fold(report, |report, (title, table)| report.table(title, table)))
 }
 
-async fn turn(path: &Path, sender: Sender, flags: &Flags) -> Result<Turn, Box<dyn Error>> {
+async fn turn(
+    scratch: &Scratch,
+    impairments: Impairments,
+    sender: Sender,
+    flags: &Flags,
+) -> Result<Turn, Box<dyn Error>> {
     let [warm_up, lasts] = [flags.warm_up, flags.seconds].map(Duration::from_secs_f64);
+    let path = async || Path::lay(scratch, &impairments).await;
     Ok(match sender {
-        Sender::Quic(controller) => quic::turn(path, controller, flags.stream_window, warm_up, lasts).await?,
-        Sender::Tcp(controller) => tcp::turn(path, controller, warm_up, lasts).await?,
+        Sender::Quic(controller) => {
+            quic::turn(&path().await?, controller, flags.stream_window, warm_up, lasts).await?
+        }
+        Sender::Tcp(controller) => tcp::turn(&path().await?, controller, warm_up, lasts).await?,
+        Sender::Tunnel(carrier) => tunnel::turn(impairments, carrier, warm_up, lasts).await?,
     })
 }
 
@@ -174,6 +189,7 @@ impl fmt::Display for Sender {
             Self::Quic(Controller::Cubic) => f.write_str("QUIC, quinn's CUBIC"),
             Self::Quic(Controller::Bbr) => f.write_str("QUIC, quinn's BBR"),
             Self::Tcp(controller) => write!(f, "TCP, the kernel's {controller}"),
+            Self::Tunnel(carrier) => write!(f, "tunnel over {}", carrier.as_str()),
         }
     }
 }

@@ -2,13 +2,16 @@
 
 use std::env;
 
+use serde::Serialize;
+
 use crate::skip::skip;
 
 /// The environment variable that agents read, too.
 const AGENT_CARRIER: &str = "TOMBOLO_AGENT_CARRIER";
 
 /// What these tests know of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Carrier {
     /// QUIC, the agents' own choice where nothing is in its way.
     Quic,

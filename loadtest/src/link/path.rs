@@ -111,7 +111,7 @@ impl Path {
 
 impl Impairments {
     /// As linksim reads them.
-    fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let queue_bytes = u64::from(self.rate_mbit) * 125 * u64::from(self.queue_ms);
         let delay_us = self.round_trip_ms * 500;
         format!(

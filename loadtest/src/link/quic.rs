@@ -4,7 +4,7 @@ use std::error::Error;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::tests::pki::Authority;
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
@@ -18,11 +18,10 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Serialize;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::sleep;
 
-use super::Turn;
 use super::path::{Path, SENDER};
+use super::{Turn, beside};
 
 const NAME: &str = "sender.test";
 /// As in `transport`: what all streams may have unacknowledged.
@@ -31,11 +30,7 @@ const SOCKET_BYTES: usize = 4 * 1024 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// A small request and its answer.
-const SMALL_BYTES: usize = 1024;
-/// 20 callers, each of whom asks once a second.
-const SMALL_EVERY: Duration = Duration::from_millis(50);
-/// An answer that has not come by then counts as having taken so long.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+pub(super) const SMALL_BYTES: usize = 1024;
 
 /// What the requester says first on each stream.
 const BULK: u8 = b'b';
@@ -178,26 +173,12 @@ async fn measure(
     let bulk = tokio::spawn(download(connection.clone(), Arc::clone(&received)));
     sleep(warm_up).await;
 
-    let (began, before) = (Instant::now(), received.load(Relaxed));
-    let mut asked = JoinSet::new();
-    let mut ticks = interval(SMALL_EVERY);
-    while began.elapsed() < lasts {
-        ticks.tick().await;
-        asked.spawn(ask(connection.clone()));
-    }
-    let bytes = received.load(Relaxed) - before;
-    let goodput_mbit = bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64();
-    // The bulk goes on meanwhile: the last ones are asked beside it like the first.
-    let took: Vec<Option<Duration>> = asked.join_all().await;
+    let asked = connection.clone();
+    let turn = beside::measure(lasts, &received, || ask(asked.clone())).await;
     bulk.abort();
     connection.close(VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;
-
-    let mut milliseconds: Vec<f64> =
-        took.iter().map(|took| took.unwrap_or(ANSWER_MAX).as_secs_f64() * 1e3).collect();
-    milliseconds.sort_by(f64::total_cmp);
-    let part = |part: f64| milliseconds.get((milliseconds.len() as f64 * part) as usize).copied();
-    Ok(Turn { goodput_mbit, p50_ms: part(0.5), p99_ms: part(0.99), answered: took.iter().flatten().count() })
+    Ok(turn)
 }
 
 async fn download(connection: Connection, received: Arc<AtomicU64>) -> Option<()> {
@@ -209,16 +190,11 @@ async fn download(connection: Connection, received: Arc<AtomicU64>) -> Option<()
     Some(())
 }
 
-/// How long one small request took; nothing where it was not answered in time.
-async fn ask(connection: Connection) -> Option<Duration> {
-    let began = Instant::now();
-    let exchange = async {
-        let (mut send, mut receive) = connection.open_bi().await.ok()?;
-        send.write_all(&[ECHO]).await.ok()?;
-        send.write_all(&[0; SMALL_BYTES]).await.ok()?;
-        send.finish().ok()?;
-        receive.read_to_end(SMALL_BYTES).await.ok()
-    };
-    timeout(ANSWER_MAX, exchange).await.ok()??;
-    Some(began.elapsed())
+/// One small request and its answer.
+async fn ask(connection: Connection) -> Option<()> {
+    let (mut send, mut receive) = connection.open_bi().await.ok()?;
+    send.write_all(&[ECHO]).await.ok()?;
+    send.write_all(&[0; SMALL_BYTES]).await.ok()?;
+    send.finish().ok()?;
+    receive.read_to_end(SMALL_BYTES).await.ok().map(drop)
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use policy::Target;
 use policy::action::Verb;
-use policy::{METHODS, Target};
 use proto::ClusterId;
 use proto::admin::SOCKET_DEFAULT;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
@@ -422,8 +422,8 @@ pub(crate) struct PolicyExplain {
     /// The policy
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// How somebody came in
-    #[arg(long, value_name = "METHOD", value_parser = METHODS)]
+    /// How somebody came in: client-certificate, token, oidc:NAME or token-review:NAME
+    #[arg(long, value_name = "METHOD", value_parser = policy::method)]
     pub(crate) method: String,
     /// Who that is, with the prefix of the method
     #[arg(long, value_name = "USER")]

@@ -7,10 +7,12 @@
 pub mod action;
 mod document;
 mod fault;
+mod method;
 mod rules;
 mod target;
 
 pub use document::{Document, KIND};
 pub use fault::PolicyFault;
-pub use rules::{ClusterFacts, ENTRIES_MAX, METHODS, RULES_MAX, Request, Rules, Verdict, Who};
+pub use method::{NotAMethod, method};
+pub use rules::{ClusterFacts, ENTRIES_MAX, RULES_MAX, Request, Rules, Verdict, Who};
 pub use target::{NotATarget, Target};

@@ -26,9 +26,6 @@ pub const RULES_MAX: usize = 5_000;
 /// Most entries of any list in a rule.
 pub const ENTRIES_MAX: usize = 1_000;
 
-/// The methods of authentication that a subject may name.
-pub const METHODS: [&str; 2] = ["client-certificate", "token"];
-
 /// The rules of a policy, all of them valid. The default has none, and so allows nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Rules(Vec<Rule>);
@@ -36,7 +33,7 @@ pub struct Rules(Vec<Rule>);
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Who<'a> {
-    /// How it was proved who it is; one of [`METHODS`].
+    /// How it was proved who it is; a word that [`crate::method()`] takes.
     pub method: &'a str,
     /// The user's name, with the prefix of the method.
     pub user: &'a str,

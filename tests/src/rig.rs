@@ -413,8 +413,8 @@ impl Rig {
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
              tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
              gateway:\n  listen: \"{listen}\"\n  hostSuffix: clusters.test\n  authentication:\n    \
-             clientCertificate: {{ caFile: {PKI}/caller-ca.crt }}\n    \
-             tokenFile: {{ path: tokens.csv }}\n\
+             clientCertificate: {{ caFile: {PKI}/caller-ca.crt, usernamePrefix: \"\", groupsPrefix: \"\" }}\n    \
+             tokenFile: {{ path: tokens.csv, usernamePrefix: \"token:\", groupsPrefix: \"token:\" }}\n\
              tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ file: {} }}\n\
              {clusters}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",

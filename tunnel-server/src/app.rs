@@ -230,13 +230,13 @@ fn note_certificates(config: &Config) {
 
 /// The ways in which callers prove who they are.
 fn authenticator(trust_domain: String, ways: &config::Authentication) -> Result<Authenticator, Failure> {
-    let certificates = ways
-        .client_certificate
-        .as_ref()
-        .map(|way| Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() });
+    let prefixes = |config::Prefixes { username, groups }: &config::Prefixes| Prefixes {
+        username: username.clone(),
+        groups: groups.clone(),
+    };
+    let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
     let tokens = ways.token_file.as_ref().map(|way| {
-        let prefixes = Prefixes { username: way.username_prefix.clone(), groups: way.groups_prefix.clone() };
-        StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))
+        StaticTokens::parse(&way.contents, prefixes(&way.prefixes)).map_err(|error| way.refused(error))
     });
     Ok(Authenticator::new(trust_domain, certificates, tokens.transpose()?))
 }

@@ -146,10 +146,8 @@ pub struct Authentication {
 pub struct ClientCertificate {
     /// The roots that they must chain to; at least one, and none that agents chain to.
     pub roots: Vec<CertificateDer<'static>>,
-    /// In front of user names.
-    pub username_prefix: String,
-    /// In front of group names.
-    pub groups_prefix: String,
+    /// In front of their names.
+    pub prefixes: Prefixes,
 }
 
 /// Static bearer tokens. `Debug` shows none of them.
@@ -158,10 +156,17 @@ pub struct TokenFile {
     pub path: PathBuf,
     /// What was read.
     pub contents: Vec<u8>,
-    /// In front of user names; not the one for certificates.
-    pub username_prefix: String,
-    /// In front of group names; not the one for certificates.
-    pub groups_prefix: String,
+    /// In front of their holders' names.
+    pub prefixes: Prefixes,
+}
+
+/// What stands in front of the names of one method. No method's prefix begins with another's, and at most one is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefixes {
+    /// In front of user names.
+    pub username: String,
+    /// In front of group names.
+    pub groups: String,
 }
 
 /// The door for agents.
@@ -257,8 +262,7 @@ impl std::fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TokenFile")
             .field("path", &self.path)
-            .field("username_prefix", &self.username_prefix)
-            .field("groups_prefix", &self.groups_prefix)
+            .field("prefixes", &self.prefixes)
             .finish_non_exhaustive()
     }
 }

@@ -131,7 +131,7 @@ impl Caller {
 }
 
 impl Method {
-    /// A name for the policy, logs and labels; one of [`policy::METHODS`].
+    /// A name for the policy, logs and labels, which [`policy::method()`] takes.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

@@ -5,13 +5,17 @@ use std::path::{Path, PathBuf};
 use daemon::config::{KeyError, readable_file};
 
 use super::valid::NOTHING;
-use super::{Authentication, ClientCertificate, TokenFile, pem, written};
+use super::{Authentication, ClientCertificate, Prefixes, TokenFile, pem, written};
 
 /// Largest token file.
 const TOKEN_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// In front of the names of a token's holder, unless told otherwise.
-const TOKEN_PREFIX_DEFAULT: &str = "token:";
+/// Where the methods stand.
+const CLIENT_CERTIFICATE: &str = "gateway.authentication.clientCertificate";
+const TOKEN_FILE: &str = "gateway.authentication.tokenFile";
+
+const USERNAME_PREFIX: &str = "usernamePrefix";
+const GROUPS_PREFIX: &str = "groupsPrefix";
 
 /// Longest prefix, in bytes.
 const PREFIX_BYTES_MAX: usize = 64;
@@ -24,19 +28,19 @@ pub(super) fn authentication(
     let client_certificate =
         client_certificate.map(|written| self::client_certificate(written, directory)).transpose()?;
     let token_file = token_file.map(|written| self::token_file(written, directory)).transpose()?;
-    match (&client_certificate, &token_file) {
-        (None, None) => Err(KeyError::new(
-            "gateway.authentication",
-            NOTHING,
-            "clientCertificate, tokenFile or both; without either nobody could come in",
-        )),
-        (Some(certificate), Some(token)) => {
-            differ("usernamePrefix", &certificate.username_prefix, &token.username_prefix)?;
-            differ("groupsPrefix", &certificate.groups_prefix, &token.groups_prefix)?;
-            Ok(Authentication { client_certificate, token_file })
-        }
-        (Some(_), None) | (None, Some(_)) => Ok(Authentication { client_certificate, token_file }),
+    let ways: Vec<(&str, &Prefixes)> = [
+        client_certificate.as_ref().map(|way| (CLIENT_CERTIFICATE, &way.prefixes)),
+        token_file.as_ref().map(|way| (TOKEN_FILE, &way.prefixes)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if ways.is_empty() {
+        let allowed = "clientCertificate, tokenFile or both; without either nobody could come in";
+        return Err(KeyError::new("gateway.authentication", NOTHING, allowed));
     }
+    apart(&ways)?;
+    Ok(Authentication { client_certificate, token_file })
 }
 
 fn client_certificate(
@@ -44,25 +48,22 @@ fn client_certificate(
     directory: &Path,
 ) -> Result<ClientCertificate, KeyError> {
     let written::ClientCertificate { ca_file, username_prefix, groups_prefix } = written;
-    let at = |key: &str| format!("gateway.authentication.clientCertificate.{key}");
-    let ca_file = file(&at("caFile"), ca_file, directory)?;
+    let key = format!("{CLIENT_CERTIFICATE}.caFile");
+    let ca_file = file(&key, ca_file, directory)?;
     Ok(ClientCertificate {
-        roots: pem::roots(&at("caFile"), &ca_file)?,
-        username_prefix: prefix(&at("usernamePrefix"), username_prefix.unwrap_or_default())?,
-        groups_prefix: prefix(&at("groupsPrefix"), groups_prefix.unwrap_or_default())?,
+        roots: pem::roots(&key, &ca_file)?,
+        prefixes: prefixes(CLIENT_CERTIFICATE, username_prefix, groups_prefix)?,
     })
 }
 
 fn token_file(written: written::TokenFile, directory: &Path) -> Result<TokenFile, KeyError> {
     let written::TokenFile { path, username_prefix, groups_prefix } = written;
-    let at = |key: &str| format!("gateway.authentication.tokenFile.{key}");
-    let path = file(&at("path"), path, directory)?;
-    let or_default = |prefix: Option<String>| prefix.unwrap_or_else(|| TOKEN_PREFIX_DEFAULT.to_owned());
+    let key = format!("{TOKEN_FILE}.path");
+    let path = file(&key, path, directory)?;
     Ok(TokenFile {
-        contents: readable_file(&at("path"), &path, TOKEN_FILE_BYTES_MAX)?,
+        contents: readable_file(&key, &path, TOKEN_FILE_BYTES_MAX)?,
         path,
-        username_prefix: prefix(&at("usernamePrefix"), or_default(username_prefix))?,
-        groups_prefix: prefix(&at("groupsPrefix"), or_default(groups_prefix))?,
+        prefixes: prefixes(TOKEN_FILE, username_prefix, groups_prefix)?,
     })
 }
 
@@ -74,7 +75,19 @@ pub(super) fn file(key: &str, path: Option<PathBuf>, directory: &Path) -> Result
     }
 }
 
-fn prefix(key: &str, prefix: String) -> Result<String, KeyError> {
+fn prefixes(way: &str, username: Option<String>, groups: Option<String>) -> Result<Prefixes, KeyError> {
+    Ok(Prefixes {
+        username: prefix(format!("{way}.{USERNAME_PREFIX}"), username)?,
+        groups: prefix(format!("{way}.{GROUPS_PREFIX}"), groups)?,
+    })
+}
+
+fn prefix(key: String, prefix: Option<String>) -> Result<String, KeyError> {
+    let Some(prefix) = prefix else {
+        let allowed =
+            "a prefix that tells these names from those of every other method; \"\" for one method at most";
+        return Err(KeyError::new(key, NOTHING, allowed));
+    };
     let visible = prefix.bytes().all(|byte| byte.is_ascii_graphic());
     if visible && prefix.len() <= PREFIX_BYTES_MAX && !prefix.starts_with("system:") {
         return Ok(prefix);
@@ -84,11 +97,28 @@ fn prefix(key: &str, prefix: String) -> Result<String, KeyError> {
     Err(KeyError::new(key, format_args!("{prefix:?}"), allowed))
 }
 
-fn differ(key: &str, certificate: &str, token: &str) -> Result<(), KeyError> {
-    if certificate != token {
-        return Ok(());
+/// Refuses two ways of which one could speak of the other's users or groups. With the empty prefix a method has all names
+/// that begin with no other's prefix, which is seen to when somebody comes in.
+fn apart(ways: &[(&str, &Prefixes)]) -> Result<(), KeyError> {
+    type Part = fn(&Prefixes) -> &str;
+    let parts: [(&str, Part); 2] =
+        [(USERNAME_PREFIX, |prefixes| &prefixes.username), (GROUPS_PREFIX, |prefixes| &prefixes.groups)];
+    for (name, part) in parts {
+        for (index, (way, prefixes)) in ways.iter().enumerate() {
+            let own = part(prefixes);
+            let meets = |other: &str| match (own.is_empty(), other.is_empty()) {
+                (true, true) => true,
+                (false, false) => own.starts_with(other) || other.starts_with(own),
+                (true, false) | (false, true) => false,
+            };
+            if let Some((other, _)) = ways[..index].iter().find(|(_, earlier)| meets(part(earlier))) {
+                let allowed = format!(
+                    "one with which no name looks like one of {other}: neither may begin with the other, and \"\" is for one \
+                     method at most"
+                );
+                return Err(KeyError::new(format!("{way}.{name}"), format_args!("{own:?}"), allowed));
+            }
+        }
     }
-    let key = format!("gateway.authentication.tokenFile.{key}");
-    let allowed = "another one than for client certificates, so that a name tells who vouches for it";
-    Err(KeyError::new(key, format_args!("{token:?}"), allowed))
+    Ok(())
 }

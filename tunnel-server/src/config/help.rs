@@ -14,7 +14,8 @@ The least that a configuration file has to say:
   kind: ServerConfig
   tls: { certificateFile: server.crt, keyFile: server.key }
   gateway:
-    authentication: { clientCertificate: { caFile: caller-ca.crt } }
+    authentication:
+      clientCertificate: { caFile: caller-ca.crt, usernamePrefix: '', groupsPrefix: '' }
   tunnel: { agentCAFile: agent-ca.crt }
   policy: { file: policy.yaml }
 

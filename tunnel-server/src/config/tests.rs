@@ -40,7 +40,7 @@ runtime: { layout: shared, threads: 2 }
 
 const LEAST: &str = "
 tls: { certificateFile: server.crt, keyFile: server.key }
-gateway: { authentication: { tokenFile: { path: tokens.csv } } }
+gateway: { authentication: { tokenFile: { path: tokens.csv, usernamePrefix: '', groupsPrefix: 'g:' } } }
 tunnel: { agentCAFile: agent-ca.crt }
 policy: { file: policy.yaml }
 ";
@@ -55,12 +55,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.gateway.host_suffix.as_deref(), Some("clusters.example"));
     assert_eq!(config.gateway.hosts, ["gateway.example", "::1"]);
     let certificate = config.gateway.authentication.client_certificate.unwrap();
-    assert_eq!(
-        (certificate.username_prefix.as_str(), certificate.groups_prefix.as_str()),
-        ("cert:", "team:")
-    );
+    assert_eq!(certificate.prefixes, prefixes("cert:", "team:"));
     let tokens = config.gateway.authentication.token_file.unwrap();
-    assert_eq!((tokens.username_prefix.as_str(), tokens.groups_prefix.as_str()), ("t:", "u:"));
+    assert_eq!(tokens.prefixes, prefixes("t:", "u:"));
     assert_eq!(
         (tokens.contents.as_slice(), &tokens.path),
         (&b"sesame,alice,1"[..], &files.path().join("tokens.csv"))
@@ -129,8 +126,6 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(300));
     assert_eq!(config.admin_socket, Some("/run/tombolo/admin.sock".into()));
     assert_eq!((config.gateway.host_suffix, config.gateway.hosts), (None, Vec::new()));
-    let tokens = config.gateway.authentication.token_file.unwrap();
-    assert_eq!((tokens.username_prefix.as_str(), tokens.groups_prefix.as_str()), ("token:", "token:"));
     assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/server"));
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
@@ -181,8 +176,6 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("caFile: caller-ca.crt, ", "", "gateway.authentication.clientCertificate.caFile", "nothing"),
         ("'cert:'", "'system:'", "gateway.authentication.clientCertificate.usernamePrefix", "\"system:\""),
         ("'cert:'", "'a b'", "gateway.authentication.clientCertificate.usernamePrefix", "\"a b\""),
-        ("'t:'", "'cert:'", "gateway.authentication.tokenFile.usernamePrefix", "\"cert:\""),
-        ("'u:'", "'team:'", "gateway.authentication.tokenFile.groupsPrefix", "\"team:\""),
         ("path: tokens.csv, ", "", "gateway.authentication.tokenFile.path", "nothing"),
         ("[::1]:2", "::1", "tunnel.listen", "::1"),
         ("Seconds: 120", "Seconds: 8", "tunnel.outageLimitSeconds", "8"),
@@ -212,6 +205,32 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         let error = key_error(&files, &WHOLE.replace(from, to));
         assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{to}");
     }
+}
+
+#[test]
+fn every_method_has_a_prefix_and_no_name_lies_under_anothers() {
+    let files = files();
+    let tokens = |key: &str| format!("gateway.authentication.tokenFile.{key}");
+    let certificates = |key: &str| format!("gateway.authentication.clientCertificate.{key}");
+    for (from, to, key, value) in [
+        (", usernamePrefix: 'cert:'", "", certificates("usernamePrefix"), "nothing"),
+        (", groupsPrefix: 'team:'", "", certificates("groupsPrefix"), "nothing"),
+        (", usernamePrefix: 't:'", "", tokens("usernamePrefix"), "nothing"),
+        (", groupsPrefix: 'u:'", "", tokens("groupsPrefix"), "nothing"),
+        ("'t:'", "'cert:'", tokens("usernamePrefix"), "\"cert:\""),
+        ("'t:'", "'cert:token:'", tokens("usernamePrefix"), "\"cert:token:\""),
+        ("'t:'", "'c'", tokens("usernamePrefix"), "\"c\""),
+        ("'u:'", "'team:'", tokens("groupsPrefix"), "\"team:\""),
+        ("'u:'", "'team:u'", tokens("groupsPrefix"), "\"team:u\""),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let error = key_error(&files, &WHOLE.replace(from, to));
+        assert_eq!((&error.key, error.value.as_str()), (&key, value), "{to}");
+    }
+    let one_is_empty = WHOLE.replace("'cert:'", "''");
+    assert!(load(&files, &one_is_empty, &Flags::default()).is_ok());
+    let error = key_error(&files, &one_is_empty.replace("'t:'", "''"));
+    assert_eq!((error.key, error.value.as_str()), (tokens("usernamePrefix"), "\"\""));
 }
 
 #[test]
@@ -333,6 +352,10 @@ fn what_help_and_examples_show_is_a_configuration() {
         let written = daemon::config::parse::<written::Written>(&text, Path::new("server.yaml"), KIND);
         assert!(written.is_ok(), "{}: {text}", written.unwrap_err());
     }
+}
+
+fn prefixes(username: &str, groups: &str) -> Prefixes {
+    Prefixes { username: username.to_owned(), groups: groups.to_owned() }
 }
 
 fn load(files: &TempDir, rest: &str, flags: &Flags) -> Result<Config, ConfigError> {

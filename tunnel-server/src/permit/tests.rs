@@ -90,8 +90,9 @@ fn a_permit_depends_on_the_clusters_labels() {
 #[test]
 fn every_method_of_authentication_can_be_named_in_a_policy() {
     use crate::identity::Method::{ClientCertificate, StaticToken};
-    let methods = [ClientCertificate, StaticToken];
-    assert_eq!(methods.each_ref().map(crate::identity::Method::as_str), policy::METHODS);
+    for method in [ClientCertificate, StaticToken] {
+        assert!(policy::method(method.as_str()).is_ok(), "{method:?}");
+    }
 }
 
 fn policy(text: &str) -> Policy {

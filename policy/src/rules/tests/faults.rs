@@ -50,7 +50,7 @@ const WRONG: &[Wrong] = &[
     (
         "client-certificate",
         "certificate",
-        &["5:", "method: \"certificate\"", "one of client-certificate, token"],
+        &["5:", "method: \"certificate\"", "client-certificate, token, oidc:NAME"],
     ),
     ("client-certificate", "\"*\"", &["5:", "method: \"*\"", "goes with `user: \"*\"` alone"]),
     ("group:", "user: a, group:", &["5:", "user and group together"]),

@@ -1,0 +1,55 @@
+//! The words by which rules name how somebody proved who it is.
+
+use proto::cluster::is_dns_label;
+
+/// Methods of which a server has at most one.
+const METHODS: [&str; 2] = ["client-certificate", "token"];
+
+/// Methods that a server's configuration names, as `oidc:NAME`.
+const NAMED_METHODS: [&str; 2] = ["oidc", "token-review"];
+
+/// No method of authentication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not one of client-certificate, token, oidc:NAME and token-review:NAME, with the name that server.yaml gives it"
+)]
+pub struct NotAMethod;
+
+/// Takes the word for a method: `client-certificate`, `token`, `oidc:NAME` or `token-review:NAME`, where the name is a DNS label.
+///
+/// # Errors
+///
+/// It is none. Whether a server has a method of that name is not asked.
+pub fn method(word: &str) -> Result<String, NotAMethod> {
+    let is_named = |(kind, name): (&str, &str)| NAMED_METHODS.contains(&kind) && is_dns_label(name);
+    if METHODS.contains(&word) || word.split_once(':').is_some_and(is_named) {
+        return Ok(word.to_owned());
+    }
+    Err(NotAMethod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_is_one_of_two_words_or_one_of_two_kinds_with_a_name() {
+        for word in ["client-certificate", "token", "oidc:corp", "token-review:host-1"] {
+            assert_eq!(method(word).as_deref(), Ok(word));
+        }
+        for word in [
+            "",
+            "*",
+            "oidc",
+            "oidc:",
+            "oidc:Corp",
+            "oidc:a:b",
+            "token:a",
+            "Token",
+            "tokenreview:a",
+            "certificate",
+        ] {
+            assert_eq!(method(word), Err(NotAMethod), "{word}");
+        }
+    }
+}

@@ -405,7 +405,7 @@ pub(crate) enum Policy {
     /// Say whether a policy allows something, and which rule decides
     ///
     /// Asks the file, not a server. What is asked is a resource with its verb, or a path as a caller sends it, or a host
-    /// and port that is dialed. Ends with 0 if it is allowed, 1 if it is not, 2 if nothing could be decided.
+    /// and port that is dialed, or another identity. Ends with 0 if it is allowed, 1 if it is not, 2 if nothing could be decided.
     #[command(after_long_help = examples::POLICY_EXPLAIN)]
     Explain(Box<PolicyExplain>),
 }
@@ -444,10 +444,10 @@ pub(crate) struct PolicyExplain {
     pub(crate) output: Option<PolicyOutput>,
 }
 
-/// What is asked for, in one of three ways.
+/// What is asked for, in one of four ways.
 #[derive(Args)]
 #[group(id = "asked", skip)]
-#[command(group(ArgGroup::new("way").args(["resource", "path", "target"]).required(true)))]
+#[command(group(ArgGroup::new("way").args(["resource", "path", "target", "as_user"]).required(true)))]
 pub(crate) struct PolicyAsked {
     /// What is done with the resource: get, list, watch, create, connect and so on
     #[arg(long, value_name = "VERB", requires = "resource")]
@@ -470,6 +470,12 @@ pub(crate) struct PolicyAsked {
     /// What is dialed from within the cluster
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) target: Option<Target>,
+    /// A user whom that somebody wants to be taken for, as by kubectl --as
+    #[arg(long = "as", value_name = "USER")]
+    pub(crate) as_user: Option<String>,
+    /// A group that goes with it, as by kubectl --as-group; repeat for more
+    #[arg(long = "as-group", value_name = "GROUP", requires = "as_user")]
+    pub(crate) as_groups: Vec<String>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

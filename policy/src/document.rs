@@ -38,6 +38,8 @@ pub(crate) struct Rule {
     pub(crate) actions: Option<Spanned<Vec<Spanned<Actions>>>>,
     #[serde(default, deserialize_with = "present")]
     pub(crate) targets: Option<Spanned<Vec<Spanned<Targets>>>>,
+    #[serde(default, deserialize_with = "present")]
+    pub(crate) identities: Option<Spanned<Vec<Spanned<Identities>>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -102,6 +104,15 @@ pub(crate) struct Targets {
     pub(crate) hosts: Option<List>,
     #[serde(default, deserialize_with = "present")]
     pub(crate) ports: Option<List>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Identities {
+    #[serde(default, deserialize_with = "present")]
+    pub(crate) users: Option<List>,
+    #[serde(default, deserialize_with = "present")]
+    pub(crate) groups: Option<List>,
 }
 
 /// A key may be absent, but not there with nothing behind it: a list that a template has left empty must not read as one

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::ClusterId;
+use proto::allow_list::Sort;
+use proto::wire::Assert;
 
 use crate::action::{Object, Verb};
 use crate::document::Document;
@@ -55,6 +57,8 @@ pub enum Request<'a> {
     KubeApi(Verb, &'a Object),
     /// A connection from within it.
     Dial(&'a Target),
+    /// To be taken for this user there, or for one of this group. [`Rules::decide_identity`] asks it of all parts.
+    Impersonate(Sort, &'a str),
 }
 
 /// What the rules say, and which of them decided.
@@ -119,6 +123,21 @@ impl Rules {
         verdict
     }
 
+    /// Whether `who` may be taken for `identity` at `cluster`: for its user, and for each of its groups. The first part that
+    /// is not allowed decides. It says nothing of what `who` may do there.
+    pub fn decide_identity(
+        &self,
+        who: Who<'_>,
+        cluster: &ClusterId,
+        facts: &ClusterFacts,
+        identity: &Assert,
+    ) -> Verdict<'_> {
+        let part = |sort, name| self.decide(who, cluster, facts, Request::Impersonate(sort, name));
+        let user = part(Sort::User, &identity.user);
+        let groups = identity.groups.iter().map(|group| part(Sort::Group, group));
+        [user].into_iter().chain(groups).find(|verdict| !verdict.is_allowed()).unwrap_or(user)
+    }
+
     /// Whether `who` may reach `cluster` at all, for the list of clusters: some rule allows something there, and no rule
     /// denies everything of that mode.
     #[must_use]
@@ -128,7 +147,9 @@ impl Rules {
             let mut denying = rules.iter().filter(|rule| rule.effect == Effect::Deny);
             denying.any(|rule| rule.scope.is_everything_of_the_mode_of(scope))
         };
-        rules.iter().any(|rule| rule.effect == Effect::Allow && !denied(&rule.scope))
+        let mut allowing =
+            rules.iter().filter(|rule| rule.effect == Effect::Allow && rule.scope.is_of_a_way());
+        allowing.any(|rule| !denied(&rule.scope))
     }
 
     fn about(&self, who: Who<'_>, cluster: &ClusterId, facts: &ClusterFacts) -> impl Iterator<Item = &Rule> {

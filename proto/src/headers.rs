@@ -6,6 +6,7 @@
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 
 use crate::trace;
+use crate::wire::Assert;
 
 /// Most headers in a request, hop-by-hop ones included.
 pub const HEADERS_MAX: usize = 100;
@@ -53,8 +54,11 @@ const OURS: [&str; 8] = [
 ];
 const OURS_PREFIXES: [&str; 3] = ["x-remote-", "x-forwarded-", "x-tombolo-"];
 
-/// What asserts an identity at an API server. A caller who sends one is refused, never corrected.
+/// What asserts an identity at an API server. What of it is not taken out by [`take_impersonation`] is refused, never
+/// corrected.
 const IMPERSONATION_PREFIX: &str = "impersonate-";
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
 /// Headers whose removal would change what a request means; `Connection` may not name them.
 const LOAD_BEARING: [&str; 17] = [
@@ -81,7 +85,9 @@ const LOAD_BEARING: [&str; 17] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderFault {
     /// An attempt to choose the identity.
-    #[error("impersonation headers are not accepted here: remove {0}")]
+    #[error(
+        "{0} is not accepted here: of impersonation (kubectl --as) only one user with any groups is, each name not empty"
+    )]
     Impersonation(String),
     /// A name with `_` that some server would read as one of ours.
     #[error("the header name {0} could be mistaken for a protected one")]
@@ -121,6 +127,21 @@ pub fn check_limits(headers: &HeaderMap) -> Result<(), HeaderFault> {
 #[must_use]
 pub fn is_audit_id(id: &[u8]) -> bool {
     (1..=AUDIT_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+}
+
+/// Takes the identity out of a request that its caller wants to assume: one user, and any groups. Nobody has decided yet
+/// whether it may. Anything else of the kind stays where it is, for [`clean_request`] to refuse.
+pub fn take_impersonation(headers: &mut HeaderMap) -> Option<Assert> {
+    let named = |value: &HeaderValue| {
+        let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| !name.is_empty());
+        name.map(str::to_owned)
+    };
+    let users: Option<Vec<String>> = headers.get_all(IMPERSONATE_USER).iter().map(named).collect();
+    let groups: Option<Vec<String>> = headers.get_all(IMPERSONATE_GROUP).iter().map(named).collect();
+    let ([user], groups) = (users?.try_into().ok()?, groups?);
+    headers.remove(IMPERSONATE_USER);
+    headers.remove(IMPERSONATE_GROUP);
+    Some(Assert { user, groups })
 }
 
 /// Takes out of a request everything that must not reach the next hop.

@@ -47,16 +47,24 @@ impl Assertions {
 
     /// Whom the agent of `cluster` is to assert for `caller`: its name, and its groups without those of Kubernetes' own,
     /// which whoever has authenticated it elsewhere may have added and which mean nothing in another cluster. One that
-    /// the list names stays.
+    /// the list names stays. An identity that the caller has `assumed` takes the place of its own, whole.
     ///
     /// # Errors
     ///
     /// The cluster's list does not have the user or one of the groups.
-    pub fn of(&self, caller: &Caller, cluster: &ClusterId) -> Result<Assert, NotAsserted> {
+    pub fn of(
+        &self,
+        caller: &Caller,
+        assumed: Option<&Assert>,
+        cluster: &ClusterId,
+    ) -> Result<Assert, NotAsserted> {
         let list = self.list(cluster);
-        let stays = |group: &&String| !group.starts_with(SYSTEM) || list.system_names().contains(group);
-        let groups = caller.groups().iter().filter(stays).cloned().collect();
-        let identity = Assert { user: caller.user().to_owned(), groups };
+        let own = || {
+            let stays = |group: &&String| !group.starts_with(SYSTEM) || list.system_names().contains(group);
+            let groups = caller.groups().iter().filter(stays).cloned().collect();
+            Assert { user: caller.user().to_owned(), groups }
+        };
+        let identity = assumed.cloned().unwrap_or_else(own);
         match list.check(&identity) {
             Ok(_) => Ok(identity),
             Err(cause) => Err(NotAsserted { user: identity.user, cluster: cluster.clone(), cause }),
@@ -87,7 +95,7 @@ mod tests {
             ("edge-b", "ann", false),
             ("x", "ann", true),
         ] {
-            let of = assertions.of(&Caller::pretended(user, &[]), &cluster.parse().unwrap());
+            let of = assertions.of(&Caller::pretended(user, &[]), None, &cluster.parse().unwrap());
             assert_eq!(of.is_ok(), may, "{user} at {cluster}: {of:?}");
         }
     }
@@ -97,9 +105,9 @@ mod tests {
         let assertions = Assertions::new(Vec::new());
         let cluster: ClusterId = "edge-a".parse().unwrap();
 
-        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), &cluster).is_ok());
-        assert!(assertions.of(&Caller::pretended("ann", &["tombolo:dev"]), &cluster).is_err());
-        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["dev"]), &cluster).is_err());
+        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["tombolo:dev"]), None, &cluster).is_ok());
+        assert!(assertions.of(&Caller::pretended("ann", &["tombolo:dev"]), None, &cluster).is_err());
+        assert!(assertions.of(&Caller::pretended("tombolo:ann", &["dev"]), None, &cluster).is_err());
     }
 
     #[test]
@@ -108,7 +116,8 @@ mod tests {
         let groups =
             ["system:authenticated", "tombolo:dev", "system:masters", "system:monitoring", "system:nodes"];
 
-        let asserted = assertions.of(&Caller::pretended("ann", &groups), &"edge-a".parse().unwrap()).unwrap();
+        let ann = Caller::pretended("ann", &groups);
+        let asserted = assertions.of(&ann, None, &"edge-a".parse().unwrap()).unwrap();
 
         assert_eq!(asserted.groups, ["tombolo:dev", "system:monitoring"]);
     }
@@ -118,9 +127,26 @@ mod tests {
         let assertions = Assertions::new(vec![rule("*", &["ann"], &[])]);
         let caller = Caller::pretended("ann", &["tombolo:dev", "kubeadm:cluster-admins"]);
 
-        let refused = assertions.of(&caller, &"edge-a".parse().unwrap()).unwrap_err();
+        let refused = assertions.of(&caller, None, &"edge-a".parse().unwrap()).unwrap_err();
 
         assert!(refused.to_string().contains("kubeadm:cluster-admins"), "{refused}");
+    }
+
+    #[test]
+    fn an_assumed_identity_is_asserted_whole_and_without_anything_of_the_callers_own() {
+        let assertions = Assertions::new(vec![rule("*", &["bob"], &[])]);
+        let (ann, cluster) = (Caller::pretended("ann", &["tombolo:dev"]), "edge-a".parse().unwrap());
+        let assumed = |groups: &[&str]| Assert {
+            user: "bob".to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        };
+
+        for bob in [assumed(&[]), assumed(&["tombolo:ops"])] {
+            assert_eq!(assertions.of(&ann, Some(&bob), &cluster), Ok(bob));
+        }
+        // A caller who asks for it means it: nothing is left out of what it asks for.
+        let refused = assertions.of(&ann, Some(&assumed(&["system:authenticated"])), &cluster).unwrap_err();
+        assert_eq!(refused.user, "bob");
     }
 
     fn rule(pattern: &str, users: &[&str], system_names: &[&str]) -> ClusterRules {

@@ -25,8 +25,9 @@ use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
 use policy::ClusterFacts;
 use policy::action::{Action, Asked, Head, Names};
-use proto::headers;
+use proto::headers::{self, HeaderFault};
 use proto::upgrade::Protocol;
+use proto::wire::Assert;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{Span, debug, field};
@@ -164,22 +165,33 @@ impl Gateway {
         let caller = inner.authenticator.authenticate(peer.certified.as_ref(), request.headers(), now)?;
         let authorization = request.headers().get(AUTHORIZATION).cloned();
         let upgrade = Protocol::asked(request.method(), request.headers())?;
+        // For its caller alone: what crosses the tunnel of it is said in the stream's first frame.
+        let assumed = headers::take_impersonation(request.headers_mut());
         headers::clean_request(request.headers_mut())?;
         let (version, method) = (request.version(), request.method());
         let server_name = peer.server_name.as_deref();
         let head = Head::received(server_name, version, method, request.uri(), request.headers(), upgrade)?;
         match Action::parse(&inner.names, &head)? {
+            // The list is the caller's own.
+            Asked::ClusterList if assumed.is_some() => {
+                Err(HeaderFault::Impersonation("Impersonate-User".to_owned()).into())
+            }
             Asked::ClusterList => Ok(Admitted::List(caller)),
             Asked::Cluster(action) => {
-                let permit = self.authorize(&caller, action)?;
+                let permit = self.authorize(&caller, assumed, action)?;
                 Ok(Admitted::Exchange(Box::new(ForCluster { permit, authorization, upgrade })))
             }
         }
     }
 
     /// The policy's verdict. The log learns which rule made it, the caller does not.
-    fn authorize(&self, caller: &Caller, action: Action) -> Result<Permit, Forbidden> {
-        let verdict = self.0.policy.edition().authorize(caller, action, &ClusterFacts::default());
+    fn authorize(
+        &self,
+        caller: &Caller,
+        assumed: Option<Assert>,
+        action: Action,
+    ) -> Result<Permit, Forbidden> {
+        let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts::default());
         verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use policy::action::Action;
 use policy::{ClusterFacts, Request, Rules, Verdict, Who};
 use proto::ClusterId;
+use proto::wire::Assert;
 use tokio::sync::watch;
 
 use crate::identity::Caller;
@@ -31,6 +32,7 @@ pub struct Edition {
 #[must_use = "a permit that goes nowhere allows nothing"]
 pub struct Permit {
     caller: Caller,
+    assumed: Option<Assert>,
     action: Action,
     generation: u64,
     rule: Arc<str>,
@@ -55,6 +57,8 @@ pub enum Wanted {
     Cluster(ClusterId),
     /// An action, where others are allowed.
     Action(Box<Action>),
+    /// To be taken for somebody else at a cluster where the action itself is allowed.
+    Identity(ClusterId, Assert),
 }
 
 impl Policy {
@@ -88,35 +92,52 @@ impl Policy {
 }
 
 impl Edition {
-    /// Permits `action` to `caller`, by what the server's own store knows of the action's cluster.
+    /// Permits `action` to `caller`, by what the server's own store knows of the action's cluster; and where it has
+    /// `assumed` another identity, that too. What is allowed to the other identity is for the cluster to know: here
+    /// nobody gains anything by being somebody else.
     ///
     /// # Errors
     ///
-    /// A rule denies it, or none allows it.
+    /// A rule denies the action or the identity, or none allows it.
     pub fn authorize(
         &self,
         caller: &Caller,
+        assumed: Option<Assert>,
         action: Action,
         facts: &ClusterFacts,
     ) -> Result<Permit, Forbidden> {
-        let verdict = self.decide(caller, &action, facts);
-        if let Verdict::Allowed(rule) = verdict {
-            let rule = Arc::clone(rule);
-            return Ok(Permit { caller: caller.clone(), action, generation: self.generation, rule });
-        }
-        let rule = verdict.rule().cloned();
-        let what = if self.may_reach(caller, action.cluster(), facts) {
-            Wanted::Action(Box::new(action))
-        } else {
-            Wanted::Cluster(action.cluster().clone())
+        let forbidden = |what, rule: Option<&Arc<str>>| Forbidden {
+            user: caller.user().to_owned(),
+            what,
+            rule: rule.cloned(),
         };
-        Err(Forbidden { user: caller.user().to_owned(), what, rule })
+        let cluster = action.cluster();
+        let verdict = self.decide(caller, &action, facts);
+        let Verdict::Allowed(rule) = verdict else {
+            let rule = verdict.rule();
+            return Err(if self.may_reach(caller, cluster, facts) {
+                forbidden(Wanted::Action(Box::new(action)), rule)
+            } else {
+                forbidden(Wanted::Cluster(cluster.clone()), rule)
+            });
+        };
+        if let Some(identity) = &assumed {
+            let verdict = self.rules.decide_identity(who(caller), cluster, facts, identity);
+            if !verdict.is_allowed() {
+                return Err(forbidden(Wanted::Identity(cluster.clone(), identity.clone()), verdict.rule()));
+            }
+        }
+        let (caller, rule) = (caller.clone(), Arc::clone(rule));
+        Ok(Permit { caller, assumed, action, generation: self.generation, rule })
     }
 
     /// Whether this edition too would give `permit`, which another may have given.
     #[must_use]
     pub fn still_permits(&self, permit: &Permit, facts: &ClusterFacts) -> bool {
-        self.decide(&permit.caller, &permit.action, facts).is_allowed()
+        let Permit { caller, assumed, action, .. } = permit;
+        let identity = |identity| self.rules.decide_identity(who(caller), action.cluster(), facts, identity);
+        self.decide(caller, action, facts).is_allowed()
+            && assumed.as_ref().is_none_or(|assumed| identity(assumed).is_allowed())
     }
 
     /// Whether `caller` may reach `cluster` at all: for the list of clusters.
@@ -144,6 +165,12 @@ impl Permit {
         &self.caller
     }
 
+    /// As whom the cluster is to see it, if not as itself.
+    #[must_use]
+    pub fn assumed(&self) -> Option<&Assert> {
+        self.assumed.as_ref()
+    }
+
     /// What.
     #[must_use]
     pub fn action(&self) -> &Action {
@@ -169,6 +196,12 @@ impl fmt::Display for Wanted {
             Self::Cluster(cluster) => write!(f, "reach the cluster {cluster}"),
             Self::Action(action) => {
                 write!(f, "{} {} of the cluster {}", action.verb(), action.object(), action.cluster())
+            }
+            Self::Identity(cluster, Assert { user, groups }) => {
+                write!(
+                    f,
+                    "be taken for the user {user:?} with the groups {groups:?} at the cluster {cluster}"
+                )
             }
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use policy::action::{Action, ActionFault, Object, Resource, Verb};
 use policy::{ClusterFacts, Request, Rules, Target, Verdict, Who};
 use proto::ClusterId;
+use proto::wire::Assert;
 use serde_json::{Value, json};
 
 use crate::args::PolicyExplain;
@@ -22,6 +23,7 @@ pub(super) struct Question {
 enum Wanted {
     KubeApi(Verb, Object),
     Dial(Target),
+    Identity(Assert),
 }
 
 /// What no request can want.
@@ -36,14 +38,15 @@ pub(crate) enum NotAQuestion {
 impl Question {
     pub(super) fn of(order: PolicyExplain) -> Result<Self, NotAQuestion> {
         let PolicyExplain { method, user, groups, cluster, labels, asked, .. } = order;
-        let wanted = match (asked.resource, asked.path, asked.target) {
-            (_, _, Some(target)) => Wanted::Dial(target),
-            (_, Some(path), None) => {
+        let wanted = match (asked.resource, asked.path, asked.target, asked.as_user) {
+            (_, _, _, Some(user)) => Wanted::Identity(Assert { user, groups: asked.as_groups }),
+            (_, _, Some(target), None) => Wanted::Dial(target),
+            (_, Some(path), None, None) => {
                 let action = Action::of_cluster(cluster.clone(), &asked.http_method, &path, None)
                     .map_err(NotAQuestion::Path)?;
                 Wanted::KubeApi(action.verb(), action.object().clone())
             }
-            (resource, None, None) => {
+            (resource, None, None, None) => {
                 let text = resource.unwrap_or_default();
                 let (resource, subresource) =
                     text.split_once('/').map_or((text.as_str(), None), |(one, two)| (one, Some(two)));
@@ -68,11 +71,12 @@ impl Question {
 
     pub(super) fn put_to<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
         let who = Who { method: &self.method, user: &self.user, groups: &self.groups };
-        let request = match &self.wanted {
-            Wanted::KubeApi(verb, object) => Request::KubeApi(*verb, object),
-            Wanted::Dial(target) => Request::Dial(target),
-        };
-        rules.decide(who, &self.cluster, &self.facts, request)
+        let decide = |request| rules.decide(who, &self.cluster, &self.facts, request);
+        match &self.wanted {
+            Wanted::KubeApi(verb, object) => decide(Request::KubeApi(*verb, object)),
+            Wanted::Dial(target) => decide(Request::Dial(target)),
+            Wanted::Identity(identity) => rules.decide_identity(who, &self.cluster, &self.facts, identity),
+        }
     }
 
     /// What was understood of it, for programs.
@@ -87,6 +91,7 @@ impl Question {
                 json!({ "verb": verb.as_str(), "nonResourceURL": path })
             }
             Wanted::Dial(target) => json!({ "target": target.to_string() }),
+            Wanted::Identity(Assert { user, groups }) => json!({ "as": { "user": user, "groups": groups } }),
         }
     }
 }
@@ -97,6 +102,10 @@ impl fmt::Display for Question {
         match &self.wanted {
             Wanted::KubeApi(verb, object) => write!(f, "{verb} {object}")?,
             Wanted::Dial(target) => write!(f, "dial {target}")?,
+            Wanted::Identity(Assert { user, groups }) => {
+                write!(f, "be taken for the user {user:?} with the groups {groups:?}")?;
+                return write!(f, " at the cluster {}", self.cluster);
+            }
         }
         write!(f, " of the cluster {}", self.cluster)
     }

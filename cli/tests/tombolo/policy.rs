@@ -27,6 +27,12 @@ rules:
   clusters: { names: [edge-1] }
   mode: dial
   targets: [{ hosts: [10.0.0.0/8], ports: [5432] }]
+- name: deputies
+  effect: Allow
+  subjects: [{ method: token, user: \"token:bob\" }]
+  clusters: { names: [edge-1] }
+  mode: impersonate
+  identities: [{ users: [\"ci:*\"], groups: [dev] }]
 ";
 
 const ALICE: &str =
@@ -79,6 +85,13 @@ fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
             "may dial 10.2.3.4:5432 of the cluster edge-1: the rule database",
         ),
         (format!("{BOB} --target 11.2.3.4:5432"), 1, "no rule allows it"),
+        (
+            format!("{BOB} --as ci:deployer --as-group dev"),
+            0,
+            "may be taken for the user \"ci:deployer\" with the groups [\"dev\"] at the cluster edge-1: the rule deputies",
+        ),
+        (format!("{BOB} --as ci:deployer --as-group dev --as-group ops"), 1, "no rule allows it"),
+        (format!("{ALICE} --as ci:deployer"), 1, "no rule allows it"),
     ] {
         let assert = bench.run(&format!("policy explain --policy policy.yaml {asked}")).code(code);
         assert_says(&crate::bench::stdout(assert), said);
@@ -99,6 +112,8 @@ fn what_cannot_be_decided_ends_with_2_and_says_why() {
         (format!("{ALICE} --verb get"), "--resource"),
         (ALICE.to_owned(), "--path"),
         (format!("{ALICE} --path /api --target a:1"), "cannot be used with"),
+        (format!("{ALICE} --path /api --as bob"), "cannot be used with"),
+        (format!("{ALICE} --as-group dev"), "--as"),
         (ALICE.replace("client-certificate", "cert") + " --path /api", "client-certificate, token"),
         (ALICE.replace("stage=live", "stage") + " --path /api", "KEY=VALUE"),
     ] {
@@ -133,7 +148,7 @@ fn programs_read_what_was_understood_and_what_was_decided() {
 #[test]
 fn a_check_finds_what_a_server_would_and_the_example_is_good() {
     let bench = bench();
-    assert_says(&bench.done("policy check policy.yaml"), "policy.yaml: 3 rules, and nothing wrong in them");
+    assert_says(&bench.done("policy check policy.yaml"), "policy.yaml: 4 rules, and nothing wrong in them");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/policy.yaml");
     bench.write("example.yaml", std::fs::read(example).unwrap());
     bench.done("policy check example.yaml");

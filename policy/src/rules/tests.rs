@@ -236,6 +236,60 @@ fn a_target_is_dialed_where_a_rule_of_that_mode_says_so() {
 }
 
 #[test]
+fn an_identity_is_assumed_where_rules_of_that_mode_allow_each_part_and_none_denies_one() {
+    let rules = rules(
+        "rules:
+        - { name: a, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [edge-a] }, mode: impersonate,
+            identities: [{ users: [bob, 'ci:*', 'system:serviceaccount:ci:deployer'], groups: [ops] }, { groups: ['t:*'] }] }
+        - { name: g, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [edge-a] }, mode: impersonate,
+            identities: [{ groups: [dev] }] }
+        - { name: d, effect: Deny, subjects: [{ method: '*', user: '*' }], clusters: { names: ['*'] }, mode: impersonate,
+            identities: [{ users: ['ci:root*'], groups: ['t:root'] }] }
+        - { name: z, effect: Allow, subjects: [{ method: token, user: zoe }], clusters: { names: ['*'] }, mode: impersonate,
+            identities: [{ users: ['*'], groups: ['*'] }] }
+        - { name: o, effect: Allow, subjects: [{ method: token, user: omar }], clusters: { names: ['*'] }, mode: kube-api,
+            actions: [{ verbs: ['*'], apiGroups: ['*'], resources: ['*'], namespaces: ['*'], nonResourceURLs: ['*'] }] }",
+    );
+    for (who, cluster, user, groups, verdict) in [
+        ("token alice", "edge-a", "bob", [].as_slice(), Some("a")),
+        ("token alice", "edge-a", "bob", &["ops", "t:x", "dev"], Some("a")),
+        ("token alice", "edge-a", "ci:x", &[], Some("a")),
+        ("token alice", "edge-a", "system:serviceaccount:ci:deployer", &[], Some("a")),
+        ("token alice", "edge-a", "bobby", &[], None),
+        ("token alice", "edge-a", "Bob", &[], None),
+        ("token alice", "edge-a", "xci:x", &[], None),
+        // A user's name is no group's.
+        ("token alice", "edge-a", "ops", &[], None),
+        ("token alice", "edge-a", "bob", &["bob"], None),
+        ("token alice", "edge-a", "bob", &["ops", "system:masters"], None),
+        ("token alice", "edge-a", "", &["ops"], None),
+        ("token alice", "edge-a", "bob", &[""], None),
+        ("token alice", "edge-b", "bob", &[], None),
+        ("token bob", "edge-a", "bob", &[], None),
+        ("client-certificate alice", "edge-a", "bob", &[], None),
+        ("token alice", "edge-a", "ci:root", &[], Some("d")),
+        ("token alice", "edge-a", "bob", &["ops", "t:root"], Some("d")),
+        ("token zoe", "edge-b", "anybody", &["at", "all"], Some("z")),
+        ("token zoe", "edge-b", "ci:root", &[], Some("d")),
+        ("token zoe", "edge-b", "anybody", &["t:root"], Some("d")),
+        // Who may do everything may not be everybody.
+        ("token omar", "edge-a", "omar", &[], None),
+    ] {
+        let groups: Vec<String> = groups.iter().map(|&group: &&str| group.to_owned()).collect();
+        let identity = Assert { user: user.to_owned(), groups };
+        let cluster = cluster.parse().unwrap();
+        let decided =
+            rules.decide_identity(self::who(who, &[]), &cluster, &ClusterFacts::default(), &identity);
+        assert_eq!(decided.rule().map(|rule| &**rule), verdict, "{who} {cluster} {identity:?}");
+        assert_eq!(decided.is_allowed(), verdict.is_some_and(|rule| rule != "d"), "{who} {identity:?}");
+    }
+    let edge_a = "edge-a".parse().unwrap();
+    let reaches = |who| rules.reaches(self::who(who, &[]), &edge_a, &ClusterFacts::default());
+    // To bear a name is no way to a cluster.
+    assert_eq!(["token zoe", "token omar"].map(reaches), [false, true]);
+}
+
+#[test]
 fn a_cluster_is_reached_unless_everything_there_is_denied() {
     let allow =
         format!("{{ {ALICE_EVERYWHERE}, actions: [{{ verbs: [get], nonResourceURLs: [/version] }}] }}");

@@ -35,7 +35,7 @@ pub(super) fn rules(document: &Document) -> Result<Vec<Rule>, PolicyFault> {
 }
 
 fn rule(at: &At, written: &document::Rule) -> Result<Rule, PolicyFault> {
-    let document::Rule { name, effect, subjects, clusters, mode: _, actions: _, targets: _ } = written;
+    let document::Rule { name, effect, subjects, clusters, .. } = written;
     let labels = "a name of 1 to 63 lower-case letters, digits and '-'";
     let name = name.as_ref().ok_or_else(|| at.missing("name", labels))?;
     if !is_dns_label(&name.value) {

@@ -29,6 +29,37 @@ fn any_impersonation_header_is_refused_in_every_spelling() {
 }
 
 #[test]
+fn one_user_with_any_groups_is_taken_out_and_everything_else_stays_to_be_refused() {
+    let taken = |headers: &[(&'static str, &'static str)]| {
+        let mut headers = map(headers);
+        let identity = take_impersonation(&mut headers).map(|identity| (identity.user, identity.groups));
+        (identity, clean_request(&mut headers).is_ok())
+    };
+    let of = |user: &str, groups: &[&str]| {
+        Some((user.to_owned(), groups.iter().map(|&group| group.to_owned()).collect::<Vec<_>>()))
+    };
+    assert_eq!(taken(&[("accept", "*/*")]), (None, true));
+    assert_eq!(taken(&[("Impersonate-User", "bob")]), (of("bob", &[]), true));
+    let groups = [("impersonate-group", "a, b"), ("IMPERSONATE-USER", "bob"), ("Impersonate-Group", "c")];
+    assert_eq!(taken(&groups), (of("bob", &["a, b", "c"]), true));
+
+    for refused in [
+        [("Impersonate-User", "bob"), ("Impersonate-User", "bob")].as_slice(),
+        &[("Impersonate-User", "")],
+        &[("Impersonate-User", "bob"), ("Impersonate-Group", "")],
+        &[("Impersonate-Group", "ops")],
+    ] {
+        assert_eq!(taken(refused), (None, false), "{refused:?}");
+    }
+    for name in
+        IDENTITY_NAMES.into_iter().filter(|name| !["impersonate-user", "Impersonate-Group"].contains(name))
+    {
+        let (_, passes) = taken(&[("Impersonate-User", "bob"), (name, "x")]);
+        assert!(!passes, "{name}");
+    }
+}
+
+#[test]
 fn credentials_and_front_proxy_headers_are_taken_out() {
     let mut headers = map(&[
         ("Authorization", "Bearer secret"),

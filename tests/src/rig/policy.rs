@@ -39,6 +39,14 @@ pub fn allow_all(name: &str, subject: (&str, &str), clusters: &[&str]) -> String
     rule(name, "Allow", subject, clusters, EVERYTHING)
 }
 
+/// A rule that lets a group of a method assume identities in these clusters.
+pub fn may_assume(name: &str, (method, group): (&str, &str), clusters: &[&str], identities: &str) -> String {
+    format!(
+        "{{ name: {name}, effect: Allow, subjects: [{{ method: {method}, group: {group:?} }}], \
+         clusters: {{ names: {clusters:?} }}, mode: impersonate, identities: [{identities}] }}"
+    )
+}
+
 /// A rule about what a group of a method does in these clusters.
 pub fn rule(
     name: &str,

@@ -4,6 +4,7 @@
 
 mod admin;
 mod asserting;
+mod assuming;
 mod bad_input;
 mod catalogue;
 mod closing;

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tests::check::watched::Watched;
 use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, Store, WatchFeed};
 use tests::rig::ApiServer;
+use tests::rig::policy::{allow_all, may_assume};
 
 use site::{PATH, Site};
 
@@ -71,6 +72,38 @@ async fn a_watch_is_begun_again_behind_the_last_event_or_bookmark_and_without_wh
     site.edge.kill_agent().await;
     let expected = format!("resourceVersion={}&", store.revision());
     assert!(site.asked_times(3).await[2].contains(&expected));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_an_assumed_identity_goes_on_as_that_one_while_policy_lets_it_be_assumed() {
+    let mut site = Site::start(HttpVersion::Http2, "").await;
+    let store = site.store();
+    let holder = ("token", "token:tombolo:admins");
+    let all = allow_all("holders", holder, &["*"]);
+    let deputies = may_assume("deputies", holder, &["*"], "{ users: [bob], groups: [ops] }");
+    site.edge.rig.put_policy(&[all.clone(), deputies]).await;
+    let last = store.put("a", "1");
+    let mut watch = site
+        .watch_with(
+            &format!("&resourceVersion={last}"),
+            &[("impersonate-user", "bob"), ("impersonate-group", "ops")],
+        )
+        .await;
+    store.put("b", "2");
+    watch.until("\"b\"").await;
+
+    site.edge.kill_agent().await;
+    store.put("c", "3");
+    watch.until("\"c\"").await;
+
+    for request in site.edge.fake.requests() {
+        assert_eq!(request.header("impersonate-user"), ["bob"], "{:?}", request.headers);
+        assert_eq!(request.header("impersonate-group"), ["ops"]);
+    }
+    site.edge.rig.put_policy(&[all]).await;
+    site.edge.kill_agent().await;
+    watch.until("may not be taken for").await;
+    assert_eq!(site.asked().await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -127,7 +127,7 @@ impl Exchange {
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
-            passage.assertions.of(permit.caller(), &cluster)?,
+            passage.assertions.of(permit.caller(), permit.assumed(), &cluster)?,
             audit_id(request).to_owned(),
             permit.action().is_long_running(),
         );

@@ -21,6 +21,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Body;
 use policy::action::{Action, Verb};
+use proto::wire::Assert;
 use tokio::time::Instant;
 
 use super::body::AnswerBody;
@@ -56,6 +57,8 @@ pub(super) struct Watch {
     gateway: Gateway,
     peer: Arc<Peer>,
     caller: Caller,
+    /// As whom the cluster sees it, if not as itself.
+    assumed: Option<Assert>,
     /// With which the caller proves who it is, where its certificate does not.
     authorization: Option<HeaderValue>,
     action: Action,
@@ -94,6 +97,7 @@ impl Watch {
             gateway: gateway.clone(),
             peer: Arc::clone(peer),
             caller: permit.caller().clone(),
+            assumed: permit.assumed().cloned(),
             authorization,
             action: action.clone(),
             query,

@@ -30,11 +30,17 @@ const GOOD: &str = "rules:
   targets:
   - hosts: [10.0.0.0/8]
     ports: [5432]
+- name: deputies
+  effect: Allow
+  subjects: [{ method: token, user: ann }]
+  clusters: { names: [edge-a] }
+  mode: impersonate
+  identities: [{ users: [bob], groups: [ops] }]
 ";
 
 #[test]
 fn a_good_policy_is_taken() {
-    assert_eq!(rules(GOOD).count(), 2);
+    assert_eq!(rules(GOOD).count(), 3);
 }
 
 /// A change of the good policy, and what must stand in the fault then.
@@ -75,9 +81,20 @@ const WRONG: &[Wrong] = &[
     (", values: [\"1\"]", "", &["11:", "matchExpressions[0].values: nothing"]),
     ("values: [\"1\"]", "values: []", &["11:", "values: 0 entries"]),
     ("key: example.com/tier, ", "", &["11:", "matchExpressions[0].key: nothing"]),
-    ("mode: kube-api", "", &["2:", "rules[0].mode: nothing", "kube-api or dial"]),
+    ("mode: kube-api", "", &["2:", "rules[0].mode: nothing", "kube-api, dial or impersonate"]),
     ("mode: kube-api", "mode: kubeapi", &["12:9: rules[0].mode: \"kubeapi\""]),
     ("mode: kube-api", "mode: dial", &["14:", "rules[0].actions: a list", "targets with the mode dial"]),
+    (
+        "mode: kube-api",
+        "mode: impersonate",
+        &["rules[0].actions: a list", "identities with the mode impersonate"],
+    ),
+    ("mode: impersonate", "mode: kube-api", &["32:", "rules[2].identities: a list", "actions with the mode"]),
+    ("  identities: [{ users: [bob], groups: [ops] }]\n", "", &["27:", "rules[2].identities: nothing"]),
+    ("users: [bob], groups: [ops]", "", &["32:", "identities[0]: nothing", "users, groups or both"]),
+    ("users: [bob]", "users: []", &["32:", "identities[0].users: 0 entries"]),
+    ("users: [bob]", "users: [\"bob \"]", &["32:", "users[0]: \"bob \"", "any text"]),
+    ("groups: [ops]", "groups: [\"\"]", &["32:", "groups[0]: \"\""]),
     ("mode: dial", "mode: kube-api", &["rules[1].targets: a list", "actions with the mode kube-api"]),
     (
         "verbs: [\"get\"]",

@@ -42,8 +42,13 @@ impl Site {
 
     /// Begins a watch, whose head has come.
     pub(super) async fn watch(&self, query: &str) -> Watching {
+        self.watch_with(query, &[]).await
+    }
+
+    /// The same with further headers.
+    pub(super) async fn watch_with(&self, query: &str, headers: &[(&str, &str)]) -> Watching {
         let mut caller = Http2Caller::dial(&self.edge.rig).await;
-        let watching = Watching::begin(&mut caller, &target(query)).await;
+        let watching = Watching::begin_with(&mut caller, &target(query), headers).await;
         Watching { _caller: Some(caller), ..watching }
     }
 
@@ -129,7 +134,11 @@ impl Site {
 impl Watching {
     /// Begins a watch, whose head has come, on a connection that outlives it.
     pub(super) async fn begin(caller: &mut Http2Caller, target: &str) -> Self {
-        let (answer, _) = caller.send("GET", target, &[], true);
+        Self::begin_with(caller, target, &[]).await
+    }
+
+    async fn begin_with(caller: &mut Http2Caller, target: &str, headers: &[(&str, &str)]) -> Self {
+        let (answer, _) = caller.send("GET", target, headers, true);
         let answer = timeout(SOON, answer).await.expect("a head in time").expect("a head");
         assert_eq!(answer.status(), 200);
         Self { body: answer.into_body(), got: Vec::new(), _caller: None }

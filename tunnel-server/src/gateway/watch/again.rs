@@ -78,7 +78,8 @@ impl Watch {
         let (inner, cluster) = (&self.gateway.0, self.action.cluster());
         inner.passage.registry.route_within(cluster, until, &inner.watches.places).await?;
         // Behind the wait, which may have been long.
-        let permit = self.gateway.authorize(&self.authenticated()?, self.action.clone())?;
+        let (caller, assumed) = (self.authenticated()?, self.assumed.clone());
+        let permit = self.gateway.authorize(&caller, assumed, self.action.clone())?;
         let request = copied(&self.head);
         let exchange = Exchange::begin(permit, &request, &inner.passage, Wait::none()).await?;
         let asked = exchange.asking(self.path_again(version)).ask(request);

@@ -87,7 +87,7 @@ pub struct User {
     /// Its groups.
     pub groups: Vec<String>,
     /// How it proved who it is; empty where it did not.
-    pub method: &'static str,
+    pub method: String,
 }
 
 /// As whom something is done.

@@ -148,11 +148,12 @@ impl Log {
         }
     }
 
-    /// Resolves when the log fails, or works again, as it did not when this was called, and says which. Cancel-safe.
-    pub async fn turned(&self) -> bool {
+    /// Resolves once the log is failing, or works, as `failing` says. Cancel-safe.
+    pub async fn becomes(&self, failing: bool) {
         match &self.0 {
-            Some(desk) => desk.health.turned().await,
-            None => std::future::pending().await,
+            Some(desk) => desk.health.becomes(failing).await,
+            None if failing => std::future::pending().await,
+            None => {}
         }
     }
 

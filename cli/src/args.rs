@@ -74,6 +74,9 @@ pub(crate) enum Command {
     /// Check a policy, and ask what it decides
     #[command(subcommand, after_long_help = examples::POLICY)]
     Policy(Policy),
+    /// Look at a server's audit log
+    #[command(subcommand, after_long_help = examples::AUDIT)]
+    Audit(Audit),
     /// Print a script that completes this command in a shell
     #[command(after_long_help = examples::COMPLETION)]
     Completion(Completion),
@@ -480,6 +483,42 @@ pub(crate) struct PolicyAsked {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyOutput {
+    Json,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Audit {
+    /// Say whether an audit log is as its server wrote it
+    ///
+    /// With the chain's key, audit-chain.key in the server's state directory, every line is held against the one before it;
+    /// with the public key of its checkpoints, everything up to the last of them. Whether the end was cut off is seen by
+    /// checkpoints that were sent elsewhere in time. Ends with 0 if all is as it was written, 1 if it is not, and 2 if that
+    /// cannot be said.
+    #[command(after_long_help = examples::AUDIT_VERIFY)]
+    Verify(AuditVerify),
+}
+
+#[derive(Args)]
+pub(crate) struct AuditVerify {
+    /// The log's directory, or its files in the order of their lines
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// The key of the chain
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The checkpoints [default: checkpoints.jsonl in DIR]
+    #[arg(long, value_name = "FILE", requires = "public_key")]
+    pub(crate) checkpoints: Option<PathBuf>,
+    /// The public key of the checkpoints: a copy of the server's audit.pub
+    #[arg(long, value_name = "FILE")]
+    pub(crate) public_key: Option<PathBuf>,
+    /// How to say it
+    #[arg(long, short, value_name = "FORMAT")]
+    pub(crate) output: Option<AuditOutput>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuditOutput {
     Json,
 }
 

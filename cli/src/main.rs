@@ -15,11 +15,12 @@ mod print;
 mod rbac;
 mod runtime;
 mod settings;
+mod verification;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Ca, Command, DoctorOutput, Issue, Policy};
+use args::{Audit, Ca, Command, DoctorOutput, Issue, Policy};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
@@ -61,6 +62,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Policy(Policy::Check(order)) => explain::check(&order)?,
         Command::Policy(Policy::Explain(order)) => return Ok(explain::explain(*order)),
+        Command::Audit(Audit::Verify(order)) => return Ok(verification::say(order)),
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }

@@ -35,7 +35,16 @@ impl FakeEdge {
 
     /// The same with another API server.
     pub async fn start_with(options: FakeApiOptions) -> Self {
-        let rig = Rig::start().await;
+        Self::start_behind(Rig::start().await, options).await
+    }
+
+    /// The same with further keys in the server's configuration; the API server speaks HTTP/1.1.
+    pub async fn start_server_with(more: &str) -> Self {
+        let options = FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() };
+        Self::start_behind(Rig::start_with(more).await, options).await
+    }
+
+    async fn start_behind(rig: Rig, options: FakeApiOptions) -> Self {
         let (fake, agent) = add_cluster_with(&rig, CLUSTER, options).await;
         Self { rig, fake, agent }
     }

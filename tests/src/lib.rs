@@ -1,6 +1,7 @@
 //! End-to-end tests against real Kubernetes, and the floor plan as a test.
 
 pub mod admin;
+pub mod audit_log;
 pub mod binaries;
 pub mod caller;
 pub mod carrier;

@@ -176,6 +176,13 @@ impl Rig {
         self.stand.as_ref().map(|stand| stand.network_namespace.as_path())
     }
 
+    /// Starts the server, which ends by itself, and says with which code.
+    pub async fn start_server_in_vain(&mut self) -> Option<i32> {
+        let config = self.path().join("server.yaml");
+        let mut process = self.launch(&self.surroundings(), "tunnel-server", &config, "server.log").await;
+        process.wait(READY_MAX).await.expect("the process ends").code()
+    }
+
     /// The server's process.
     pub fn server(&mut self) -> &mut Process {
         self.server.as_mut().expect("the server was started")
@@ -346,6 +353,11 @@ impl Rig {
     /// Waits until probes say that their process is ready.
     pub async fn ready(&self, probes: SocketAddr) {
         self.readyz(probes, " 200 ").await;
+    }
+
+    /// Waits until the server's probes say that this part is not ready: `[-]audit`.
+    pub async fn not_ready(&self, part: &str) {
+        self.readyz(self.probes, part).await;
     }
 
     /// Waits until probes say that their process drains.

@@ -4,6 +4,7 @@ mod authorize;
 mod desk;
 mod door;
 mod listed;
+mod recorded;
 mod socket;
 mod watch;
 
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use audit::Log;
 use daemon::{Failure, Scope};
 use proto::admin::FILE_DESCRIPTOR_SET;
 use proto::admin::admin_server::{AdminServer, SERVICE_NAME};
@@ -42,6 +44,7 @@ pub struct Admin {
     socket: AdminSocket,
     about: About,
     registry: Registry,
+    log: Log,
     health: HealthReporter,
 }
 
@@ -70,11 +73,11 @@ impl Admin {
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(path: &Path, about: About, registry: Registry) -> Result<Self, SocketError> {
+    pub async fn bind(path: &Path, about: About, registry: Registry, log: Log) -> Result<Self, SocketError> {
         let socket = AdminSocket::bind(path).await?;
         let health = HealthReporter::new();
         report(&health, ServingStatus::NotServing).await;
-        Ok(Self { socket, about, registry, health })
+        Ok(Self { socket, about, registry, log, health })
     }
 
     /// Where the socket is.
@@ -89,7 +92,7 @@ impl Admin {
     /// # Errors
     /// Where the schemas that were compiled in cannot be read: a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
-        let Self { socket, about, registry, health } = self;
+        let Self { socket, about, registry, log, health } = self;
         let desk = Desk {
             about,
             since: SystemTime::now(),
@@ -107,7 +110,7 @@ impl Admin {
             HealthService::from_health_reporter(health.clone()),
             reflection,
         );
-        scope.attend(Door::new(socket, services, scope.clone()).accept());
+        scope.attend(Door::new(socket, services, log, scope.clone()).accept());
         Ok(Health { reporter: health, scope: scope.clone() })
     }
 }

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use audit::Log;
 use aws_lc_rs::digest;
 use daemon::{
     BindError, BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir,
@@ -28,6 +29,7 @@ use crate::permit::{Policy, PolicyFile};
 use crate::reception::Reception;
 use crate::registry::Registry;
 
+mod recording;
 mod scrape;
 
 /// What this program is called.
@@ -49,6 +51,7 @@ pub struct Bound {
     reception: Reception,
     registry: Registry,
     policy: (Policy, PolicyFile),
+    log: Log,
     admin: Option<Admin>,
 }
 
@@ -77,6 +80,7 @@ impl Bound {
         let starting = readiness.handle("server");
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
+        let log = recording::open(config.audit.as_ref(), &state, &readiness, scope)?;
         let registry = Registry::new(Directory::open(state).map_err(Failure::could_not_go_on)?);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
         note_certificates(&config);
@@ -90,8 +94,14 @@ impl Bound {
         let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
         let assertions = Assertions::new(config.clusters);
         let admission = Admission { authenticator, names, policy: policy.clone(), assertions };
-        let gateway =
-            Gateway::new(admission, registry.clone(), config.parking, config.watches, scope.clone());
+        let gateway = Gateway::new(
+            admission,
+            registry.clone(),
+            config.parking,
+            config.watches,
+            log.clone(),
+            scope.clone(),
+        );
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = host(server_id.clone(), &keys, config.trust_bundle)?;
@@ -107,6 +117,7 @@ impl Bound {
             reception,
             registry,
             policy: (policy, policy_file),
+            log,
             admin: None,
         };
         scrape::ask(&metrics, &bound, links);
@@ -120,7 +131,7 @@ impl Bound {
     async fn admin(&self, socket: &Path, server_id: String) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
         let about = About { server_id, gateway, tunnel, probes };
-        Ok(Admin::bind(socket, about, self.registry.clone()).await?)
+        Ok(Admin::bind(socket, about, self.registry.clone(), self.log.clone()).await?)
     }
 
     /// The addresses that were bound.

@@ -12,6 +12,7 @@ use proto::AllowList;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
 
+mod audit_log;
 mod authentication;
 mod clusters;
 mod help;
@@ -95,6 +96,8 @@ pub struct Config {
     pub parking: Parking,
     /// Whether and how watches outlive the loss of their tunnel.
     pub watches: Watches,
+    /// How the audit log is kept; without it nothing is recorded.
+    pub audit: Option<audit::Settings>,
     /// The Unix socket of the admin API, if it has one.
     pub admin_socket: Option<PathBuf>,
     /// Where keys and other state are kept.

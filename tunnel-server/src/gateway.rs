@@ -8,6 +8,7 @@ mod hangup;
 mod head;
 mod held;
 mod patience;
+mod recorded;
 mod refusal;
 mod retry;
 mod shares;
@@ -19,6 +20,7 @@ mod watch;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use audit::Log;
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
@@ -41,6 +43,7 @@ use crate::registry::{Places, Registry};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
+use recorded::{RecordedBody, Recorder};
 use shares::Shares;
 use stack::CallerBody;
 use stalls::Stalls;
@@ -49,6 +52,7 @@ use watch::{Watch, Watches};
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
 pub use patience::NotAParkLimit;
+pub use recorded::UNRECORDED_MAX;
 pub use refusal::Refusal;
 pub use shares::EXCHANGES_PER_CALLER_MAX;
 pub use stack::EXCHANGES_MAX;
@@ -80,12 +84,13 @@ struct Inner {
     exchanges: Exchanges,
     shares: Shares,
     watches: Watches,
+    recorder: Recorder,
 }
 
 /// A request that may be served, with the proof.
 enum Admitted {
     /// `GET /clusters`.
-    List(Caller),
+    List,
     /// Everything for a cluster.
     Exchange(Box<ForCluster>),
 }
@@ -99,13 +104,15 @@ struct ForCluster {
 
 impl Gateway {
     /// A door for callers whom `admission` admits, to clusters that `registry` reaches; where it does not reach one,
-    /// requests wait as `parking` says, and watches outlive that as `watches` says.
+    /// requests wait as `parking` says, and watches outlive that as `watches` says. What cannot be recorded
+    /// in `log` is not served.
     #[must_use]
     pub fn new(
         admission: Admission,
         registry: Registry,
         parking: Parking,
         watches: config::Watches,
+        log: Log,
         scope: Scope,
     ) -> Self {
         let Admission { authenticator, names, policy, assertions } = admission;
@@ -113,6 +120,8 @@ impl Gateway {
         metrics::describe_refusals(&Refusal::CAUSES);
         let stalls = Stalls::new();
         scope.attend(stalls.clone().watch());
+        let recorder = Recorder::new(log, scope.clone());
+        scope.attend(recorder.clone().watch(stalls.clone()));
         let places = Places::new(parking.per_cluster, PARKED_MAX);
         let passage = Passage { registry, assertions, places, stalls, scope };
         Self(Arc::new(Inner {
@@ -125,6 +134,7 @@ impl Gateway {
             exchanges: metrics::exchanges(),
             shares: Shares::default(),
             watches: Watches::new(watches),
+            recorder,
         }))
     }
 
@@ -136,33 +146,63 @@ impl Gateway {
 
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
     /// breaks the body off.
-    async fn serve(&self, peer: &Arc<Peer>, mut request: Request<CallerBody>) -> Response<AnswerBody> {
+    async fn serve(&self, peer: &Arc<Peer>, request: Request<CallerBody>) -> Response<AnswerBody> {
         let slot = request.body().held().clone();
         let asks_upgrade = request.headers().contains_key(UPGRADE);
-        let served = match self.admit(peer, &mut request) {
-            Ok(Admitted::List(caller)) => {
-                slot.active().set_sort("list");
-                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), &caller))
-            }
-            Ok(Admitted::Exchange(admitted)) => {
-                slot.active().set_sort(admitted.permit.action().verb().as_str());
-                self.exchange(peer, *admitted, request).await
-            }
-            Err(refusal) => Err(refusal),
-        };
+        let served = self.served(peer, request).await;
+        let record = slot.record();
+        if let (Err(refusal), Some(record)) = (&served, record) {
+            record.refused(refusal);
+        }
         let mut response = served.unwrap_or_else(|refusal| refused(&refusal));
-        if asks_upgrade && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // What comes now is the pipe's.
+            return response;
+        }
+        if asks_upgrade {
             // What stands behind the request was meant for another protocol, and is no next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response
+        let Some(record) = record.cloned() else { return response };
+        record.answered(response.status());
+        response.map(|body| AnswerBody::Recorded(Box::new(RecordedBody::new(body, record))))
+    }
+
+    async fn served(
+        &self,
+        peer: &Arc<Peer>,
+        mut request: Request<CallerBody>,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let recorder = &self.0.recorder;
+        let caller =
+            self.0.authenticator.authenticate(peer.certified.as_ref(), request.headers(), SystemTime::now());
+        let caller = caller.inspect_err(|error| recorder.stranger(peer.address, error))?;
+        let sort = request.body().held().clone();
+        match self.admit(&caller, peer, &mut request) {
+            Ok(Admitted::List) => {
+                sort.active().set_sort("list");
+                recorder.answered(&request, &caller, peer, None).await?;
+                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), &caller))
+            }
+            Ok(Admitted::Exchange(admitted)) => {
+                sort.active().set_sort(admitted.permit.action().verb().as_str());
+                self.exchange(peer, *admitted, request).await
+            }
+            Err(refusal) => {
+                recorder.answered(&request, &caller, peer, Some(&refusal)).await?;
+                Err(refusal)
+            }
+        }
     }
 
     /// Each step takes the proof of the one before; nothing is sent before the last.
-    fn admit(&self, peer: &Peer, request: &mut Request<CallerBody>) -> Result<Admitted, Refusal> {
+    fn admit(
+        &self,
+        caller: &Caller,
+        peer: &Peer,
+        request: &mut Request<CallerBody>,
+    ) -> Result<Admitted, Refusal> {
         let inner = &self.0;
-        let now = SystemTime::now();
-        let caller = inner.authenticator.authenticate(peer.certified.as_ref(), request.headers(), now)?;
         let authorization = request.headers().get(AUTHORIZATION).cloned();
         let upgrade = Protocol::asked(request.method(), request.headers())?;
         // For its caller alone: what crosses the tunnel of it is said in the stream's first frame.
@@ -176,9 +216,9 @@ impl Gateway {
             Asked::ClusterList if assumed.is_some() => {
                 Err(HeaderFault::Impersonation("Impersonate-User".to_owned()).into())
             }
-            Asked::ClusterList => Ok(Admitted::List(caller)),
+            Asked::ClusterList => Ok(Admitted::List),
             Asked::Cluster(action) => {
-                let permit = self.authorize(&caller, assumed, action)?;
+                let permit = self.authorize(caller, assumed, action)?;
                 Ok(Admitted::Exchange(Box::new(ForCluster { permit, authorization, upgrade })))
             }
         }
@@ -203,21 +243,25 @@ impl Gateway {
     ) -> Result<Response<AnswerBody>, Refusal> {
         let ForCluster { permit, authorization, upgrade } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
-        let (query, now) = (permit.action().path().query(), Instant::now());
+        let assertions = &self.0.passage.assertions;
+        let asserted = assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()).ok();
+        let recorded = self.0.recorder.intent(permit, asserted, peer, upgrade, &request).await?;
+        request.body().held().keep(recorded.record().clone());
+        let (query, now) = (recorded.permit().action().path().query(), Instant::now());
         let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
         let wait = Wait::new(patience, &peer.waits);
-        let share = self.0.shares.take(permit.caller()).ok_or(Refusal::ShareTaken)?;
+        let share = self.0.shares.take(recorded.permit().caller()).ok_or(Refusal::ShareTaken)?;
         let passage = &self.0.passage;
         if let Some(protocol) = upgrade {
-            let exchange = Exchange::begin(permit, &request, passage, wait).await?;
+            let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
             return exchange.upgrade(protocol, request, share).await;
         }
-        let mut watch = Watch::of(self, peer, authorization, &permit, &request);
-        let answered = if retry::is_repeatable(&permit, &request) {
-            let path = watch.as_mut().map_or_else(|| permit.action().path().clone(), Watch::begin);
-            retry::read(permit, request, path, passage, wait).await?
+        let mut watch = Watch::of(self, peer, authorization, &recorded, &request);
+        let answered = if retry::is_repeatable(recorded.permit(), &request) {
+            let path = watch.as_mut().map_or_else(|| recorded.permit().action().path().clone(), Watch::begin);
+            retry::read(recorded, request, path, passage, wait).await?
         } else {
-            Exchange::begin(permit, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
+            Exchange::begin(recorded, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
         };
         Ok(match watch {
             Some(watch) => watch.follow(answered, share),

@@ -91,6 +91,26 @@ impl Policy {
     }
 }
 
+impl Forbidden {
+    /// Of which cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &ClusterId {
+        match &self.what {
+            Wanted::Cluster(cluster) | Wanted::Identity(cluster, _) => cluster,
+            Wanted::Action(action) => action.cluster(),
+        }
+    }
+
+    /// The identity that the caller wanted and may not have, if it is that.
+    #[must_use]
+    pub fn identity(&self) -> Option<&Assert> {
+        match &self.what {
+            Wanted::Identity(_, identity) => Some(identity),
+            Wanted::Cluster(_) | Wanted::Action(_) => None,
+        }
+    }
+}
+
 impl Edition {
     /// Permits `action` to `caller`, by what the server's own store knows of the action's cluster; and where it has
     /// `assumed` another identity, that too. What is allowed to the other identity is for the cluster to know: here

@@ -55,11 +55,9 @@ impl Health {
         }
     }
 
-    /// Resolves at the next change, and says whether it is failing then.
-    pub(crate) async fn turned(&self) -> bool {
-        let mut health = self.0.subscribe();
-        let was = health.borrow_and_update().is_some();
-        // The sender lives as long as this is borrowed.
-        health.wait_for(|failing| failing.is_some() != was).await.map_or(was, |failing| failing.is_some())
+    /// Resolves once it is failing, or is not, as `failing` says.
+    pub(crate) async fn becomes(&self, failing: bool) {
+        // Fails only if the sender is gone, which lives as long as this is borrowed.
+        let _ = self.0.subscribe().wait_for(|is| is.is_some() == failing).await;
     }
 }

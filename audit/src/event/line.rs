@@ -110,7 +110,7 @@ impl Serialize for User {
             user.serialize_entry("groups", &Groups(&self.groups))?;
         }
         if !self.method.is_empty() {
-            user.serialize_entry("extra", &Extra(self.method))?;
+            user.serialize_entry("extra", &Extra(&self.method))?;
         }
         user.end()
     }
@@ -140,12 +140,12 @@ impl Serialize for Groups<'_> {
 }
 
 /// How the user proved who it is. In a user's `extra` each key has a list.
-struct Extra(&'static str);
+struct Extra<'a>(&'a str);
 
-impl Serialize for Extra {
+impl Serialize for Extra<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut extra = serializer.serialize_map(Some(1))?;
-        extra.serialize_entry("tombolo.dev/method", &[self.0])?;
+        extra.serialize_entry("tombolo.dev/method", &[Cut(self.0, NAME_BYTES_MAX)])?;
         extra.end()
     }
 }

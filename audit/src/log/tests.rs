@@ -142,6 +142,46 @@ async fn a_log_that_fails_refuses_what_is_new_and_loses_nothing_of_what_is_not_a
 }
 
 #[tokio::test]
+async fn as_many_lines_wait_for_the_reserve_as_may_and_not_one_more() {
+    let kept = Kept::new();
+    let broken = Arc::new(AtomicU8::new(WORKS));
+    let (log, running) = kept.open_breaking(&broken);
+    broken.store(BROKEN, Ordering::SeqCst);
+    assert!(log.intent(asked("refused")).await.is_err());
+
+    let revoked = || log.reserved(asked("revoked"), Completion::new(None, EndReason::Clean));
+    // One place is taken by the line that says that the log has failed.
+    for _ in 1..RESERVED_MAX {
+        revoked().unwrap();
+    }
+    assert_eq!(revoked(), Err(NotRecorded::Full));
+
+    broken.store(WORKS, Ordering::SeqCst);
+    timeout(Duration::from_secs(30), log.becomes(false)).await.unwrap();
+    revoked().unwrap();
+    drop(running);
+    let written = kept.lines().iter().filter(|line| is(line, "revoked", "ResponseComplete")).count();
+    assert_eq!(written, RESERVED_MAX);
+}
+
+#[tokio::test]
+async fn what_holds_the_writer_up_for_too_long_counts_as_a_failure() {
+    let kept = Kept::new();
+    let broken = Arc::new(AtomicU8::new(WORKS));
+    let (log, running) = kept.open_breaking(&broken);
+    broken.store(STUCK, Ordering::SeqCst);
+
+    assert!(matches!(log.intent(asked("stuck")).await, Err(NotRecorded::Failing(_))));
+    assert!(matches!(log.intent(asked("refused at once")).await, Err(NotRecorded::Failing(_))));
+
+    broken.store(WORKS, Ordering::SeqCst);
+    timeout(Duration::from_secs(30), log.becomes(false)).await.unwrap();
+    drop(log.intent(asked("served")).await.unwrap());
+    drop(running);
+    assert_eq!(kept.verified().open, 0);
+}
+
+#[tokio::test]
 async fn strangers_are_told_of_by_source_and_take_nobodys_place() {
     let kept = Kept::new();
     let (log, running) = kept.open();
@@ -188,6 +228,7 @@ async fn a_log_that_is_off_takes_everything_and_writes_nothing() {
 const WORKS: u8 = 0;
 const FULL: u8 = 1;
 const BROKEN: u8 = 2;
+const STUCK: u8 = 3;
 
 /// A disk that is full but for its reserve, or broken, as it is told.
 struct Breaking {
@@ -197,6 +238,9 @@ struct Breaking {
 
 impl Sink for Breaking {
     fn append(&mut self, lines: &[u8], head: Head, room: Room) -> io::Result<()> {
+        while self.broken.load(Ordering::SeqCst) == STUCK {
+            thread::sleep(Duration::from_millis(5));
+        }
         match (self.broken.load(Ordering::SeqCst), room) {
             (WORKS, _) | (FULL, Room::Reserved) => self.sink.append(lines, head, room),
             _ => Err(io::ErrorKind::StorageFull.into()),

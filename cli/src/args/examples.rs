@@ -127,6 +127,22 @@ Examples:
   tombolo doctor agent
   tombolo doctor agent --config agent.yaml --output json";
 
+pub(super) const AUDIT: &str = "\
+Examples:
+  tombolo audit verify /var/lib/tombolo/server/audit \\
+      --key /var/lib/tombolo/server/audit-chain.key";
+
+pub(super) const AUDIT_VERIFY: &str = "\
+Examples:
+  On the server's machine, every line:
+  tombolo audit verify /var/lib/tombolo/server/audit \\
+      --key /var/lib/tombolo/server/audit-chain.key
+  Elsewhere, with checkpoints that were sent there in time:
+  tombolo audit verify copy/audit --checkpoints seen.jsonl \\
+      --public-key audit.pub
+  For programs:
+  tombolo audit verify copy/audit --public-key audit.pub -o json";
+
 pub(super) const COMPLETION: &str = "\
 Examples:
   tombolo completion bash > /etc/bash_completion.d/tombolo

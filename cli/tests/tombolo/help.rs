@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 23] = [
     "",
     "ca",
     "ca init",
@@ -25,6 +25,8 @@ const COMMANDS: [&str; 21] = [
     "policy",
     "policy check",
     "policy explain",
+    "audit",
+    "audit verify",
     "completion",
 ];
 
@@ -45,7 +47,7 @@ fn every_commands_help_has_an_example_of_it() {
 #[test]
 fn no_command_is_missing_from_these_tests() {
     let bench = Bench::new();
-    for group in ["", "ca", "ca issue", "doctor", "policy"] {
+    for group in ["", "ca", "ca issue", "doctor", "policy", "audit"] {
         let help = bench.done(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());

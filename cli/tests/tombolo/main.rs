@@ -6,6 +6,7 @@
     reason = "a test stops where something is not as it must be"
 )]
 
+mod audit;
 mod bench;
 mod ca_init;
 mod ca_intermediate;

@@ -44,7 +44,6 @@ pub const HOUSES: &[House] = &[
                     built("config"),
                     built("metrics"),
                     built("directory"),
-                    planned("audit"),
                     built("listener"),
                 ],
             },

@@ -5,6 +5,7 @@
 mod admin;
 mod asserting;
 mod assuming;
+mod audited;
 mod bad_input;
 mod catalogue;
 mod closing;

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::Log;
 use daemon::Scope;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -26,6 +27,7 @@ use tracing::{debug, warn};
 use super::CONNECTIONS_MAX;
 use super::authorize::{Action, Actor, authorize_admin};
 use super::desk::Desk;
+use super::recorded;
 use super::socket::AdminSocket;
 
 /// Most streams of one connection.
@@ -50,6 +52,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 pub(super) struct Door<R> {
     socket: AdminSocket,
     services: Services<R>,
+    log: Log,
     scope: Scope,
 }
 
@@ -88,8 +91,8 @@ impl<R: ServerReflection> Services<R> {
 }
 
 impl<R: ServerReflection> Door<R> {
-    pub(super) fn new(socket: AdminSocket, services: Services<R>, scope: Scope) -> Self {
-        Self { socket, services, scope }
+    pub(super) fn new(socket: AdminSocket, services: Services<R>, log: Log, scope: Scope) -> Self {
+        Self { socket, services, log, scope }
     }
 
     /// Serves whoever comes, until this is dropped.
@@ -98,8 +101,9 @@ impl<R: ServerReflection> Door<R> {
         while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
             match self.socket.listener.accept().await {
                 Ok((stream, _)) => {
-                    let services = self.services.clone();
-                    self.scope.attend(serve(stream, self.socket.owner, services, self.scope.clone(), slot));
+                    let (services, log) = (self.services.clone(), self.log.clone());
+                    let owner = self.socket.owner;
+                    self.scope.attend(serve(stream, owner, services, log, self.scope.clone(), slot));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection for the admin API");
@@ -114,6 +118,7 @@ async fn serve<R: ServerReflection>(
     stream: UnixStream,
     owner: u32,
     services: Services<R>,
+    log: Log,
     scope: Scope,
     _slot: OwnedSemaphorePermit,
 ) {
@@ -125,8 +130,8 @@ async fn serve<R: ServerReflection>(
         }
     };
     let service = service_fn(move |request| {
-        let services = services.clone();
-        async move { Ok::<_, Infallible>(answer(owner, actor, &services, request).await) }
+        let (services, log) = (services.clone(), log.clone());
+        async move { Ok::<_, Infallible>(answer(owner, actor, &services, &log, request).await) }
     });
     let connection = http2::Builder::new(scope.attendants())
         .timer(TokioTimer::new())
@@ -150,6 +155,7 @@ async fn answer<R: ServerReflection>(
     owner: u32,
     actor: Actor,
     services: &Services<R>,
+    log: &Log,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let path = request.uri().path();
@@ -157,7 +163,11 @@ async fn answer<R: ServerReflection>(
         Ok(action) => action,
         Err(code) => return Status::new(code, "there is no such method here").into_http(),
     };
-    if let Err(forbidden) = authorize_admin(owner, actor, action, action.object()) {
+    let verdict = authorize_admin(owner, actor, action, action.object());
+    if let Err(error) = recorded::record(log, actor, action, path, &verdict).await {
+        return Status::unavailable(error.to_string()).into_http();
+    }
+    if let Err(forbidden) = verdict {
         warn!(%forbidden, "a request to the admin API was refused");
         return Status::permission_denied(forbidden.to_string()).into_http();
     }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use audit::Log;
 use daemon::Metrics;
 use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
@@ -28,6 +29,8 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     });
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
+    let log = bound.log.clone();
+    metrics.ask(move |lines| tell_audit(lines, &log));
     let buffers = bound.endpoint.buffers();
     metrics.ask(move |lines| tell_buffers(lines, buffers));
 }
@@ -94,6 +97,30 @@ fn tell_parking(lines: &mut Lines, places: &Places) {
         .is(&[("outcome", "gave_up")], ended.gave_up)
         .is(&[("outcome", "hung_up")], ended.hung_up)
         .is(&[("outcome", "turned_away")], ended.turned_away);
+}
+
+/// Nothing where nothing is recorded.
+fn tell_audit(lines: &mut Lines, log: &Log) {
+    let Some(figures) = log.figures() else { return };
+    let mut count = |name: &str, help: &str, count: u64| {
+        lines.counter(name, help).is(&[], count);
+    };
+    count("tombolo_server_audit_lines_total", "Lines of the audit log that were written.", figures.lines);
+    count("tombolo_server_audit_bytes_total", "Their bytes.", figures.bytes);
+    let help = "Requests that were not served because the audit log could not be written.";
+    count("tombolo_server_audit_refused_total", help, figures.refused);
+    let help = "How often the audit log could no longer be written.";
+    count("tombolo_server_audit_failures_total", help, figures.failures);
+    count("tombolo_server_audit_checkpoints_total", "Checkpoints that were signed.", figures.checkpoints);
+    count("tombolo_server_audit_files_total", "Files of the audit log that were begun.", figures.files);
+    let help = "Requests of callers who did not prove who they are, told of together.";
+    count("tombolo_server_audit_strangers_total", help, figures.strangers);
+    let help = "Whether the audit log cannot be written now, and nothing new is served.";
+    lines.gauge("tombolo_server_audit_failing", help).is(&[], usize::from(figures.is_failing));
+    let help = "Lines that wait to be written.";
+    lines.gauge("tombolo_server_audit_waiting", help).is(&[], figures.waiting);
+    let help = "Exchanges whose intent is in the audit log and whose completion is not yet.";
+    lines.gauge("tombolo_server_audit_open", help).is(&[], figures.open);
 }
 
 fn tell_buffers(lines: &mut Lines, buffers: Buffers) {

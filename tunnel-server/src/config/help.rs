@@ -32,6 +32,10 @@ A watch whose tunnel was lost waits up to 10 min for its cluster, and goes on wh
 it was: `watches: { resume: true, limitSeconds: 600, perCluster: 1000,
 eventBytesMax: 2097152 }`; `resume: false` ends it with its tunnel.
 
+What is asked and how it ended is written to audit/ in the state directory, or
+nothing is served: `audit: { sink: file, directory: DIR, maxFileBytes: 67108864,
+filesKept: 8, sync: interval }`; sink may be stdout or off, sync may be always.
+
 Those who run the server ask it at a Unix socket, /run/tombolo/admin.sock unless
 `admin: { socket: PATH }` names another; `admin: { enabled: false }` does without.
 

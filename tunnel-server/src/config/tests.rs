@@ -1,5 +1,6 @@
 //! Configurations that are taken, and the words for those that are not.
 
+use audit::{Sync, Target};
 use std::fs;
 use std::time::SystemTime;
 
@@ -30,6 +31,7 @@ clusters:
   - { pattern: 'lab-*' }
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
+audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
 admin: { socket: run/admin.sock }
 stateDir: state
 probes: { listen: '127.0.0.1:3' }
@@ -79,6 +81,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (false, Duration::from_secs(70), 9));
     assert_eq!(watches.event_bytes_max, 5000);
+    let audit = config.audit.unwrap();
+    assert_eq!((audit.server, audit.directory), (config.server_id, files.path().join("log")));
+    assert_eq!((audit.target, audit.sync), (Target::Files { bytes_max: 1_048_576, kept: 3 }, Sync::Always));
     assert_eq!(config.admin_socket, Some(files.path().join("run/admin.sock")));
     assert_eq!(config.state_dir, files.path().join("state"));
     assert_eq!(config.probes_listen.port(), 3);
@@ -114,6 +119,14 @@ fn the_admin_api_can_be_switched_off_and_a_flag_names_its_socket() {
 }
 
 #[test]
+fn the_audit_log_can_go_to_standard_output_or_be_switched_off() {
+    let with =
+        |sink| load(&files(), &format!("{LEAST}audit: {{ sink: {sink} }}\n"), &Flags::default()).unwrap();
+    assert_eq!(with("stdout").audit.unwrap().target, Target::Stdout);
+    assert!(with("off").audit.is_none());
+}
+
+#[test]
 fn what_is_not_said_has_its_default() {
     let config = load(&files(), LEAST, &Flags::default()).unwrap();
 
@@ -125,6 +138,10 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.tunnel.listen.to_string(), "0.0.0.0:8443");
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(300));
     assert_eq!(config.admin_socket, Some("/run/tombolo/admin.sock".into()));
+    let audit = config.audit.unwrap();
+    assert_eq!(audit.directory, Path::new("/var/lib/tombolo/server/audit"));
+    let target = Target::Files { bytes_max: 64 * 1024 * 1024, kept: 8 };
+    assert_eq!((audit.target, audit.sync), (target, Sync::Interval));
     assert_eq!((config.gateway.host_suffix, config.gateway.hosts), (None, Vec::new()));
     assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/server"));
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9090");
@@ -192,6 +209,10 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("limitSeconds: 40", "limitSeconds: 301", "parking.limitSeconds", "301"),
         ("Seconds: 90", "Seconds: 39", "parking.callerLimitSeconds", "39"),
         ("Seconds: 90", "Seconds: 301", "parking.callerLimitSeconds", "301"),
+        ("maxFileBytes: 1048576", "maxFileBytes: 1048575", "audit.maxFileBytes", "1048575"),
+        ("maxFileBytes: 1048576", "maxFileBytes: 4294967297", "audit.maxFileBytes", "4294967297"),
+        ("filesKept: 3", "filesKept: 1", "audit.filesKept", "1"),
+        ("filesKept: 3", "filesKept: 1001", "audit.filesKept", "1001"),
         ("perCluster: 7", "perCluster: 0", "parking.perCluster", "0"),
         ("perCluster: 7", "perCluster: 2001", "parking.perCluster", "2001"),
         ("limitSeconds: 70", "limitSeconds: 3601", "watches.limitSeconds", "3601"),

@@ -14,6 +14,7 @@ use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
 use trust::Role;
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 
+use super::audit_log;
 use super::authentication::{authentication, file};
 use super::clusters::clusters;
 use super::written::{self, Written};
@@ -65,6 +66,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         clusters,
         parking,
         watches,
+        audit,
         admin,
         state_dir,
         probes,
@@ -82,8 +84,10 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
     let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     roots_differ(&gateway, &tunnel)?;
+    let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     Ok(Config {
-        server_id: self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?,
+        audit: audit_log::valid(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
+        server_id,
         trust_bundle: trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?,
         trust_domain,
         certificate,

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
+use super::audit_log;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Written {
@@ -18,6 +20,7 @@ pub(super) struct Written {
     pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,
     pub(super) watches: Option<Watches>,
+    pub(super) audit: Option<audit_log::Written>,
     pub(super) admin: Option<Admin>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,

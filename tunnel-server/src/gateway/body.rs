@@ -8,6 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
+use super::recorded::RecordedBody;
 use super::shares::Share;
 use super::stalls::Taking;
 use super::watch::Watched;
@@ -25,6 +26,8 @@ pub(super) enum AnswerBody {
     },
     /// A watch, which may go on in another API server's answer.
     Watched(Box<Watched>),
+    /// Any of these, of which the audit log knows.
+    Recorded(Box<RecordedBody>),
 }
 
 /// An API server's answer on its way. Dropped before its end, it abandons the exchange.
@@ -92,6 +95,7 @@ impl Body for AnswerBody {
             Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
             Self::Passed { passed, .. } => passed.poll_frame(cx),
             Self::Watched(watched) => watched.poll_frame(cx),
+            Self::Recorded(recorded) => recorded.poll_frame(cx),
         }
     }
 
@@ -101,6 +105,7 @@ impl Body for AnswerBody {
             Self::Passed { passed, .. } => passed.body.is_end_stream(),
             // Only who asks for the next piece learns that there is none.
             Self::Watched(_) => false,
+            Self::Recorded(recorded) => recorded.is_end_stream(),
         }
     }
 
@@ -109,6 +114,7 @@ impl Body for AnswerBody {
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Self::Passed { passed, .. } => passed.body.size_hint(),
             Self::Watched(_) => SizeHint::default(),
+            Self::Recorded(recorded) => recorded.size_hint(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,6 +26,7 @@ use transport::{OpenError, Tunnel, Verdict};
 use super::body::{AnswerBody, Passed, Whole};
 use super::head::{Paced, Progress, Silent};
 use super::patience::{PARK_LIMIT, Wait};
+use super::recorded::Recorded;
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
@@ -119,11 +120,12 @@ impl Exchange {
     /// Opens the stream, once there is a way. A tunnel that drained or ended since it was chosen has taken nothing, so
     /// another one is chosen.
     pub(super) async fn begin<B>(
-        permit: Permit,
+        recorded: Recorded,
         request: &Request<B>,
         passage: &Passage,
         wait: Wait<'_>,
     ) -> Result<Self, Refusal> {
+        let (permit, record) = (recorded.permit().clone(), recorded.record());
         let cluster = permit.action().cluster().clone();
         let prefix = prefix(request.uri().path(), &cluster);
         let open = StreamOpen::http(
@@ -133,11 +135,15 @@ impl Exchange {
         );
         for _ in 0..ROUTES_MAX {
             let route = passage.way(&cluster, wait).await?;
+            // Behind the wait, which may have been long.
+            record.may_open()?;
             match route.tunnel.open(&open).await {
                 Ok(stream) => {
                     let verb = permit.action().verb().as_str();
-                    let about =
-                        About { tunnel: route.number, cluster, verb, audit_id: audit_id(request).to_owned() };
+                    record.carried(&route, stream.verdict());
+                    let audit_id = audit_id(request).to_owned();
+                    let record = record.clone();
+                    let about = About { tunnel: route.number, cluster, verb, audit_id, record };
                     let stream = passage.stalls.observe(stream, about);
                     let (path, scope) = (permit.action().path().clone(), passage.scope.clone());
                     return Ok(Self { permit, route, scope, stream, prefix, path });
@@ -286,7 +292,13 @@ impl Body for Sent {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.get_mut() {
-            Self::Caller(body) => Pin::new(body).poll_frame(cx),
+            Self::Caller(body) => {
+                let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
+                if let (Some(Ok(frame)), Some(record)) = (&frame, body.held().record()) {
+                    record.sent_up(frame.data_ref().map_or(0, Bytes::len));
+                }
+                Poll::Ready(frame)
+            }
             Self::Nothing => Poll::Ready(None),
         }
     }

@@ -1,12 +1,14 @@
 //! A limit lasts as long as what it limits: what an exchange occupies rides in its bodies, to the last byte.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use daemon::metrics::exchanges::Active;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::recorded::Record;
 
 /// A body that holds `T` until it is dropped.
 pub(super) struct Held<B, T> {
@@ -21,6 +23,7 @@ pub(super) struct Held<B, T> {
 pub(super) struct Slot {
     _place: Arc<OwnedSemaphorePermit>,
     active: Arc<Active>,
+    record: Arc<OnceLock<Record>>,
 }
 
 impl<B, T> Held<B, T> {
@@ -38,7 +41,18 @@ impl Slot {
     /// Takes a place for a request, which counts as active while it is held, if one is left.
     pub(super) fn take(slots: &Arc<Semaphore>, active: &Arc<Active>) -> Option<Self> {
         let permit = Arc::clone(slots).try_acquire_owned().ok()?;
-        Some(Self { _place: Arc::new(permit), active: Arc::clone(active) })
+        Some(Self { _place: Arc::new(permit), active: Arc::clone(active), record: Arc::default() })
+    }
+
+    /// Keeps what the audit log knows of the request to its end.
+    pub(super) fn keep(&self, record: Record) {
+        // A request is recorded once.
+        let _ = self.record.set(record);
+    }
+
+    /// What the audit log knows of the request.
+    pub(super) fn record(&self) -> Option<&Record> {
+        self.record.get()
     }
 
     /// How the request is counted.

@@ -4,6 +4,7 @@ mod written;
 
 use std::time::Duration;
 
+use audit::NotRecorded;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use policy::action::ActionFault;
@@ -95,6 +96,9 @@ pub enum Refusal {
         max = EXCHANGES_PER_CALLER_MAX
     )]
     ShareTaken,
+    /// It cannot be recorded, and so is not done. Why is for who runs the server.
+    #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
+    NotRecorded(#[from] NotRecorded),
     /// The API server did not begin a watch again, and did not say why in a way that the caller understands.
     #[error(
         "cluster {0} was away, and its API server answered {1} when the watch was begun again: list and watch anew"
@@ -122,7 +126,7 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 27] = [
+    pub const CAUSES: [&str; 28] = [
         "NotAuthenticated",
         "NotARequest",
         "ForbiddenByPolicy",
@@ -149,6 +153,7 @@ impl Refusal {
         "BrokenBody",
         "GatewayBusy",
         "CallerBusy",
+        "NotRecorded",
         "NotWatchedAgain",
     ];
 
@@ -179,7 +184,7 @@ impl Refusal {
                 | HeaderFault::Hosts,
             ) => StatusCode::BAD_REQUEST,
             // Never 404, although one cluster is not known: a controller would take that for "the object is gone".
-            Self::NoTunnel(_) | Self::NoStream(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoTunnel(_) | Self::NoStream(_) | Self::NotRecorded(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost(_) | Self::AgentSilent(_) | Self::LinkSilent(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::CallerSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
@@ -196,6 +201,7 @@ impl Refusal {
                 Some(Retry::ByItself(SOON))
             }
             Self::NoTunnel(NoTunnel::Away { .. }) => Some(Retry::AsItLikes(LATER)),
+            Self::NotRecorded(_) => Some(Retry::ByItself(SOON)),
             Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
@@ -242,6 +248,7 @@ impl Refusal {
             Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
             Self::ShareTaken => "CallerBusy",
+            Self::NotRecorded(_) => "NotRecorded",
             Self::NotWatchedAgain(..) => "NotWatchedAgain",
         }
     }
@@ -275,6 +282,7 @@ impl Refusal {
             | Self::BrokenBody
             | Self::Busy
             | Self::ShareTaken
+            | Self::NotRecorded(_)
             | Self::NotWatchedAgain(..) => None,
         }
     }
@@ -477,6 +485,7 @@ mod tests {
             Refusal::BrokenBody,
             Refusal::Busy,
             Refusal::ShareTaken,
+            Refusal::NotRecorded(NotRecorded::Closed),
             Refusal::NotWatchedAgain(cluster.clone(), StatusCode::BAD_GATEWAY),
         ];
         let caused: BTreeSet<&str> = codes.chain(others).map(|refusal| refusal.cause()).collect();

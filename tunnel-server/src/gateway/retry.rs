@@ -12,6 +12,7 @@ use tracing::debug;
 
 use super::forward::{Answered, Exchange, Passage, Sent};
 use super::patience::Wait;
+use super::recorded::Recorded;
 use super::refusal::Refusal;
 use super::stack::CallerBody;
 use crate::metrics::{self, Retried};
@@ -38,15 +39,15 @@ pub(super) fn is_repeatable(permit: &Permit, request: &Request<CallerBody>) -> b
 /// Sends a request that [`is_repeatable`] and asks for `path`, and sends it again, once, where its tunnel is lost without a
 /// byte of the answer, or is silent while another tunnel of the cluster is not.
 pub(super) async fn read(
-    permit: Permit,
+    recorded: Recorded,
     request: Request<CallerBody>,
     path: PathAndQuery,
     passage: &Passage,
     wait: Wait<'_>,
 ) -> Result<Answered, Refusal> {
     let again = copied(&request);
-    let cluster = permit.action().cluster().clone();
-    let first = Exchange::begin(permit.clone(), &request, passage, wait).await?.asking(path.clone());
+    let cluster = recorded.permit().action().cluster().clone();
+    let first = Exchange::begin(recorded.clone(), &request, passage, wait).await?.asking(path.clone());
     let (route, taking) = (first.route.clone(), first.stream.taking());
     let moved = async {
         passage.registry.settled_elsewhere(&cluster, &route).await;
@@ -69,7 +70,7 @@ pub(super) async fn read(
     };
     debug!(%cluster, ?retried, "a read is sent once more");
     metrics::read_retried(retried);
-    Exchange::begin(permit, &again, passage, wait.again()).await?.asking(path).ask(again).await
+    Exchange::begin(recorded, &again, passage, wait.again()).await?.asking(path).ask(again).await
 }
 
 /// Whether an exchange ended with its tunnel, or with an agent that stops.

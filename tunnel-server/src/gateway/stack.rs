@@ -1,6 +1,6 @@
 //! What every request passes before anybody looks at what it asks: layers of one shape, from the outside in.
 //!
-//! What comes to know something (who asks, for what, whether they may) is no layer but [`Gateway::admit`], where each
+//! What comes to know something (who asks, for what, whether they may) is no layer but [`Gateway::served`], where each
 //! step takes the proof of the one before. One `service_fn` joins the two worlds.
 
 use std::convert::Infallible;

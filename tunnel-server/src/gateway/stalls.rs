@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use audit::EndReason;
 use proto::{AbortCode, ClusterId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
@@ -22,6 +23,7 @@ use tokio::time::sleep;
 use tracing::info;
 use transport::{STREAM_WINDOW_BYTES, TunnelStream, Verdict};
 
+use super::recorded::Record;
 use crate::metrics;
 use budget::{Budget, Waiting};
 
@@ -64,6 +66,7 @@ pub(super) struct About {
     pub(super) cluster: ClusterId,
     pub(super) verb: &'static str,
     pub(super) audit_id: String,
+    pub(super) record: Record,
 }
 
 struct Entry {
@@ -136,6 +139,14 @@ impl Stalls {
         }
     }
 
+    /// Ends all exchanges that run now, for this reason.
+    pub(super) fn end_all(&self, why: EndReason) {
+        for entry in self.0.entries().values() {
+            entry.about.record.ends(why);
+            entry.ended.notify_one();
+        }
+    }
+
     /// Ends what is past the budget now, and says whether anybody waits.
     fn look(&self) -> bool {
         let now = self.0.now();
@@ -189,6 +200,7 @@ impl Entry {
         let About { cluster, verb, audit_id, .. } = &self.about;
         metrics::exchange_stalled_out();
         info!(%cluster, verb, audit_id, ?waited, "ended an exchange whose caller does not read its answer");
+        self.about.record.ends(EndReason::Limit);
         self.verdict.set(AbortCode::CallerStalled);
         self.ended.notify_one();
     }

@@ -1,5 +1,6 @@
 //! Exchanges that become pipes: WebSocket and SPDY, byte for byte, both ways.
 
+use audit::EndReason;
 use daemon::chain;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -13,6 +14,7 @@ use tracing::debug;
 use super::body::{AnswerBody, Passed, Whole};
 use super::forward::{Exchange, Sent, handshake};
 use super::held::Slot;
+use super::recorded::counted;
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::CallerBody;
@@ -45,9 +47,12 @@ impl Exchange {
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);
-            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, taking, (slot, share)));
             let mut answer = answering.cleaned(response)?;
+            if let Some(record) = slot.record() {
+                record.answered(answer.status());
+            }
             ask(protocol, answer.headers_mut());
+            self.scope.spawn_on(self.route.home, pipe(caller, edge, whole, taking, (slot, share)));
             return Ok(answer.map(|_| AnswerBody::text("")));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -99,13 +104,22 @@ async fn pipe(
     let _ = whole.send(Whole);
     match joined {
         Ok((caller, edge)) => {
-            let (mut caller, mut edge) = (TokioIo::new(caller), TokioIo::new(edge));
+            let record = held.0.record();
+            let (mut caller, mut edge) = (counted(TokioIo::new(caller), record.cloned()), TokioIo::new(edge));
             let piped = copy_bidirectional_with_sizes(&mut caller, &mut edge, PIPE_BYTES, PIPE_BYTES);
             // Both arms are cancel-safe: what is cut here is meant to be cut.
             tokio::select! {
-                piped = piped => if let Err(error) = piped {
-                    debug!(error = %chain(&error), "an upgraded connection broke");
-                },
+                piped = piped => {
+                    if let Err(error) = &piped {
+                        debug!(error = %chain(error), "an upgraded connection broke");
+                    }
+                    if let Some(record) = record {
+                        match piped {
+                            Ok(_) => record.ends(EndReason::Clean),
+                            Err(_) => record.breaks(EndReason::ClientCancel),
+                        }
+                    }
+                }
                 () = taking.ended() => {}
             }
         }

@@ -26,13 +26,13 @@ use tokio::time::Instant;
 
 use super::body::AnswerBody;
 use super::forward::{Answered, Sent};
+use super::recorded::{Record, Recorded};
 use super::retry::copied;
 use super::shares::Share;
 use super::stack::CallerBody;
 use super::{Gateway, Peer};
 use crate::config;
 use crate::identity::Caller;
-use crate::permit::Permit;
 use crate::registry::Places;
 use event::Encoding;
 use query::Query;
@@ -66,6 +66,7 @@ pub(super) struct Watch {
     /// The request's head.
     head: Request<Sent>,
     began: Instant,
+    record: Record,
 }
 
 impl Watches {
@@ -81,9 +82,10 @@ impl Watch {
         gateway: &Gateway,
         peer: &Arc<Peer>,
         authorization: Option<HeaderValue>,
-        permit: &Permit,
+        recorded: &Recorded,
         request: &Request<CallerBody>,
     ) -> Option<Self> {
+        let permit = recorded.permit();
         let action = permit.action();
         let is_watch = action.verb() == Verb::Watch && request.method() == Method::GET;
         if !gateway.0.watches.settings.resume || !is_watch || !request.body().is_end_stream() {
@@ -103,6 +105,7 @@ impl Watch {
             query,
             head,
             began: Instant::now(),
+            record: recorded.record().clone(),
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use daemon::Home;
 use proto::ClusterId;
 use proto::session::Health;
+use proto::spiffe::AgentId;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -31,6 +32,8 @@ const FAR: Duration = Duration::from_secs(24 * 3600);
 pub struct Route {
     /// The tunnel's number, which no other tunnel of this process ever bears.
     pub number: u64,
+    /// Whose it is.
+    pub agent: AgentId,
     /// The tunnel.
     pub tunnel: Tunnel,
     /// Where its exchanges run.
@@ -181,7 +184,13 @@ fn in_utc(time: SystemTime) -> String {
 
 fn route(entry: &Entry<Enlisting>) -> Route {
     let Enlisting { tunnel, home, live, endpoints: _ } = &entry.tunnel;
-    Route { number: entry.ticket, tunnel: tunnel.clone(), home: *home, live: Arc::clone(live) }
+    Route {
+        number: entry.ticket,
+        agent: entry.agent.clone(),
+        tunnel: tunnel.clone(),
+        home: *home,
+        live: Arc::clone(live),
+    }
 }
 
 /// When something was last heard through a tunnel.

@@ -9,7 +9,8 @@ use std::time::{Duration, UNIX_EPOCH};
 #[test]
 fn an_event_has_the_shape_of_kubernetes_and_ours_stands_in_its_annotations() {
     let at = UNIX_EPOCH + Duration::from_micros(1_795_300_000_000_042);
-    let user = User { username: "alice".into(), groups: vec!["ops".into()], method: "client-certificate" };
+    let user =
+        User { username: "alice".into(), groups: vec!["ops".into()], method: "client-certificate".into() };
     let mut event = Event::new("get", "/api/v1/pods?watch=", user).with(Note::Cluster, "edge-a");
     event.audit_id = "0192".into();
     event.asserted = Some(Identity { username: "tombolo:alice".into(), groups: vec![] });
@@ -43,7 +44,7 @@ fn an_event_has_the_shape_of_kubernetes_and_ours_stands_in_its_annotations() {
 fn the_largest_and_worst_event_is_one_line_within_its_limit() {
     let worst = |bytes: usize| "\u{1b}".repeat(bytes);
     let groups: Vec<_> = std::iter::repeat_n(worst(NAME_BYTES_MAX + 1), GROUPS_MAX + 3).collect();
-    let user = User { username: worst(1_000), groups: groups.clone(), method: "oidc" };
+    let user = User { username: worst(1_000), groups: groups.clone(), method: worst(1_000) };
     let mut event = Event::new(worst(1_000), worst(URI_BYTES_MAX + 1), user);
     event.audit_id = worst(AUDIT_ID_BYTES_MAX + 1);
     event.asserted = Some(Identity { username: worst(1_000), groups });

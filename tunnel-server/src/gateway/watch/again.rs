@@ -81,7 +81,8 @@ impl Watch {
         let (caller, assumed) = (self.authenticated()?, self.assumed.clone());
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone())?;
         let request = copied(&self.head);
-        let exchange = Exchange::begin(permit, &request, &inner.passage, Wait::none()).await?;
+        let recorded = self.record.again(permit);
+        let exchange = Exchange::begin(recorded, &request, &inner.passage, Wait::none()).await?;
         let asked = exchange.asking(self.path_again(version)).ask(request);
         timeout(AGENT_HEAD_MAX, asked).await.unwrap_or_else(|_| Err(Refusal::AgentSilent(cluster.clone())))
     }
@@ -161,6 +162,7 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         | Refusal::Nonsense(_)
         | Refusal::BrokenBody
         | Refusal::Busy
+        | Refusal::NotRecorded(_)
         | Refusal::ShareTaken => WatchEnded::Refused,
     };
     Outcome::Refused(ended, status)

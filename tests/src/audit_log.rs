@@ -1,0 +1,68 @@
+//! The audit log of a rig's server, read while it is written and when it is closed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::rig::Rig;
+
+/// The lines of an audit log, in their order.
+#[derive(Debug, Clone)]
+pub struct AuditLog(Vec<Value>);
+
+impl AuditLog {
+    /// What a rig's server has written so far, in the files of the state directory.
+    pub fn of(rig: &Rig) -> Self {
+        let mut files: Vec<PathBuf> = fs::read_dir(directory(rig))
+            .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+            .unwrap_or_default();
+        files.retain(|path| path.extension().is_some_and(|end| end == "log"));
+        files.sort();
+        let text: String = files.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+        // What is behind the last line's end is being written.
+        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        Self(whole.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect())
+    }
+
+    /// The lines about an exchange.
+    pub fn about(&self, audit_id: &str) -> Self {
+        Self(self.0.iter().filter(|line| line["auditID"] == audit_id).cloned().collect())
+    }
+
+    /// The lines of intents.
+    pub fn intents(&self) -> Vec<&Value> {
+        self.of_stage("RequestReceived")
+    }
+
+    /// The lines of completions, and of what is over when it is said.
+    pub fn completions(&self) -> Vec<&Value> {
+        self.of_stage("ResponseComplete")
+    }
+
+    /// All lines.
+    pub fn lines(&self) -> &[Value] {
+        &self.0
+    }
+
+    fn of_stage(&self, stage: &str) -> Vec<&Value> {
+        self.0.iter().filter(|line| line["stage"] == stage).collect()
+    }
+}
+
+/// What a line says under `tombolo.dev/`.
+pub fn note<'a>(line: &'a Value, name: &str) -> &'a str {
+    line["annotations"][format!("tombolo.dev/{name}")].as_str().unwrap_or_default()
+}
+
+/// The directory of a rig's log.
+pub fn directory(rig: &Rig) -> PathBuf {
+    rig.path().join("server.state/audit")
+}
+
+/// Has `tombolo` look at a rig's log with both keys, and fails where it was changed.
+pub async fn verify(rig: &Rig) -> Value {
+    let words = ["audit", "verify", "server.state/audit", "--key", "server.state/audit-chain.key"];
+    let more = ["--public-key", "server.state/audit/audit.pub", "-o", "json"];
+    serde_json::from_str(&rig.tombolo(&[&words[..], &more].concat()).await).expect("JSON")
+}

@@ -1,0 +1,112 @@
+//! How a request, who asked it and how it ended read in the log.
+
+use std::borrow::Cow;
+
+use audit::{EndReason, Event, Identity, Note, ObjectRef, User, Why};
+use http::Request;
+use http::header::USER_AGENT;
+use policy::action::{Action, Object};
+use proto::AbortCode;
+use proto::wire::Assert;
+
+use crate::gateway::Peer;
+use crate::gateway::refusal::Refusal;
+use crate::gateway::stack::audit_id;
+use crate::identity::{Caller, NotAuthenticated};
+
+/// The way to the cluster's API that this door is.
+const MODE: &str = "kube-api";
+
+/// Who asks for what, as far as it is the same for all.
+pub(super) fn asked<B>(
+    request: &Request<B>,
+    caller: &Caller,
+    from: &Peer,
+    verb: impl Into<Cow<'static, str>>,
+) -> Event {
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let user = User {
+        username: caller.user().to_owned(),
+        groups: caller.groups().to_vec(),
+        method: caller.method().as_str().to_owned(),
+    };
+    let mut event = Event::new(verb, audit::without_values(target), user)
+        .with(Note::Mode, MODE)
+        .with(Note::Listener, "gateway")
+        .with(Note::Source, from.address.to_string())
+        .with(Note::CredentialSerial, &*caller.credential().id);
+    audit_id(request).clone_into(&mut event.audit_id);
+    event.source = Some(from.address);
+    let user_agent = request.headers().get(USER_AGENT);
+    event.user_agent = user_agent.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    event
+}
+
+pub(super) fn object(action: &Action) -> Option<ObjectRef> {
+    let Object::Resource(resource) = action.object() else { return None };
+    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some(ObjectRef {
+        api_group: resource.group.clone(),
+        api_version: String::new(),
+        resource: resource.resource.clone(),
+        subresource: said(&resource.subresource),
+        namespace: said(&resource.namespace),
+        name: said(&resource.name),
+    })
+}
+
+pub(super) fn identity(Assert { user, groups }: Assert) -> Identity {
+    Identity { username: user, groups }
+}
+
+/// How a refusal ends what it refuses.
+pub(super) fn end_of(refusal: &Refusal) -> EndReason {
+    match refusal {
+        Refusal::NotAuthenticated(_)
+        | Refusal::Action(_)
+        | Refusal::Forbidden(_)
+        | Refusal::NotAsserted(_)
+        | Refusal::Headers(_)
+        | Refusal::Upgrade(_)
+        | Refusal::ParkLimit(_)
+        | Refusal::NoTunnel(_)
+        | Refusal::NoStream(_)
+        | Refusal::Busy
+        | Refusal::ShareTaken => EndReason::Refused,
+        Refusal::NotRecorded(_) => EndReason::AuditFailed,
+        Refusal::Lost(_) | Refusal::AgentSilent(_) | Refusal::LinkSilent(_) => EndReason::AgentLost,
+        Refusal::CallerSilent | Refusal::BrokenBody => EndReason::ClientCancel,
+        Refusal::Aborted(_, code) => end_of_code(*code),
+        Refusal::Redirect(_) | Refusal::Nonsense(_) | Refusal::NotWatchedAgain(..) => {
+            EndReason::UpstreamReset
+        }
+    }
+}
+
+pub(super) fn end_of_code(code: AbortCode) -> EndReason {
+    match code {
+        AbortCode::Draining => EndReason::Drain,
+        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,
+        AbortCode::CallerStalled => EndReason::Limit,
+        AbortCode::GuardRefused | AbortCode::BadRequest => EndReason::Refused,
+        AbortCode::ApiServerUnreachable
+        | AbortCode::ApiServerSilent
+        | AbortCode::ApiServerUntrusted
+        | AbortCode::ApiServerLost
+        | AbortCode::ApiServerNonsense
+        | AbortCode::NoCredential => EndReason::UpstreamReset,
+    }
+}
+
+/// Why somebody is not known, as the log tells them apart.
+pub(super) fn why(error: &NotAuthenticated) -> Why {
+    match error {
+        NotAuthenticated::NoCredential(_) => Why::NoCredential,
+        NotAuthenticated::TwoCredentials
+        | NotAuthenticated::TwoAuthorizations
+        | NotAuthenticated::Scheme(_)
+        | NotAuthenticated::NotAToken
+        | NotAuthenticated::UnknownToken
+        | NotAuthenticated::Certificate(_) => Why::Refused,
+    }
+}

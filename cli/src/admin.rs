@@ -15,8 +15,9 @@ use hyper_util::rt::TokioIo;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, Cluster, GetServerInfoRequest, GetServerInfoResponse, ListClustersRequest,
-    WatchClustersRequest, WatchClustersResponse,
+    ANSWER_BYTES_MAX, Cluster, CreateClusterRequest, DeleteClusterRequest, DeleteClusterResponse,
+    GetServerInfoRequest, GetServerInfoResponse, ListClustersRequest, RevokeAgentRequest,
+    UpdateClusterRequest, WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -102,6 +103,27 @@ impl Admin {
         let answer = self.client.watch_clusters(WatchClustersRequest { names, measurements });
         let events = answered(&self.socket, answer).await?.into_inner();
         Ok(Watching { events, socket: self.socket.clone() })
+    }
+
+    /// Makes a cluster.
+    pub(crate) async fn create_cluster(&mut self, request: CreateClusterRequest) -> Result<(), AdminError> {
+        answered(&self.socket, self.client.create_cluster(request)).await.map(drop)
+    }
+
+    /// Changes what is said of a cluster.
+    pub(crate) async fn update_cluster(&mut self, request: UpdateClusterRequest) -> Result<(), AdminError> {
+        answered(&self.socket, self.client.update_cluster(request)).await.map(drop)
+    }
+
+    /// Deletes a cluster.
+    pub(crate) async fn delete_cluster(&mut self, name: String) -> Result<DeleteClusterResponse, AdminError> {
+        let answer = self.client.delete_cluster(DeleteClusterRequest { name });
+        Ok(answered(&self.socket, answer).await?.into_inner())
+    }
+
+    /// Refuses agents from now on.
+    pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
+        answered(&self.socket, self.client.revoke_agent(request)).await.map(drop)
     }
 
     /// What the server is.

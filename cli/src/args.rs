@@ -1,6 +1,7 @@
 //! The command line: what may be said, and how help explains it.
 
 mod examples;
+mod fleet;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,10 @@ use proto::ClusterId;
 use proto::admin::SOCKET_DEFAULT;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use trust::Role;
+
+pub(crate) use fleet::{
+    Agent, AgentRevoke, Cluster, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange,
+};
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
 
@@ -56,7 +61,7 @@ pub(crate) enum Command {
     /// Show the clusters of the server that runs on this machine
     ///
     /// Asks the server's admin socket, so run it there, as root or as the server's user. Ends with 1 if the server does
-    /// not answer or has never seen a cluster that was named.
+    /// not answer or does not know a cluster that was named.
     #[command(after_long_help = examples::CLUSTERS)]
     Clusters(Clusters),
     /// Print what an agent may do in its cluster, for kubectl apply
@@ -65,6 +70,12 @@ pub(crate) enum Command {
     /// with a reason for each rule. The agent needs the same names in its own file and in this.
     #[command(after_long_help = examples::RBAC)]
     Rbac(Rbac),
+    /// Make, describe and delete clusters at the server that runs on this machine
+    #[command(subcommand, after_long_help = examples::CLUSTER)]
+    Cluster(Cluster),
+    /// Refuse agents at the server that runs on this machine
+    #[command(subcommand, after_long_help = examples::AGENT)]
+    Agent(Agent),
     /// Check what stands between you and your cluster, or what a daemon needs, and say what to do
     ///
     /// Without a subcommand: your kubeconfig, certificate or token, and the way through the gateway to the cluster. One

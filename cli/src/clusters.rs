@@ -24,7 +24,7 @@ pub(crate) enum ClustersError {
     Runtime(#[from] NoRuntime),
     #[error(transparent)]
     Admin(#[from] AdminError),
-    #[error("{0} was never seen by this server; check the name, or the agent's `cluster`")]
+    #[error("this server knows no cluster {0}; check the name, or the agent's `cluster`")]
     NeverSeen(String),
     #[error("the clusters could not be written as JSON")]
     Json(#[from] serde_json::Error),
@@ -45,7 +45,9 @@ async fn list(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersE
     let now = SystemTime::now();
     match order.output {
         None if clusters.is_empty() && order.names.is_empty() => {
-            print::note("this server has never seen a cluster; start an agent in one")?;
+            print::note(
+                "this server knows no cluster; make one with `tombolo cluster create`, or start an agent in one",
+            )?;
         }
         None => print::lines(&Table::new(Shape::Usual).rows(&clusters, now))?,
         Some(ClustersOutput::Wide) => print::lines(&Table::new(Shape::Wide).rows(&clusters, now))?,
@@ -73,6 +75,10 @@ async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), Clusters
                 continue;
             }
             (Event::Cluster(cluster), None) => vec![cluster],
+            (Event::Deleted(name), _) => {
+                print::note(&format!("cluster {name} was deleted"))?;
+                continue;
+            }
             // Together, so that one width fits all of them.
             (Event::InitialEnd(_), _) => initial.take().unwrap_or_default(),
         };

@@ -1,8 +1,10 @@
 //! The command `tombolo`: what a person types.
 
 mod admin;
+mod agents;
 mod args;
 mod ca;
+mod cluster;
 mod clusters;
 mod completion;
 mod doctor;
@@ -20,7 +22,7 @@ mod verification;
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Audit, Ca, Command, DoctorOutput, Issue, Policy};
+use args::{Agent, Audit, Ca, Cluster, Command, DoctorOutput, Issue, Policy};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
@@ -47,8 +49,13 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             kubeconfig::Written::Document(text) => print::document(&text)?,
             kubeconfig::Written::File(lines) => print::lines(&lines)?,
         },
-        Command::Clusters(order) => clusters::show(&order)?,
         Command::Rbac(order) => print::document(&rbac::manifest(&order)?)?,
+        Command::Clusters(order) | Command::Cluster(Cluster::List(order)) => clusters::show(&order)?,
+        Command::Cluster(Cluster::Create(order)) => print::lines(&cluster::create(order)?)?,
+        Command::Cluster(Cluster::Label(order)) => print::lines(&cluster::label(order)?)?,
+        Command::Cluster(Cluster::Update(order)) => print::lines(&cluster::update(order)?)?,
+        Command::Cluster(Cluster::Delete(order)) => print::lines(&cluster::delete(&order)?)?,
+        Command::Agent(Agent::Revoke(order)) => print::lines(&agents::revoke(order)?)?,
         Command::Doctor(order) => {
             let output = order.output;
             let report = doctor::examine(order)?;

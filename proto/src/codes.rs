@@ -89,6 +89,8 @@ codes! {
         Lost = 0x04, "nothing was heard for too long";
         /// Two processes that are not one agent's, one after the other, have shown the same certificate.
         KeyCopied = 0x05, "another process answers that uses the same certificate, give each agent one of its own";
+        /// The agent's certificate was revoked, or its cluster deleted.
+        Revoked = 0x06, "the agent's certificate was revoked or its cluster deleted";
     }
 }
 

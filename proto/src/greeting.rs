@@ -134,7 +134,7 @@ fn retry_after(reason: Reason) -> Option<Duration> {
     match reason {
         Reason::Draining => Some(RETRY_AFTER_DRAINING),
         Reason::Limit => Some(RETRY_AFTER_FULL),
-        Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting => None,
+        Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting | Reason::Revoked => None,
     }
 }
 

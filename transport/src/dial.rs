@@ -212,6 +212,7 @@ fn turned_away(code: CloseCode, reason: &str) -> DialError {
         | CloseCode::Violation
         | CloseCode::Lost
         | CloseCode::KeyCopied
+        | CloseCode::Revoked
         | CloseCode::Unknown(_) => {
             DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
         }

@@ -47,6 +47,7 @@ impl TunnelEnded {
             | CloseCode::Violation
             | CloseCode::Lost
             | CloseCode::KeyCopied
+            | CloseCode::Revoked
             | CloseCode::Unknown(_)) => Self::ClosedByPeer(code),
         }
     }

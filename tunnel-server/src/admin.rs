@@ -1,6 +1,7 @@
 //! The door for those who run the server: gRPC on a Unix socket that only they can open.
 
 mod authorize;
+mod changes;
 mod desk;
 mod door;
 mod listed;
@@ -25,6 +26,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
 pub use socket::SocketError;
 
+use crate::directory::Directory;
 use crate::registry::Registry;
 use desk::Desk;
 use door::{Door, Services};
@@ -44,6 +46,7 @@ pub struct Admin {
     socket: AdminSocket,
     about: About,
     registry: Registry,
+    directory: Directory,
     log: Log,
     health: HealthReporter,
 }
@@ -73,11 +76,17 @@ impl Admin {
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(path: &Path, about: About, registry: Registry, log: Log) -> Result<Self, SocketError> {
+    pub async fn bind(
+        path: &Path,
+        about: About,
+        registry: Registry,
+        directory: Directory,
+        log: Log,
+    ) -> Result<Self, SocketError> {
         let socket = AdminSocket::bind(path).await?;
         let health = HealthReporter::new();
         report(&health, ServingStatus::NotServing).await;
-        Ok(Self { socket, about, registry, log, health })
+        Ok(Self { socket, about, registry, directory, log, health })
     }
 
     /// Where the socket is.
@@ -92,11 +101,12 @@ impl Admin {
     /// # Errors
     /// Where the schemas that were compiled in cannot be read: a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
-        let Self { socket, about, registry, log, health } = self;
+        let Self { socket, about, registry, directory, log, health } = self;
         let desk = Desk {
             about,
             since: SystemTime::now(),
             registry,
+            directory,
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
             scope: scope.clone(),
         };

@@ -81,7 +81,8 @@ impl Bound {
         let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
         let log = recording::open(config.audit.as_ref(), &state, &readiness, scope)?;
-        let registry = Registry::new(Directory::open(state).map_err(Failure::could_not_go_on)?);
+        let directory = Directory::open(&state)?;
+        let registry = Registry::new(directory.clone());
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
         note_certificates(&config);
         let spawn: Arc<dyn transport::Spawn> = Arc::new(Attendants(scope.clone()));
@@ -122,16 +123,17 @@ impl Bound {
         };
         scrape::ask(&metrics, &bound, links);
         if let Some(socket) = &config.admin_socket {
-            bound.admin = Some(bound.admin(socket, server_id).await?);
+            bound.admin = Some(bound.admin(socket, server_id, directory).await?);
         }
         Ok(bound)
     }
 
     /// Last of all ports: it tells of the others.
-    async fn admin(&self, socket: &Path, server_id: String) -> Result<Admin, Failure> {
+    async fn admin(&self, socket: &Path, server_id: String, directory: Directory) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
         let about = About { server_id, gateway, tunnel, probes };
-        Ok(Admin::bind(socket, about, self.registry.clone(), self.log.clone()).await?)
+        let (registry, log) = (self.registry.clone(), self.log.clone());
+        Ok(Admin::bind(socket, about, registry, directory, log).await?)
     }
 
     /// The addresses that were bound.

@@ -1,30 +1,43 @@
-//! Which clusters this server has ever met, so that "not connected" and "never seen" are two answers.
+//! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+mod clusters;
+mod known;
+mod records;
+mod revocations;
+mod said;
+mod store;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use daemon::StateDir;
-use daemon::state_dir::StateError;
 use proto::ClusterId;
-use serde::{Deserialize, Serialize};
 
-/// Most clusters that are remembered.
+pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
+pub use records::{Cluster, Revocation, Revoked, Tombstone, UnixSeconds};
+pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
+pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};
+pub use store::StoreError;
+
+use known::{Known, Member};
+use records::Seen;
+use store::{Store, Transaction};
+
+/// Most clusters that are remembered, deleted ones whose names are still reserved included.
 pub const CLUSTERS_MAX: usize = 10_000;
 
-/// The file in the state directory.
-const FILE: &str = "clusters.json";
+/// The directory. Clones are the same one. What is not async does not block, but for [`Directory::open`]; what changes
+/// something is on disk when it returns.
+#[derive(Debug, Clone)]
+pub struct Directory(Arc<Inner>);
 
-/// Largest file: more than [`CLUSTERS_MAX`] of the longest names take.
-const FILE_BYTES_MAX: u64 = 2 * 1024 * 1024;
-
-/// The clusters that were met. Calls but for [`Directory::open`] and [`Directory::save`] do not block.
 #[derive(Debug)]
-pub struct Directory {
-    state_dir: StateDir,
-    clusters: Mutex<BTreeMap<ClusterId, SystemTime>>,
-    /// Held over a whole save, so that an older state never replaces a newer one.
-    saving: Mutex<()>,
+struct Inner {
+    store: Store,
+    known: Mutex<Known>,
+    /// Held from a change in the store to the same in memory, so that both see changes in one order. Taken on blocking
+    /// threads alone.
+    changing: Mutex<()>,
 }
 
 /// What a meeting was.
@@ -39,133 +52,144 @@ pub enum Meeting {
     Full,
 }
 
-/// Why the directory cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum DirectoryError {
-    /// The state directory.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// What is there is not what we wrote.
-    #[error(
-        "{path} is damaged: restore it, or move it away, after which clusters that are not connected count as never seen until they come back"
-    )]
-    Damaged {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
-    /// A name in it is no cluster's, or there are too many.
-    #[error("{path} is not one of ours ({reason}): restore it, or move it away")]
-    Foreign {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-/// The file.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Stored {
-    /// When each was last seen, in seconds since 1970.
-    clusters_last_seen: BTreeMap<String, u64>,
+/// A cluster, as it is listed.
+#[derive(Debug, Clone)]
+pub struct ClusterEntry {
+    /// Its name.
+    pub cluster: ClusterId,
+    /// When it was last seen, if ever.
+    pub last_seen: Option<SystemTime>,
+    /// What people say of it.
+    pub record: Arc<Cluster>,
 }
 
 impl Directory {
     /// The directory that is kept in `state_dir`; empty if there is none yet. Blocks.
     ///
     /// # Errors
-    ///
     /// It cannot be read, or is damaged; it is never emptied silently.
-    pub fn open(state_dir: StateDir) -> Result<Self, DirectoryError> {
-        let clusters = match state_dir.read(FILE, FILE_BYTES_MAX)? {
-            Some(bytes) => read(&bytes, || state_dir.path().join(FILE).display().to_string())?,
-            None => BTreeMap::new(),
-        };
-        Ok(Self { state_dir, clusters: Mutex::new(clusters), saving: Mutex::default() })
+    pub fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
+        let store = Store::open(state_dir)?;
+        let mut known = Known::default();
+        for record in store.load()? {
+            known.apply(&store, &record)?;
+        }
+        Ok(Self(Arc::new(Inner { store, known: Mutex::new(known), changing: Mutex::default() })))
     }
 
-    /// Whether `cluster` was ever met.
+    /// Whether `cluster` was ever met, and was not deleted since.
     #[must_use]
     pub fn met(&self, cluster: &ClusterId) -> bool {
-        self.clusters().contains_key(cluster)
+        self.last_seen(cluster).is_some()
     }
 
-    /// When `cluster` was last seen, if it was ever met.
+    /// When `cluster` was last seen, if it was ever met and was not deleted since.
     #[must_use]
     pub fn last_seen(&self, cluster: &ClusterId) -> Option<SystemTime> {
-        self.clusters().get(cluster).copied()
+        let known = self.known();
+        known.clusters.get(cluster).filter(|member| member.record.tombstone.is_none())?.last_seen
     }
 
-    /// Every cluster that was ever met and that `wanted` picks, in the order of their names, and when it was last seen.
+    /// Every cluster, met or not but not deleted, that `wanted` picks, in the order of their names.
     #[must_use]
-    pub fn entries(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<(ClusterId, SystemTime)> {
-        let clusters = self.clusters();
-        let wanted = clusters.iter().filter(|(cluster, _)| wanted(cluster));
-        wanted.map(|(cluster, seen)| (cluster.clone(), *seen)).collect()
+    pub fn entries(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<ClusterEntry> {
+        let known = self.known();
+        let living = known.clusters.iter().filter(|(_, member)| member.record.tombstone.is_none());
+        let wanted = living.filter(|(cluster, _)| wanted(cluster));
+        let entry = |(cluster, member): (&ClusterId, &Member)| ClusterEntry {
+            cluster: cluster.clone(),
+            last_seen: member.last_seen,
+            record: Arc::clone(&member.record),
+        };
+        wanted.map(entry).collect()
     }
 
     /// Notes that `cluster` was here at `at`. What is known to be later stays, unless it is in the future: the clock was
-    /// set back.
+    /// set back. Whether the cluster may be here is [`Directory::admits`]'s to say.
     pub fn meet(&self, cluster: &ClusterId, at: SystemTime) -> Meeting {
-        let mut clusters = self.clusters();
-        if let Some(last_seen) = clusters.get_mut(cluster) {
-            if *last_seen < at || *last_seen > SystemTime::now() {
-                *last_seen = at;
-            }
-            return Meeting::Again;
-        }
-        if clusters.len() >= CLUSTERS_MAX {
+        let mut known = self.known();
+        if !known.clusters.contains_key(cluster) && known.clusters.len() >= CLUSTERS_MAX {
             return Meeting::Full;
         }
-        clusters.insert(cluster.clone(), at);
-        Meeting::First
+        let member = known
+            .clusters
+            .entry(cluster.clone())
+            .or_insert_with(|| Member::new(Arc::new(Cluster::new(at.into()))));
+        let is_first = member.last_seen.is_none();
+        if member.last_seen.is_none_or(|last_seen| last_seen < at || last_seen > SystemTime::now()) {
+            member.last_seen = Some(at);
+        }
+        if is_first { Meeting::First } else { Meeting::Again }
     }
 
-    /// Writes the directory to the state directory: after a first meeting, and at the end. Blocks.
+    /// Writes down who was met, and when: after a first meeting, and at the end.
     ///
     /// # Errors
-    ///
-    /// The system refused; the file is then as it was.
-    pub fn save(&self) -> Result<(), StateError> {
-        let _saving = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let clusters_last_seen = self
-            .clusters()
-            .iter()
-            .map(|(cluster, seen)| (cluster.to_string(), unix_seconds(*seen)))
-            .collect();
-        let path = || self.state_dir.path().join(FILE);
-        let bytes = serde_json::to_vec_pretty(&Stored { clusters_last_seen })
-            .map_err(|error| StateError::Io { act: "write", path: path(), source: error.into() })?;
-        self.state_dir.write(FILE, &bytes)
+    /// The system refused; the store is then as it was.
+    pub async fn save(&self) -> Result<(), StoreError> {
+        let this = self.clone();
+        self.change(move |transaction| this.write_meetings(transaction)).await
     }
 
-    fn clusters(&self) -> MutexGuard<'_, BTreeMap<ClusterId, SystemTime>> {
-        self.clusters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn write_meetings(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        let unkept: Vec<_> = {
+            let known = self.known();
+            let moved = known.clusters.iter().filter(|(_, member)| {
+                !member.is_kept || member.last_seen.map(UnixSeconds::from) != member.seen_kept
+            });
+            let what = |(cluster, member): (&ClusterId, &Member)| {
+                (cluster.to_string(), Arc::clone(&member.record), member.last_seen)
+            };
+            moved.map(what).collect()
+        };
+        for (key, record, last_seen) in unkept {
+            if transaction.get::<Cluster>(&key)?.is_none() {
+                transaction.put(&key, &*record)?;
+            }
+            if let Some(at) = last_seen {
+                transaction.put(&key, &Seen(at.into()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes changes in the store, on a thread that may block, and then in memory.
+    async fn change<T, E>(
+        &self,
+        act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let inner = Arc::clone(&self.0);
+        let changed = tokio::task::spawn_blocking(move || inner.change(act)).await;
+        // Only a runtime that ends cuts such a task off.
+        changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.known()
     }
 }
 
-fn read(bytes: &[u8], path: impl Fn() -> String) -> Result<BTreeMap<ClusterId, SystemTime>, DirectoryError> {
-    let stored: Stored =
-        serde_json::from_slice(bytes).map_err(|source| DirectoryError::Damaged { path: path(), source })?;
-    let Stored { clusters_last_seen } = stored;
-    let foreign = |reason: String| DirectoryError::Foreign { path: path(), reason };
-    if clusters_last_seen.len() > CLUSTERS_MAX {
-        return Err(foreign(format!("it names more than {CLUSTERS_MAX} clusters")));
+impl Inner {
+    fn change<T, E: From<StoreError>>(
+        &self,
+        act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, changes) = self.store.update(act)?;
+        let mut known = self.known();
+        for change in &changes {
+            known.apply(&self.store, change)?;
+        }
+        Ok(done)
     }
-    let entry = |(name, seconds): (String, u64)| {
-        let cluster: ClusterId = name.parse().map_err(|error| foreign(format!("{error}")))?;
-        let seen = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-        Ok((cluster, seen.ok_or_else(|| foreign(format!("{seconds} is no time")))?))
-    };
-    clusters_last_seen.into_iter().map(entry).collect()
-}
 
-fn unix_seconds(time: SystemTime) -> u64 {
-    // A clock before 1970 is wrong anyway.
-    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]

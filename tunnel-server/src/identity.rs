@@ -15,7 +15,7 @@ mod credential;
 mod name;
 mod token;
 
-pub use agent::{NotAnAgent, agent_identity};
+pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
 pub use certificate::CertificateFault;
 use certificate::Validity;
 pub use credential::Credential;

@@ -18,9 +18,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
 use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
 
+use crate::directory::Credential;
 use crate::identity;
 use crate::metrics;
-use crate::registry::{Enlisted, Probed, Registry};
+use crate::registry::{Enlisted, NotEnlisted, Probed, Registry};
 
 /// Handshakes of agents in progress; beyond, the newest is turned away.
 const HANDSHAKES_MAX: usize = 1024;
@@ -63,6 +64,14 @@ enum Knocking {
 
 /// One handshake in progress.
 struct Handshake(Arc<Inner>);
+
+/// A tunnel before it is enlisted.
+struct Greeted {
+    tunnel: Tunnel,
+    driver: Driver,
+    greeting: Greeting,
+    credential: Credential,
+}
 
 impl Reception {
     /// A door at `endpoint` of `host`, for agents of `trust_domain`, whose tunnels are counted in `links`. What drives those
@@ -199,7 +208,7 @@ impl Handshake {
         let from = knocking.address();
         let inner = Arc::clone(&self.0);
         match self.greet(knocking, &scope).await {
-            Ok((tunnel, driver, greeting)) => inner.serve(tunnel, driver, &greeting, home, &scope).await,
+            Ok(greeted) => inner.serve(greeted, home, &scope).await,
             Err(error) => {
                 metrics::greeting_failed(&error);
                 match error {
@@ -216,29 +225,27 @@ impl Handshake {
         }
     }
 
-    async fn greet(
-        self,
-        knocking: Knocking,
-        scope: &Scope,
-    ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+    async fn greet(self, knocking: Knocking, scope: &Scope) -> Result<Greeted, GreetError> {
         let inner = &self.0;
         let arrived = knocking.arrived(inner).await?;
-        let agent = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
-            Ok(agent) => agent,
+        let shown = match identity::agent_identity(arrived.chain(), &inner.trust_domain) {
+            Ok(shown) => shown,
             Err(error) => {
                 let reason = chain(&error).to_string();
                 arrived.turn_away(&reason);
                 return Err(GreetError::Refused(reason));
             }
         };
+        let credential = Credential { serial: shown.serial, issued: shown.issued.into() };
         let may_enter = |greeting: &Greeting| {
             if scope.is_draining() {
                 return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
             }
-            let has_room = inner.registry.has_room(greeting.agent.cluster());
-            has_room.map_err(|full| (Reason::Limit, full.to_string()))
+            let may_enter = inner.registry.may_enter(&greeting.agent, &credential);
+            may_enter.map_err(|not| (reason(&not), not.to_string()))
         };
-        arrived.greet(&agent, &inner.host, may_enter).await
+        let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &inner.host, may_enter).await?;
+        Ok(Greeted { tunnel, driver, greeting, credential })
     }
 }
 
@@ -250,14 +257,18 @@ impl Drop for Handshake {
 
 impl Inner {
     /// Enlists a greeted tunnel and drives it until it ends.
-    async fn serve(&self, tunnel: Tunnel, driver: Driver, greeting: &Greeting, home: Home, scope: &Scope) {
+    async fn serve(&self, greeted: Greeted, home: Home, scope: &Scope) {
+        let Greeted { tunnel, driver, greeting, credential } = greeted;
         let agent = &greeting.agent;
-        let enlisted = match self.registry.enlist(greeting, tunnel.clone(), home) {
+        let enlisted = match self.registry.enlist(&greeting, credential, tunnel.clone(), home) {
             Ok(enlisted) => enlisted,
-            Err(full) => {
-                warn!(%agent, "a tunnel was refused: {full}");
+            Err(not) => {
+                warn!(%agent, "a tunnel was refused: {not}");
                 metrics::tunnel_without_place();
-                tunnel.close(CloseCode::NotGreeted);
+                tunnel.close(match not {
+                    NotEnlisted::Full(_) => CloseCode::NotGreeted,
+                    NotEnlisted::NotAdmitted(_) => CloseCode::Revoked,
+                });
                 return;
             }
         };
@@ -287,6 +298,14 @@ impl Inner {
         drop(counted);
         metrics::tunnel_ended(&ended);
         info!(%agent, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
+    }
+}
+
+/// Why an agent is refused in its greeting.
+fn reason(not: &NotEnlisted) -> Reason {
+    match not {
+        NotEnlisted::Full(_) => Reason::Limit,
+        NotEnlisted::NotAdmitted(_) => Reason::Revoked,
     }
 }
 

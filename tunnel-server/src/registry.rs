@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use daemon::Home;
-use daemon::state_dir::StateError;
 use dashmap::DashMap;
 use proto::greeting::Greeting;
 use proto::session::Health;
@@ -23,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use transport::{Carrier, Link, Tunnel};
 
-use crate::directory::{Directory, Meeting};
+use crate::directory::{self, Credential, Directory, Meeting, NotAdmitted, StoreError};
 use returns::Returns;
 use roster::{Entry, Roster, Standing};
 use route::{LiveSince, last_heard};
@@ -55,6 +54,7 @@ struct Inner {
 #[derive(Clone)]
 struct Enlisting {
     tunnel: Tunnel,
+    credential: Credential,
     home: Home,
     endpoints: Arc<Mutex<Vec<String>>>,
     live: Arc<LiveSince>,
@@ -71,13 +71,26 @@ pub enum Full {
     Server,
 }
 
+/// Why a tunnel is not let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotEnlisted {
+    /// For want of room.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// Its agent may not come in.
+    #[error(transparent)]
+    NotAdmitted(#[from] NotAdmitted),
+}
+
 /// What is known of a cluster.
 #[derive(Clone)]
 pub struct Listed {
     /// Its name.
     pub cluster: ClusterId,
-    /// When a tunnel of it last came or went. Whole seconds after a restart.
-    pub last_seen: SystemTime,
+    /// When a tunnel of it last came or went, if ever one did. Whole seconds after a restart.
+    pub last_seen: Option<SystemTime>,
+    /// What people say of it.
+    pub record: Arc<directory::Cluster>,
     /// Its tunnels, in the order in which they came. None: it is away.
     pub tunnels: Vec<ListedTunnel>,
 }
@@ -131,11 +144,16 @@ impl Registry {
         }))
     }
 
-    /// Whether there is room for one more tunnel of this cluster. By the time it is enlisted that may have changed.
+    /// Whether this agent may come in with one more tunnel. By the time that is enlisted the answer may have changed.
     ///
     /// # Errors
-    /// `Full`, where a limit is reached.
-    pub fn has_room(&self, cluster: &ClusterId) -> Result<(), Full> {
+    /// `NotEnlisted`.
+    pub fn may_enter(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotEnlisted> {
+        self.0.directory.admits(agent, credential)?;
+        Ok(self.has_room(agent.cluster())?)
+    }
+
+    fn has_room(&self, cluster: &ClusterId) -> Result<(), Full> {
         if self.0.tunnels.load(Ordering::Relaxed) >= TUNNELS_MAX as u64 {
             return Err(Full::Server);
         }
@@ -147,8 +165,14 @@ impl Registry {
     /// Enters a greeted tunnel, which takes exchanges once [`Enlisted::probe`] has said so.
     ///
     /// # Errors
-    /// `Full`, where a limit is reached.
-    pub fn enlist(&self, greeting: &Greeting, tunnel: Tunnel, home: Home) -> Result<Enlisted, Full> {
+    /// `NotEnlisted`.
+    pub fn enlist(
+        &self,
+        greeting: &Greeting,
+        credential: Credential,
+        tunnel: Tunnel,
+        home: Home,
+    ) -> Result<Enlisted, NotEnlisted> {
         let counted = self.0.tunnels.fetch_add(1, Ordering::Relaxed);
         // From here on a drop gives the count back.
         let cluster = greeting.agent.cluster().clone();
@@ -161,7 +185,7 @@ impl Registry {
             is_first: false,
         };
         if counted >= TUNNELS_MAX as u64 {
-            return Err(Full::Server);
+            return Err(Full::Server.into());
         }
         let now = SystemTime::now();
         let (endpoints, live) = (Arc::clone(&enlisted.endpoints), Arc::clone(&enlisted.live));
@@ -170,24 +194,44 @@ impl Registry {
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: Enlisting { tunnel, home, endpoints, live },
+            tunnel: Enlisting { tunnel, credential: credential.clone(), home, endpoints, live },
             chosen: Arc::default(),
             on_probation: false,
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
+        // Last, so that no revocation falls between this and `put_out`.
+        self.0.directory.admits(&greeting.agent, &credential)?;
         enlisted.is_first = self.0.directory.meet(&cluster, now) == Meeting::First;
         self.changed(&cluster);
         Ok(enlisted)
     }
 
-    /// What is known of the clusters that were ever met and that `wanted` picks, in the order of their names.
+    /// Ends every tunnel whose agent is not admitted any more, with everything on it.
+    pub fn put_out(&self) {
+        let mut refused = Vec::new();
+        for roster in &self.0.rosters {
+            let is_refused = |entry: &&Entry<Enlisting>| {
+                self.0.directory.admits(&entry.agent, &entry.tunnel.credential).is_err()
+            };
+            refused
+                .extend(roster.entries().iter().filter(is_refused).map(|entry| entry.tunnel.tunnel.clone()));
+        }
+        refused.iter().for_each(|tunnel| tunnel.close(CloseCode::Revoked));
+    }
+
+    /// Tells those who watch that something of a cluster has changed in the directory.
+    pub fn directory_changed(&self, cluster: &ClusterId) {
+        self.changed(cluster);
+    }
+
+    /// What is known of the clusters that are there and that `wanted` picks, in the order of their names.
     pub fn list(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<Listed> {
         let known = self.0.directory.entries(wanted).into_iter();
         known
-            .map(|(cluster, last_seen)| {
+            .map(|directory::ClusterEntry { cluster, last_seen, record }| {
                 let entries = self.0.rosters.get(&cluster).map(|roster| roster.entries().to_vec());
                 let tunnels = entries.unwrap_or_default().iter().map(listed).collect();
-                Listed { cluster, last_seen, tunnels }
+                Listed { cluster, last_seen, record, tunnels }
             })
             .collect()
     }
@@ -203,11 +247,8 @@ impl Registry {
     ///
     /// # Errors
     /// Where the state directory cannot be written.
-    pub async fn save(&self) -> Result<(), StateError> {
-        let this = self.clone();
-        let saved = tokio::task::spawn_blocking(move || this.0.directory.save()).await;
-        // A task that was cut off has written nothing, and the next one writes it all.
-        saved.unwrap_or(Ok(()))
+    pub async fn save(&self) -> Result<(), StoreError> {
+        self.0.directory.save().await
     }
 
     fn strike_off(&self, cluster: &ClusterId, ticket: u64) {
@@ -309,7 +350,7 @@ fn standing(entry: &Enlisting) -> Standing {
 }
 
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { tunnel, home, endpoints, live: _ } = &entry.tunnel;
+    let Enlisting { tunnel, credential: _, home, endpoints, live: _ } = &entry.tunnel;
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),

@@ -108,6 +108,54 @@ Examples:
   Where callers are too many to be named, and the token is kept safe:
   tombolo rbac --agent-config agent.yaml --profile open > rbac.yaml";
 
+pub(super) const CLUSTER: &str = "\
+Examples:
+  tombolo cluster create edge-1 --label region=north
+  tombolo cluster list
+  tombolo cluster delete edge-1";
+
+pub(super) const CLUSTER_LIST: &str = "\
+Examples:
+  tombolo cluster list
+  tombolo cluster list edge-1 --output wide";
+
+pub(super) const CLUSTER_CREATE: &str = "\
+Examples:
+  tombolo cluster create edge-1
+  tombolo cluster create edge-1 --label region=north --label tier=gold \\
+      --network plant-7 --advertise 192.168.1.10:6443";
+
+pub(super) const CLUSTER_LABEL: &str = "\
+Examples:
+  tombolo cluster label edge-1 region=north tier=gold
+  Take a label away:
+  tombolo cluster label edge-1 tier-";
+
+pub(super) const CLUSTER_UPDATE: &str = "\
+Examples:
+  tombolo cluster update edge-1 --network plant-7 --network lab
+  tombolo cluster update edge-1 --advertise 192.168.1.0/24
+  Let it advertise nothing:
+  tombolo cluster update edge-1 --advertise ''";
+
+pub(super) const CLUSTER_DELETE: &str = "\
+Examples:
+  tombolo cluster delete edge-1";
+
+pub(super) const AGENT: &str = "\
+Examples:
+  tombolo agent revoke edge-1/0f3c9a7e
+  tombolo agent revoke --cluster edge-1";
+
+pub(super) const AGENT_REVOKE: &str = "\
+Examples:
+  One agent, as `tombolo clusters edge-1 --output wide` names it:
+  tombolo agent revoke edge-1/0f3c9a7e
+  All agents that the cluster has now; new ones may come:
+  tombolo agent revoke --cluster edge-1
+  One certificate:
+  tombolo agent revoke --serial 4f:a2:09:c3";
+
 pub(super) const DOCTOR: &str = "\
 Examples:
   tombolo doctor

@@ -1,5 +1,7 @@
 //! Clusters as JSON, for programs.
 
+use std::collections::{BTreeMap, HashMap};
+
 use proto::admin::{Cluster, Health, Tunnel};
 use serde_json::{Value, json};
 
@@ -18,16 +20,22 @@ pub(super) fn line(cluster: &Cluster) -> Result<String, serde_json::Error> {
 }
 
 fn object(cluster: &Cluster) -> Value {
+    let description = cluster.description.clone().unwrap_or_default();
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "Cluster",
-        "metadata": { "name": cluster.name },
+        "metadata": { "name": cluster.name, "labels": sorted(&description.labels) },
+        "spec": { "networks": description.networks, "advertise": description.advertise },
         "status": {
             "connected": cluster.connected,
             "lastSeenUnixSeconds": time(cluster.last_seen),
             "tunnels": cluster.tunnels.iter().map(tunnel).collect::<Vec<_>>(),
         },
     })
+}
+
+fn sorted(labels: &HashMap<String, String>) -> BTreeMap<&String, &String> {
+    labels.iter().collect()
 }
 
 fn tunnel(tunnel: &Tunnel) -> Value {

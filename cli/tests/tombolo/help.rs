@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 31] = [
     "",
     "ca",
     "ca init",
@@ -19,6 +19,14 @@ const COMMANDS: [&str; 23] = [
     "kubeconfig",
     "clusters",
     "rbac",
+    "cluster",
+    "cluster create",
+    "cluster list",
+    "cluster label",
+    "cluster update",
+    "cluster delete",
+    "agent",
+    "agent revoke",
     "doctor",
     "doctor server",
     "doctor agent",
@@ -47,7 +55,7 @@ fn every_commands_help_has_an_example_of_it() {
 #[test]
 fn no_command_is_missing_from_these_tests() {
     let bench = Bench::new();
-    for group in ["", "ca", "ca issue", "doctor", "policy", "audit"] {
+    for group in ["", "ca", "ca issue", "cluster", "agent", "doctor", "policy", "audit"] {
         let help = bench.done(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());

@@ -95,6 +95,7 @@ pub const RESERVED: &[Reserved] = &[
     Reserved { dependency: "quinn", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "h2", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "dashmap", crates: &["tunnel-server"] },
+    Reserved { dependency: "redb", crates: &["tunnel-server"] },
     Reserved { dependency: "tonic", crates: &["proto", "tunnel-server", "cli", "tests"] },
     Reserved { dependency: "tonic-health", crates: &["tunnel-server", "tests"] },
     Reserved { dependency: "tonic-reflection", crates: &["tunnel-server", "tests"] },
@@ -118,6 +119,12 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
         crates: PRODUCTS,
         files: &["tunnel-server/src/registry.rs", "tunnel-server/src/registry/"],
         why: "only the registry holds a concurrent map",
+    },
+    ReservedPath {
+        path: &["redb"],
+        crates: PRODUCTS,
+        files: &["tunnel-server/src/directory/store.rs"],
+        why: "another engine joins where the directory's store is, and nowhere else",
     },
     ReservedPath {
         path: &["tonic"],

@@ -255,7 +255,7 @@ async fn the_command_shows_a_table_names_and_json_and_follows_changes() {
     let json: Value = serde_json::from_str(&rig.tombolo(&clusters(&["-o", "json"])).await).expect("JSON");
     assert_eq!(json["items"][0]["status"]["tunnels"][0]["health"], "Live", "{json}");
     let unknown = rig.tombolo_fails(&clusters(&["edge-b"])).await;
-    assert!(unknown.contains("edge-b was never seen by this server"), "{unknown}");
+    assert!(unknown.contains("this server knows no cluster edge-b"), "{unknown}");
 
     said(&log, "Live").await;
     agent.process.stop(DONE_MAX).await.expect("the agent ends");

@@ -139,7 +139,9 @@ fn setback(error: &DialError) -> Setback {
         DialError::Refused(refused) => match refused.reason() {
             // From a server that does not say for how long.
             Reason::Draining | Reason::Limit => Setback::Crowded,
-            Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting => Setback::Refused,
+            Reason::Unspecified | Reason::Version | Reason::Cluster | Reason::Greeting | Reason::Revoked => {
+                Setback::Refused
+            }
         },
         DialError::NotNow | DialError::Handshake(_) | DialError::TooSlow => Setback::Crowded,
         DialError::Proxy(error) => proxy_setback(error),

@@ -23,6 +23,14 @@ pub enum Action {
     WatchClusters,
     /// `Admin.GetServerInfo`.
     GetServerInfo,
+    /// `Admin.CreateCluster`.
+    CreateCluster,
+    /// `Admin.UpdateCluster`.
+    UpdateCluster,
+    /// `Admin.DeleteCluster`.
+    DeleteCluster,
+    /// `Admin.RevokeAgent`.
+    RevokeAgent,
     /// `Health.Check`.
     CheckHealth,
     /// `Health.Watch`.
@@ -36,6 +44,8 @@ pub enum Action {
 pub enum Object {
     /// The clusters, all of them.
     Clusters,
+    /// The agents of clusters.
+    Agents,
     /// The server itself.
     Server,
     /// The API's schema.
@@ -77,6 +87,10 @@ impl Action {
             "/tombolo.admin.v1.Admin/ListClusters" => Ok(Self::ListClusters),
             "/tombolo.admin.v1.Admin/WatchClusters" => Ok(Self::WatchClusters),
             "/tombolo.admin.v1.Admin/GetServerInfo" => Ok(Self::GetServerInfo),
+            "/tombolo.admin.v1.Admin/CreateCluster" => Ok(Self::CreateCluster),
+            "/tombolo.admin.v1.Admin/UpdateCluster" => Ok(Self::UpdateCluster),
+            "/tombolo.admin.v1.Admin/DeleteCluster" => Ok(Self::DeleteCluster),
+            "/tombolo.admin.v1.Admin/RevokeAgent" => Ok(Self::RevokeAgent),
             "/grpc.health.v1.Health/Check" => Ok(Self::CheckHealth),
             "/grpc.health.v1.Health/Watch" => Ok(Self::WatchHealth),
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Ok(Self::Reflect),
@@ -88,7 +102,12 @@ impl Action {
     #[must_use]
     pub fn object(self) -> Object {
         match self {
-            Self::ListClusters | Self::WatchClusters => Object::Clusters,
+            Self::ListClusters
+            | Self::WatchClusters
+            | Self::CreateCluster
+            | Self::UpdateCluster
+            | Self::DeleteCluster => Object::Clusters,
+            Self::RevokeAgent => Object::Agents,
             Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
             Self::Reflect => Object::Schema,
         }
@@ -101,6 +120,10 @@ impl fmt::Display for Action {
             Self::ListClusters => "list",
             Self::WatchClusters | Self::WatchHealth => "watch",
             Self::GetServerInfo => "describe",
+            Self::CreateCluster => "create",
+            Self::UpdateCluster => "update",
+            Self::DeleteCluster => "delete",
+            Self::RevokeAgent => "revoke",
             Self::CheckHealth => "check",
             Self::Reflect => "read",
         })
@@ -111,6 +134,7 @@ impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Clusters => "the clusters",
+            Self::Agents => "the agents",
             Self::Server => "the server",
             Self::Schema => "the schema",
         })
@@ -122,10 +146,14 @@ mod tests {
     use super::*;
 
     const OWNER: u32 = 1000;
-    const ACTIONS: [Action; 6] = [
+    const ACTIONS: [Action; 10] = [
         Action::ListClusters,
         Action::WatchClusters,
         Action::GetServerInfo,
+        Action::CreateCluster,
+        Action::UpdateCluster,
+        Action::DeleteCluster,
+        Action::RevokeAgent,
         Action::CheckHealth,
         Action::WatchHealth,
         Action::Reflect,

@@ -7,16 +7,18 @@ use std::time::SystemTime;
 use daemon::Scope;
 use proto::admin::admin_server;
 use proto::admin::{
-    Addresses, Cluster, Counts, GetServerInfoRequest, GetServerInfoResponse, Limits, ListClustersRequest,
-    ListClustersResponse, NAMES_MAX, WatchClustersRequest,
+    Addresses, Cluster, Counts, CreateClusterRequest, CreateClusterResponse, DeleteClusterRequest,
+    DeleteClusterResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListClustersRequest,
+    ListClustersResponse, NAMES_MAX, RevokeAgentRequest, RevokeAgentResponse, UpdateClusterRequest,
+    UpdateClusterResponse, WatchClustersRequest,
 };
 use proto::{ClusterId, NotAClusterId};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::watch::{Events, Watch};
-use super::{About, CONNECTIONS_MAX, WATCHES_MAX, listed};
-use crate::directory::CLUSTERS_MAX;
+use super::{About, CONNECTIONS_MAX, WATCHES_MAX, changes, listed};
+use crate::directory::{CLUSTERS_MAX, Directory, NAME_RESERVED};
 use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
@@ -26,6 +28,7 @@ pub(super) struct Desk {
     pub(super) about: About,
     pub(super) since: SystemTime,
     pub(super) registry: Registry,
+    pub(super) directory: Directory,
     /// Places for watches.
     pub(super) watches: Arc<Semaphore>,
     pub(super) scope: Scope,
@@ -92,6 +95,51 @@ impl admin_server::Admin for Desk {
                 connections: count(CONNECTIONS_MAX),
             }),
         }))
+    }
+
+    async fn create_cluster(
+        &self,
+        request: Request<CreateClusterRequest>,
+    ) -> Result<Response<CreateClusterResponse>, Status> {
+        let (cluster, said) = changes::created(request.into_inner())?;
+        let created = self.directory.create_cluster(cluster.clone(), said, SystemTime::now()).await;
+        created.map_err(changes::cluster_status)?;
+        self.registry.directory_changed(&cluster);
+        Ok(Response::new(CreateClusterResponse {}))
+    }
+
+    async fn update_cluster(
+        &self,
+        request: Request<UpdateClusterRequest>,
+    ) -> Result<Response<UpdateClusterResponse>, Status> {
+        let (cluster, said) = changes::updated(request.into_inner())?;
+        let updated = self.directory.update_cluster(cluster.clone(), said).await;
+        updated.map_err(changes::cluster_status)?;
+        self.registry.directory_changed(&cluster);
+        Ok(Response::new(UpdateClusterResponse {}))
+    }
+
+    async fn delete_cluster(
+        &self,
+        request: Request<DeleteClusterRequest>,
+    ) -> Result<Response<DeleteClusterResponse>, Status> {
+        let cluster = changes::cluster(&request.into_inner().name)?;
+        let deleted = self.directory.delete_cluster(cluster.clone(), SystemTime::now(), NAME_RESERVED).await;
+        let tombstone = deleted.map_err(changes::cluster_status)?;
+        self.registry.put_out();
+        self.registry.directory_changed(&cluster);
+        let reserved_until = tombstone.reserved_until.time().map(listed::whole_seconds);
+        Ok(Response::new(DeleteClusterResponse { reserved_until }))
+    }
+
+    async fn revoke_agent(
+        &self,
+        request: Request<RevokeAgentRequest>,
+    ) -> Result<Response<RevokeAgentResponse>, Status> {
+        let revoked = changes::revoked(request.into_inner())?;
+        self.directory.revoke(revoked, SystemTime::now()).await.map_err(changes::revoke_status)?;
+        self.registry.put_out();
+        Ok(Response::new(RevokeAgentResponse {}))
     }
 }
 

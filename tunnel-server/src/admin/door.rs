@@ -80,9 +80,13 @@ impl<R: ServerReflection> Services<R> {
 
     async fn answer(&self, action: Action, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
         match action {
-            Action::ListClusters | Action::WatchClusters | Action::GetServerInfo => {
-                self.admin.clone().call(request).await
-            }
+            Action::ListClusters
+            | Action::WatchClusters
+            | Action::GetServerInfo
+            | Action::CreateCluster
+            | Action::UpdateCluster
+            | Action::DeleteCluster
+            | Action::RevokeAgent => self.admin.clone().call(request).await,
             Action::CheckHealth | Action::WatchHealth => self.health.clone().call(request).await,
             // The service runs a task for each such stream, outside of our scope: it ends with its connection.
             Action::Reflect => self.reflection.clone().call(request).await,

@@ -6,6 +6,7 @@ use prost_types::Timestamp;
 use proto::admin;
 use proto::session::Health;
 
+use crate::directory::Cluster;
 use crate::registry::{Listed, ListedTunnel};
 
 /// A cluster, as it is now.
@@ -13,14 +14,24 @@ pub(super) fn cluster(listed: &Listed) -> admin::Cluster {
     admin::Cluster {
         name: listed.cluster.to_string(),
         connected: listed.is_reachable(),
-        last_seen: Some(whole_seconds(listed.last_seen)),
+        last_seen: listed.last_seen.map(whole_seconds),
         tunnels: listed.tunnels.iter().map(tunnel).collect(),
+        description: Some(description(&listed.record)),
+        created: listed.record.created.time().map(whole_seconds),
     }
 }
 
 /// A point in time as the directory keeps it, so that a restart does not change it.
 pub(super) fn whole_seconds(time: SystemTime) -> Timestamp {
     Timestamp { nanos: 0, ..Timestamp::from(time) }
+}
+
+fn description(record: &Cluster) -> admin::Description {
+    admin::Description {
+        labels: record.labels.clone().into_iter().collect(),
+        networks: record.networks.clone(),
+        advertise: record.advertise.clone(),
+    }
 }
 
 fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {

@@ -1,6 +1,6 @@
 //! One watch of clusters: how they stood at its beginning, then each again when it has changed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -126,13 +126,18 @@ where
 
     fn gather(&mut self, measurements: bool) {
         let changed = differences(&mut self.said, (self.watch.look)(), measurements);
-        self.pending.extend(changed.into_iter().map(Event::Cluster));
+        self.pending.extend(changed);
     }
 }
 
-/// The clusters that differ from how they were last said, which they replace there. Measurements count only if they are
-/// asked for. None is ever taken away: a cluster once met is never forgotten.
-fn differences(said: &mut BTreeMap<String, Cluster>, now: Vec<Cluster>, measurements: bool) -> Vec<Cluster> {
+/// The clusters that differ from how they were last said, which they replace there, and those that are gone. Measurements
+/// count only if they are asked for.
+fn differences(said: &mut BTreeMap<String, Cluster>, now: Vec<Cluster>, measurements: bool) -> Vec<Event> {
+    let there: BTreeSet<&str> = now.iter().map(|cluster| cluster.name.as_str()).collect();
+    let gone: Vec<String> = said.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
+    gone.iter().for_each(|name| {
+        said.remove(name);
+    });
     let differs = |cluster: &Cluster| match said.get(&cluster.name) {
         None => true,
         Some(before) if measurements => before != cluster,
@@ -140,7 +145,7 @@ fn differences(said: &mut BTreeMap<String, Cluster>, now: Vec<Cluster>, measurem
     };
     let changed: Vec<Cluster> = now.into_iter().filter(differs).collect();
     said.extend(changed.iter().map(|cluster| (cluster.name.clone(), cluster.clone())));
-    changed
+    gone.into_iter().map(Event::Deleted).chain(changed.into_iter().map(Event::Cluster)).collect()
 }
 
 /// Whether nothing differs but measurements.

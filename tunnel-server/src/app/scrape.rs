@@ -46,9 +46,9 @@ fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
         tunnels.is(&[("carrier", carrier.as_str())], carried.count());
     }
     lines.gauge("tombolo_server_tunnels_max", "Most tunnels of all clusters.").is(&[], TUNNELS_MAX);
-    let help = "Clusters that this server has ever met and remembers.";
+    let help = "Clusters that this server knows, made or met.";
     lines.gauge("tombolo_server_clusters", help).is(&[], listed.len());
-    let help = "Most clusters that are remembered.";
+    let help = "Most clusters that are known.";
     lines.gauge("tombolo_server_clusters_max", help).is(&[], directory::CLUSTERS_MAX);
     let help = "Most requests that are served at once.";
     lines.gauge("tombolo_server_exchanges_max", help).is(&[], EXCHANGES_MAX);

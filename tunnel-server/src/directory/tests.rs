@@ -1,9 +1,18 @@
-//! What is remembered over a restart, and what is never forgotten silently.
+//! What outlives a restart or a crash, and what is never forgotten silently.
+
+use std::process::{Command, Stdio};
 
 use super::*;
+use crate::directory::records::UnixSeconds;
 
-#[test]
-fn a_cluster_once_met_is_known_after_a_restart() {
+const DAY: u64 = 24 * 60 * 60;
+
+mod crash;
+mod describing;
+mod revoking;
+
+#[tokio::test]
+async fn a_cluster_once_met_is_known_after_a_restart() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     let (edge, other) = (id("edge-a"), id("edge-b"));
@@ -11,24 +20,13 @@ fn a_cluster_once_met_is_known_after_a_restart() {
     assert!(!directory.met(&edge));
     assert_eq!(directory.meet(&edge, at(5)), Meeting::First);
     assert_eq!(directory.meet(&edge, at(6)), Meeting::Again);
-    directory.save().unwrap();
+    directory.save().await.unwrap();
     drop(directory);
 
     let directory = open(&state).unwrap();
     assert!(directory.met(&edge) && !directory.met(&other));
+    assert_eq!(directory.last_seen(&edge), Some(at(6)));
     assert_eq!(directory.meet(&edge, at(7)), Meeting::Again);
-}
-
-#[test]
-fn the_time_last_seen_is_kept() {
-    let state = tempfile::tempdir().unwrap();
-    let directory = open(&state).unwrap();
-    let _ = directory.meet(&id("edge-a"), at(5));
-    let _ = directory.meet(&id("edge-a"), at(1_700_000_000));
-
-    directory.save().unwrap();
-
-    assert!(stored(&state).contains("\"edge-a\": 1700000000"), "{}", stored(&state));
 }
 
 #[test]
@@ -44,8 +42,8 @@ fn what_was_heard_earlier_changes_nothing_unless_the_clock_was_set_back() {
     assert_eq!(directory.last_seen(&edge), Some(at(60)));
 }
 
-#[test]
-fn no_more_than_the_limit_is_remembered() {
+#[tokio::test]
+async fn no_more_than_the_limit_is_remembered() {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     for n in 0..CLUSTERS_MAX {
@@ -54,39 +52,64 @@ fn no_more_than_the_limit_is_remembered() {
 
     assert_eq!(directory.meet(&id("one-more"), at(0)), Meeting::Full);
     assert!(!directory.met(&id("one-more")));
-    directory.save().unwrap();
+    let made = directory.create_cluster(id("one-more"), Amendment::default(), at(0)).await;
+    assert!(matches!(made, Err(ClusterError::Full)), "{made:?}");
+    directory.save().await.unwrap();
+    drop(directory);
     assert!(open(&state).unwrap().met(&id(&format!("{:0>63}", 0))));
 }
 
-#[test]
-fn what_is_damaged_is_refused_and_left_alone() {
+#[tokio::test]
+async fn what_is_damaged_is_refused_and_left_alone() {
     let state = tempfile::tempdir().unwrap();
-    open(&state).unwrap().save().unwrap();
-    for text in [
-        "",
-        "{",
-        "[]",
-        "{}",
-        "{\"clustersLastSeen\":{\"edge-a\":5},\"x\":1}",
-        "{\"clustersLastSeen\":{\"edge-a\":-5}}",
-        "{\"clustersLastSeen\":{\"Edge\":5}}",
-        "{\"clustersLastSeen\":{\"edge-a\":18446744073709551615}}",
-    ] {
-        std::fs::write(state.path().join("state/clusters.json"), text).unwrap();
+    let directory = open(&state).unwrap();
+    let _ = directory.meet(&id("edge-a"), at(5));
+    directory.save().await.unwrap();
+    drop(directory);
+    let whole = std::fs::read(file(&state)).unwrap();
+    let record = whole.windows(9).rposition(|bytes| bytes == b"\"created\"").expect("the record");
+    let flipped = whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == record + 4)).collect();
+    for damaged in [Vec::new(), b"nonsense".to_vec(), whole[..whole.len() / 2].to_vec(), flipped] {
+        std::fs::write(file(&state), &damaged).unwrap();
 
-        let error = open(&state).unwrap_err().to_string();
+        let error = open(&state).unwrap_err();
 
-        assert!(error.contains("clusters.json") && error.contains("move it away"), "{error}");
-        assert_eq!(stored(&state), text);
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+        assert!(error.to_string().contains("move it away"), "{error}");
+        assert!(std::fs::read(file(&state)).unwrap() == damaged, "it was touched");
     }
+    std::fs::write(file(&state), &whole).unwrap();
+    assert!(open(&state).unwrap().met(&id("edge-a")));
 }
 
-fn open(state: &tempfile::TempDir) -> Result<Directory, DirectoryError> {
-    Directory::open(StateDir::open(&state.path().join("state"))?)
+#[test]
+fn one_process_holds_a_state_directory() {
+    let state = tempfile::tempdir().unwrap();
+    let _held = open(&state).unwrap();
+
+    assert!(matches!(open(&state).unwrap_err(), StoreError::InUse(_)));
 }
 
-fn stored(state: &tempfile::TempDir) -> String {
-    std::fs::read_to_string(state.path().join("state/clusters.json")).unwrap()
+#[test]
+fn others_cannot_read_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let state = tempfile::tempdir().unwrap();
+    let _directory = open(&state).unwrap();
+
+    assert_eq!(std::fs::metadata(file(&state)).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+fn open(state: &tempfile::TempDir) -> Result<Directory, StoreError> {
+    Directory::open(&state_dir(state.path()))
+}
+
+fn state_dir(path: &std::path::Path) -> StateDir {
+    StateDir::open(&path.join("state")).unwrap()
+}
+
+fn file(state: &tempfile::TempDir) -> std::path::PathBuf {
+    state.path().join("state/directory.redb")
 }
 
 fn id(name: &str) -> ClusterId {
@@ -94,5 +117,5 @@ fn id(name: &str) -> ClusterId {
 }
 
 fn at(seconds: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    UnixSeconds(seconds).time().unwrap()
 }

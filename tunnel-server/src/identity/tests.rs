@@ -260,8 +260,9 @@ fn debug_shows_no_token() {
 
 #[test]
 fn an_agents_certificate_names_cluster_and_instance() {
-    let agent =
-        agent_identity(&[issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"))], "tombolo").unwrap();
+    let agent = agent_identity(&[issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"))], "tombolo")
+        .unwrap()
+        .agent;
     assert_eq!((agent.cluster().as_str(), agent.instance()), ("edge-a", "one"));
 }
 

@@ -183,7 +183,7 @@ fn in_utc(time: SystemTime) -> String {
 }
 
 fn route(entry: &Entry<Enlisting>) -> Route {
-    let Enlisting { tunnel, home, live, endpoints: _ } = &entry.tunnel;
+    let Enlisting { tunnel, home, live, credential: _, endpoints: _ } = &entry.tunnel;
     Route {
         number: entry.ticket,
         agent: entry.agent.clone(),

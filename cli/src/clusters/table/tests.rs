@@ -103,7 +103,13 @@ fn now() -> SystemTime {
 
 fn cluster(name: &str, tunnels: Vec<Tunnel>) -> Cluster {
     let last_seen = Some(Timestamp { seconds: NOW as i64 - 200, nanos: 0 });
-    Cluster { name: name.to_owned(), connected: !tunnels.is_empty(), last_seen, tunnels }
+    Cluster {
+        name: name.to_owned(),
+        connected: !tunnels.is_empty(),
+        last_seen,
+        tunnels,
+        ..Cluster::default()
+    }
 }
 
 fn tunnel(agent: &str, health: Health, micros: u64, packets_sent: u64, packets_lost: u64) -> Tunnel {

@@ -13,12 +13,23 @@ use super::*;
 fn only_clusters_that_differ_are_said_again() {
     let mut said = BTreeMap::new();
     let before = vec![cluster("a", &["x"], 0), cluster("b", &[], 0)];
-    assert_eq!(differences(&mut said, before.clone(), true), before);
+    assert_eq!(differences(&mut said, before.clone(), true), told(&before));
     assert_eq!(differences(&mut said, before, true), []);
 
     let now = vec![cluster("a", &["x"], 0), cluster("b", &["y"], 0), cluster("c", &[], 0)];
-    assert_eq!(differences(&mut said, now.clone(), false), now[1..]);
+    assert_eq!(differences(&mut said, now.clone(), false), told(&now[1..]));
     assert_eq!(differences(&mut said, now, false), []);
+}
+
+#[test]
+fn a_cluster_that_is_gone_is_told_once_and_told_anew_when_it_is_back() {
+    let mut said = BTreeMap::new();
+    let there = vec![cluster("a", &[], 0)];
+    let _ = differences(&mut said, there.clone(), false);
+
+    assert_eq!(differences(&mut said, Vec::new(), false), [Event::Deleted("a".to_owned())]);
+    assert_eq!(differences(&mut said, Vec::new(), false), []);
+    assert_eq!(differences(&mut said, there.clone(), false), told(&there));
 }
 
 #[test]
@@ -28,7 +39,7 @@ fn measurements_alone_are_a_change_only_where_they_are_asked_for() {
     let measured = vec![cluster("a", &["x"], 2)];
 
     assert_eq!(differences(&mut said, measured.clone(), false), []);
-    assert_eq!(differences(&mut said, measured.clone(), true), measured);
+    assert_eq!(differences(&mut said, measured.clone(), true), told(&measured));
 }
 
 #[test]
@@ -37,7 +48,7 @@ fn a_change_brings_the_measurements_of_its_time() {
     let _ = differences(&mut said, vec![cluster("a", &["x"], 1)], false);
     let changed = vec![cluster("a", &["x", "y"], 2)];
 
-    assert_eq!(differences(&mut said, changed.clone(), false), changed);
+    assert_eq!(differences(&mut said, changed.clone(), false), told(&changed));
     assert_eq!(differences(&mut said, changed, true), []);
 }
 
@@ -74,6 +85,10 @@ async fn a_watch_says_everything_then_changes_and_ends_with_the_drain() {
     assert!(events.next().await.is_none());
 }
 
+fn told(clusters: &[Cluster]) -> Vec<Event> {
+    clusters.iter().cloned().map(Event::Cluster).collect()
+}
+
 async fn next(events: &mut Events) -> Result<Event, Code> {
     // The clock is paused: an hour passes at once where nothing else is to happen.
     let event = tokio::time::timeout(Duration::from_secs(3600), events.next()).await;
@@ -88,5 +103,5 @@ fn cluster(name: &str, agents: &[&str], streams_open: u32) -> Cluster {
         ..Tunnel::default()
     };
     let tunnels = agents.iter().map(tunnel).collect();
-    Cluster { name: name.to_owned(), connected: !agents.is_empty(), last_seen: None, tunnels }
+    Cluster { name: name.to_owned(), connected: !agents.is_empty(), tunnels, ..Cluster::default() }
 }

@@ -1,0 +1,168 @@
+//! What may be said of clusters and agents at a server's admin API.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand};
+use proto::ClusterId;
+use proto::admin::SOCKET_DEFAULT;
+
+use super::{Clusters, examples};
+use crate::names::Label as DnsLabel;
+
+/// Where the server is asked.
+#[derive(Args)]
+pub(crate) struct AtServer {
+    /// The server's admin socket
+    #[arg(long, value_name = "PATH", env = "TOMBOLO_ADMIN_SOCKET", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Cluster {
+    /// Make a cluster, so that its agents may come
+    #[command(after_long_help = examples::CLUSTER_CREATE)]
+    Create(ClusterCreate),
+    /// Show the clusters: the same as `tombolo clusters`
+    #[command(after_long_help = examples::CLUSTER_LIST)]
+    List(Clusters),
+    /// Set a cluster's labels, or take them away
+    #[command(after_long_help = examples::CLUSTER_LABEL)]
+    Label(ClusterLabel),
+    /// Change a cluster's networks and what it may advertise
+    ///
+    /// What is given replaces all that was there; what is not given stays.
+    #[command(after_long_help = examples::CLUSTER_UPDATE)]
+    Update(ClusterUpdate),
+    /// Delete a cluster: its tunnels end, its agents are refused, and its name stays reserved
+    #[command(after_long_help = examples::CLUSTER_DELETE)]
+    Delete(ClusterDelete),
+}
+
+#[derive(Args)]
+pub(crate) struct ClusterCreate {
+    /// Its name, a DNS label
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// A label, as Kubernetes labels things; repeat for more
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// A network in which its addresses mean something, a DNS label; repeat for more
+    #[arg(long = "network", value_name = "NETWORK")]
+    pub(crate) networks: Vec<DnsLabel>,
+    /// What its agents may advertise: HOST:PORT, or addresses as CIDR; repeat for more
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct ClusterLabel {
+    /// The cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// A label to set, or with a '-' behind its name one to take away
+    #[arg(value_name = "NAME=VALUE|NAME-", required = true)]
+    pub(crate) labels: Vec<LabelChange>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct ClusterUpdate {
+    /// The cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// A network in which its addresses mean something; repeat for more, empty for none
+    #[arg(long = "network", value_name = "NETWORK", required_unless_present = "advertise")]
+    pub(crate) networks: Option<Vec<String>>,
+    /// What its agents may advertise: HOST:PORT, or addresses as CIDR; repeat for more, empty for nothing
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) advertise: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct ClusterDelete {
+    /// The cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Agent {
+    /// Refuse an agent from now on, and end its tunnels
+    #[command(after_long_help = examples::AGENT_REVOKE)]
+    Revoke(AgentRevoke),
+}
+
+#[derive(Args)]
+#[group(id = "whom", required = true, multiple = false)]
+pub(crate) struct AgentRevoke {
+    /// One agent
+    #[arg(value_name = "CLUSTER/AGENT", group = "whom")]
+    pub(crate) agent: Option<OneAgent>,
+    /// All agents of a cluster whose certificates were issued before now
+    #[arg(long, value_name = "CLUSTER", group = "whom")]
+    pub(crate) cluster: Option<ClusterId>,
+    /// One certificate, by its serial number in hexadecimal
+    #[arg(long, value_name = "SERIAL", group = "whom")]
+    pub(crate) serial: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+/// A change of one label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LabelChange {
+    Set(String, String),
+    Remove(String),
+}
+
+/// One agent of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OneAgent {
+    pub(crate) cluster: ClusterId,
+    pub(crate) instance: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotSaid {
+    #[error("use NAME=VALUE")]
+    Pair,
+    #[error("use NAME=VALUE to set a label, or NAME- to take it away")]
+    LabelChange,
+    #[error("use CLUSTER/AGENT, as `tombolo clusters --output wide` shows them")]
+    Agent,
+}
+
+fn pair(text: &str) -> Result<(String, String), NotSaid> {
+    let (name, value) = text.split_once('=').ok_or(NotSaid::Pair)?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+impl FromStr for LabelChange {
+    type Err = NotSaid;
+
+    fn from_str(text: &str) -> Result<Self, NotSaid> {
+        if let Ok((name, value)) = pair(text) {
+            return Ok(Self::Set(name, value));
+        }
+        let name = text.strip_suffix('-').ok_or(NotSaid::LabelChange)?;
+        Ok(Self::Remove(name.to_owned()))
+    }
+}
+
+impl FromStr for OneAgent {
+    type Err = NotSaid;
+
+    fn from_str(text: &str) -> Result<Self, NotSaid> {
+        let (cluster, instance) = text.split_once('/').ok_or(NotSaid::Agent)?;
+        let cluster = cluster.parse().map_err(|_| NotSaid::Agent)?;
+        Ok(Self { cluster, instance: instance.to_owned() })
+    }
+}

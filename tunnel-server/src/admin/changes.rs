@@ -1,0 +1,92 @@
+//! What people ask to be changed, from their words to the directory's and back.
+
+use proto::ClusterId;
+use proto::admin::revoke_agent_request;
+use proto::admin::{
+    Agent, CreateClusterRequest, Description, RevokeAgentRequest, Texts, UpdateClusterRequest,
+};
+use proto::cluster::is_dns_label;
+use tonic::Status;
+
+use crate::directory::{Amendment, ClusterError, RevokeError, Revoked, StoreError};
+
+/// Longest serial number, in hexadecimal digits (RFC 5280, section 4.1.2.2).
+const SERIAL_DIGITS_MAX: usize = 40;
+
+/// A cluster to make, and what to say of it.
+pub(super) fn created(request: CreateClusterRequest) -> Result<(ClusterId, Amendment), Status> {
+    let CreateClusterRequest { name, description } = request;
+    let Description { labels, networks, advertise } = description.unwrap_or_default();
+    let said = Amendment {
+        set_labels: labels.into_iter().collect(),
+        remove_labels: Vec::new(),
+        networks: Some(networks),
+        advertise: Some(advertise),
+    };
+    Ok((cluster(&name)?, said))
+}
+
+/// A cluster, and what to say of it from now on.
+pub(super) fn updated(request: UpdateClusterRequest) -> Result<(ClusterId, Amendment), Status> {
+    let UpdateClusterRequest { name, set_labels, remove_labels, networks, advertise } = request;
+    let texts = |texts: Option<Texts>| texts.map(|Texts { texts }| texts);
+    let said = Amendment {
+        set_labels: set_labels.into_iter().collect(),
+        remove_labels,
+        networks: texts(networks),
+        advertise: texts(advertise),
+    };
+    Ok((cluster(&name)?, said))
+}
+
+/// Whose credentials are to be refused.
+pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
+    match request.revoked {
+        Some(revoke_agent_request::Revoked::Agent(Agent { cluster: name, instance })) => {
+            if !is_dns_label(&instance) {
+                return Err(Status::invalid_argument(format!("{instance:?} is not the name of an agent")));
+            }
+            Ok(Revoked::Agent(cluster(&name)?, instance))
+        }
+        Some(revoke_agent_request::Revoked::Cluster(name)) => Ok(Revoked::Agents(cluster(&name)?)),
+        Some(revoke_agent_request::Revoked::Serial(serial)) => {
+            let digits = serial.to_ascii_lowercase().replace(':', "");
+            let is_serial = digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+                && (1..=SERIAL_DIGITS_MAX).contains(&digits.len());
+            if !is_serial {
+                return Err(Status::invalid_argument("a serial number is 1 to 40 hexadecimal digits"));
+            }
+            // With as many digits as ours have.
+            Ok(Revoked::Serial(format!("{:0>32}", digits.trim_start_matches('0'))))
+        }
+        None => Err(Status::invalid_argument("say whom: an agent, a cluster or a serial number")),
+    }
+}
+
+pub(super) fn cluster(name: &str) -> Result<ClusterId, Status> {
+    name.parse().map_err(|error: proto::NotAClusterId| Status::invalid_argument(error.to_string()))
+}
+
+pub(super) fn cluster_status(error: ClusterError) -> Status {
+    let message = error.to_string();
+    match error {
+        ClusterError::Exists(_) => Status::already_exists(message),
+        ClusterError::Unknown(_) => Status::not_found(message),
+        ClusterError::Refused(_) | ClusterError::NotSaid(_) => Status::invalid_argument(message),
+        ClusterError::Reserved { .. } => Status::failed_precondition(message),
+        ClusterError::Full => Status::resource_exhausted(message),
+        ClusterError::Store(error) => store_status(&error),
+    }
+}
+
+pub(super) fn revoke_status(error: RevokeError) -> Status {
+    match error {
+        RevokeError::Full => Status::resource_exhausted(error.to_string()),
+        RevokeError::Store(error) => store_status(&error),
+    }
+}
+
+fn store_status(error: &StoreError) -> Status {
+    tracing::error!(error = %daemon::chain(error), "a change could not be written down");
+    Status::unavailable("the server could not write this down; its log says why")
+}

@@ -1,0 +1,167 @@
+//! Clusters as people make, describe and delete them.
+
+use std::time::{Duration, SystemTime};
+
+use proto::ClusterId;
+
+use super::records::{Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
+use super::said::{self, NotSaid};
+use super::store::{StoreError, Transaction};
+use super::{CLUSTERS_MAX, Directory};
+
+/// Where nothing else was said: for so long nobody else gets a deleted cluster's name. As long as the longest certificate of
+/// its agents might still be somewhere.
+pub const NAME_RESERVED: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// Names that are not clusters': the gateway's own host names would be theirs, or a browser's user would take them for such.
+const NAMES_REFUSED: [&str; 14] = [
+    "admin", "api", "apis", "clusters", "console", "gateway", "healthz", "livez", "metrics", "openapi",
+    "readyz", "tombolo", "version", "www",
+];
+
+/// Why a cluster was not made, changed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// It is there.
+    #[error(
+        "cluster {0} is there already; change it with `tombolo cluster label` or `tombolo cluster update`"
+    )]
+    Exists(ClusterId),
+    /// It is not.
+    #[error("there is no cluster {0}; `tombolo cluster list` shows those that there are")]
+    Unknown(ClusterId),
+    /// A name that no cluster may have.
+    #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
+    Refused(ClusterId),
+    /// Its name was another cluster's.
+    #[error(
+        "a cluster {cluster} was deleted, and its name is reserved for {days} more days; choose another name"
+    )]
+    Reserved {
+        /// The name.
+        cluster: ClusterId,
+        /// Rounded up.
+        days: u64,
+    },
+    /// Too many.
+    #[error("{max} clusters are known, which is the most; delete one", max = CLUSTERS_MAX)]
+    Full,
+    /// What was said of it.
+    #[error(transparent)]
+    NotSaid(#[from] NotSaid),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What is changed in a cluster's record.
+#[derive(Debug, Clone, Default)]
+pub struct Amendment {
+    /// Labels to set.
+    pub set_labels: Vec<(String, String)>,
+    /// Labels to take away.
+    pub remove_labels: Vec<String>,
+    /// All networks, in place of the old ones.
+    pub networks: Option<Vec<String>>,
+    /// Everything that may be advertised, in place of the old.
+    pub advertise: Option<Vec<String>>,
+}
+
+impl Directory {
+    /// Makes a cluster.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn create_cluster(
+        &self,
+        cluster: ClusterId,
+        said: Amendment,
+        now: SystemTime,
+    ) -> Result<(), ClusterError> {
+        if NAMES_REFUSED.contains(&cluster.as_str()) {
+            return Err(ClusterError::Refused(cluster));
+        }
+        let is_full = self.known().clusters.len() >= CLUSTERS_MAX;
+        self.change(move |transaction| {
+            let now = UnixSeconds::from(now);
+            match transaction.get::<Cluster>(cluster.as_str())?.map(|found| found.tombstone) {
+                Some(None) => return Err(ClusterError::Exists(cluster)),
+                Some(Some(Tombstone { reserved_until, .. })) if now < reserved_until => {
+                    let days = (reserved_until.0 - now.0).div_ceil(24 * 60 * 60);
+                    return Err(ClusterError::Reserved { cluster, days });
+                }
+                None if is_full => return Err(ClusterError::Full),
+                Some(Some(_)) | None => {}
+            }
+            let mut record = Cluster::new(now);
+            said.amend(&mut record)?;
+            transaction.remove::<Seen>(cluster.as_str())?;
+            Ok(transaction.put(cluster.as_str(), &record)?)
+        })
+        .await
+    }
+
+    /// Changes what is said of a cluster.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn update_cluster(&self, cluster: ClusterId, said: Amendment) -> Result<(), ClusterError> {
+        let met = self.known().clusters.get(&cluster).map(|member| Cluster::clone(&member.record));
+        self.change(move |transaction| {
+            let mut record = living(transaction, &cluster, met)?;
+            said.amend(&mut record)?;
+            Ok(transaction.put(cluster.as_str(), &record)?)
+        })
+        .await
+    }
+
+    /// Deletes a cluster: its agents are refused from now on, and for `reserved` nobody else gets its name.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub async fn delete_cluster(
+        &self,
+        cluster: ClusterId,
+        now: SystemTime,
+        reserved: Duration,
+    ) -> Result<Tombstone, ClusterError> {
+        let met = self.known().clusters.get(&cluster).map(|member| Cluster::clone(&member.record));
+        self.change(move |transaction| {
+            let found = living(transaction, &cluster, met)?;
+            let now = UnixSeconds::from(now);
+            let tombstone = Tombstone { deleted: now, reserved_until: now + reserved };
+            let record = Cluster { tombstone: Some(tombstone), ..Cluster::new(found.created) };
+            transaction.put(cluster.as_str(), &record)?;
+            transaction.remove::<Seen>(cluster.as_str())?;
+            // Certificates may outlive the reservation; none of them is the next cluster's of this name.
+            transaction.put(&Revoked::Agents(cluster).key(), &Revocation { at: now })?;
+            Ok(tombstone)
+        })
+        .await
+    }
+}
+
+impl Amendment {
+    fn amend(self, record: &mut Cluster) -> Result<(), NotSaid> {
+        let Self { set_labels, remove_labels, networks, advertise } = self;
+        record.labels.retain(|key, _| !remove_labels.contains(key));
+        record.labels.extend(set_labels);
+        if let Some(networks) = networks {
+            record.networks = networks;
+        }
+        if let Some(advertise) = advertise {
+            record.advertise = advertise;
+        }
+        said::check(record)
+    }
+}
+
+/// The cluster in the store, or the one that was `met` and is not written down yet; not a deleted one.
+fn living(
+    transaction: &Transaction<'_>,
+    cluster: &ClusterId,
+    met: Option<Cluster>,
+) -> Result<Cluster, ClusterError> {
+    let found = transaction.get::<Cluster>(cluster.as_str())?.or(met);
+    found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
+}

@@ -1,0 +1,75 @@
+//! What every request and handshake has to know at once, in memory: the store's records of clusters and revocations.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use proto::ClusterId;
+
+use super::records::{Cluster, Revocation, Revoked, Seen, UnixSeconds};
+use super::store::{Change, Store, StoreError, Table};
+
+/// As of the last change.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) clusters: BTreeMap<ClusterId, Member>,
+    pub(super) revocations: BTreeMap<Revoked, Revocation>,
+}
+
+/// A cluster.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) record: Arc<Cluster>,
+    /// The record is in the store.
+    pub(super) is_kept: bool,
+    pub(super) last_seen: Option<SystemTime>,
+    /// What the store has in its place.
+    pub(super) seen_kept: Option<UnixSeconds>,
+}
+
+impl Known {
+    /// Takes over what the store has.
+    pub(super) fn apply(&mut self, store: &Store, change: &Change) -> Result<(), StoreError> {
+        let Change { table, key, record } = change;
+        let cluster = || key.parse::<ClusterId>().map_err(|error| store.damaged_at(*table, key, error));
+        match (table, record) {
+            (Table::Clusters, Some(bytes)) => {
+                let record = Arc::new(store.parse::<Cluster>(key, bytes)?);
+                let member =
+                    self.clusters.entry(cluster()?).or_insert_with(|| Member::new(Arc::clone(&record)));
+                (member.record, member.is_kept) = (record, true);
+            }
+            (Table::Clusters, None) => {
+                self.clusters.remove(&cluster()?);
+            }
+            (Table::Seen, Some(bytes)) => {
+                let Seen(at) = store.parse(key, bytes)?;
+                let time = at.time().ok_or_else(|| store.damaged_at(*table, key, "no time"))?;
+                if let Some(member) = self.clusters.get_mut(&cluster()?) {
+                    member.last_seen.get_or_insert(time);
+                    member.seen_kept = Some(at);
+                }
+            }
+            (Table::Seen, None) => {
+                if let Some(member) = self.clusters.get_mut(&cluster()?) {
+                    (member.last_seen, member.seen_kept) = (None, None);
+                }
+            }
+            (Table::Revocations, record) => {
+                let revoked = Revoked::of_key(key);
+                let revoked = revoked.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;
+                match record {
+                    Some(bytes) => self.revocations.insert(revoked, store.parse(key, bytes)?),
+                    None => self.revocations.remove(&revoked),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Member {
+    pub(super) fn new(record: Arc<Cluster>) -> Self {
+        Self { record, is_kept: false, last_seen: None, seen_kept: None }
+    }
+}

@@ -1,0 +1,139 @@
+//! What the directory keeps, as it stands in the store.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use proto::ClusterId;
+use proto::spiffe::AgentId;
+use serde::{Deserialize, Serialize};
+
+use super::store::{Record, Table};
+
+/// A point in time, in whole seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnixSeconds(pub u64);
+
+/// What people say of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Cluster {
+    /// When it was first known.
+    pub created: UnixSeconds,
+    /// As Kubernetes labels things.
+    pub labels: BTreeMap<String, String>,
+    /// The networks in which its addresses mean something; DNS labels.
+    pub networks: Vec<String>,
+    /// What its agents may advertise: `host:port`, or addresses as CIDR.
+    pub advertise: Vec<String>,
+    /// It was deleted, and only its name is kept.
+    pub tombstone: Option<Tombstone>,
+}
+
+/// What is left of a deleted cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Tombstone {
+    /// When.
+    pub deleted: UnixSeconds,
+    /// Until then nobody else gets the name.
+    pub reserved_until: UnixSeconds,
+}
+
+/// When a cluster was last seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Seen(pub(super) UnixSeconds);
+
+/// Whose credentials are refused.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Revoked {
+    /// One agent of a cluster, for ever.
+    Agent(ClusterId, String),
+    /// All agents of a cluster whose certificates were issued before the revocation.
+    Agents(ClusterId),
+    /// One certificate, by its serial number in lower-case hexadecimal.
+    Serial(String),
+}
+
+/// What is kept of a revocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Revocation {
+    /// When.
+    pub at: UnixSeconds,
+}
+
+impl Record for Cluster {
+    const TABLE: Table = Table::Clusters;
+}
+
+impl Record for Seen {
+    const TABLE: Table = Table::Seen;
+}
+
+impl Record for Revocation {
+    const TABLE: Table = Table::Revocations;
+}
+
+impl Cluster {
+    /// One of which nothing is said.
+    pub(super) fn new(created: UnixSeconds) -> Self {
+        let (labels, networks, advertise) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { created, labels, networks, advertise, tombstone: None }
+    }
+}
+
+impl Revoked {
+    /// One agent.
+    #[must_use]
+    pub fn agent(agent: &AgentId) -> Self {
+        Self::Agent(agent.cluster().clone(), agent.instance().to_owned())
+    }
+
+    /// Its key in the store.
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::Agent(cluster, instance) => format!("agent/{cluster}/{instance}"),
+            Self::Agents(cluster) => format!("agents/{cluster}"),
+            Self::Serial(serial) => format!("serial/{serial}"),
+        }
+    }
+
+    /// The other way round.
+    pub(super) fn of_key(key: &str) -> Option<Self> {
+        let (kind, rest) = key.split_once('/')?;
+        match kind {
+            "agent" => {
+                let (cluster, instance) = rest.split_once('/')?;
+                Some(Self::Agent(cluster.parse().ok()?, instance.to_owned()))
+            }
+            "agents" => rest.parse().ok().map(Self::Agents),
+            "serial" => Some(Self::Serial(rest.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl From<SystemTime> for UnixSeconds {
+    fn from(time: SystemTime) -> Self {
+        // A clock before 1970 is wrong anyway.
+        Self(time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+    }
+}
+
+impl UnixSeconds {
+    /// The time, if this platform has it.
+    #[must_use]
+    pub fn time(self) -> Option<SystemTime> {
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.0))
+    }
+}
+
+impl std::ops::Add<Duration> for UnixSeconds {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(span.as_secs()))
+    }
+}

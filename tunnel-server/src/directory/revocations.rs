@@ -1,0 +1,83 @@
+//! Whose credentials are refused, at each handshake and on live tunnels.
+
+use std::time::SystemTime;
+
+use proto::ClusterId;
+use proto::spiffe::AgentId;
+
+use super::Directory;
+use super::records::{Revocation, Revoked, UnixSeconds};
+use super::store::StoreError;
+
+/// Most revocations that are kept.
+pub const REVOCATIONS_MAX: usize = 100_000;
+
+/// What an agent has shown, as far as revocation is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credential {
+    /// The certificate's serial number in lower-case hexadecimal.
+    pub serial: String,
+    /// When it was issued.
+    pub issued: UnixSeconds,
+}
+
+/// Why an agent is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// Its cluster is not there any more.
+    #[error("cluster {0} was deleted; create a cluster of another name for it")]
+    Deleted(ClusterId),
+    /// It, all agents of its cluster, or its certificate.
+    #[error("this agent's certificate was revoked; enroll it again")]
+    Revoked,
+}
+
+/// Why nothing was revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeError {
+    /// Too many.
+    #[error("{max} revocations are kept, which is the most", max = REVOCATIONS_MAX)]
+    Full,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Directory {
+    /// Whether an agent may come in, and stay.
+    ///
+    /// # Errors
+    /// [`NotAdmitted`], in words for the agent's log.
+    pub fn admits(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotAdmitted> {
+        let known = self.known();
+        let is_deleted = |cluster| {
+            let member = known.clusters.get(cluster)?;
+            member.record.tombstone
+        };
+        if is_deleted(agent.cluster()).is_some() {
+            return Err(NotAdmitted::Deleted(agent.cluster().clone()));
+        }
+        let revocation = |revoked| known.revocations.get(&revoked);
+        let issued_before = |revocation: &Revocation| credential.issued <= revocation.at;
+        let is_revoked = revocation(Revoked::agent(agent)).is_some()
+            || revocation(Revoked::Serial(credential.serial.clone())).is_some()
+            || revocation(Revoked::Agents(agent.cluster().clone())).is_some_and(issued_before);
+        if is_revoked { Err(NotAdmitted::Revoked) } else { Ok(()) }
+    }
+
+    /// Refuses credentials from now on. Whoever is inside with one is not put out by this.
+    ///
+    /// # Errors
+    /// [`RevokeError`].
+    pub async fn revoke(&self, revoked: Revoked, now: SystemTime) -> Result<(), RevokeError> {
+        let is_full = self.known().revocations.len() >= REVOCATIONS_MAX;
+        self.change(move |transaction| {
+            let key = revoked.key();
+            if is_full && transaction.get::<Revocation>(&key)?.is_none() {
+                return Err(RevokeError::Full);
+            }
+            Ok(transaction.put(&key, &Revocation { at: now.into() })?)
+        })
+        .await
+    }
+}

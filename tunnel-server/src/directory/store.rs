@@ -1,0 +1,289 @@
+//! Records on disk, in transactions that survive a crash: the one place that knows the engine.
+//!
+//! Another engine (etcd) joins here: whatever has these verbs within a transaction can hold the directory, and what it
+//! tells of a change made elsewhere is a [`Change`] too.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use daemon::{Failure, StateDir};
+use redb::backends::FileBackend;
+use redb::{
+    Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError, TableDefinition,
+    WriteTransaction,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The form of the records; a server refuses a newer one than its own.
+const SCHEMA: u64 = 1;
+
+/// The file in the state directory.
+const FILE: &str = "directory.redb";
+
+/// Under this name a new file is made, so that a half-made one is never taken for an empty one.
+const FILE_NEW: &str = ".directory.redb.new";
+
+/// Mode of the file.
+const FILE_MODE: u32 = 0o600;
+
+/// What of the file is kept in memory: the records of 10,000 clusters, and to spare.
+const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Largest record: a cluster with all the labels and addresses that it may have.
+const RECORD_BYTES_MAX: usize = 64 * 1024;
+
+const SCHEMA_TABLE: TableDefinition<'static, &str, u64> = TableDefinition::new("schema");
+const SCHEMA_KEY: &str = "version";
+
+/// One kind of record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    Clusters,
+    /// When clusters were last seen, apart from what people say of them.
+    Seen,
+    Revocations,
+}
+
+/// What stands in a table, as JSON.
+pub(super) trait Record: Serialize + DeserializeOwned {
+    const TABLE: Table;
+}
+
+/// A record that was written, or is gone.
+pub(super) struct Change {
+    pub(super) table: Table,
+    pub(super) key: String,
+    pub(super) record: Option<Vec<u8>>,
+}
+
+/// The open file. Its calls block.
+#[derive(Debug)]
+pub(super) struct Store {
+    database: Database,
+    path: PathBuf,
+}
+
+/// Changes that are made together or not at all.
+pub(super) struct Transaction<'s> {
+    store: &'s Store,
+    inner: WriteTransaction,
+    changes: Vec<Change>,
+}
+
+/// Why the store cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// What is there is not what we wrote.
+    #[error(
+        "{} is damaged: restore it from a copy, or move it away, after which no cluster, token or revocation is known",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A later version wrote it.
+    #[error("{} was written by a newer tunnel-server (schema {found}, this one knows {SCHEMA}): start that one", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema.
+        found: u64,
+    },
+    /// Another process has it.
+    #[error("{} is in use by another process: give each tunnel-server a state directory of its own", .0.display())]
+    InUse(PathBuf),
+    /// A record that is too large. A fault of ours, not of a person: what people say has limits of its own.
+    #[error("a record of {0} bytes is too large")]
+    TooLarge(usize),
+    /// The system refused.
+    #[error("cannot use {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The server is stopping.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl Table {
+    const ALL: [Self; 3] = [Self::Clusters, Self::Seen, Self::Revocations];
+
+    fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
+        TableDefinition::new(match self {
+            Self::Clusters => "clusters",
+            Self::Seen => "seen",
+            Self::Revocations => "revocations",
+        })
+    }
+}
+
+impl Store {
+    /// The store in `state_dir`; a new one, if there is none.
+    pub(super) fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
+        let path = state_dir.path().join(FILE);
+        let io = |source| StoreError::Io { path: path.clone(), source };
+        if !path.try_exists().map_err(io)? {
+            create(state_dir.path(), &path)?;
+        }
+        // The engine would make an empty file a store without records.
+        if fs::metadata(&path).map_err(io)?.len() == 0 {
+            return Err(damaged(&path, "it is empty"));
+        }
+        let mut builder = Database::builder();
+        builder.set_cache_size(CACHE_BYTES_MAX).set_check_integrity_on_open(true);
+        let database = builder.open(&path).map_err(|error| not_opened(&path, error))?;
+        let store = Self { database, path };
+        store.check_schema()?;
+        store.make_tables()?;
+        Ok(store)
+    }
+
+    fn check_schema(&self) -> Result<(), StoreError> {
+        let read = self.failing(self.database.begin_read())?;
+        let schema = self.failing(read.open_table(SCHEMA_TABLE))?;
+        match self.failing(schema.get(SCHEMA_KEY))?.map(|found| found.value()) {
+            Some(found) if found > SCHEMA => Err(StoreError::Newer { path: self.path.clone(), found }),
+            Some(_) => Ok(()),
+            None => Err(damaged(&self.path, "it has no schema")),
+        }
+    }
+
+    fn make_tables(&self) -> Result<(), StoreError> {
+        let write = self.failing(self.database.begin_write())?;
+        for table in Table::ALL {
+            self.failing(write.open_table(table.definition()))?;
+        }
+        self.failing(write.commit())
+    }
+
+    /// Every record of every table, as if each had just been written.
+    pub(super) fn load(&self) -> Result<Vec<Change>, StoreError> {
+        let read = self.failing(self.database.begin_read())?;
+        let mut found = Vec::new();
+        for table in Table::ALL {
+            let rows = self.failing(read.open_table(table.definition()))?;
+            for row in self.failing(rows.iter())? {
+                let (key, record) = self.failing(row)?;
+                let (key, record) = (key.value().to_owned(), Some(record.value().to_owned()));
+                found.push(Change { table, key, record });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes changes; where `act` fails, none. What was changed is on disk when this returns.
+    pub(super) fn update<T, E: From<StoreError>>(
+        &self,
+        act: impl FnOnce(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<(T, Vec<Change>), E> {
+        let inner = self.failing(self.database.begin_write())?;
+        let mut transaction = Transaction { store: self, inner, changes: Vec::new() };
+        let done = act(&mut transaction)?;
+        let Transaction { inner, changes, .. } = transaction;
+        if !changes.is_empty() {
+            self.failing(inner.commit())?;
+        }
+        Ok((done, changes))
+    }
+
+    /// A record's bytes as what they are.
+    pub(super) fn parse<R: Record>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
+        serde_json::from_slice(bytes).map_err(|error| self.damaged_at(R::TABLE, key, error))
+    }
+
+    /// The error for a record that is not one of ours.
+    pub(super) fn damaged_at(&self, table: Table, key: &str, reason: impl std::fmt::Display) -> StoreError {
+        damaged(&self.path, format!("{table:?} {key:?}: {reason}"))
+    }
+
+    fn failing<T>(&self, result: Result<T, impl Into<redb::Error>>) -> Result<T, StoreError> {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "redb::Error is foreign and non-exhaustive")]
+        result.map_err(|error| match error.into() {
+            redb::Error::Io(source) => StoreError::Io { path: self.path.clone(), source },
+            error => damaged(&self.path, error),
+        })
+    }
+}
+
+impl Transaction<'_> {
+    pub(super) fn get<R: Record>(&self, key: &str) -> Result<Option<R>, StoreError> {
+        let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
+        let found = self.store.failing(rows.get(key))?;
+        found.map(|record| self.store.parse(key, record.value())).transpose()
+    }
+
+    pub(super) fn put<R: Record>(&mut self, key: &str, record: &R) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec(record)
+            .map_err(|error| StoreError::Io { path: self.store.path.clone(), source: error.into() })?;
+        if bytes.len() > RECORD_BYTES_MAX {
+            return Err(StoreError::TooLarge(bytes.len()));
+        }
+        let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
+        self.store.failing(rows.insert(key, bytes.as_slice()))?;
+        drop(rows);
+        self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: Some(bytes) });
+        Ok(())
+    }
+
+    pub(super) fn remove<R: Record>(&mut self, key: &str) -> Result<(), StoreError> {
+        let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
+        let was_there = self.store.failing(rows.remove(key))?.is_some();
+        drop(rows);
+        if was_there {
+            self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: None });
+        }
+        Ok(())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::could_not_go_on(error)
+    }
+}
+
+/// Makes a store without records beside its place, and then puts it there: a crash leaves all of it or nothing.
+fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: path.to_owned(), source };
+    let new = directory.join(FILE_NEW);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&new).map_err(io)?;
+    let backend = FileBackend::new(file).map_err(|error| not_opened(path, error))?;
+    let database =
+        Database::builder().create_with_backend(backend).map_err(|error| not_opened(path, error))?;
+    let store = Store { database, path: path.to_owned() };
+    let first = store.failing(store.database.begin_write())?;
+    store.failing(store.failing(first.open_table(SCHEMA_TABLE))?.insert(SCHEMA_KEY, SCHEMA))?;
+    store.failing(first.commit())?;
+    store.database.close().map_err(|error| not_opened(path, error))?;
+    fs::rename(&new, path).map_err(io)?;
+    fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "DatabaseError is foreign and non-exhaustive")]
+fn not_opened(path: &Path, error: DatabaseError) -> StoreError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse(path.to_owned()),
+        DatabaseError::Storage(StorageError::Io(source)) if source.kind() != io::ErrorKind::InvalidData => {
+            StoreError::Io { path: path.to_owned(), source }
+        }
+        error => damaged(path, error),
+    }
+}
+
+fn damaged(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+    StoreError::Damaged { path: path.to_owned(), source: source.into() }
+}

@@ -1,0 +1,68 @@
+//! A process that is killed in the middle of writing, again and again: this test starts itself anew as that process.
+
+use std::io::{BufRead as _, BufReader};
+
+use super::*;
+
+/// In the environment of the process that writes: where.
+const STATE: &str = "TOMBOLO_TEST_DIRECTORY";
+
+/// How often the writer is killed.
+const KILLS: usize = 12;
+
+#[tokio::test]
+async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
+    if let Ok(state) = std::env::var(STATE) {
+        return write_for_ever(std::path::Path::new(&state)).await;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let mut acknowledged: u64 = 0;
+    for round in 0..KILLS {
+        let mut writer = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "directory::tests::crash::what_was_acknowledged_outlives_kills_in_the_middle_of_writes",
+            ])
+            .args(["--nocapture", "--test-threads=1"])
+            .env(STATE, state.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let written = BufReader::new(writer.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let written = written.filter_map(|line| line.strip_prefix("wrote ")?.parse::<u64>().ok());
+        // Each time at another point of the writer's work; what it writes meanwhile may be there or not.
+        acknowledged = written.take(5 + round * 3).last().expect("the writer writes");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+
+        let directory = open(&state).expect("the store opens after a kill");
+        let entries = directory.entries(|_| true);
+        let [entry] = entries.as_slice() else { panic!("{entries:?}") };
+        let found: u64 = entry.record.labels["count"].parse().unwrap();
+        assert!(found >= acknowledged, "{found} is there, {acknowledged} was acknowledged");
+        // In order: each revocation was acknowledged before the label that counts it was written.
+        let serial = |count: u64| Credential { serial: format!("{count:x}"), issued: UnixSeconds(0) };
+        let agent = proto::spiffe::AgentId::parse("spiffe://tombolo/cluster/c/agent/x", "tombolo").unwrap();
+        assert!((1..=found).all(|count| directory.admits(&agent, &serial(count)).is_err()));
+    }
+    assert!(acknowledged > 0);
+}
+
+/// Counts, and says each number once it is written.
+#[expect(clippy::print_stdout, reason = "its parent reads")]
+async fn write_for_ever(state: &std::path::Path) {
+    let directory = Directory::open(&state_dir(state)).unwrap();
+    let edge = id("edge-a");
+    let now = at(5);
+    let made = directory.create_cluster(edge.clone(), Amendment::default(), now).await;
+    assert!(matches!(made, Ok(()) | Err(ClusterError::Exists(_))), "{made:?}");
+    let count = directory.entries(|_| true)[0].record.labels.get("count").map(|count| count.parse().unwrap());
+    for count in count.unwrap_or(0u64) + 1.. {
+        let said =
+            Amendment { set_labels: vec![("count".to_owned(), count.to_string())], ..Amendment::default() };
+        directory.revoke(Revoked::Serial(format!("{count:x}")), now).await.unwrap();
+        directory.update_cluster(edge.clone(), said).await.unwrap();
+        println!("wrote {count}");
+    }
+}

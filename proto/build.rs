@@ -8,6 +8,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     prost_build::Config::new().compile_fds(tunnel)?;
     let trust = protox::compile(["proto/tombolo/trust/v1/trust.proto"], ["proto"])?;
     prost_build::Config::new().compile_fds(trust)?;
+    let enrollment = protox::compile(["proto/tombolo/enrollment/v1/enrollment.proto"], ["proto"])?;
+    // The same messages either way; agents need no service.
+    #[cfg(feature = "grpc")]
+    tonic_prost_build::configure().build_transport(false).compile_fds(enrollment)?;
+    #[cfg(not(feature = "grpc"))]
+    prost_build::Config::new().compile_fds(enrollment)?;
     #[cfg(feature = "grpc")]
     admin()?;
     Ok(())

@@ -15,8 +15,9 @@ use hyper_util::rt::TokioIo;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, Cluster, CreateClusterRequest, DeleteClusterRequest, DeleteClusterResponse,
-    GetServerInfoRequest, GetServerInfoResponse, ListClustersRequest, RevokeAgentRequest,
+    ANSWER_BYTES_MAX, Cluster, CreateClusterRequest, CreateTokenRequest, CreateTokenResponse,
+    DeleteClusterRequest, DeleteClusterResponse, EnrolledAgent, GetServerInfoRequest, GetServerInfoResponse,
+    ListAgentsRequest, ListClustersRequest, ListTokensRequest, RevokeAgentRequest, RevokeTokenRequest, Token,
     UpdateClusterRequest, WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::net::UnixStream;
@@ -124,6 +125,32 @@ impl Admin {
     /// Refuses agents from now on.
     pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
         answered(&self.socket, self.client.revoke_agent(request)).await.map(drop)
+    }
+
+    /// The agents that were enrolled; of all clusters, if none is named.
+    pub(crate) async fn agents(&mut self, cluster: String) -> Result<Vec<EnrolledAgent>, AdminError> {
+        let answer = self.client.list_agents(ListAgentsRequest { cluster });
+        Ok(answered(&self.socket, answer).await?.into_inner().agents)
+    }
+
+    /// Makes a token.
+    pub(crate) async fn create_token(
+        &mut self,
+        request: CreateTokenRequest,
+    ) -> Result<CreateTokenResponse, AdminError> {
+        Ok(answered(&self.socket, self.client.create_token(request)).await?.into_inner())
+    }
+
+    /// The tokens that are kept.
+    pub(crate) async fn tokens(&mut self) -> Result<Vec<Token>, AdminError> {
+        let answer = self.client.list_tokens(ListTokensRequest {});
+        Ok(answered(&self.socket, answer).await?.into_inner().tokens)
+    }
+
+    /// Takes a token away.
+    pub(crate) async fn revoke_token(&mut self, id: String) -> Result<(), AdminError> {
+        let answer = self.client.revoke_token(RevokeTokenRequest { id });
+        answered(&self.socket, answer).await.map(drop)
     }
 
     /// What the server is.

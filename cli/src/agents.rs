@@ -4,16 +4,35 @@ use proto::admin::revoke_agent_request::Revoked;
 use proto::admin::{Agent, RevokeAgentRequest};
 
 use crate::admin::{Admin, AdminError};
-use crate::args::AgentRevoke;
+use crate::args::{AgentList, AgentRevoke};
+use crate::print;
 use crate::runtime::{self, NoRuntime};
 
-/// Why nothing was revoked.
+/// Why nothing was shown or revoked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AgentsError {
     #[error(transparent)]
     Runtime(#[from] NoRuntime),
     #[error(transparent)]
     Admin(#[from] AdminError),
+}
+
+/// The agents that were enrolled, one line each.
+pub(crate) fn list(order: &AgentList) -> Result<Vec<String>, AgentsError> {
+    let cluster = order.cluster.as_ref().map(ToString::to_string).unwrap_or_default();
+    let agents = runtime::run(async |scope| {
+        Admin::connect(&order.server.socket, scope).await?.agents(cluster).await
+    })??;
+    if agents.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut rows = vec![["AGENT", "EXPIRES", "SERIAL", "STATE"].map(str::to_owned)];
+    rows.extend(agents.into_iter().map(|agent| {
+        let expires = agent.expires.map_or_else(|| "<none>".to_owned(), |expires| expires.to_string());
+        let state = if agent.revoked { "Revoked" } else { "Enrolled" };
+        [format!("{}/{}", agent.cluster, agent.instance), expires, agent.serial, state.to_owned()]
+    }));
+    Ok(print::columns(&rows))
 }
 
 /// Refuses agents from now on.

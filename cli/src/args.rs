@@ -16,7 +16,8 @@ use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use trust::Role;
 
 pub(crate) use fleet::{
-    Agent, AgentRevoke, Cluster, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange,
+    Agent, AgentList, AgentRevoke, Cluster, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate,
+    LabelChange, Token, TokenCreate, TokenList, TokenOutput, TokenRevoke,
 };
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
@@ -73,7 +74,10 @@ pub(crate) enum Command {
     /// Make, describe and delete clusters at the server that runs on this machine
     #[command(subcommand, after_long_help = examples::CLUSTER)]
     Cluster(Cluster),
-    /// Refuse agents at the server that runs on this machine
+    /// Make tokens by which agents enroll at the server that runs on this machine
+    #[command(subcommand, after_long_help = examples::TOKEN)]
+    Token(Token),
+    /// Show and refuse agents at the server that runs on this machine
     #[command(subcommand, after_long_help = examples::AGENT)]
     Agent(Agent),
     /// Check what stands between you and your cluster, or what a daemon needs, and say what to do

@@ -17,12 +17,13 @@ mod print;
 mod rbac;
 mod runtime;
 mod settings;
+mod tokens;
 mod verification;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Agent, Audit, Ca, Cluster, Command, DoctorOutput, Issue, Policy};
+use args::{Agent, Audit, Ca, Cluster, Command, DoctorOutput, Issue, Policy, Token};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
@@ -55,6 +56,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Cluster(Cluster::Label(order)) => print::lines(&cluster::label(order)?)?,
         Command::Cluster(Cluster::Update(order)) => print::lines(&cluster::update(order)?)?,
         Command::Cluster(Cluster::Delete(order)) => print::lines(&cluster::delete(&order)?)?,
+        Command::Agent(Agent::List(order)) => print::lines(&agents::list(&order)?)?,
         Command::Agent(Agent::Revoke(order)) => print::lines(&agents::revoke(order)?)?,
         Command::Doctor(order) => {
             let output = order.output;
@@ -70,6 +72,9 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Policy(Policy::Check(order)) => explain::check(&order)?,
         Command::Policy(Policy::Explain(order)) => return Ok(explain::explain(*order)),
         Command::Audit(Audit::Verify(order)) => return Ok(verification::say(order)),
+        Command::Token(Token::Create(order)) => print::document(&tokens::create(&order)?)?,
+        Command::Token(Token::List(order)) => print::lines(&tokens::list(&order)?)?,
+        Command::Token(Token::Revoke(order)) => print::lines(&tokens::revoke(&order)?)?,
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }

@@ -30,6 +30,21 @@ pub(crate) fn document(text: &str) -> io::Result<()> {
     forgive_hang_up(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
+/// Rows as lines whose columns stand below each other.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Prints an error with its causes to standard error.
 pub(crate) fn failure(error: &dyn Error) {
     let mut text = format!("error: {error}");

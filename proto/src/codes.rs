@@ -91,6 +91,8 @@ codes! {
         KeyCopied = 0x05, "another process answers that uses the same certificate, give each agent one of its own";
         /// The agent's certificate was revoked, or its cluster deleted.
         Revoked = 0x06, "the agent's certificate was revoked or its cluster deleted";
+        /// The certificate with which the tunnel was opened, or last extended, has ended.
+        Expired = 0x07, "the agent's certificate has expired and no newer one was shown";
     }
 }
 

@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod cluster;
 pub mod codes;
 pub mod deadlines;
+pub mod enrollment;
 pub mod frame;
 pub mod glob;
 pub mod greeting;

@@ -16,7 +16,7 @@ mod probing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Drain, Drained, Endpoints, Heartbeat, control_frame::Frame};
+use crate::wire::{Drain, Drained, Endpoints, Extension, Heartbeat, control_frame::Frame};
 use drain::DrainState;
 
 pub use probing::{PROBE_EVERY, PROBE_EVERY_IDLE, PROBE_FAST_FOR};
@@ -74,6 +74,8 @@ pub enum Event {
     PeerDrains,
     /// The cluster's endpoints changed (only agents say so).
     Endpoints(Endpoints),
+    /// A newer certificate takes the tunnel over, if its proof holds (only agents say so).
+    Extension(Extension),
     /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or this side
     /// asked for the drain, has none, and the other side is silent, so that there is nobody to wait for.
     Empty,
@@ -179,6 +181,10 @@ impl Session {
                 self.events.retain(|event| !matches!(event, Event::Endpoints(_)));
                 self.events.push_back(Event::Endpoints(endpoints));
             }
+            Some(Frame::Extension(extension)) => {
+                self.events.retain(|event| !matches!(event, Event::Extension(_)));
+                self.events.push_back(Event::Extension(extension));
+            }
             Some(Frame::Hello(_)) => return Err(Violation::LateGreeting("Hello")),
             Some(Frame::Welcome(_)) => return Err(Violation::LateGreeting("Welcome")),
             Some(Frame::Refused(_)) => return Err(Violation::LateGreeting("Refused")),
@@ -235,6 +241,11 @@ impl Session {
     /// Tells the peer of other endpoints.
     pub fn advertise(&mut self, endpoints: Endpoints) {
         self.put(Frame::Endpoints(endpoints));
+    }
+
+    /// Shows the peer a newer certificate.
+    pub fn extend(&mut self, extension: Extension) {
+        self.put(Frame::Extension(extension));
     }
 
     /// Begins a drain: the peer is told, and `Event::Empty` follows once no stream is open on either side.

@@ -14,8 +14,8 @@ mod tunnel_v1 {
 }
 
 pub use tunnel_v1::{
-    Assert, CarrierNote, Closing, ControlFrame, Drain, Drained, Endpoints, Heartbeat, Hello, HttpOpen,
-    Refused, StreamOpen, Welcome, carrier_note, control_frame, http_open, refused, stream_open,
+    Assert, CarrierNote, Closing, ControlFrame, Drain, Drained, Endpoints, Extension, Heartbeat, Hello,
+    HttpOpen, Refused, StreamOpen, Welcome, carrier_note, control_frame, http_open, refused, stream_open,
 };
 
 use control_frame::Frame;

@@ -19,6 +19,18 @@ use tonic::codegen::Service;
 pub struct AdminWire(SendRequest<Body>);
 
 impl AdminWire {
+    /// Over another connection.
+    #[must_use]
+    pub fn over<C>((requests, connection): (SendRequest<Body>, C)) -> Self
+    where
+        C: Future + Send + 'static,
+        C::Output: Send + 'static,
+    {
+        // It ends with the last clone.
+        tokio::spawn(connection);
+        Self(requests)
+    }
+
     /// What gRPC wants to stand in front of a path; nobody looks at it.
     #[must_use]
     pub fn origin() -> Uri {
@@ -32,10 +44,7 @@ impl AdminWire {
     pub async fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket).await?;
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-        let (requests, connection) = shaken.map_err(io::Error::other)?;
-        // It ends with the last clone.
-        tokio::spawn(connection);
-        Ok(Self(requests))
+        shaken.map(Self::over).map_err(io::Error::other)
     }
 }
 

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::binaries::binary;
+use crate::clock::{self, Shift};
 use crate::pki::{Authority, Issued};
 use crate::process::{Invocation, Process, run};
 use crate::scratch::Scratch;
@@ -52,6 +53,8 @@ pub struct Rig {
     probes: SocketAddr,
     log_level: &'static str,
     stand: Option<Stand>,
+    /// What is started has a clock that can be moved.
+    has_clocks: bool,
 }
 
 /// Where a rig's server runs, if not where the test does, and how agents elsewhere find it.
@@ -111,7 +114,7 @@ impl Rig {
     async fn build(stand: Option<Stand>, log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
-        let mut rig = Self { scratch, server: None, gateway, probes, log_level, stand };
+        let mut rig = Self { scratch, server: None, gateway, probes, log_level, stand, has_clocks: false };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "127.0.0.2", "--name", "gateway.test"];
         let names = [names.as_slice(), &["--suffix", "clusters.test"]].concat();
@@ -301,6 +304,26 @@ impl Rig {
         self.path().join(output)
     }
 
+    /// Gives what is started from now on clocks that can be moved.
+    pub fn take_clocks(&mut self) {
+        self.has_clocks = true;
+    }
+
+    /// The other way round: what is started from now on has the right time.
+    pub fn leave_clocks(&mut self) {
+        self.has_clocks = false;
+    }
+
+    /// Moves the clocks of all that was started since [`Rig::take_clocks`].
+    pub fn set_clocks(&self, shift: Shift) {
+        shift.apply(self.path()).expect("a file can be written");
+    }
+
+    /// Changes the server's configuration, for its next start.
+    pub fn write_config(&self, change: impl FnOnce(&str) -> String) {
+        self.write("server.yaml", &change(&self.read("server.yaml")));
+    }
+
     /// Runs `tombolo` in the rig's folder.
     pub async fn tombolo(&self, words: &[&str]) -> String {
         let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
@@ -336,7 +359,10 @@ impl Rig {
     }
 
     async fn launch(&self, around: &Surroundings, program: &str, config: &Path, log: &str) -> Process {
-        let Surroundings { network_namespace, hosts, variables } = around.clone();
+        let Surroundings { network_namespace, hosts, mut variables } = around.clone();
+        if self.has_clocks {
+            variables.extend(clock::variables(self.path()).expect("a C compiler"));
+        }
         let invocation = Invocation::of(binary(program))
             .in_network_namespace(network_namespace)
             .with_hosts(hosts)

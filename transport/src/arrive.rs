@@ -20,6 +20,7 @@ use crate::error::TunnelEnded;
 use crate::probe::Probe;
 use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
+use crate::tls;
 use crate::tunnel::Tunnel;
 
 /// An agent that knocks: nothing of it is verified yet.
@@ -120,16 +121,21 @@ impl Arrived {
         let broke =
             |error: &dyn std::fmt::Display| GreetError::Broke(TunnelEnded::Carrier(error.to_string()));
         http2::socket(stream.get_ref().0).map_err(|error| broke(&error))?;
-        let tls = stream.get_mut().1;
-        tls.set_buffer_limit(Some(http2::TLS_BYTES));
-        let chain = tls.peer_certificates().unwrap_or_default();
+        let shaken = stream.get_mut().1;
+        shaken.set_buffer_limit(Some(http2::TLS_BYTES));
+        let chain = shaken.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        let exporter = tls::exporter(shaken);
         let (connection, drive) = timeout(HANDSHAKE_MAX, http2::Connection::server(stream, peer))
             .await
             .map_err(|_| GreetError::TooSlow)?
             .map_err(|error| broke(&error))?;
         spawn.spawn(Box::pin(drive));
-        Ok(Self { connection: Connection::Http2(connection), chain, silence_max: silence })
+        Ok(Self {
+            connection: Connection::Http2(connection.exporting(exporter)),
+            chain,
+            silence_max: silence,
+        })
     }
 
     /// The agent's verified certificate, leaf first.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proto::CloseCode;
 use tokio::io::ReadBuf;
+use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 use crate::error::TunnelEnded;
 use crate::link::{Link, StreamBytes};
@@ -138,6 +139,18 @@ impl Connection {
         match self {
             Self::Quic(..) => Carrier::Quic,
             Self::Http2(_) => Carrier::Http2,
+        }
+    }
+
+    /// What TLS exports of this connection and no other (RFC 8446, section 7.5).
+    pub(crate) fn exporter(&self) -> Option<[u8; EXPORTER_BYTES]> {
+        match self {
+            Self::Quic(connection, _) => {
+                let mut exported = [0; EXPORTER_BYTES];
+                connection.export_keying_material(&mut exported, EXPORTER_LABEL, b"").ok()?;
+                Some(exported)
+            }
+            Self::Http2(connection) => connection.exporter(),
         }
     }
 

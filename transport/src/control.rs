@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use proto::frame;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
-use proto::wire::{ControlFrame, control_frame::Frame};
+use proto::wire::{ControlFrame, Extension, control_frame::Frame};
 use proto::{CloseCode, Session};
 use tokio::io::ReadBuf;
 use tokio::time::{sleep_until, timeout};
@@ -48,6 +48,8 @@ pub enum TunnelEvent {
     PeerDrains,
     /// The cluster's control-plane endpoints changed.
     Endpoints(Vec<String>),
+    /// A newer certificate takes the tunnel over, if its proof holds.
+    Extension(Extension),
 }
 
 /// Speaks for a tunnel until it ends. The owner of the tunnel runs it; dropped, it closes the tunnel.
@@ -254,6 +256,7 @@ impl Driver {
                 Some(Event::Endpoints(endpoints)) => {
                     on_event(TunnelEvent::Endpoints(proto::greeting::endpoints(endpoints)));
                 }
+                Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
                 Some(Event::Empty) => return Err(self.part().await),
             }
         }

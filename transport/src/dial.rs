@@ -15,6 +15,7 @@ use proto::{CloseCode, Session};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectionError, TransportErrorCode};
 use rustls::AlertDescription;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use tokio::time::timeout;
 
 use crate::alert;
@@ -103,7 +104,19 @@ impl DialTls {
     /// # Errors
     /// `TlsError`.
     pub fn new(material: Material, meant: MeantServers) -> Result<Self, TlsError> {
-        let tcp = Arc::new(tls::agent(material, meant)?);
+        Self::by_clock(material, meant, Arc::new(DefaultTimeProvider))
+    }
+
+    /// The same, judging servers' certificates by another clock than the system's.
+    ///
+    /// # Errors
+    /// `TlsError`.
+    pub fn by_clock(
+        material: Material,
+        meant: MeantServers,
+        clock: Arc<dyn TimeProvider>,
+    ) -> Result<Self, TlsError> {
+        let tcp = Arc::new(tls::agent(material, meant, clock)?);
         let crypto = QuicClientConfig::try_from(Arc::clone(&tcp))
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
         Ok(Self { quic: ClientConfig::new(Arc::new(crypto)), tcp })
@@ -213,6 +226,7 @@ fn turned_away(code: CloseCode, reason: &str) -> DialError {
         | CloseCode::Lost
         | CloseCode::KeyCopied
         | CloseCode::Revoked
+        | CloseCode::Expired
         | CloseCode::Unknown(_) => {
             DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
         }

@@ -48,6 +48,7 @@ impl TunnelEnded {
             | CloseCode::Lost
             | CloseCode::KeyCopied
             | CloseCode::Revoked
+            | CloseCode::Expired
             | CloseCode::Unknown(_)) => Self::ClosedByPeer(code),
         }
     }

@@ -8,8 +8,11 @@ use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
-use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{CipherSuite, ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
+
+use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 pub use server_role::MeantServers;
 use server_role::ServerRole;
@@ -86,10 +89,14 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
 
 /// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed and with the URI
 /// of a server that is `meant`. The system's roots are never asked.
-pub(crate) fn agent(material: Material, meant: MeantServers) -> Result<ClientConfig, TlsError> {
+pub(crate) fn agent(
+    material: Material,
+    meant: MeantServers,
+    clock: Arc<dyn TimeProvider>,
+) -> Result<ClientConfig, TlsError> {
     // `dangerous`, because a verifier could ask for less than rustls. This one asks for the same, and for the role.
     let verifier = Arc::new(ServerRole::new(roots(material.peer_roots)?, meant)?);
-    let mut config = ClientConfig::builder_with_provider(provider())
+    let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
         .dangerous()
@@ -100,6 +107,11 @@ pub(crate) fn agent(material: Material, meant: MeantServers) -> Result<ClientCon
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     Ok(config)
+}
+
+/// What TLS exports of a connection and no other (RFC 8446, section 7.5), for proofs that hold on it alone.
+pub(crate) fn exporter<D>(connection: &ConnectionCommon<D>) -> Option<[u8; EXPORTER_BYTES]> {
+    connection.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None).ok()
 }
 
 fn roots(certificates: Vec<CertificateDer<'static>>) -> Result<RootCertStore, TlsError> {

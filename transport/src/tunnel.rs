@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use proto::frame::{self, FrameError};
 use proto::session::Health;
-use proto::wire::{Endpoints, StreamOpen};
+use proto::wire::{Endpoints, Extension, StreamOpen};
 use proto::{AbortCode, CloseCode};
 use tokio::time::timeout;
+use trust::proof::EXPORTER_BYTES;
 
 use crate::carrier::{Carrier, Connection};
 use crate::counted::{Counted, Shared};
@@ -154,6 +155,17 @@ impl Tunnel {
     /// Tells the server of other control-plane endpoints.
     pub fn advertise(&self, addresses: Vec<String>) {
         self.shared.tell(|session| session.advertise(Endpoints { addresses }));
+    }
+
+    /// Shows the server a newer certificate than the one with which the tunnel was opened.
+    pub fn extend(&self, extension: Extension) {
+        self.shared.tell(|session| session.extend(extension));
+    }
+
+    /// What a proof is bound to, so that it holds on this tunnel alone; the same on both sides, and on no other tunnel.
+    #[must_use]
+    pub fn exporter(&self) -> Option<[u8; EXPORTER_BYTES]> {
+        self.connection.exporter()
     }
 
     /// Ends the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.

@@ -9,6 +9,7 @@ mod key;
 pub mod names;
 pub mod peer;
 mod pin;
+pub mod proof;
 mod role;
 mod root;
 pub mod sealed;

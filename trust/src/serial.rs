@@ -41,8 +41,16 @@ impl Serial {
         Some(Self(u128::from_be_bytes(bytes).max(1)))
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
+    /// Its bytes, big-endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
+    }
+}
+
+impl From<[u8; 16]> for Serial {
+    fn from(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
     }
 }
 

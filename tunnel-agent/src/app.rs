@@ -1,17 +1,23 @@
 //! Builds the agent from its configuration, and runs it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use daemon::metrics::links::Links;
 use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness, Scope, StateDir};
 use proto::greeting::BootNonce;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use transport::EndpointKeys;
+use proto::spiffe::AgentId;
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
+use tokio::sync::watch;
 use transport::tls::MeantServers;
+use transport::{Carrier, EndpointKeys};
 
 use crate::apiserver::{ApiServer, Limits};
-use crate::config::Config;
+use crate::config::{Config, CredentialSource, Proxies};
 use crate::dialer::{Dialer, Equipment, Named};
 use crate::discovery::Discovery;
+use crate::enrollment::Enrollment;
 use crate::forward::Forwarder;
 use crate::guard::Guard;
 use crate::identity::Identity;
@@ -33,7 +39,32 @@ pub struct Bound {
     probes: BoundProbes,
     starting: NotReady,
     discovery: Discovery,
-    dialer: Dialer,
+    source: Source,
+    servers: Vec<Named>,
+    meant: MeantServers,
+    state: StateDir,
+    parts: Parts,
+}
+
+/// Where the certificate comes from.
+enum Source {
+    /// It is there.
+    Files(Box<Identity>),
+    /// The agent sees to it itself, however long it takes.
+    Enrolled(Enrollment),
+}
+
+/// What tunnels are made of, but for the certificate and whom to show it.
+struct Parts {
+    boot: BootNonce,
+    keys: EndpointKeys,
+    carriers: Vec<Carrier>,
+    proxies: Proxies,
+    outage_limit: Option<Duration>,
+    streams: Streams,
+    endpoints: watch::Receiver<Vec<String>>,
+    readiness: Readiness,
+    links: Links,
 }
 
 impl Bound {
@@ -45,24 +76,22 @@ impl Bound {
         metrics::describe();
         let readiness = Readiness::new();
         let starting = readiness.handle("agent");
-        let identity = Identity::load(&config).map_err(Failure::misconfigured)?;
+        let state = StateDir::open(&config.state_dir)?;
+        let source = source(&config, &state)?;
         let api_server = ApiServer::new(config.api_server.clone(), Limits::default(), scope)
             .map_err(Failure::misconfigured)?;
-        let state = StateDir::open(&config.state_dir)?;
         let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
-        metrics::certificates("agent", &identity.chain[..identity.chain.len().min(1)]);
         let links = metrics::links();
         scrape::ask(&metrics, &links, &api_server);
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
         let streams =
             Streams::new(Guard::new(config.impersonation.clone()), Forwarder::new(api_server, scope.clone()));
-        let trusted = trusted(&config, (identity.chain, identity.key), &identity.server_roots, state)?;
-        let equipment = Equipment {
-            agent: identity.agent,
+        let meant =
+            MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
+        let parts = Parts {
             boot: boot_nonce()?,
             keys,
-            trusted,
             carriers: config.carrier.carriers(),
             proxies: config.proxies.clone(),
             outage_limit: config.outage_limit,
@@ -71,8 +100,7 @@ impl Bound {
             readiness,
             links,
         };
-        let dialer = Dialer::new(named(&config), equipment, scope.clone());
-        Ok(Self { probes, starting, discovery, dialer })
+        Ok(Self { probes, starting, discovery, source, servers: named(&config), meant, state, parts })
     }
 
     /// Where `/livez`, `/readyz` and `/metrics` answer.
@@ -84,28 +112,83 @@ impl Bound {
     /// Runs until the drain has begun; what is open then is the scope's.
     ///
     /// # Errors
-    /// None today; a later one would be a reason to end.
+    /// Where the certificate, or what the state directory has of servers, cannot be used.
     pub async fn run(self, scope: Scope) -> Result<(), Failure> {
-        self.probes.run(&scope);
-        scope.attend(self.discovery.run(scope.clone()));
-        self.dialer.run();
-        drop(self.starting);
+        let Self { probes, starting, discovery, source, servers, meant, state, parts } = self;
+        probes.run(&scope);
+        scope.attend(discovery.run(scope.clone()));
+        // Both arms are cancel-safe: what was received is written down before it is used.
+        tokio::select! {
+            dialing = dial(source, servers, meant, state, parts, &scope) => dialing?,
+            () = scope.draining() => return Ok(()),
+        }
+        drop(starting);
         scope.draining().await;
         Ok(())
     }
 }
 
-/// Whom the agent takes for its servers, and shows its own certificate.
-fn trusted(
-    config: &Config,
-    own: (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
-    roots: &[CertificateDer<'static>],
+/// Begins to dial, once there is a certificate that holds; it is kept so from then on.
+async fn dial(
+    source: Source,
+    servers: Vec<Named>,
+    meant: MeantServers,
     state: StateDir,
-) -> Result<Servers, Failure> {
-    let meant = MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
-    let servers = Servers::new(own, roots, meant, state).map_err(Failure::misconfigured)?;
-    metrics::certificates("server_ca", &servers.roots());
-    Ok(servers)
+    parts: Parts,
+    scope: &Scope,
+) -> Result<(), Failure> {
+    let (identity, enrollment) = match source {
+        Source::Files(identity) => (*identity, None),
+        Source::Enrolled(enrollment) => (enrollment.identity(scope).await, Some(enrollment)),
+    };
+    let clock: Arc<dyn TimeProvider> = match &enrollment {
+        Some(enrollment) => Arc::new(enrollment.clock()),
+        None => Arc::new(DefaultTimeProvider),
+    };
+    let Identity { agent, chain, key, server_roots } = identity;
+    metrics::certificates("agent", &chain[..chain.len().min(1)]);
+    let trusted = Servers::new((chain, key), &server_roots, meant, state, clock);
+    let trusted = trusted.map_err(Failure::misconfigured)?;
+    metrics::certificates("server_ca", &trusted.roots());
+    if let Some(enrollment) = enrollment {
+        enrollment.renew_expired(&trusted, scope).await;
+        scope.attend(enrollment.keep(trusted.clone(), scope.clone()));
+    }
+    Dialer::new(servers, parts.with(agent, trusted), scope.clone()).run();
+    Ok(())
+}
+
+impl Parts {
+    fn with(self, agent: AgentId, trusted: Servers) -> Equipment {
+        let Self { boot, keys, carriers, proxies, outage_limit, streams, endpoints, readiness, links } = self;
+        Equipment {
+            agent,
+            boot,
+            keys,
+            trusted,
+            carriers,
+            proxies,
+            outage_limit,
+            streams,
+            endpoints,
+            readiness,
+            links,
+        }
+    }
+}
+
+/// The certificate that is configured, or the way to one.
+fn source(config: &Config, state: &StateDir) -> Result<Source, Failure> {
+    match &config.credential {
+        CredentialSource::Files(files) => {
+            let identity = Identity::load(files, &config.cluster, &config.trust_domain);
+            identity.map(|identity| Source::Files(Box::new(identity))).map_err(Failure::misconfigured)
+        }
+        CredentialSource::Enrolled(at) => {
+            let opened = Enrollment::open(config, at.clone(), state.clone());
+            opened.map(Source::Enrolled).map_err(Failure::could_not_go_on)
+        }
+    }
 }
 
 /// The servers, each with the name that its certificate must bear.

@@ -10,6 +10,7 @@ use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
 use proto::{AllowList, ClusterId};
 use transport::{Carrier, Proxy};
+use trust::Pin;
 
 mod carriers;
 mod help;
@@ -52,6 +53,18 @@ pub struct Flags {
     #[arg(long, value_name = "CARRIER")]
     pub carrier: Option<String>,
 
+    /// Where this agent enrolls, in place of a certificate that was issued by hand
+    #[arg(long, value_name = "HOST:PORT")]
+    pub enrollment_server: Option<String>,
+
+    /// The root by which the enrollment server is known: sha256: and 64 digits
+    #[arg(long, value_name = "PIN")]
+    pub enrollment_pin: Option<String>,
+
+    /// A file with the token that enrolls this agent; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub enrollment_token_file: Option<PathBuf>,
+
     /// A kubeconfig for the cluster's API server, instead of the credential of the pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -80,8 +93,8 @@ pub struct Config {
     pub outage_limit: Option<Duration>,
     /// The trust domain of all certificates.
     pub trust_domain: String,
-    /// Certificate, key and CA of the tunnel.
-    pub tls: TlsFiles,
+    /// Where certificate, key and CA of the tunnel come from.
+    pub credential: CredentialSource,
     /// Where the cluster's API server is, and as whom the agent speaks to it.
     pub api_server: ApiServerSource,
     /// Which identities may be asserted.
@@ -125,6 +138,28 @@ pub struct Proxies {
     pub proxy: Option<Proxy>,
     /// Hosts that are reached without it, as in `NO_PROXY`.
     pub except: Vec<String>,
+}
+
+/// Where the agent's own TLS identity comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialSource {
+    /// Somebody put it there.
+    Files(TlsFiles),
+    /// The agent sees to it itself.
+    Enrolled(EnrollAt),
+}
+
+/// Where and as whom the agent enrolls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrollAt {
+    /// The enrollment door.
+    pub server: ServerAddress,
+    /// The name that its certificate must bear; the host that is dialed, if `None`.
+    pub server_name: Option<String>,
+    /// The root that its certificate must chain to.
+    pub pin: Pin,
+    /// Where the token is; `-` for standard input. Read only while the agent has no certificate.
+    pub token_file: PathBuf,
 }
 
 /// The files of the agent's own TLS identity. PEM.

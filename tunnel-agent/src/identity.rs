@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use crate::config::{Config, TlsFiles};
+use crate::config::TlsFiles;
 
 /// Largest PEM file that is read.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -133,8 +133,43 @@ impl Identity {
     /// # Errors
     ///
     /// [`IdentityError`] names the file and the command that makes a good one.
-    pub fn load(config: &Config) -> Result<Self, IdentityError> {
-        Self::load_at(&config.tls, &config.cluster, &config.trust_domain, SystemTime::now())
+    pub fn load(files: &TlsFiles, cluster: &ClusterId, trust_domain: &str) -> Result<Self, IdentityError> {
+        Self::load_at(files, cluster, trust_domain, SystemTime::now())
+    }
+
+    /// An identity that was received, of this cluster. Whether its time has come is not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentityError`].
+    pub fn of(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        server_roots: Vec<CertificateDer<'static>>,
+        cluster: &ClusterId,
+        trust_domain: &str,
+    ) -> Result<Self, IdentityError> {
+        let leaf = chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+        let (_, leaf) = leaf.ok_or_else(|| not_pem(RECEIVED, Path::new(RECEIVED), CERTIFICATE))?;
+        let agent = Self::agent_of(&leaf, cluster, trust_domain)?;
+        fits(&chain, &key, Path::new(RECEIVED), Path::new(RECEIVED), cluster)?;
+        if server_roots.is_empty() {
+            return Err(not_pem(RECEIVED, Path::new(RECEIVED), CERTIFICATE));
+        }
+        Ok(Self { agent, chain, key, server_roots })
+    }
+
+    /// Whom a certificate that was received names, if it is an agent of this cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`IdentityError`].
+    pub fn agent_of(
+        leaf: &X509Certificate<'_>,
+        cluster: &ClusterId,
+        trust_domain: &str,
+    ) -> Result<AgentId, IdentityError> {
+        named(leaf, Path::new(RECEIVED), cluster, trust_domain)
     }
 
     /// The same, as of `now`.
@@ -156,15 +191,7 @@ impl Identity {
         let (_, leaf) = leaf.ok_or_else(|| not_pem("tls.certificateFile", path, CERTIFICATE))?;
         let agent = named(&leaf, path, cluster, trust_domain)?;
         check_time(&leaf, path, cluster, now)?;
-        let provider = aws_lc_rs::default_provider();
-        CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider).map_err(|source| {
-            IdentityError::NotAPair {
-                key: files.key.clone(),
-                certificate: path.clone(),
-                cluster: cluster.clone(),
-                source: Box::new(source),
-            }
-        })?;
+        fits(&chain, &key, path, &files.key, cluster)?;
         Ok(Self { agent, chain, key, server_roots })
     }
 }
@@ -177,6 +204,9 @@ impl std::fmt::Debug for Identity {
 
 const CERTIFICATE: &str = "certificate";
 const KEY: &str = "private key";
+
+/// In place of a path.
+const RECEIVED: &str = "the received identity";
 
 fn named(
     leaf: &X509Certificate<'_>,
@@ -204,6 +234,23 @@ fn named(
     }
     let found = agent.cluster().clone();
     Err(IdentityError::OtherCluster { path: path.to_owned(), found, cluster: cluster.clone() })
+}
+
+fn fits(
+    chain: &[CertificateDer<'static>],
+    key: &PrivateKeyDer<'static>,
+    path: &Path,
+    key_path: &Path,
+    cluster: &ClusterId,
+) -> Result<(), IdentityError> {
+    let provider = aws_lc_rs::default_provider();
+    let paired = CertifiedKey::from_der(chain.to_vec(), key.clone_key(), &provider);
+    paired.map(drop).map_err(|source| IdentityError::NotAPair {
+        key: key_path.to_owned(),
+        certificate: path.to_owned(),
+        cluster: cluster.clone(),
+        source: Box::new(source),
+    })
 }
 
 fn check_time(

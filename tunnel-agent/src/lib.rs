@@ -5,6 +5,7 @@ pub mod app;
 pub mod config;
 pub mod dialer;
 pub mod discovery;
+pub mod enrollment;
 pub mod forward;
 pub mod guard;
 pub mod identity;

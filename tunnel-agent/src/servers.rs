@@ -7,12 +7,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use daemon::{StateDir, StateError};
+use proto::wire::Extension;
+use rcgen::KeyPair;
+use rustls::time_provider::TimeProvider;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::watch;
 use transport::DialTls;
 use transport::tls::{Material, MeantServers, TlsError};
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, BundleError, TrustBundle};
 use trust::names::{NotATrustDomain, TrustDomain};
-use trust::{Pin, Role};
+use trust::proof::{EXPORTER_BYTES, Proof, Purpose};
+use trust::{Pin, Role, Serial};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The file in the state directory that holds the newest bundle, behind the mark of the anchors that led to it.
 const BUNDLE_FILE: &str = "trust.bundle";
@@ -25,16 +31,21 @@ const MARK_BYTES: usize = 32;
 pub struct Servers(Arc<Inner>);
 
 struct Inner {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
     meant: MeantServers,
+    /// By which their certificates are judged.
+    clock: Arc<dyn TimeProvider>,
     /// The roots of the configuration.
     anchors: Anchors,
     state: StateDir,
     now: Mutex<Now>,
+    /// How often the agent's certificate was exchanged.
+    shown: watch::Sender<u64>,
 }
 
 struct Now {
+    /// What the agent shows.
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
     held: Option<TrustBundle>,
     /// The bundle's, or else the configuration's.
     roots: Vec<CertificateDer<'static>>,
@@ -80,14 +91,15 @@ impl Servers {
         roots: &[CertificateDer<'static>],
         meant: MeantServers,
         state: StateDir,
+        clock: Arc<dyn TimeProvider>,
     ) -> Result<Self, ServersError> {
         let domain: TrustDomain = meant.trust_domain.parse()?;
         let anchors = Anchors::new(domain).and_roots(roots);
         let held = kept(&state, &anchors)?;
         let roots = held.as_ref().map_or(roots, |bundle| bundle.roots(Role::Server)).to_vec();
-        let tls = tls(&chain, &key, roots.clone(), &meant)?;
-        let now = Mutex::new(Now { held, roots, tls });
-        Ok(Self(Arc::new(Inner { chain, key, meant, anchors, state, now })))
+        let tls = tls(&chain, &key, roots.clone(), &meant, &clock)?;
+        let now = Mutex::new(Now { chain, key, held, roots, tls });
+        Ok(Self(Arc::new(Inner { meant, clock, anchors, state, now, shown: watch::Sender::new(0) })))
     }
 
     /// What the next dial is made with.
@@ -100,6 +112,43 @@ impl Servers {
     #[must_use]
     pub fn roots(&self) -> Vec<CertificateDer<'static>> {
         self.0.now.lock().unwrap_or_else(PoisonError::into_inner).roots.clone()
+    }
+
+    /// Shows another certificate of the agent's from now on.
+    ///
+    /// # Errors
+    /// `TlsError`; everything is as before then.
+    pub fn show(
+        &self,
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), TlsError> {
+        let mut now = self.0.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.tls = tls(&chain, &key, now.roots.clone(), &self.0.meant, &self.0.clock)?;
+        (now.chain, now.key) = (chain, key);
+        drop(now);
+        self.0.shown.send_modify(|times| *times += 1);
+        Ok(())
+    }
+
+    /// Is told whenever the agent has another certificate; has changed already, if it ever had.
+    #[must_use]
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        let mut renewals = self.0.shown.subscribe();
+        if *renewals.borrow_and_update() > 0 {
+            renewals.mark_changed();
+        }
+        renewals
+    }
+
+    /// What shows the certificate of the moment on a tunnel that may have been opened with an earlier one.
+    #[must_use]
+    pub fn extension(&self, exporter: &[u8; EXPORTER_BYTES]) -> Option<Extension> {
+        let now = self.0.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, leaf) = X509Certificate::from_der(now.chain.first()?).ok()?;
+        let (serial, key) = (Serial::of(&leaf)?, KeyPair::try_from(&now.key).ok()?);
+        let said = Proof { purpose: Purpose::Extension, exporter, serial, spki: leaf.public_key().raw };
+        Some(Extension { serial: serial.to_bytes().to_vec(), proof: said.sign(&key)? })
     }
 
     /// Takes the bundle that a server has sent, keeps it, and dials by it from now on; its version, if it was news. Blocks.
@@ -115,11 +164,11 @@ impl Servers {
             return Ok(None);
         };
         let roots = bundle.roots(Role::Server).to_vec();
-        let tls = tls(&inner.chain, &inner.key, roots.clone(), &inner.meant)?;
+        let tls = tls(&now.chain, &now.key, roots.clone(), &inner.meant, &inner.clock)?;
         // Kept before it is used: a start must not fall back behind it.
         inner.state.write(BUNDLE_FILE, &[inner.anchors.mark().as_bytes().as_slice(), bytes].concat())?;
         let version = bundle.version();
-        *now = Now { held: Some(bundle), roots, tls };
+        (now.held, now.roots, now.tls) = (Some(bundle), roots, tls);
         Ok(Some(version))
     }
 }
@@ -142,9 +191,10 @@ fn tls(
     key: &PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
     meant: &MeantServers,
+    clock: &Arc<dyn TimeProvider>,
 ) -> Result<DialTls, TlsError> {
     let material = Material { chain: chain.to_vec(), key: key.clone_key(), peer_roots: roots };
-    DialTls::new(material, meant.clone())
+    DialTls::by_clock(material, meant.clone(), Arc::clone(clock))
 }
 
 #[cfg(test)]

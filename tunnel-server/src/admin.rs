@@ -62,6 +62,17 @@ pub struct About {
     pub tunnel: SocketAddr,
     /// Where the probes answer, TCP.
     pub probes: SocketAddr,
+    /// How agents enroll, if they do.
+    pub site: Option<Site>,
+}
+
+/// What an agent has to know before it has a certificate.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// Where it enrolls: `HOST:PORT`.
+    pub address: String,
+    /// By what it knows the door.
+    pub pins: Vec<String>,
 }
 
 /// The way to say that the server has started.

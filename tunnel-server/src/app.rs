@@ -17,10 +17,11 @@ use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
-use crate::admin::{About, Admin};
+use crate::admin::{About, Admin, Site};
 use crate::assertion::Assertions;
 use crate::config::{self, Config};
 use crate::directory::Directory;
+use crate::enrollment::{self, Enrollment, Terms};
 use crate::gateway::{Admission, Gateway};
 use crate::identity::{Authenticator, Prefixes, StaticTokens};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
@@ -53,6 +54,8 @@ pub struct Bound {
     policy: (Policy, PolicyFile),
     log: Log,
     admin: Option<Admin>,
+    /// Where agents enroll, if they do.
+    enrollment: Option<(Listener, Enrollment)>,
 }
 
 /// The addresses that were bound.
@@ -71,7 +74,7 @@ impl Bound {
     ///
     /// # Errors
     /// [`Failure`], whose cause names what is wrong and what to do.
-    pub async fn bind(config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
+    pub async fn bind(mut config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
         metrics::describe();
         let (policy_file, rules) = PolicyFile::open(config.policy_file.clone())?;
         let policy = Policy::new(rules);
@@ -93,6 +96,9 @@ impl Bound {
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
+        let enrollment = config.enrollment.take();
+        let (enrollment, site) =
+            enrollment.map(|door| bind_enrollment(door, &config, &directory)).transpose()?.unzip();
         let assertions = Assertions::new(config.clusters);
         let admission = Admission { authenticator, names, policy: policy.clone(), assertions };
         let gateway = Gateway::new(
@@ -120,18 +126,25 @@ impl Bound {
             policy: (policy, policy_file),
             log,
             admin: None,
+            enrollment,
         };
         scrape::ask(&metrics, &bound, links);
         if let Some(socket) = &config.admin_socket {
-            bound.admin = Some(bound.admin(socket, server_id, directory).await?);
+            bound.admin = Some(bound.admin(socket, server_id, directory, site).await?);
         }
         Ok(bound)
     }
 
     /// Last of all ports: it tells of the others.
-    async fn admin(&self, socket: &Path, server_id: String, directory: Directory) -> Result<Admin, Failure> {
+    async fn admin(
+        &self,
+        socket: &Path,
+        server_id: String,
+        directory: Directory,
+        site: Option<Site>,
+    ) -> Result<Admin, Failure> {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
-        let about = About { server_id, gateway, tunnel, probes };
+        let about = About { server_id, gateway, tunnel, probes, site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
         Ok(Admin::bind(socket, about, registry, directory, log).await?)
     }
@@ -172,6 +185,12 @@ impl Bound {
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
             let hosts = hosts.clone();
             scope.spawn(listener.run(scope.clone(), move |accepted| hosts.clone().serve(accepted)));
+        }
+        if let Some((listener, door)) = self.enrollment {
+            info!(agents = %listener.address(), "agents may enroll");
+            let within = scope.clone();
+            let serve = move |accepted| door.clone().serve(accepted, within.clone());
+            scope.attend(listener.run(scope.clone(), serve));
         }
         drop(self.starting);
         if let Some(health) = health {
@@ -230,6 +249,26 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     let callers = Listener::bind("gateway.listen", config.gateway.listen, callers, limits)?;
     let agents = Doors { callers: None, agents: Some(agents) };
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
+}
+
+/// The door at which agents enroll, which shows the root as well: all that a newcomer knows of it is its pin.
+fn bind_enrollment(
+    door: config::Enrollment,
+    config: &Config,
+    directory: &Directory,
+) -> Result<((Listener, Enrollment), Site), Failure> {
+    let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = door;
+    let pair = &config.certificate;
+    let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
+    let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
+    // The sender is dropped: certificates are read at the start.
+    let (_, tls) = watch::channel(Arc::new(tls));
+    let doors = Doors { callers: Some(tls), agents: None };
+    let listener = Listener::bind("enrollment.listen", listen, doors, enrollment::LIMITS)?;
+    let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
+    let terms = Terms { lifetime, grace, trust_bundle: config.trust_bundle.clone() };
+    let site = Site { address, pins };
+    Ok(((listener, Enrollment::new(directory.clone(), signer, terms)), site))
 }
 
 /// Notes when each certificate ends; they are read once, at the start.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
@@ -11,10 +12,12 @@ use daemon::{Failure, Layout, LogOptions};
 use proto::AllowList;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
+use trust::Signer;
 
 mod audit_log;
 mod authentication;
 mod clusters;
+mod enrollment;
 mod help;
 mod pem;
 mod valid;
@@ -88,6 +91,8 @@ pub struct Config {
     pub gateway: Gateway,
     /// The door for agents.
     pub tunnel: Tunnel,
+    /// The door at which agents enroll, if there is one.
+    pub enrollment: Option<Enrollment>,
     /// The file that says who may do what in which clusters; not read yet.
     pub policy_file: PathBuf,
     /// What holds for some clusters; at most [`NAMES_MAX`]. The first that is about a cluster does.
@@ -190,6 +195,23 @@ pub struct ClusterRules {
     pub pattern: String,
     /// Whom they may be told that callers are.
     pub impersonation: AllowList,
+}
+
+/// The door at which agents enroll.
+#[derive(Debug)]
+pub struct Enrollment {
+    /// A TCP address.
+    pub listen: SocketAddr,
+    /// How agents reach it: `HOST:PORT`.
+    pub address: String,
+    /// What issues their certificates.
+    pub signer: Arc<dyn Signer>,
+    /// The servers' roots of the trust bundle; at least one.
+    pub server_roots: Vec<CertificateDer<'static>>,
+    /// How long a certificate holds; 1 h to 7 d.
+    pub lifetime: Duration,
+    /// How long after its end its key still gets the next one; 1 to 365 d.
+    pub grace: Duration,
 }
 
 /// How requests wait for a cluster that is away.

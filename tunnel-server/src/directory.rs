@@ -1,11 +1,13 @@
 //! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
 
+mod agents;
 mod clusters;
 mod known;
 mod records;
 mod revocations;
 mod said;
 mod store;
+mod tokens;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -13,11 +15,15 @@ use std::time::SystemTime;
 use daemon::StateDir;
 use proto::ClusterId;
 
+pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
 pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
-pub use records::{Cluster, Revocation, Revoked, Tombstone, UnixSeconds};
+pub use records::{
+    Agent, Answer, Cluster, Previous, Revocation, Revoked, Token, Tombstone, UnixSeconds, Use,
+};
 pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};
 pub use store::StoreError;
+pub use tokens::{Bearer, Entitled, NotAToken, TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenRefused};
 
 use known::{Known, Member};
 use records::Seen;
@@ -166,6 +172,22 @@ impl Directory {
         let changed = tokio::task::spawn_blocking(move || inner.change(act)).await;
         // Only a runtime that ends cuts such a task off.
         changed.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
+    }
+
+    /// Looks into the store, on a thread that may block.
+    async fn look<T, E>(&self, act: impl FnOnce(&Store) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let inner = Arc::clone(&self.0);
+        let looked = tokio::task::spawn_blocking(move || act(&inner.store)).await;
+        looked.unwrap_or_else(|_| Err(StoreError::Stopping.into()))
+    }
+
+    /// What people say of a cluster, whether it is in the store already or not.
+    fn record(&self, cluster: &ClusterId) -> Option<Cluster> {
+        self.known().clusters.get(cluster).map(|member| Cluster::clone(&member.record))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -5,6 +5,7 @@ pub mod app;
 pub mod assertion;
 pub mod config;
 pub mod directory;
+pub mod enrollment;
 pub mod gateway;
 pub mod identity;
 pub mod listener;

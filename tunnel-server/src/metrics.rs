@@ -18,6 +18,7 @@ const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
 const GREETINGS_FAILED: &str = "tombolo_server_greetings_failed_total";
 const KEYS_COPIED: &str = "tombolo_server_agent_keys_copied_total";
+const ENROLLMENTS: &str = "tombolo_server_enrollments_total";
 const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
 const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
 const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
@@ -93,6 +94,11 @@ pub fn describe() {
         "Agents turned away because another process uses the same certificate and answers."
     );
     counter!(KEYS_COPIED).increment(0);
+    let help = "Requests for agents' certificates by outcome: enrolled, renewed, refused, or limited for too many failures.";
+    describe_counter!(ENROLLMENTS, help);
+    for outcome in ["enrolled", "renewed", "refused", "limited"] {
+        counter!(ENROLLMENTS, "outcome" => outcome).increment(0);
+    }
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
     counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(0);
     describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
@@ -265,6 +271,11 @@ pub fn tunnel_without_place() {
 /// Counts an agent that was turned away because another process uses its certificate.
 pub fn key_copied() {
     counter!(KEYS_COPIED).increment(1);
+}
+
+/// Counts a request for an agent's certificate.
+pub fn enrolled(outcome: &'static str) {
+    counter!(ENROLLMENTS, "outcome" => outcome).increment(1);
 }
 
 /// Counts an exchange that this server ended because its caller did not read.

@@ -1,24 +1,31 @@
 //! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
 
+mod extension;
+
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use daemon::metrics::links::Links;
 use daemon::{Home, Scope, chain};
+use futures::FutureExt as _;
+use futures::future::Fuse;
 use proto::CloseCode;
 use proto::greeting::{Greeting, Host};
 use proto::spiffe::AgentId;
+use proto::wire::Extension;
 use proto::wire::refused::Reason;
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
 use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
 
-use crate::directory::Credential;
+use crate::directory::{Credential, Directory};
 use crate::identity;
 use crate::metrics;
 use crate::registry::{Enlisted, NotEnlisted, Probed, Registry};
@@ -71,6 +78,8 @@ struct Greeted {
     driver: Driver,
     greeting: Greeting,
     credential: Credential,
+    /// When its certificate ends.
+    ends: SystemTime,
 }
 
 impl Reception {
@@ -245,7 +254,7 @@ impl Handshake {
             may_enter.map_err(|not| (reason(&not), not.to_string()))
         };
         let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &inner.host, may_enter).await?;
-        Ok(Greeted { tunnel, driver, greeting, credential })
+        Ok(Greeted { tunnel, driver, greeting, credential, ends: shown.ends })
     }
 }
 
@@ -258,7 +267,7 @@ impl Drop for Handshake {
 impl Inner {
     /// Enlists a greeted tunnel and drives it until it ends.
     async fn serve(&self, greeted: Greeted, home: Home, scope: &Scope) {
-        let Greeted { tunnel, driver, greeting, credential } = greeted;
+        let Greeted { tunnel, driver, greeting, credential, ends } = greeted;
         let agent = &greeting.agent;
         let enlisted = match self.registry.enlist(&greeting, credential, tunnel.clone(), home) {
             Ok(enlisted) => enlisted,
@@ -292,7 +301,8 @@ impl Inner {
             sequence = greeting.sequence,
             "tunnel opened"
         );
-        let ended = drive(driver, &tunnel, &enlisted, agent, scope).await;
+        let held = Held { tunnel: &tunnel, enlisted: &enlisted, agent, directory: self.registry.directory() };
+        let ended = held.drive(driver, ends, scope).await;
         // In this order: nobody is routed to it any more, and then it counts as gone.
         drop(enlisted);
         drop(counted);
@@ -309,43 +319,109 @@ fn reason(not: &NotEnlisted) -> Reason {
     }
 }
 
-async fn drive(
-    driver: Driver,
-    tunnel: &Tunnel,
-    enlisted: &Enlisted,
-    agent: &AgentId,
-    scope: &Scope,
-) -> TunnelEnded {
-    let driving = driver.run(|event| match event {
-        TunnelEvent::Health(health) => {
-            info!(%agent, ?health, "tunnel's health changed");
-            enlisted.close_left_behind();
-            enlisted.health_changed(health);
-        }
-        TunnelEvent::PeerDrains => {
-            info!(%agent, "the agent is stopping");
-            enlisted.drains();
-        }
-        TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
-    });
-    let probing = enlisted.probe();
-    tokio::pin!(driving, probing);
-    let (mut probed, mut drains) = (false, false);
-    loop {
-        // All arms are cancel-safe: each is polled by reference.
-        tokio::select! {
-            ended = &mut driving => return ended,
-            found = &mut probing, if !probed => {
-                probed = true;
-                match found {
-                    Probed::Alone => {}
-                    Probed::Answered => turn_away(tunnel, agent),
+/// An enlisted tunnel.
+struct Held<'t> {
+    tunnel: &'t Tunnel,
+    enlisted: &'t Enlisted,
+    agent: &'t AgentId,
+    directory: &'t Directory,
+}
+
+impl Held<'_> {
+    /// Drives the tunnel until it ends: by itself, or some minutes after its certificate `ends`, unless a newer one is shown.
+    async fn drive(&self, driver: Driver, ends: SystemTime, scope: &Scope) -> TunnelEnded {
+        let Self { tunnel, enlisted, agent, .. } = self;
+        let asked = Asked::default();
+        let driving = driver.run(|event| match event {
+            TunnelEvent::Health(health) => {
+                info!(%agent, ?health, "tunnel's health changed");
+                enlisted.close_left_behind();
+                enlisted.health_changed(health);
+            }
+            TunnelEvent::PeerDrains => {
+                info!(%agent, "the agent is stopping");
+                enlisted.drains();
+            }
+            TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
+            TunnelEvent::Extension(extension) => asked.put(extension),
+        });
+        let probing = enlisted.probe();
+        let lasting = sleep(extension::lasts(ends, SystemTime::now()));
+        let extending = Fuse::terminated();
+        tokio::pin!(driving, probing, lasting, extending);
+        let (mut probed, mut drains, mut is_over) = (false, false, false);
+        loop {
+            // All arms are cancel-safe: each is polled by reference, and what an agent asked for is kept until it is taken.
+            tokio::select! {
+                ended = &mut driving => return ended,
+                found = &mut probing, if !probed => {
+                    probed = true;
+                    match found {
+                        Probed::Alone => {}
+                        Probed::Answered => turn_away(tunnel, agent),
+                    }
+                }
+                extension = asked.take() => {
+                    let judged = extension::judge(self.directory, agent, tunnel.exporter(), extension);
+                    extending.set(judged.fuse());
+                }
+                extended = &mut extending => {
+                    if let Some(until) = self.extended(extended) {
+                        lasting.as_mut().reset(tokio::time::Instant::now() + until);
+                    }
+                }
+                () = &mut lasting, if !is_over => {
+                    is_over = true;
+                    warn!(%agent, "the certificate with which a tunnel was opened has ended, and no newer one was shown");
+                    tunnel.close(CloseCode::Expired);
+                }
+                () = scope.draining(), if !drains => {
+                    drains = true;
+                    tunnel.begin_drain();
                 }
             }
-            () = scope.draining(), if !drains => {
-                drains = true;
-                tunnel.begin_drain();
+        }
+    }
+
+    /// Notes a newer certificate; for how long the tunnel lasts with it.
+    fn extended(&self, extended: Option<extension::Extended>) -> Option<Duration> {
+        let agent = self.agent;
+        let Some(extension::Extended { credential, ends }) = extended else {
+            warn!(%agent, "an agent has shown a newer certificate without proof that it is its own");
+            return None;
+        };
+        self.enlisted.extend(credential.clone());
+        if let Err(not) = self.directory.admits(agent, &credential) {
+            warn!(%agent, "a tunnel was not extended: {not}");
+            self.tunnel.close(CloseCode::Revoked);
+            return None;
+        }
+        info!(%agent, serial = credential.serial, "a tunnel was extended by a newer certificate");
+        Some(extension::lasts(ends, SystemTime::now()))
+    }
+}
+
+/// What an agent asks for, the newest alone.
+#[derive(Default)]
+struct Asked {
+    newest: Mutex<Option<Extension>>,
+    put: Notify,
+}
+
+impl Asked {
+    fn put(&self, extension: Extension) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(extension);
+        self.put.notify_one();
+    }
+
+    /// Cancel-safe: what was not taken is still there.
+    async fn take(&self) -> Extension {
+        loop {
+            let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(newest) = newest {
+                return newest;
             }
+            self.put.notified().await;
         }
     }
 }

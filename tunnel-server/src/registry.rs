@@ -206,6 +206,12 @@ impl Registry {
         Ok(enlisted)
     }
 
+    /// Where agents and revocations are recorded.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
     /// Ends every tunnel whose agent is not admitted any more, with everything on it.
     pub fn put_out(&self) {
         let mut refused = Vec::new();
@@ -302,6 +308,16 @@ impl Enlisted {
             silent.map(|old| old.tunnel.clone()).collect()
         });
         left.iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
+    }
+
+    /// Notes that the agent has shown a newer certificate. Whether that is admitted is to be asked afterwards, so that no
+    /// revocation falls in between.
+    pub fn extend(&self, credential: Credential) {
+        if let Some(mut roster) = self.registry.0.rosters.get_mut(&self.cluster)
+            && let Some(entry) = roster.entry_mut(self.ticket)
+        {
+            entry.tunnel.credential = credential;
+        }
     }
 
     /// Notes other control-plane endpoints than the greeting named.

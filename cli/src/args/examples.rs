@@ -147,6 +147,34 @@ Examples:
   tombolo agent revoke edge-1/0f3c9a7e
   tombolo agent revoke --cluster edge-1";
 
+pub(super) const AGENT_LIST: &str = "\
+Examples:
+  tombolo agent list
+  tombolo agent list edge-1";
+
+pub(super) const TOKEN: &str = "\
+Examples:
+  tombolo token create --cluster edge-1
+  tombolo token list
+  tombolo token revoke 0f3c9a7e12b4d856";
+
+pub(super) const TOKEN_CREATE: &str = "\
+Examples:
+  What to do on the agent's machine, and the token:
+  tombolo token create --cluster edge-1
+  For a site that somebody has to travel to:
+  tombolo token create --cluster edge-1 --ttl 1h
+  Straight into the cluster:
+  tombolo token create --cluster edge-1 -o manifest | kubectl apply -f -";
+
+pub(super) const TOKEN_LIST: &str = "\
+Examples:
+  tombolo token list";
+
+pub(super) const TOKEN_REVOKE: &str = "\
+Examples:
+  tombolo token revoke 0f3c9a7e12b4d856";
+
 pub(super) const AGENT_REVOKE: &str = "\
 Examples:
   One agent, as `tombolo clusters edge-1 --output wide` names it:

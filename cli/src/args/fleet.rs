@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use proto::ClusterId;
 use proto::admin::SOCKET_DEFAULT;
 
 use super::{Clusters, examples};
-use crate::names::Label as DnsLabel;
+use crate::names::{Label as DnsLabel, Validity};
 
 /// Where the server is asked.
 #[derive(Args)]
@@ -95,9 +95,72 @@ pub(crate) struct ClusterDelete {
 
 #[derive(Subcommand)]
 pub(crate) enum Agent {
+    /// Show the agents that were enrolled
+    #[command(after_long_help = examples::AGENT_LIST)]
+    List(AgentList),
     /// Refuse an agent from now on, and end its tunnels
     #[command(after_long_help = examples::AGENT_REVOKE)]
     Revoke(AgentRevoke),
+}
+
+#[derive(Args)]
+pub(crate) struct AgentList {
+    /// Only of this cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: Option<ClusterId>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Token {
+    /// Make a token that enrolls one agent of a cluster, once
+    ///
+    /// It is shown once. Whoever has it becomes an agent of the cluster: carry it in a file, never on a command line.
+    #[command(after_long_help = examples::TOKEN_CREATE)]
+    Create(TokenCreate),
+    /// Show the tokens that are kept, without what makes them tokens
+    #[command(after_long_help = examples::TOKEN_LIST)]
+    List(TokenList),
+    /// Take a token away
+    #[command(after_long_help = examples::TOKEN_REVOKE)]
+    Revoke(TokenRevoke),
+}
+
+#[derive(Args)]
+pub(crate) struct TokenCreate {
+    /// The cluster that the agent will speak for; it must be there (tombolo cluster create)
+    #[arg(long, value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// How long the token holds, from 1m to 1h
+    #[arg(long, value_name = "TIME", default_value = "15m")]
+    pub(crate) ttl: Validity,
+    /// Print the token alone, or a Secret for `kubectl apply`, in place of what to do with it
+    #[arg(long, short, value_name = "FORMAT")]
+    pub(crate) output: Option<TokenOutput>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenOutput {
+    Token,
+    Manifest,
+}
+
+#[derive(Args)]
+pub(crate) struct TokenList {
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct TokenRevoke {
+    /// The token's id, as `tombolo token list` shows it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
 }
 
 #[derive(Args)]

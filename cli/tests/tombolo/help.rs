@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 36] = [
     "",
     "ca",
     "ca init",
@@ -26,7 +26,12 @@ const COMMANDS: [&str; 31] = [
     "cluster update",
     "cluster delete",
     "agent",
+    "agent list",
     "agent revoke",
+    "token",
+    "token create",
+    "token list",
+    "token revoke",
     "doctor",
     "doctor server",
     "doctor agent",
@@ -55,7 +60,7 @@ fn every_commands_help_has_an_example_of_it() {
 #[test]
 fn no_command_is_missing_from_these_tests() {
     let bench = Bench::new();
-    for group in ["", "ca", "ca issue", "cluster", "agent", "doctor", "policy", "audit"] {
+    for group in ["", "ca", "ca issue", "cluster", "agent", "token", "doctor", "policy", "audit"] {
         let help = bench.done(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());

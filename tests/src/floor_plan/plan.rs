@@ -30,7 +30,7 @@ pub const HOUSES: &[House] = &[
                 rooms: &[
                     built("gateway"),
                     built("reception"),
-                    planned("enrollment"),
+                    built("enrollment"),
                     built("admin"),
                     planned("peering"),
                     planned("proxy"),
@@ -55,7 +55,7 @@ pub const HOUSES: &[House] = &[
             Floor { name: "roof", rooms: &[built("app")] },
             Floor { name: "tunnels", rooms: &[built("dialer")] },
             Floor { name: "streams", rooms: &[built("streams")] },
-            Floor { name: "requests", rooms: &[built("forward"), built("discovery")] },
+            Floor { name: "requests", rooms: &[built("forward"), built("discovery"), built("enrollment")] },
             Floor {
                 name: "walls",
                 rooms: &[built("guard"), built("apiserver"), built("identity"), built("servers")],
@@ -133,10 +133,12 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "proto/src/admin.rs",
             "tunnel-server/src/admin.rs",
             "tunnel-server/src/admin/",
+            "tunnel-server/src/enrollment.rs",
+            "tunnel-server/src/enrollment/",
             "cli/src/admin.rs",
             "cli/src/admin/",
         ],
-        why: "gRPC is the admin API's, and nobody else's",
+        why: "gRPC is the admin API's and the enrollment door's, and nobody else's",
     },
     ReservedPath {
         path: &["std", "process", "Command"],

@@ -121,6 +121,18 @@ impl Rig {
         self.start_agent(&Surroundings::within(network_namespace), &name, cluster, api_server, more).await
     }
 
+    /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state and its log
+    /// bear `name`.
+    pub async fn agent_without_certificate(
+        &self,
+        name: &str,
+        cluster: &str,
+        api_server: &ApiServer,
+        more: &str,
+    ) -> Agent {
+        self.start_agent(&Surroundings::within(None), name, cluster, api_server, more).await
+    }
+
     async fn start_agent(
         &self,
         around: &Surroundings,
@@ -134,12 +146,15 @@ impl Rig {
         let guard = if more.contains("impersonation:") { "" } else { GUARD };
         let servers = format!("servers: [\"{}\"]\n", self.dialed());
         let servers = if more.contains("servers:") { "" } else { &servers };
+        let tls = format!(
+            "tls: {{ certificateFile: {PKI}/{name}-agent.crt, keyFile: {PKI}/{name}-agent.key, \
+             serverCAFile: {PKI}/server-ca.crt }}\n"
+        );
+        let tls = if more.contains("enrollment:") { "" } else { &tls };
         let config = self.write(
             &format!("{name}.yaml"),
             &format!(
-                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\n{servers}\
-                 tls: {{ certificateFile: {PKI}/{name}-agent.crt, keyFile: {PKI}/{name}-agent.key, \
-                 serverCAFile: {PKI}/server-ca.crt }}\n\
+                "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\n{servers}{tls}\
                  apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{more}\n",
                 api_server.yaml(),
                 self.path().join(format!("{name}.state")).display(),

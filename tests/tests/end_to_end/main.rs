@@ -10,6 +10,7 @@ mod bad_input;
 mod catalogue;
 mod closing;
 mod doctor;
+mod enrollment;
 mod fleet;
 mod framing;
 mod hangup;

@@ -14,8 +14,8 @@ mod wire;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +23,7 @@ use h2::client::SendRequest;
 use proto::CloseCode;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Semaphore, mpsc};
+use trust::proof::EXPORTER_BYTES;
 
 use self::common::Common;
 use self::drive::{Doors, Drive, Kind, Owned, Role};
@@ -49,6 +50,8 @@ struct Inner {
     seen: Arc<Seen>,
     control: Mutex<mpsc::Receiver<Stream>>,
     way: Way,
+    /// What TLS exports of the connection beneath.
+    exporter: OnceLock<[u8; EXPORTER_BYTES]>,
 }
 
 impl Drop for Inner {
@@ -115,7 +118,14 @@ impl Connection {
             seen: Arc::clone(&seen),
         };
         Ok((
-            Self(Arc::new(Inner { peer, common, seen, control: Mutex::new(take_control), way })),
+            Self(Arc::new(Inner {
+                peer,
+                common,
+                seen,
+                control: Mutex::new(take_control),
+                way,
+                exporter: OnceLock::new(),
+            })),
             drive.run(),
         ))
     }
@@ -143,7 +153,14 @@ impl Connection {
         };
         let way = Way::Takes(Mutex::new(take_exchange));
         Ok((
-            Self(Arc::new(Inner { peer, common, seen, control: Mutex::new(take_control), way })),
+            Self(Arc::new(Inner {
+                peer,
+                common,
+                seen,
+                control: Mutex::new(take_control),
+                way,
+                exporter: OnceLock::new(),
+            })),
             drive.run(),
         ))
     }
@@ -236,6 +253,19 @@ impl Connection {
 
     pub(super) fn heard(&self) -> u64 {
         self.0.seen.received()
+    }
+
+    /// Keeps what TLS exports of the connection beneath.
+    pub(crate) fn exporting(self, exporter: Option<[u8; EXPORTER_BYTES]>) -> Self {
+        if let Some(exporter) = exporter {
+            // Once, by who made it.
+            let _ = self.0.exporter.set(exporter);
+        }
+        self
+    }
+
+    pub(super) fn exporter(&self) -> Option<[u8; EXPORTER_BYTES]> {
+        self.0.exporter.get().copied()
     }
 
     pub(super) fn peer_address(&self) -> SocketAddr {

@@ -33,6 +33,19 @@ pub enum Way {
     },
 }
 
+impl Way {
+    /// A connection to the server, for whatever is spoken on it.
+    ///
+    /// # Errors
+    /// `DialError::Tcp` or `DialError::Proxy`.
+    pub async fn connect(&self) -> Result<TcpStream, DialError> {
+        match self {
+            Self::Direct(address) => TcpStream::connect(address).await.map_err(DialError::Tcp),
+            Self::Through { proxy, host, port } => Ok(proxy.connect(host, *port).await?),
+        }
+    }
+}
+
 /// Dials over TCP, shakes hands and greets. The server has to show a certificate for `server_name`; it is the same TLS, the
 /// same greeting and the same tunnel as [`Endpoint::dial`](crate::Endpoint::dial)'s. What drives the connection goes to
 /// `spawn`. Dropping the future gives the dial up and closes what there is.
@@ -52,8 +65,10 @@ pub async fn dial_tcp(
     let too_slow = || DialError::Tcp(io::ErrorKind::TimedOut.into());
     let connecting = async {
         let (stream, peer) = connect(way, name, tls).await?;
+        let exporter = crate::tls::exporter(stream.get_ref().1);
         // Waits for the server's first bytes: before them it has verified our certificate.
-        http2::Connection::agent(stream, peer).await.map_err(of_handshake)
+        let (connection, drive) = http2::Connection::agent(stream, peer).await.map_err(of_handshake)?;
+        Ok((connection.exporting(exporter), drive))
     };
     let (connection, drive) = timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
     spawn.spawn(Box::pin(drive));
@@ -71,10 +86,7 @@ async fn connect(
     name: ServerName<'static>,
     tls: &DialTls,
 ) -> Result<(TlsStream<TcpStream>, SocketAddr), DialError> {
-    let tcp = match way {
-        Way::Direct(address) => TcpStream::connect(address).await.map_err(DialError::Tcp)?,
-        Way::Through { proxy, host, port } => proxy.connect(host, *port).await?,
-    };
+    let tcp = way.connect().await?;
     http2::socket(&tcp).map_err(DialError::Local)?;
     let peer = tcp.peer_addr().map_err(DialError::Tcp)?;
     let connector = TlsConnector::from(std::sync::Arc::clone(&tls.tcp));

@@ -19,6 +19,12 @@ The least that a configuration file has to say:
     keyFile: edge-1-agent.key
     serverCAFile: server-ca.crt
 
+Or, in place of tls, with a token of `tombolo token create --cluster edge-1`:
+  enrollment:
+    server: gateway.example:8444
+    pin: sha256:...
+    tokenFile: token
+
 `tombolo ca issue agent --cluster edge-1` makes certificate and key. Outside of a
 pod, apiServer.kubeconfig or --kubeconfig says where the API server is. A flag
 wins over its variable, which wins over the file. The first SIGTERM or SIGINT

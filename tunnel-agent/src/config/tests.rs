@@ -45,8 +45,9 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(proxy.as_deref(), Some("http://proxy.example:3128"));
     assert!(!format!("{config:?} {:?}", written(WHOLE)).contains("secret"));
     assert_eq!(config.outage_limit, Some(Duration::from_secs(120)));
-    assert_eq!(config.tls.certificate, Path::new("/etc/tombolo/agent.crt"));
-    assert_eq!(config.tls.key, Path::new("/keys/agent.key"));
+    let CredentialSource::Files(tls) = &config.credential else { panic!("{:?}", config.credential) };
+    assert_eq!(tls.certificate, Path::new("/etc/tombolo/agent.crt"));
+    assert_eq!(tls.key, Path::new("/keys/agent.key"));
     let kubeconfig =
         ApiServerSource::Kubeconfig { path: "/etc/tombolo/admin.conf".into(), context: Some("here".into()) };
     assert_eq!(config.api_server, kubeconfig);
@@ -140,6 +141,31 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         let error = valid(&format!("{line}\n{rest}\n"), &Flags::default()).unwrap_err();
 
         assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{line}");
+    }
+}
+
+#[test]
+fn an_agent_that_enrolls_needs_where_by_which_pin_and_with_which_token_and_no_certificate() {
+    let pin = format!("sha256:{}", "0".repeat(64));
+    let enrollment =
+        format!("enrollment: {{ server: \"gateway.example:8444\", pin: \"{pin}\", tokenFile: token }}");
+    let tls = LEAST.lines().find(|line| line.starts_with("tls:")).unwrap();
+    let without = LEAST.replace(tls, &enrollment);
+    assert_ne!(without, LEAST);
+
+    let config = valid(&without, &Flags::default()).unwrap();
+
+    let CredentialSource::Enrolled(at) = config.credential else { panic!("{:?}", config.credential) };
+    assert_eq!((at.server.port, at.pin.to_string()), (8444, pin.clone()));
+    assert_eq!(at.token_file, Path::new("/etc/tombolo/token"));
+    for (text, key) in [
+        (format!("{without}\n{tls}"), "tls"),
+        (without.replace(&pin, "sha256:00"), "enrollment.pin"),
+        (without.replace(", tokenFile: token", ""), "enrollment.tokenFile"),
+        (without.replace(":8444", ""), "enrollment.server"),
+    ] {
+        let error = valid(&text, &Flags::default()).unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
     }
 }
 

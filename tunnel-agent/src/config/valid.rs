@@ -13,7 +13,10 @@ use proto::{AllowList, ClusterId};
 
 use super::carriers;
 use super::written::{self, Written};
-use super::{ApiServerSource, Config, Flags, IN_CLUSTER_DIRECTORY, SERVERS_MAX, ServerAddress, TlsFiles};
+use super::{
+    ApiServerSource, Config, CredentialSource, EnrollAt, Flags, IN_CLUSTER_DIRECTORY, SERVERS_MAX,
+    ServerAddress, TlsFiles,
+};
 
 /// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
 const EVERY_DEFAULT: EveryDefault = EveryDefault {
@@ -48,6 +51,7 @@ pub(super) fn config(
         tunnel,
         trust_domain,
         tls,
+        enrollment,
         api_server,
         impersonation: written_impersonation,
         advertise,
@@ -62,21 +66,25 @@ pub(super) fn config(
         &EVERY_DEFAULT,
         directory,
     )?;
+    let server_name = flags.server_name.clone().or(server_name);
+    let server_name = server_name.map(|name| host("serverName", name)).transpose()?;
+    let enrollment = self::enrollment(enrollment, flags, server_name.clone(), directory)?;
     Ok(Config {
         cluster: self::cluster(flags.cluster.clone().or(cluster))?,
         servers: self::servers(&flags.servers, servers)?,
-        server_name: flags
-            .server_name
-            .clone()
-            .or(server_name)
-            .map(|name| host("serverName", name))
-            .transpose()?,
+        server_name,
         server_ids: self::server_ids(server_ids.unwrap_or_default())?,
         carrier: carriers::choice(flags.carrier.clone(), carrier)?,
         proxies: carriers::proxies(proxy, environment)?,
         outage_limit: outage_limit(tunnel.unwrap_or_default())?,
         trust_domain: self::trust_domain(trust_domain)?,
-        tls: self::tls(tls.unwrap_or_default(), directory)?,
+        credential: match (enrollment, tls) {
+            (Some(_), Some(_)) => {
+                return Err(KeyError::new("tls", "tls and enrollment together", "one of the two"));
+            }
+            (Some(at), None) => CredentialSource::Enrolled(at),
+            (None, tls) => CredentialSource::Files(self::tls(tls.unwrap_or_default(), directory)?),
+        },
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
         impersonation: impersonation(written_impersonation.unwrap_or_default())?,
         advertise: self::advertise(advertise.unwrap_or_default())?,
@@ -140,6 +148,42 @@ fn tls(written: written::Tls, directory: &Path) -> Result<TlsFiles, KeyError> {
         key: file("tls.keyFile", key_file)?,
         server_ca: file("tls.serverCAFile", server_ca_file)?,
     })
+}
+
+fn enrollment(
+    written: Option<written::Enrollment>,
+    flags: &Flags,
+    server_name: Option<String>,
+    directory: &Path,
+) -> Result<Option<EnrollAt>, KeyError> {
+    if written.is_none() && flags.enrollment_server.is_none() {
+        return Ok(None);
+    }
+    let written::Enrollment { server, pin, token_file } = written.unwrap_or_default();
+    let said = |key: &str, flag: Option<String>, written: Option<String>, allowed: &str| {
+        flag.or(written).ok_or_else(|| KeyError::new(key, NOTHING, allowed))
+    };
+    let server = said("enrollment.server", flags.enrollment_server.clone(), server, "host:port")?;
+    let allowed = "the pin that `tombolo token create` prints: sha256: and 64 digits";
+    let pin = said("enrollment.pin", flags.enrollment_pin.clone(), pin, allowed)?;
+    let token_file = match (flags.enrollment_token_file.clone(), token_file) {
+        (Some(path), _) => path,
+        (None, Some(path)) if path == Path::new("-") => path,
+        (None, Some(path)) => directory.join(path),
+        (None, None) => {
+            return Err(KeyError::new(
+                "enrollment.tokenFile",
+                NOTHING,
+                "the path of a file, or - for standard input",
+            ));
+        }
+    };
+    Ok(Some(EnrollAt {
+        server: address("enrollment.server", &server)?,
+        server_name,
+        pin: pin.parse().map_err(|_| KeyError::new("enrollment.pin", pin, allowed))?,
+        token_file,
+    }))
 }
 
 fn api_server(

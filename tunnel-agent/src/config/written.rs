@@ -17,6 +17,7 @@ pub(super) struct Written {
     pub(super) tunnel: Option<Tunnel>,
     pub(super) trust_domain: Option<String>,
     pub(super) tls: Option<Tls>,
+    pub(super) enrollment: Option<Enrollment>,
     pub(super) api_server: Option<ApiServer>,
     pub(super) impersonation: Option<Impersonation>,
     pub(super) advertise: Option<Vec<String>>,
@@ -48,6 +49,14 @@ pub(super) struct Tls {
     pub(super) key_file: Option<PathBuf>,
     #[serde(rename = "serverCAFile")]
     pub(super) server_ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Enrollment {
+    pub(super) server: Option<String>,
+    pub(super) pin: Option<String>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

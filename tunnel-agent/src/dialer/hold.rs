@@ -53,12 +53,12 @@ pub(super) async fn hold(
                 info!(server, %address, carrier, ?health, "tunnel's health changed")
             }
             TunnelEvent::PeerDrains => info!(server, %address, "the server is stopping"),
-            // Only agents have endpoints.
-            TunnelEvent::Endpoints(_) => {}
+            // Only agents have endpoints, and certificates of a day.
+            TunnelEvent::Endpoints(_) | TunnelEvent::Extension(_) => {}
         }
         changed.notify_one();
     });
-    let ended = accompany(driving, &tunnel, kit.endpoints.clone(), kit.scope.draining(), listed).await;
+    let ended = accompany(driving, &tunnel, &kit, listed).await;
     drop((connected, link));
     info!(server, %address, carrier, lasted = ?began.elapsed(), reason = %chain(&ended), "tunnel closed");
     // Work, so that the other side is told before the process ends.
@@ -99,14 +99,15 @@ async fn heard(tunnel: &Tunnel, endpoints: watch::Receiver<Vec<String>>) {
     }
 }
 
-/// Drives a tunnel, advertises changed endpoints, and drains it when the agent stops.
+/// Drives a tunnel, advertises changed endpoints, shows newer certificates, and drains it when the agent stops.
 async fn accompany(
     driving: impl Future<Output = TunnelEnded>,
     tunnel: &Tunnel,
-    mut endpoints: watch::Receiver<Vec<String>>,
-    draining: impl Future<Output = ()>,
+    kit: &Kit,
     listed: Option<Listed>,
 ) -> TunnelEnded {
+    let (mut endpoints, mut renewals) = (kit.endpoints.clone(), kit.trusted.renewals());
+    let draining = kit.scope.draining();
     tokio::pin!(driving, draining);
     let held = sleep(HELD_MIN);
     tokio::pin!(held);
@@ -119,6 +120,10 @@ async fn accompany(
             Ok(()) = endpoints.changed() => {
                 let now = endpoints.borrow_and_update().clone();
                 tunnel.advertise(now);
+            }
+            Ok(()) = renewals.changed() => {
+                let extension = tunnel.exporter().and_then(|exporter| kit.trusted.extension(&exporter));
+                extension.into_iter().for_each(|extension| tunnel.extend(extension));
             }
             () = &mut draining, if !drains => {
                 drains = true;

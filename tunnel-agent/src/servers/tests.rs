@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::time_provider::DefaultTimeProvider;
 use tempfile::TempDir;
 use trust::{Order, ProvenKey, Root, Subject};
 
@@ -119,7 +120,14 @@ impl Site {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
         let meant = MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() };
         let state = StateDir::open(&self.state.path().join("agent")).unwrap();
-        Servers::new((self.chain.clone(), key), &certificates(roots), meant, state).unwrap()
+        Servers::new(
+            (self.chain.clone(), key),
+            &certificates(roots),
+            meant,
+            state,
+            Arc::new(DefaultTimeProvider),
+        )
+        .unwrap()
     }
 }
 

@@ -31,6 +31,14 @@ pub enum Action {
     DeleteCluster,
     /// `Admin.RevokeAgent`.
     RevokeAgent,
+    /// `Admin.ListAgents`.
+    ListAgents,
+    /// `Admin.CreateToken`.
+    CreateToken,
+    /// `Admin.ListTokens`.
+    ListTokens,
+    /// `Admin.RevokeToken`.
+    RevokeToken,
     /// `Health.Check`.
     CheckHealth,
     /// `Health.Watch`.
@@ -46,6 +54,8 @@ pub enum Object {
     Clusters,
     /// The agents of clusters.
     Agents,
+    /// The tokens for agents.
+    Tokens,
     /// The server itself.
     Server,
     /// The API's schema.
@@ -91,6 +101,10 @@ impl Action {
             "/tombolo.admin.v1.Admin/UpdateCluster" => Ok(Self::UpdateCluster),
             "/tombolo.admin.v1.Admin/DeleteCluster" => Ok(Self::DeleteCluster),
             "/tombolo.admin.v1.Admin/RevokeAgent" => Ok(Self::RevokeAgent),
+            "/tombolo.admin.v1.Admin/ListAgents" => Ok(Self::ListAgents),
+            "/tombolo.admin.v1.Admin/CreateToken" => Ok(Self::CreateToken),
+            "/tombolo.admin.v1.Admin/ListTokens" => Ok(Self::ListTokens),
+            "/tombolo.admin.v1.Admin/RevokeToken" => Ok(Self::RevokeToken),
             "/grpc.health.v1.Health/Check" => Ok(Self::CheckHealth),
             "/grpc.health.v1.Health/Watch" => Ok(Self::WatchHealth),
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Ok(Self::Reflect),
@@ -107,7 +121,8 @@ impl Action {
             | Self::CreateCluster
             | Self::UpdateCluster
             | Self::DeleteCluster => Object::Clusters,
-            Self::RevokeAgent => Object::Agents,
+            Self::RevokeAgent | Self::ListAgents => Object::Agents,
+            Self::CreateToken | Self::ListTokens | Self::RevokeToken => Object::Tokens,
             Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
             Self::Reflect => Object::Schema,
         }
@@ -117,13 +132,13 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ListClusters => "list",
+            Self::ListClusters | Self::ListAgents | Self::ListTokens => "list",
             Self::WatchClusters | Self::WatchHealth => "watch",
             Self::GetServerInfo => "describe",
-            Self::CreateCluster => "create",
+            Self::CreateCluster | Self::CreateToken => "create",
             Self::UpdateCluster => "update",
             Self::DeleteCluster => "delete",
-            Self::RevokeAgent => "revoke",
+            Self::RevokeAgent | Self::RevokeToken => "revoke",
             Self::CheckHealth => "check",
             Self::Reflect => "read",
         })
@@ -135,6 +150,7 @@ impl fmt::Display for Object {
         f.write_str(match self {
             Self::Clusters => "the clusters",
             Self::Agents => "the agents",
+            Self::Tokens => "the tokens",
             Self::Server => "the server",
             Self::Schema => "the schema",
         })
@@ -146,7 +162,7 @@ mod tests {
     use super::*;
 
     const OWNER: u32 = 1000;
-    const ACTIONS: [Action; 10] = [
+    const ACTIONS: [Action; 14] = [
         Action::ListClusters,
         Action::WatchClusters,
         Action::GetServerInfo,
@@ -154,6 +170,10 @@ mod tests {
         Action::UpdateCluster,
         Action::DeleteCluster,
         Action::RevokeAgent,
+        Action::ListAgents,
+        Action::CreateToken,
+        Action::ListTokens,
+        Action::RevokeToken,
         Action::CheckHealth,
         Action::WatchHealth,
         Action::Reflect,

@@ -1,14 +1,20 @@
 //! What people ask to be changed, from their words to the directory's and back.
 
+use std::time::Duration;
+
 use proto::ClusterId;
 use proto::admin::revoke_agent_request;
 use proto::admin::{
-    Agent, CreateClusterRequest, Description, RevokeAgentRequest, Texts, UpdateClusterRequest,
+    Agent, CreateClusterRequest, CreateTokenRequest, Description, RevokeAgentRequest, Texts,
+    UpdateClusterRequest,
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
 
-use crate::directory::{Amendment, ClusterError, RevokeError, Revoked, StoreError};
+use crate::directory::{Amendment, ClusterError, RevokeError, Revoked, StoreError, TokenError};
+
+/// How long a token holds where nothing is said.
+const TTL_DEFAULT: Duration = Duration::from_secs(15 * 60);
 
 /// Longest serial number, in hexadecimal digits (RFC 5280, section 4.1.2.2).
 const SERIAL_DIGITS_MAX: usize = 40;
@@ -63,6 +69,16 @@ pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
     }
 }
 
+/// Which cluster a token is for, and how long it is to hold.
+pub(super) fn token(request: CreateTokenRequest) -> Result<(ClusterId, Duration), Status> {
+    let CreateTokenRequest { cluster: name, ttl } = request;
+    let ttl = match ttl {
+        None => TTL_DEFAULT,
+        Some(ttl) => ttl.try_into().map_err(|_| Status::invalid_argument("the time is negative"))?,
+    };
+    Ok((cluster(&name)?, ttl))
+}
+
 pub(super) fn cluster(name: &str) -> Result<ClusterId, Status> {
     name.parse().map_err(|error: proto::NotAClusterId| Status::invalid_argument(error.to_string()))
 }
@@ -86,7 +102,22 @@ pub(super) fn revoke_status(error: RevokeError) -> Status {
     }
 }
 
-fn store_status(error: &StoreError) -> Status {
+pub(super) fn token_status(error: TokenError) -> Status {
+    let message = error.to_string();
+    match error {
+        TokenError::Unknown(_) => Status::not_found(message),
+        TokenError::Ttl => Status::invalid_argument(message),
+        TokenError::Full => Status::resource_exhausted(message),
+        TokenError::Randomness => Status::unavailable(message),
+        TokenError::Store(error) => store_status(&error),
+    }
+}
+
+pub(super) fn no_enrollment() -> Status {
+    Status::failed_precondition("this server enrolls nobody; set `enrollment` in its configuration")
+}
+
+pub(super) fn store_status(error: &StoreError) -> Status {
     tracing::error!(error = %daemon::chain(error), "a change could not be written down");
     Status::unavailable("the server could not write this down; its log says why")
 }

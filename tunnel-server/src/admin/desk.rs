@@ -7,9 +7,11 @@ use std::time::SystemTime;
 use daemon::Scope;
 use proto::admin::admin_server;
 use proto::admin::{
-    Addresses, Cluster, Counts, CreateClusterRequest, CreateClusterResponse, DeleteClusterRequest,
-    DeleteClusterResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListClustersRequest,
-    ListClustersResponse, NAMES_MAX, RevokeAgentRequest, RevokeAgentResponse, UpdateClusterRequest,
+    Addresses, Cluster, Counts, CreateClusterRequest, CreateClusterResponse, CreateTokenRequest,
+    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, GetServerInfoRequest,
+    GetServerInfoResponse, Limits, ListAgentsRequest, ListAgentsResponse, ListClustersRequest,
+    ListClustersResponse, ListTokensRequest, ListTokensResponse, NAMES_MAX, RevokeAgentRequest,
+    RevokeAgentResponse, RevokeTokenRequest, RevokeTokenResponse, UpdateClusterRequest,
     UpdateClusterResponse, WatchClustersRequest,
 };
 use proto::{ClusterId, NotAClusterId};
@@ -17,7 +19,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, async_trait};
 
 use super::watch::{Events, Watch};
-use super::{About, CONNECTIONS_MAX, WATCHES_MAX, changes, listed};
+use super::{About, CONNECTIONS_MAX, Site, WATCHES_MAX, changes, listed};
 use crate::directory::{CLUSTERS_MAX, Directory, NAME_RESERVED};
 use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
 
@@ -74,7 +76,7 @@ impl admin_server::Admin for Desk {
         &self,
         _: Request<GetServerInfoRequest>,
     ) -> Result<Response<GetServerInfoResponse>, Status> {
-        let About { server_id, gateway, tunnel, probes } = &self.about;
+        let About { server_id, gateway, tunnel, probes, site: _ } = &self.about;
         Ok(Response::new(GetServerInfoResponse {
             software: SOFTWARE.to_owned(),
             server_id: server_id.clone(),
@@ -140,6 +142,55 @@ impl admin_server::Admin for Desk {
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(changes::revoke_status)?;
         self.registry.put_out();
         Ok(Response::new(RevokeAgentResponse {}))
+    }
+
+    async fn list_agents(
+        &self,
+        request: Request<ListAgentsRequest>,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        let name = request.into_inner().cluster;
+        let cluster = if name.is_empty() { None } else { Some(changes::cluster(&name)?) };
+        let agents = self.directory.agents(cluster).await.map_err(|error| changes::store_status(&error))?;
+        let agents = agents.iter().map(|entry| listed::agent(entry, &self.directory)).collect();
+        Ok(Response::new(ListAgentsResponse { agents }))
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<CreateTokenRequest>,
+    ) -> Result<Response<CreateTokenResponse>, Status> {
+        let Site { address, pins } = self.about.site.clone().ok_or_else(changes::no_enrollment)?;
+        let (cluster, ttl) = changes::token(request.into_inner())?;
+        let made = self.directory.create_token(cluster, ttl, SystemTime::now()).await;
+        let (bearer, token) = made.map_err(changes::token_status)?;
+        Ok(Response::new(CreateTokenResponse {
+            token: bearer.reveal(),
+            expires: token.expires.time().map(listed::whole_seconds),
+            enrollment_address: address,
+            pins,
+        }))
+    }
+
+    async fn list_tokens(
+        &self,
+        _: Request<ListTokensRequest>,
+    ) -> Result<Response<ListTokensResponse>, Status> {
+        let tokens = self.directory.tokens().await.map_err(|error| changes::store_status(&error))?;
+        Ok(Response::new(ListTokensResponse { tokens: tokens.iter().map(listed::token).collect() }))
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<RevokeTokenRequest>,
+    ) -> Result<Response<RevokeTokenResponse>, Status> {
+        let id = request.into_inner().id;
+        match self.directory.revoke_token(id).await {
+            Ok(true) => Ok(Response::new(RevokeTokenResponse {})),
+            Ok(false) => {
+                Err(Status::not_found("there is no such token; `tombolo token list` shows their ids"))
+            }
+            Err(error) => Err(changes::store_status(&error)),
+        }
     }
 }
 

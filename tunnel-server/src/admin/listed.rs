@@ -5,8 +5,9 @@ use std::time::SystemTime;
 use prost_types::Timestamp;
 use proto::admin;
 use proto::session::Health;
+use proto::spiffe::AgentId;
 
-use crate::directory::Cluster;
+use crate::directory::{AgentEntry, Cluster, Credential, Directory, TokenEntry};
 use crate::registry::{Listed, ListedTunnel};
 
 /// A cluster, as it is now.
@@ -24,6 +25,33 @@ pub(super) fn cluster(listed: &Listed) -> admin::Cluster {
 /// A point in time as the directory keeps it, so that a restart does not change it.
 pub(super) fn whole_seconds(time: SystemTime) -> Timestamp {
     Timestamp { nanos: 0, ..Timestamp::from(time) }
+}
+
+/// An agent that was enrolled.
+pub(super) fn agent(entry: &AgentEntry, directory: &Directory) -> admin::EnrolledAgent {
+    let AgentEntry { cluster, instance, agent } = entry;
+    let credential = Credential { serial: agent.serial.clone(), issued: agent.issued };
+    let id = AgentId::new(cluster.clone(), instance);
+    admin::EnrolledAgent {
+        cluster: cluster.to_string(),
+        instance: instance.clone(),
+        serial: agent.serial.clone(),
+        issued: agent.issued.time().map(whole_seconds),
+        expires: agent.expires.time().map(whole_seconds),
+        revoked: id.is_none_or(|id| directory.admits(&id, &credential).is_err()),
+    }
+}
+
+/// A token, without what makes it one.
+pub(super) fn token(entry: &TokenEntry) -> admin::Token {
+    let TokenEntry { id, token } = entry;
+    admin::Token {
+        id: id.clone(),
+        cluster: token.cluster_id().map_or_else(String::new, |cluster| cluster.to_string()),
+        created: token.created.time().map(whole_seconds),
+        expires: token.expires.time().map(whole_seconds),
+        used_by: token.used.as_ref().map_or_else(String::new, |used| used.instance.clone()),
+    }
 }
 
 fn description(record: &Cluster) -> admin::Description {

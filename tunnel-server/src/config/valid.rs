@@ -62,6 +62,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         trust,
         gateway,
         tunnel,
+        enrollment,
         policy,
         clusters,
         parking,
@@ -84,15 +85,18 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
     let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     roots_differ(&gateway, &tunnel)?;
+    let trust_bundle = trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?;
+    let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     Ok(Config {
         audit: audit_log::valid(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
         server_id,
-        trust_bundle: trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?,
+        trust_bundle,
         trust_domain,
         certificate,
         gateway,
         tunnel,
+        enrollment,
         policy_file: file("policy.file", policy.unwrap_or_default().file, directory)?,
         clusters: self::clusters(clusters.unwrap_or_default())?,
         parking: self::parking(parking.unwrap_or_default())?,

@@ -16,6 +16,7 @@ pub(super) struct Written {
     pub(super) trust: Option<Trust>,
     pub(super) gateway: Option<Gateway>,
     pub(super) tunnel: Option<Tunnel>,
+    pub(super) enrollment: Option<Enrollment>,
     pub(super) policy: Option<Policy>,
     pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,
@@ -81,6 +82,17 @@ pub(super) struct Tunnel {
     #[serde(rename = "agentCAFile")]
     pub(super) agent_ca_file: Option<PathBuf>,
     pub(super) outage_limit_seconds: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Enrollment {
+    pub(super) listen: Option<String>,
+    pub(super) address: Option<String>,
+    pub(super) signer_file: Option<PathBuf>,
+    pub(super) sealing_key_file: Option<PathBuf>,
+    pub(super) certificate_lifetime_seconds: Option<u64>,
+    pub(super) renewal_grace_days: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use proto::ClusterId;
 
-use super::records::{Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
+use super::records::{Agent, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
 use super::said::{self, NotSaid};
 use super::store::{StoreError, Transaction};
-use super::{CLUSTERS_MAX, Directory};
+use super::{CLUSTERS_MAX, Directory, tokens};
 
 /// Where nothing else was said: for so long nobody else gets a deleted cluster's name. As long as the longest certificate of
 /// its agents might still be somewhere.
@@ -106,7 +106,7 @@ impl Directory {
     /// # Errors
     /// [`ClusterError`].
     pub async fn update_cluster(&self, cluster: ClusterId, said: Amendment) -> Result<(), ClusterError> {
-        let met = self.known().clusters.get(&cluster).map(|member| Cluster::clone(&member.record));
+        let met = self.record(&cluster);
         self.change(move |transaction| {
             let mut record = living(transaction, &cluster, met)?;
             said.amend(&mut record)?;
@@ -125,7 +125,7 @@ impl Directory {
         now: SystemTime,
         reserved: Duration,
     ) -> Result<Tombstone, ClusterError> {
-        let met = self.known().clusters.get(&cluster).map(|member| Cluster::clone(&member.record));
+        let met = self.record(&cluster);
         self.change(move |transaction| {
             let found = living(transaction, &cluster, met)?;
             let now = UnixSeconds::from(now);
@@ -133,6 +133,7 @@ impl Directory {
             let record = Cluster { tombstone: Some(tombstone), ..Cluster::new(found.created) };
             transaction.put(cluster.as_str(), &record)?;
             transaction.remove::<Seen>(cluster.as_str())?;
+            forget_agents(transaction, &cluster)?;
             // Certificates may outlive the reservation; none of them is the next cluster's of this name.
             transaction.put(&Revoked::Agents(cluster).key(), &Revocation { at: now })?;
             Ok(tombstone)
@@ -157,11 +158,19 @@ impl Amendment {
 }
 
 /// The cluster in the store, or the one that was `met` and is not written down yet; not a deleted one.
-fn living(
+pub(super) fn living(
     transaction: &Transaction<'_>,
     cluster: &ClusterId,
     met: Option<Cluster>,
 ) -> Result<Cluster, ClusterError> {
     let found = transaction.get::<Cluster>(cluster.as_str())?.or(met);
     found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
+}
+
+/// Takes away the agents of a cluster, and the tokens that would make more.
+fn forget_agents(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
+    for (key, _) in transaction.list::<Agent>(&format!("{cluster}/"))? {
+        transaction.remove::<Agent>(&key)?;
+    }
+    tokens::forget(transaction, cluster)
 }

@@ -55,6 +55,8 @@ impl Known {
                     (member.last_seen, member.seen_kept) = (None, None);
                 }
             }
+            // These are asked for at the store.
+            (Table::Tokens | Table::Agents, _) => {}
             (Table::Revocations, record) => {
                 let revoked = Revoked::of_key(key);
                 let revoked = revoked.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use proto::ClusterId;
 use proto::spiffe::AgentId;
+use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use super::store::{Record, Table};
@@ -64,6 +67,69 @@ pub struct Revocation {
     pub at: UnixSeconds,
 }
 
+/// What is kept of a token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Token {
+    /// For which cluster.
+    pub(super) cluster: String,
+    /// The SHA-256 of its secret.
+    pub(super) secret_hash: String,
+    /// When it was made.
+    pub created: UnixSeconds,
+    /// From then on it is of no use.
+    pub expires: UnixSeconds,
+    /// By whom it was used.
+    pub used: Option<Use>,
+}
+
+/// How a token was used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Use {
+    /// Names the key that was enrolled.
+    pub(super) pin: String,
+    /// The agent that it became.
+    pub instance: String,
+    /// When.
+    pub at: UnixSeconds,
+    /// What it was given.
+    pub(super) answer: Answer,
+}
+
+/// What is kept of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Agent {
+    /// Its key: a `SubjectPublicKeyInfo` in base64.
+    pub public_key: String,
+    /// Its certificate's serial number.
+    pub serial: String,
+    /// When the certificate was issued.
+    pub issued: UnixSeconds,
+    /// When it ends.
+    pub expires: UnixSeconds,
+    /// The certificate.
+    pub answer: Answer,
+    /// What these replaced.
+    pub previous: Option<Previous>,
+}
+
+/// What an agent had before its last renewal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Previous {
+    /// The key.
+    pub public_key: String,
+    /// The certificate's serial number.
+    pub serial: String,
+}
+
+/// A certificate and the intermediates behind it, DER in base64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Answer(pub(super) Vec<String>);
+
 impl Record for Cluster {
     const TABLE: Table = Table::Clusters;
 }
@@ -74,6 +140,14 @@ impl Record for Seen {
 
 impl Record for Revocation {
     const TABLE: Table = Table::Revocations;
+}
+
+impl Record for Token {
+    const TABLE: Table = Table::Tokens;
+}
+
+impl Record for Agent {
+    const TABLE: Table = Table::Agents;
 }
 
 impl Cluster {
@@ -136,4 +210,23 @@ impl std::ops::Add<Duration> for UnixSeconds {
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.as_secs()))
     }
+}
+
+impl Answer {
+    /// Of a chain that was issued.
+    #[must_use]
+    pub fn of(chain: &[CertificateDer<'_>]) -> Self {
+        Self(chain.iter().map(|certificate| BASE64.encode(certificate)).collect())
+    }
+
+    /// The chain, DER.
+    #[must_use]
+    pub fn chain(&self) -> Vec<Vec<u8>> {
+        self.0.iter().filter_map(|certificate| BASE64.decode(certificate).ok()).collect()
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
-use super::Directory;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
+use super::{Directory, tokens};
 
 /// Most revocations that are kept.
 pub const REVOCATIONS_MAX: usize = 100_000;
@@ -75,6 +75,10 @@ impl Directory {
             let key = revoked.key();
             if is_full && transaction.get::<Revocation>(&key)?.is_none() {
                 return Err(RevokeError::Full);
+            }
+            if let Revoked::Agents(cluster) = &revoked {
+                // A token that is still about would bring another one in.
+                tokens::forget(transaction, cluster)?;
             }
             Ok(transaction.put(&key, &Revocation { at: now.into() })?)
         })

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use daemon::{Failure, StateDir};
 use redb::backends::FileBackend;
 use redb::{
-    Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, StorageError, TableDefinition,
+    Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageError, TableDefinition,
     WriteTransaction,
 };
 use serde::Serialize;
@@ -45,6 +45,8 @@ pub(super) enum Table {
     /// When clusters were last seen, apart from what people say of them.
     Seen,
     Revocations,
+    Tokens,
+    Agents,
 }
 
 /// What stands in a table, as JSON.
@@ -115,13 +117,15 @@ pub enum StoreError {
 }
 
 impl Table {
-    const ALL: [Self; 3] = [Self::Clusters, Self::Seen, Self::Revocations];
+    const ALL: [Self; 5] = [Self::Clusters, Self::Seen, Self::Revocations, Self::Tokens, Self::Agents];
 
     fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
         TableDefinition::new(match self {
             Self::Clusters => "clusters",
             Self::Seen => "seen",
             Self::Revocations => "revocations",
+            Self::Tokens => "tokens",
+            Self::Agents => "agents",
         })
     }
 }
@@ -195,6 +199,37 @@ impl Store {
         Ok((done, changes))
     }
 
+    /// One record, as it stands.
+    pub(super) fn get<R: Record>(&self, key: &str) -> Result<Option<R>, StoreError> {
+        let read = self.failing(self.database.begin_read())?;
+        let rows = self.failing(read.open_table(R::TABLE.definition()))?;
+        let found = self.failing(rows.get(key))?;
+        found.map(|record| self.parse(key, record.value())).transpose()
+    }
+
+    /// The records whose keys begin with `prefix`, in the order of their keys.
+    pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
+        let read = self.failing(self.database.begin_read())?;
+        let rows = self.failing(read.open_table(R::TABLE.definition()))?;
+        self.rows(&rows, prefix)
+    }
+
+    fn rows<R: Record>(
+        &self,
+        rows: &impl ReadableTable<&'static str, &'static [u8]>,
+        prefix: &str,
+    ) -> Result<Vec<(String, R)>, StoreError> {
+        let mut found = Vec::new();
+        for row in self.failing(rows.range(prefix..))? {
+            let (key, record) = self.failing(row)?;
+            if !key.value().starts_with(prefix) {
+                break;
+            }
+            found.push((key.value().to_owned(), self.parse(key.value(), record.value())?));
+        }
+        Ok(found)
+    }
+
     /// A record's bytes as what they are.
     pub(super) fn parse<R: Record>(&self, key: &str, bytes: &[u8]) -> Result<R, StoreError> {
         serde_json::from_slice(bytes).map_err(|error| self.damaged_at(R::TABLE, key, error))
@@ -242,6 +277,14 @@ impl Transaction<'_> {
             self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: None });
         }
         Ok(())
+    }
+}
+
+impl Transaction<'_> {
+    /// The records whose keys begin with `prefix`, in the order of their keys.
+    pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
+        let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
+        self.store.rows(&rows, prefix)
     }
 }
 

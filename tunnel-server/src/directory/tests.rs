@@ -1,6 +1,7 @@
 //! What outlives a restart or a crash, and what is never forgotten silently.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::*;
 use crate::directory::records::UnixSeconds;
@@ -9,6 +10,7 @@ const DAY: u64 = 24 * 60 * 60;
 
 mod crash;
 mod describing;
+mod enrolling;
 mod revoking;
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
 use trust::peer::{self, NotOfRole};
 use trust::{BACKDATED, Serial};
-use x509_parser::prelude::X509Certificate;
+use x509_parser::time::ASN1Time;
 
 use super::certificate::read;
 
@@ -19,6 +19,8 @@ pub struct AgentCertificate {
     pub serial: String,
     /// When it was issued.
     pub issued: SystemTime,
+    /// When it ends.
+    pub ends: SystemTime,
 }
 
 /// Why a certificate, which the agents' CA signed, is not an agent's.
@@ -44,14 +46,15 @@ pub fn agent_identity(
     let leaf = chain.first().ok_or(NotAnAgent::NoCertificate)?;
     let agent = peer::agent(leaf, trust_domain)?;
     let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let issued = issued(&leaf).ok_or(NotOfRole::Unreadable)?;
+    let validity = leaf.validity();
+    // Certificates are dated back by those who issue them.
+    let issued = time(validity.not_before).map(|begins| begins + BACKDATED).ok_or(NotOfRole::Unreadable)?;
+    let ends = time(validity.not_after).ok_or(NotOfRole::Unreadable)?;
     // Ours have 128 bits; a longer one is somebody else's, and is told as it is.
     let serial = Serial::of(&leaf).map_or_else(|| format!("{:x}", leaf.serial), |serial| serial.to_string());
-    Ok(AgentCertificate { agent, serial, issued })
+    Ok(AgentCertificate { agent, serial, issued, ends })
 }
 
-/// Certificates are dated back by those who issue them.
-fn issued(leaf: &X509Certificate<'_>) -> Option<SystemTime> {
-    let begins = u64::try_from(leaf.validity().not_before.timestamp()).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(begins) + BACKDATED)
+fn time(time: ASN1Time) -> Option<SystemTime> {
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.timestamp()).ok()?))
 }

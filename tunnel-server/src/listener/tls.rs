@@ -57,6 +57,28 @@ pub fn server_config(
     Ok(config)
 }
 
+/// TLS 1.3 with HTTP/2 for agents that have no certificate yet, and are asked for none.
+///
+/// # Errors
+///
+/// [`TlsError`].
+pub fn for_enrollment(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(TlsError::Provider)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Certificate)?;
+    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
 fn verifier(
     caller_roots: Option<Vec<CertificateDer<'static>>>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {

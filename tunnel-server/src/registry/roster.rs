@@ -93,6 +93,10 @@ impl<T> Roster<T> {
         &self.entries
     }
 
+    pub(super) fn entry_mut(&mut self, ticket: u64) -> Option<&mut Entry<T>> {
+        self.entries.iter_mut().find(|entry| entry.ticket == ticket)
+    }
+
     /// Enters a tunnel, unless there are too many; on probation, if there are some of an earlier process of its agent.
     pub(super) fn enter(&mut self, mut entry: Entry<T>) -> Result<(), ()> {
         if self.entries.len() >= TUNNELS_PER_CLUSTER_MAX {

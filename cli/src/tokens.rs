@@ -1,0 +1,88 @@
+//! `tombolo token`: what lets an agent enroll.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use proto::admin::{CreateTokenRequest, CreateTokenResponse, Token};
+
+use crate::admin::{Admin, AdminError};
+use crate::args::{TokenCreate, TokenList, TokenOutput, TokenRevoke};
+use crate::print;
+use crate::runtime::{self, NoRuntime};
+
+/// Why there is no token, or none less.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TokensError {
+    #[error(transparent)]
+    Runtime(#[from] NoRuntime),
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+}
+
+/// Makes a token, and says what to do with it.
+pub(crate) fn create(order: &TokenCreate) -> Result<String, TokensError> {
+    let ttl = prost_types::Duration { seconds: order.ttl.duration().whole_seconds(), nanos: 0 };
+    let request = CreateTokenRequest { cluster: order.cluster.to_string(), ttl: Some(ttl) };
+    let made = runtime::run(async |scope| {
+        Admin::connect(&order.server.socket, scope).await?.create_token(request).await
+    })??;
+    Ok(match order.output {
+        None => told(order, &made),
+        Some(TokenOutput::Token) => format!("{}\n", made.token),
+        Some(TokenOutput::Manifest) => manifest(order, &made),
+    })
+}
+
+/// The tokens that are kept, one line each.
+pub(crate) fn list(order: &TokenList) -> Result<Vec<String>, TokensError> {
+    let tokens =
+        runtime::run(async |scope| Admin::connect(&order.server.socket, scope).await?.tokens().await)??;
+    if tokens.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut rows = vec![["ID", "CLUSTER", "EXPIRES", "USED BY"].map(str::to_owned)];
+    rows.extend(tokens.into_iter().map(|token| {
+        let Token { id, cluster, created: _, expires, used_by } = token;
+        let expires = expires.map_or_else(|| "<none>".to_owned(), |expires| expires.to_string());
+        [id, cluster, expires, if used_by.is_empty() { "<nobody>".to_owned() } else { used_by }]
+    }));
+    Ok(print::columns(&rows))
+}
+
+/// Takes a token away.
+pub(crate) fn revoke(order: &TokenRevoke) -> Result<Vec<String>, TokensError> {
+    let id = order.id.clone();
+    runtime::run(async |scope| Admin::connect(&order.server.socket, scope).await?.revoke_token(id).await)??;
+    Ok(vec![format!("token {} is of no use any more", order.id)])
+}
+
+fn told(order: &TokenCreate, made: &CreateTokenResponse) -> String {
+    let (cluster, ttl) = (&order.cluster, order.ttl);
+    let CreateTokenResponse { token, enrollment_address, pins, .. } = made;
+    let pin = pins.first().map_or("", String::as_str);
+    format!(
+        "# A token for one agent of cluster {cluster}. It holds for {ttl} and is shown once.\n\
+         # On the agent's machine, type `(umask 077; cat > token)`, paste this line and end with Ctrl-D:\n\
+         {token}\n\
+         # Then start the agent, with the address at which it reaches the server:\n\
+         tunnel-agent --cluster {cluster} --servers HOST:8443 --enrollment-server {enrollment_address} \\\n  \
+         --enrollment-pin {pin} \\\n  \
+         --enrollment-token-file token\n"
+    )
+}
+
+/// A Secret with all that a newcomer needs.
+fn manifest(order: &TokenCreate, made: &CreateTokenResponse) -> String {
+    let CreateTokenResponse { token, enrollment_address, pins, .. } = made;
+    let data = [
+        ("token", token.as_str()),
+        ("pin", pins.first().map_or("", String::as_str)),
+        ("server", enrollment_address),
+    ];
+    let data: String =
+        data.iter().map(|(name, text)| format!("  {name}: {}\n", BASE64.encode(text))).collect();
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: tombolo-enrollment\n  labels:\n    \
+         tombolo.dev/cluster: {}\ntype: Opaque\ndata:\n{data}",
+        order.cluster
+    )
+}

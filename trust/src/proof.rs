@@ -1,0 +1,101 @@
+//! A signature that shows, on one TLS connection and there alone, that its sender holds a key.
+
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm,
+};
+use rcgen::{
+    KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData as _,
+    SigningKey as _, SubjectPublicKeyInfo,
+};
+
+use crate::serial::Serial;
+
+/// What the connection's exporter (RFC 8446, section 7.5) is asked with.
+pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-tombolo-proof";
+
+/// How much of it is signed.
+pub const EXPORTER_BYTES: usize = 32;
+
+/// What a signature is for. One for one purpose is none for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The old key asks for a certificate of the new one.
+    Renewal,
+    /// The new key takes over a tunnel that was opened with the old one.
+    Extension,
+}
+
+/// What a proof says: on the connection with this exporter, about the certificate with this serial number and this other
+/// key (`SubjectPublicKeyInfo`, DER).
+#[derive(Clone, Copy, Debug)]
+pub struct Proof<'a> {
+    /// For what.
+    pub purpose: Purpose,
+    /// Of the connection.
+    pub exporter: &'a [u8; EXPORTER_BYTES],
+    /// Of the old certificate at a renewal, of the new one at an extension.
+    pub serial: Serial,
+    /// The new key.
+    pub spki: &'a [u8],
+}
+
+impl Proof<'_> {
+    /// Signs it; `None` where the key is of a kind that cannot.
+    #[must_use]
+    pub fn sign(&self, key: &KeyPair) -> Option<Vec<u8>> {
+        key.sign(&self.message()).ok()
+    }
+
+    /// Whether the owner of the key `by` (`SubjectPublicKeyInfo`, DER) signed it.
+    #[must_use]
+    pub fn is_signed(&self, by: &[u8], signature: &[u8]) -> bool {
+        let Ok(key) = SubjectPublicKeyInfo::from_der(by) else { return false };
+        let algorithm: &dyn VerificationAlgorithm = match key.algorithm() {
+            of if *of == PKCS_ECDSA_P256_SHA256 => &ECDSA_P256_SHA256_ASN1,
+            of if *of == PKCS_ECDSA_P384_SHA384 => &ECDSA_P384_SHA384_ASN1,
+            of if *of == PKCS_ED25519 => &ED25519,
+            _ => return false,
+        };
+        UnparsedPublicKey::new(algorithm, key.der_bytes()).verify(&self.message(), signature).is_ok()
+    }
+
+    /// Everything but the key has one length for each purpose, so that no two proofs have one message.
+    fn message(&self) -> Vec<u8> {
+        let label: &[u8] = match self.purpose {
+            Purpose::Renewal => b"tombolo renewal 1\0",
+            Purpose::Extension => b"tombolo extension 1\0",
+        };
+        [label, self.exporter, &self.serial.to_bytes(), self.spki].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_holds_for_its_key_purpose_connection_certificate_and_new_key_alone() {
+        let (key, other) = (pair(), pair());
+        let (exporter, elsewhere) = ([1; EXPORTER_BYTES], [2; EXPORTER_BYTES]);
+        let serial = Serial::random().unwrap();
+        let proof = Proof { purpose: Purpose::Renewal, exporter: &exporter, serial, spki: b"new" };
+        let signature = proof.sign(&key).unwrap();
+        let by = key.subject_public_key_info();
+
+        assert!(proof.is_signed(&by, &signature));
+        assert!(!proof.is_signed(&other.subject_public_key_info(), &signature));
+        for changed in [
+            Proof { purpose: Purpose::Extension, ..proof },
+            Proof { exporter: &elsewhere, ..proof },
+            Proof { serial: Serial::random().unwrap(), ..proof },
+            Proof { spki: b"another", ..proof },
+        ] {
+            assert!(!changed.is_signed(&by, &signature), "{changed:?}");
+        }
+        assert!(!proof.is_signed(b"no key", &signature) && !proof.is_signed(&by, b"no signature"));
+    }
+
+    fn pair() -> KeyPair {
+        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()
+    }
+}

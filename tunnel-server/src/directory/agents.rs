@@ -1,0 +1,219 @@
+//! Agents that were enrolled: which key each has, and which certificate it was given for it.
+
+use std::time::{Duration, SystemTime};
+
+use proto::ClusterId;
+use proto::spiffe::AgentId;
+
+use super::Directory;
+use super::clusters::living;
+use super::records::{Agent, Answer, Previous, UnixSeconds};
+use super::store::{StoreError, Transaction};
+
+/// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
+pub const AGENTS_PER_CLUSTER_MAX: usize = 256;
+
+/// The longest grace that may be configured, after which an expired agent is forgotten when room is needed.
+pub const GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// An agent as it is listed.
+#[derive(Debug, Clone)]
+pub struct AgentEntry {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Which of the cluster's.
+    pub instance: String,
+    /// What is kept of it.
+    pub agent: Agent,
+}
+
+/// Whose proof a request for the next certificate needs, and what it may then have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The key that has to sign, as a `SubjectPublicKeyInfo` in base64.
+    pub signer: String,
+    /// What follows, if it did.
+    pub outcome: Outcome,
+}
+
+/// What a proven request for the next certificate leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The next certificate.
+    Next,
+    /// The last renewal's answer: it was lost.
+    Again(Answer),
+    /// Nothing, and an alarm: two hold a key that only one agent had.
+    Replaced,
+}
+
+/// Why an agent gets no next certificate. Outside all are one and the same answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoClaim {
+    /// It never had one, or not this.
+    #[error("its certificate is not on record")]
+    Unknown,
+    /// It expired longer ago than the grace lasts.
+    #[error("its certificate expired too long ago")]
+    TooLate,
+    /// Every certificate has a key of its own.
+    #[error("it asks for a certificate of its old key")]
+    SameKey,
+}
+
+/// Why the next certificate was not recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRenewed {
+    /// The record is not what it was when the certificate was made.
+    #[error("its record has changed meanwhile")]
+    Changed,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Directory {
+    /// The agents of a cluster, or of all.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn agents(&self, cluster: Option<ClusterId>) -> Result<Vec<AgentEntry>, StoreError> {
+        let prefix = cluster.as_ref().map_or_else(String::new, |cluster| format!("{cluster}/"));
+        self.look(move |store| {
+            let found = store.list::<Agent>(&prefix)?.into_iter();
+            let entry = |(key, agent): (String, Agent)| {
+                let (cluster, instance) = key.split_once('/')?;
+                Some(AgentEntry { cluster: cluster.parse().ok()?, instance: instance.to_owned(), agent })
+            };
+            Ok(found.filter_map(entry).collect())
+        })
+        .await
+    }
+
+    /// What is kept of an agent.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn agent(&self, agent: &AgentId) -> Result<Option<Agent>, StoreError> {
+        let key = key(agent.cluster(), agent.instance());
+        self.look(move |store| store.get::<Agent>(&key)).await
+    }
+
+    /// Records an agent's next certificate in place of the one with the serial number `old`. Where the same renewal was
+    /// recorded meanwhile, its answer is the answer.
+    ///
+    /// # Errors
+    /// [`NotRenewed`].
+    pub async fn renew(&self, id: &AgentId, old: String, next: Agent) -> Result<Answer, NotRenewed> {
+        let id = id.clone();
+        self.change(move |transaction| {
+            let key = key(id.cluster(), id.instance());
+            let found = transaction.get::<Agent>(&key)?.ok_or(NotRenewed::Changed)?;
+            if living(transaction, id.cluster(), None).is_err() {
+                return Err(NotRenewed::Changed);
+            }
+            match found.claim(&old, &next.public_key) {
+                Some(Claim { outcome: Outcome::Next, .. }) => {
+                    let previous = Previous { public_key: found.public_key, serial: found.serial };
+                    let answer = next.answer.clone();
+                    transaction.put(&key, &Agent { previous: Some(previous), ..next })?;
+                    Ok(answer)
+                }
+                Some(Claim { outcome: Outcome::Again(answer), .. }) => Ok(answer),
+                Some(Claim { outcome: Outcome::Replaced, .. }) | None => Err(NotRenewed::Changed),
+            }
+        })
+        .await
+    }
+}
+
+impl Agent {
+    /// What follows from a request for a certificate of the key `next`, if whoever held the certificate with the serial
+    /// number `serial` has signed it.
+    ///
+    /// # Errors
+    /// [`NoClaim`], for the log.
+    pub fn claims(
+        &self,
+        serial: &str,
+        next: &str,
+        now: UnixSeconds,
+        grace: Duration,
+    ) -> Result<Claim, NoClaim> {
+        let claim = self.claim(serial, next).ok_or(NoClaim::Unknown)?;
+        if now > self.expires + grace {
+            return Err(NoClaim::TooLate);
+        }
+        if claim.outcome == Outcome::Next && next == self.public_key {
+            return Err(NoClaim::SameKey);
+        }
+        Ok(claim)
+    }
+
+    fn claim(&self, serial: &str, next: &str) -> Option<Claim> {
+        if serial == self.serial {
+            return Some(Claim { signer: self.public_key.clone(), outcome: Outcome::Next });
+        }
+        let previous = self.previous.as_ref().filter(|previous| previous.serial == serial)?;
+        let is_repeat = next == self.public_key;
+        let outcome = if is_repeat { Outcome::Again(self.answer.clone()) } else { Outcome::Replaced };
+        Some(Claim { signer: previous.public_key.clone(), outcome })
+    }
+}
+
+pub(super) fn key(cluster: &ClusterId, instance: &str) -> String {
+    format!("{cluster}/{instance}")
+}
+
+/// Forgets the agents of a cluster that cannot come back, and says whether there is room for one more.
+pub(super) fn make_room(
+    transaction: &mut Transaction<'_>,
+    cluster: &ClusterId,
+    now: SystemTime,
+) -> Result<bool, StoreError> {
+    let mut kept = 0;
+    for (key, agent) in transaction.list::<Agent>(&format!("{cluster}/"))? {
+        if agent.expires + GRACE_MAX < now.into() {
+            transaction.remove::<Agent>(&key)?;
+        } else {
+            kept += 1;
+        }
+    }
+    Ok(kept < AGENTS_PER_CLUSTER_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    #[test]
+    fn the_last_key_renews_its_predecessor_repeats_and_nobody_else_does_anything() {
+        let (now, grace) = (UnixSeconds(0) + DAY, DAY * 90);
+        let agent = agent();
+        let claim = |serial: &str, next: &str, now| agent.claims(serial, next, now, grace);
+        let signed = |signer: &str, outcome| Ok(Claim { signer: signer.to_owned(), outcome });
+
+        assert_eq!(claim("2", "three", now), signed("two", Outcome::Next));
+        assert_eq!(claim("1", "two", now), signed("one", Outcome::Again(agent.answer.clone())));
+        assert_eq!(claim("1", "three", now), signed("one", Outcome::Replaced));
+        assert_eq!(claim("0", "three", now), Err(NoClaim::Unknown));
+        assert_eq!(claim("2", "two", now), Err(NoClaim::SameKey));
+        // Dark or switched off for as long as the grace lasts, and a second longer.
+        assert_eq!(claim("2", "three", agent.expires + grace), signed("two", Outcome::Next));
+        let late = agent.expires + grace + Duration::from_secs(1);
+        assert_eq!(claim("2", "three", late), Err(NoClaim::TooLate));
+    }
+
+    fn agent() -> Agent {
+        Agent {
+            public_key: "two".to_owned(),
+            serial: "2".to_owned(),
+            issued: UnixSeconds(0),
+            expires: UnixSeconds(0) + DAY,
+            answer: Answer(vec!["chain".to_owned()]),
+            previous: Some(Previous { public_key: "one".to_owned(), serial: "1".to_owned() }),
+        }
+    }
+}

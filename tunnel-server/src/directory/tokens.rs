@@ -1,0 +1,320 @@
+//! Tokens, each of which enrolls one agent of one cluster once.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand;
+use proto::ClusterId;
+
+use super::clusters::living;
+use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use, hexadecimal};
+use super::store::{StoreError, Transaction};
+use super::{Directory, agents};
+
+/// Most tokens that are kept, used and expired ones included until they are cleared away.
+pub const TOKENS_MAX: usize = 10_000;
+
+/// How long a token may hold.
+pub const TTL_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// The least: somebody has to carry it to the site.
+const TTL_MIN: Duration = Duration::from_secs(60);
+
+/// How long an expired token is still listed.
+const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+const ID_BYTES: usize = 8;
+const SECRET_BYTES: usize = 32;
+
+/// A token as its bearer has it: `ID.SECRET`, in hexadecimal. `Debug` shows the id alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bearer {
+    id: [u8; ID_BYTES],
+    secret: [u8; SECRET_BYTES],
+}
+
+/// Not a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is not a token")]
+pub struct NotAToken;
+
+/// A token as it is listed.
+#[derive(Debug, Clone)]
+pub struct TokenEntry {
+    /// The part in front of the dot.
+    pub id: String,
+    /// What is kept of it.
+    pub token: Token,
+}
+
+/// What a token entitles its bearer to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entitled {
+    /// To become an agent of this cluster.
+    ToOne(ClusterId),
+    /// To what its bearer was given before.
+    ToTheSame(Answer),
+}
+
+/// Why no token was made.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// It is for a cluster that is not there.
+    #[error("there is no cluster {0}; make it first: tombolo cluster create {0}")]
+    Unknown(ClusterId),
+    /// Too short or too long.
+    #[error("a token holds for {} to {} minutes", TTL_MIN.as_secs() / 60, TTL_MAX.as_secs() / 60)]
+    Ttl,
+    /// Too many.
+    #[error("{max} tokens are kept, which is the most; revoke some, or wait until they expire", max = TOKENS_MAX)]
+    Full,
+    /// None from the system.
+    #[error("the system has no random bytes for a token")]
+    Randomness,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why a token enrolls nobody. Outside all are one and the same answer.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenRefused {
+    /// There is no such token, or none any more.
+    #[error("it is not known")]
+    Unknown,
+    /// Its secret is another.
+    #[error("its secret is wrong")]
+    Secret,
+    /// Too late.
+    #[error("it has expired")]
+    Expired,
+    /// Another key was enrolled by it.
+    #[error("it was used with another key")]
+    Used,
+    /// Its cluster was deleted.
+    #[error("its cluster was deleted")]
+    Deleted,
+    /// The agent believes to be another cluster's.
+    #[error("it is another cluster's than the agent's")]
+    OtherCluster,
+    /// As many agents as a cluster may have.
+    #[error("its cluster has as many agents as it may")]
+    Full,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Directory {
+    /// Makes a token for one agent of a cluster. Nobody can be told it a second time.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub async fn create_token(
+        &self,
+        cluster: ClusterId,
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<(Bearer, Token), TokenError> {
+        if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
+            return Err(TokenError::Ttl);
+        }
+        let bearer = Bearer::random().ok_or(TokenError::Randomness)?;
+        let met = self.record(&cluster);
+        self.change(move |transaction| {
+            let now = UnixSeconds::from(now);
+            living(transaction, &cluster, met).map_err(|_| TokenError::Unknown(cluster.clone()))?;
+            let mut kept = 0;
+            for (id, old) in transaction.list::<Token>("")? {
+                if old.expires + KEPT_AFTER < now {
+                    transaction.remove::<Token>(&id)?;
+                } else {
+                    kept += 1;
+                }
+            }
+            if kept >= TOKENS_MAX {
+                return Err(TokenError::Full);
+            }
+            let token = Token {
+                cluster: cluster.to_string(),
+                secret_hash: hexadecimal(bearer.hash().as_ref()),
+                created: now,
+                expires: now + ttl,
+                used: None,
+            };
+            transaction.put(&bearer.id(), &token)?;
+            Ok((bearer, token))
+        })
+        .await
+    }
+
+    /// Every token that is kept.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn tokens(&self) -> Result<Vec<TokenEntry>, StoreError> {
+        self.look(|store| {
+            let found = store.list::<Token>("")?.into_iter();
+            Ok(found.map(|(id, token)| TokenEntry { id, token }).collect())
+        })
+        .await
+    }
+
+    /// Takes a token away, by its id; whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn revoke_token(&self, id: String) -> Result<bool, StoreError> {
+        self.change(move |transaction| {
+            let is_there = transaction.get::<Token>(&id)?.is_some();
+            transaction.remove::<Token>(&id)?;
+            Ok(is_there)
+        })
+        .await
+    }
+
+    /// What a token entitles whoever holds the key `pin` to. Changes nothing.
+    ///
+    /// # Errors
+    /// [`TokenRefused`], for the log.
+    pub async fn entitled(
+        &self,
+        bearer: Bearer,
+        pin: String,
+        now: SystemTime,
+    ) -> Result<Entitled, TokenRefused> {
+        self.look(move |store| {
+            let token = store.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
+            let cluster = token.cluster_id().ok_or(TokenRefused::Unknown)?;
+            let is_there =
+                store.get::<Cluster>(cluster.as_str())?.is_none_or(|found| found.tombstone.is_none());
+            let entitled = token.entitles(&bearer, &pin, now.into())?;
+            if is_there { Ok(entitled) } else { Err(TokenRefused::Deleted) }
+        })
+        .await
+    }
+
+    /// Records an agent that a token has enrolled, and binds the token to its key. Where somebody with the same key was
+    /// quicker, what they were given is the answer.
+    ///
+    /// # Errors
+    /// [`TokenRefused`], for the log.
+    pub async fn enroll(
+        &self,
+        bearer: Bearer,
+        pin: String,
+        instance: String,
+        agent: Agent,
+        now: SystemTime,
+    ) -> Result<Answer, TokenRefused> {
+        self.change(move |transaction| {
+            let mut token = transaction.get::<Token>(&bearer.id())?.ok_or(TokenRefused::Unknown)?;
+            let cluster = match token.entitles(&bearer, &pin, now.into())? {
+                Entitled::ToOne(cluster) => cluster,
+                Entitled::ToTheSame(answer) => return Ok(answer),
+            };
+            if living(transaction, &cluster, None).is_err() {
+                return Err(TokenRefused::Deleted);
+            }
+            if !agents::make_room(transaction, &cluster, now)? {
+                return Err(TokenRefused::Full);
+            }
+            let answer = agent.answer.clone();
+            transaction.put(&agents::key(&cluster, &instance), &agent)?;
+            token.used = Some(Use { pin, instance, at: now.into(), answer: answer.clone() });
+            transaction.put(&bearer.id(), &token)?;
+            Ok(answer)
+        })
+        .await
+    }
+}
+
+impl Token {
+    /// For which cluster.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        self.cluster.parse().ok()
+    }
+
+    fn entitles(&self, bearer: &Bearer, pin: &str, now: UnixSeconds) -> Result<Entitled, TokenRefused> {
+        // First of all: who does not know the secret learns nothing, not even by how long the answer takes.
+        let hash = hexadecimal(bearer.hash().as_ref());
+        verify_slices_are_equal(hash.as_bytes(), self.secret_hash.as_bytes())
+            .map_err(|_| TokenRefused::Secret)?;
+        if now >= self.expires {
+            return Err(TokenRefused::Expired);
+        }
+        match &self.used {
+            None => self.cluster_id().map(Entitled::ToOne).ok_or(TokenRefused::Unknown),
+            Some(used) if used.pin == pin => Ok(Entitled::ToTheSame(used.answer.clone())),
+            Some(_) => Err(TokenRefused::Used),
+        }
+    }
+}
+
+impl Bearer {
+    /// The part that may be known.
+    #[must_use]
+    pub fn id(&self) -> String {
+        hexadecimal(&self.id)
+    }
+
+    /// The whole token, for the one who asked for it.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        format!("{}.{}", self.id(), hexadecimal(&self.secret))
+    }
+
+    fn random() -> Option<Self> {
+        let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
+        rand::fill(&mut id).ok()?;
+        rand::fill(&mut secret).ok()?;
+        Some(Self { id, secret })
+    }
+
+    /// 256 random bits are not guessed, however quickly they can be hashed.
+    fn hash(&self) -> aws_lc_rs::digest::Digest {
+        digest(&SHA256, &self.secret)
+    }
+}
+
+impl FromStr for Bearer {
+    type Err = NotAToken;
+
+    fn from_str(text: &str) -> Result<Self, NotAToken> {
+        let (id, secret) = text.split_once('.').ok_or(NotAToken)?;
+        Ok(Self { id: bytes(id).ok_or(NotAToken)?, secret: bytes(secret).ok_or(NotAToken)? })
+    }
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bearer").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// Takes away all tokens of a cluster.
+pub(super) fn forget(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
+    for (id, token) in transaction.list::<Token>("")? {
+        if token.cluster == cluster.as_str() {
+            transaction.remove::<Token>(&id)?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |of: u8| char::from(of).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}

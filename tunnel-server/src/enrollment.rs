@@ -1,0 +1,129 @@
+//! The door for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
+
+mod desk;
+mod failures;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::Scope;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use proto::enrollment::enrollment_server::EnrollmentServer;
+use proto::enrollment::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
+use rustls_pki_types::CertificateDer;
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::codegen::Service as _;
+use tracing::debug;
+use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
+use trust::{Pin, Signer};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::directory::Directory;
+use crate::listener::{Accepted, Limits};
+use desk::Desk;
+use failures::Failures;
+
+/// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
+pub const LIMITS: Limits =
+    Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10) };
+
+/// Most streams of one connection: an agent asks for one thing at a time.
+const STREAMS_MAX: u32 = 4;
+
+/// Largest head of a request.
+const HEAD_BYTES_MAX: u32 = 16 * 1024;
+
+/// How long a request may take to arrive and to be answered.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a connection stays.
+const CONNECTION_MAX: Duration = Duration::from_secs(30);
+
+/// The door. Clones are the same one.
+#[derive(Clone)]
+pub struct Enrollment(Arc<Inner>);
+
+/// What is issued at the door, and for how long.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// How long a certificate holds.
+    pub lifetime: Duration,
+    /// How long after its end its key still gets the next one.
+    pub grace: Duration,
+    /// The trust bundle that agents are given.
+    pub trust_bundle: Vec<u8>,
+}
+
+struct Inner {
+    directory: Directory,
+    signer: Arc<dyn Signer>,
+    terms: Terms,
+    failures: Failures,
+}
+
+impl Enrollment {
+    /// A door at which `signer` issues agents' certificates.
+    #[must_use]
+    pub fn new(directory: Directory, signer: Arc<dyn Signer>, terms: Terms) -> Self {
+        Self(Arc::new(Inner { directory, signer, terms, failures: Failures::default() }))
+    }
+
+    /// Serves one connection to its end.
+    pub async fn serve(self, accepted: Accepted, scope: Scope) {
+        let Accepted { stream, peer, place, .. } = accepted;
+        // What binds a proof to this connection and no other.
+        let exporter = stream.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
+        let Ok(exporter) = exporter else {
+            debug!(%peer, "a connection without an exporter");
+            return;
+        };
+        let desk = Desk { door: Arc::clone(&self.0), peer, exporter };
+        let services = EnrollmentServer::new(desk)
+            .max_decoding_message_size(REQUEST_BYTES_MAX)
+            .max_encoding_message_size(ANSWER_BYTES_MAX);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let mut services = services.clone();
+            async move {
+                Ok::<_, Infallible>(match timeout(ANSWER_MAX, services.call(request)).await {
+                    Ok(Ok(response)) => response,
+                    Err(_) => {
+                        Status::deadline_exceeded("the request did not arrive whole in time").into_http()
+                    }
+                })
+            }
+        });
+        let connection = http2::Builder::new(scope.attendants())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service);
+        if let Ok(Err(error)) = timeout(CONNECTION_MAX, connection).await {
+            debug!(%peer, %error, "a connection to the enrollment door failed");
+        }
+        drop(place);
+    }
+}
+
+impl std::fmt::Debug for Enrollment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Enrollment").field("terms", &self.0.terms).finish_non_exhaustive()
+    }
+}
+
+/// How agents name a root before they know it.
+#[must_use]
+pub fn pin(root: &CertificateDer<'_>) -> Option<Pin> {
+    X509Certificate::from_der(root).ok().map(|(_, root)| Pin::of_certificate(&root))
+}
+
+/// Whose failures they are.
+fn source(peer: SocketAddr) -> std::net::IpAddr {
+    peer.ip().to_canonical()
+}

@@ -98,10 +98,10 @@ impl Directory {
 
     /// Every cluster, met or not but not deleted, that `wanted` picks, in the order of their names.
     #[must_use]
-    pub fn entries(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<ClusterEntry> {
+    pub fn entries(&self, wanted: impl Fn(&ClusterId, &Cluster) -> bool) -> Vec<ClusterEntry> {
         let known = self.known();
         let living = known.clusters.iter().filter(|(_, member)| member.record.tombstone.is_none());
-        let wanted = living.filter(|(cluster, _)| wanted(cluster));
+        let wanted = living.filter(|(cluster, member)| wanted(cluster, &member.record));
         let entry = |(cluster, member): (&ClusterId, &Member)| ClusterEntry {
             cluster: cluster.clone(),
             last_seen: member.last_seen,
@@ -186,8 +186,9 @@ impl Directory {
     }
 
     /// What people say of a cluster, whether it is in the store already or not.
-    fn record(&self, cluster: &ClusterId) -> Option<Cluster> {
-        self.known().clusters.get(cluster).map(|member| Cluster::clone(&member.record))
+    #[must_use]
+    pub fn record(&self, cluster: &ClusterId) -> Option<Arc<Cluster>> {
+        self.known().clusters.get(cluster).map(|member| Arc::clone(&member.record))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -231,7 +231,10 @@ impl Gateway {
         assumed: Option<Assert>,
         action: Action,
     ) -> Result<Permit, Forbidden> {
-        let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts::default());
+        let record = self.0.passage.registry.directory().record(action.cluster());
+        // What the server's own store says, and nothing that an agent does.
+        let labels = record.map(|record| record.labels.clone()).unwrap_or_default();
+        let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts { labels });
         verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))
     }
 

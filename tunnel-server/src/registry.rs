@@ -231,7 +231,7 @@ impl Registry {
     }
 
     /// What is known of the clusters that are there and that `wanted` picks, in the order of their names.
-    pub fn list(&self, wanted: impl Fn(&ClusterId) -> bool) -> Vec<Listed> {
+    pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<Listed> {
         let known = self.0.directory.entries(wanted).into_iter();
         known
             .map(|directory::ClusterEntry { cluster, last_seen, record }| {

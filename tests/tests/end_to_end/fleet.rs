@@ -6,7 +6,8 @@ use serde_json::Value;
 use tests::binaries::binary;
 use tests::fake_api::FakeApi;
 use tests::process::{Invocation, run};
-use tests::rig::{ApiServer, Rig};
+use tests::rig::policy::allow_all;
+use tests::rig::{ApiServer, GROUP, Rig};
 
 /// How long anything may take.
 const DONE_MAX: Duration = Duration::from_secs(60);
@@ -39,6 +40,26 @@ async fn what_is_said_of_a_cluster_is_listed_and_outlives_the_servers_death() {
         let refused = at_fails(&rig, &words).await;
         assert!(refused.contains(says), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn policy_goes_by_the_labels_of_the_store_from_the_next_request_on() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    let holders = format!("token:{GROUP}");
+    let everywhere = allow_all("by-label", ("token", &holders), &["*"]);
+    let by_label = everywhere.replace("names: [\"*\"]", "labelSelector: { matchLabels: { stage: test } }");
+    assert_ne!(by_label, everywhere);
+    rig.put_policy(&[by_label]).await;
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 403);
+    assert!(!rig.ask_with_token("GET", "/clusters", &[]).await.body.contains("edge-a"));
+
+    at(&rig, &["cluster", "label", "edge-a", "stage=test"]).await;
+
+    assert!(is_served(&rig, "edge-a").await);
+    assert!(rig.ask_with_token("GET", "/clusters", &[]).await.body.contains("edge-a"));
+    at(&rig, &["cluster", "label", "edge-a", "stage-"]).await;
+    assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 403);
 }
 
 #[tokio::test]

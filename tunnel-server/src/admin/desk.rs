@@ -196,7 +196,7 @@ impl admin_server::Admin for Desk {
 
 impl Desk {
     fn counts(&self) -> Counts {
-        let all = self.registry.list(|_| true);
+        let all = self.registry.list(|_, _| true);
         let tunnels = || all.iter().flat_map(|cluster| &cluster.tunnels);
         Counts {
             clusters: count(all.len()),
@@ -229,7 +229,7 @@ impl Wanted {
 }
 
 fn look(registry: &Registry, wanted: &Wanted) -> Vec<Cluster> {
-    registry.list(|cluster| wanted.has(cluster)).iter().map(listed::cluster).collect()
+    registry.list(|cluster, _| wanted.has(cluster)).iter().map(listed::cluster).collect()
 }
 
 fn count(number: usize) -> u32 {

@@ -36,7 +36,7 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
 }
 
 fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
-    let listed = registry.list(|_| true);
+    let listed = registry.list(|_, _| true);
     census.tell(lines, &listed.iter().map(known).collect::<Vec<_>>(), Instant::now());
     let mut tunnels =
         lines.gauge("tombolo_server_tunnels", "Tunnels of all clusters that are open now, by carrier.");

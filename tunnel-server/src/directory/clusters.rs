@@ -1,5 +1,6 @@
 //! Clusters as people make, describe and delete them.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use proto::ClusterId;
@@ -161,8 +162,9 @@ impl Amendment {
 pub(super) fn living(
     transaction: &Transaction<'_>,
     cluster: &ClusterId,
-    met: Option<Cluster>,
+    met: Option<Arc<Cluster>>,
 ) -> Result<Cluster, ClusterError> {
+    let met = met.map(|met| Cluster::clone(&met));
     let found = transaction.get::<Cluster>(cluster.as_str())?.or(met);
     found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
 }

@@ -5,22 +5,23 @@ use std::time::UNIX_EPOCH;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use policy::ClusterFacts;
+use proto::ClusterId;
 use proto::session::Health;
 use serde_json::{Value, json};
 
 use super::body::AnswerBody;
+use crate::directory::Cluster;
 use crate::identity::Caller;
 use crate::permit::Edition;
 use crate::registry::{Listed, ListedTunnel, Registry};
 
-/// The clusters that were ever met and that policy lets this caller reach, as a Kubernetes list. Others are not named,
+/// The clusters that are there and that policy lets this caller reach, as a Kubernetes list. Others are not named,
 /// not even by their number.
 pub(super) fn list(registry: &Registry, policy: &Edition, caller: &Caller) -> Response<AnswerBody> {
-    let items: Vec<Value> = registry
-        .list(|cluster| policy.may_reach(caller, cluster, &ClusterFacts::default()))
-        .iter()
-        .map(item)
-        .collect();
+    let may_reach = |cluster: &ClusterId, record: &Cluster| {
+        policy.may_reach(caller, cluster, &ClusterFacts { labels: record.labels.clone() })
+    };
+    let items: Vec<Value> = registry.list(may_reach).iter().map(item).collect();
     let list = json!({
         "apiVersion": "tombolo.dev/v1alpha1",
         "kind": "ClusterList",

@@ -37,7 +37,7 @@ async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
         writer.wait().unwrap();
 
         let directory = open(&state).expect("the store opens after a kill");
-        let entries = directory.entries(|_| true);
+        let entries = directory.entries(|_, _| true);
         let [entry] = entries.as_slice() else { panic!("{entries:?}") };
         let found: u64 = entry.record.labels["count"].parse().unwrap();
         assert!(found >= acknowledged, "{found} is there, {acknowledged} was acknowledged");
@@ -57,7 +57,8 @@ async fn write_for_ever(state: &std::path::Path) {
     let now = at(5);
     let made = directory.create_cluster(edge.clone(), Amendment::default(), now).await;
     assert!(matches!(made, Ok(()) | Err(ClusterError::Exists(_))), "{made:?}");
-    let count = directory.entries(|_| true)[0].record.labels.get("count").map(|count| count.parse().unwrap());
+    let count =
+        directory.entries(|_, _| true)[0].record.labels.get("count").map(|count| count.parse().unwrap());
     for count in count.unwrap_or(0u64) + 1.. {
         let said =
             Amendment { set_labels: vec![("count".to_owned(), count.to_string())], ..Amendment::default() };

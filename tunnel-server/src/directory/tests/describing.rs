@@ -19,10 +19,10 @@ async fn what_is_said_of_a_cluster_is_there_after_a_restart() {
         ..Amendment::default()
     };
     directory.update_cluster(id("edge-a"), said).await.unwrap();
-    let before = directory.entries(|_| true)[0].record.clone();
+    let before = directory.entries(|_, _| true)[0].record.clone();
     drop(directory);
 
-    let after = open(&state).unwrap().entries(|_| true)[0].record.clone();
+    let after = open(&state).unwrap().entries(|_, _| true)[0].record.clone();
 
     assert_eq!(before, after);
     assert_eq!(after.labels.clone().into_iter().collect::<Vec<_>>(), [label("region", "south")]);
@@ -38,7 +38,7 @@ async fn a_cluster_that_was_only_met_can_be_described_at_once() {
     directory.update_cluster(id("edge-a"), said).await.unwrap();
 
     assert_eq!(directory.last_seen(&id("edge-a")), Some(at(5)));
-    assert_eq!(directory.entries(|_| true)[0].record.labels["region"], "north");
+    assert_eq!(directory.entries(|_, _| true)[0].record.labels["region"], "north");
 }
 
 #[tokio::test]
@@ -50,12 +50,12 @@ async fn a_deleted_cluster_is_gone_and_its_name_is_reserved_for_as_long_as_was_s
     drop(directory);
 
     let directory = open(&state).unwrap();
-    assert!(!directory.met(&id("edge-a")) && directory.entries(|_| true).is_empty());
+    assert!(!directory.met(&id("edge-a")) && directory.entries(|_, _| true).is_empty());
     let again = |now| directory.create_cluster(id("edge-a"), Amendment::default(), now);
     let early = again(at(DAY * 91 - 1)).await.unwrap_err();
     assert!(early.to_string().contains("reserved for 1 more days"), "{early}");
     again(at(DAY * 91)).await.unwrap();
-    assert!(!directory.met(&id("edge-a")) && directory.entries(|_| true).len() == 1);
+    assert!(!directory.met(&id("edge-a")) && directory.entries(|_, _| true).len() == 1);
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
         let made = make("edge-a", said).await;
         assert!(matches!(made, Err(ClusterError::NotSaid(_))), "{made:?}");
     }
-    assert!(directory.entries(|_| true).is_empty());
+    assert!(directory.entries(|_, _| true).is_empty());
 
     make("edge-a", Amendment::default()).await.unwrap();
     assert!(matches!(make("edge-a", Amendment::default()).await, Err(ClusterError::Exists(_))));

@@ -70,6 +70,12 @@ fn told(order: &TokenCreate, made: &CreateTokenResponse) -> String {
     )
 }
 
+/// The Secret that the profiles of `tombolo rbac` let an agent read.
+const SECRET: &str = "tunnel-agent";
+
+/// The namespace of those profiles.
+const NAMESPACE: &str = "tombolo";
+
 /// A Secret with all that a newcomer needs.
 fn manifest(order: &TokenCreate, made: &CreateTokenResponse) -> String {
     let CreateTokenResponse { token, enrollment_address, pins, .. } = made;
@@ -81,7 +87,7 @@ fn manifest(order: &TokenCreate, made: &CreateTokenResponse) -> String {
     let data: String =
         data.iter().map(|(name, text)| format!("  {name}: {}\n", BASE64.encode(text))).collect();
     format!(
-        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: tombolo-enrollment\n  labels:\n    \
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {SECRET}\n  namespace: {NAMESPACE}\n  labels:\n    \
          tombolo.dev/cluster: {}\ntype: Opaque\ndata:\n{data}",
         order.cluster
     )

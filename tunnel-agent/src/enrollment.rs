@@ -4,9 +4,11 @@ mod call;
 mod clock;
 mod kept;
 mod pinned;
+mod span;
+mod token;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ use crate::servers::Servers;
 use call::{CallError, Line};
 use kept::{Kept, new_key, spki};
 use pinned::Pinned;
+use span::Span;
+use token::TokenFile;
 
 pub use clock::Clock;
 pub use kept::KeptError;
@@ -47,15 +51,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The least time between two renewals: a clock that is far ahead of the server's finds every certificate old.
 const RENEWED_EVERY_MIN: Duration = Duration::from_secs(10 * 60);
 
-/// Largest file with a token.
-const TOKEN_BYTES_MAX: usize = 1024;
-
 /// An agent that comes by its certificate itself. Clones are the same one.
 #[derive(Clone)]
 pub struct Enrollment(Arc<Inner>);
 
 struct Inner {
     at: EnrollAt,
+    token: Arc<TokenFile>,
     cluster: ClusterId,
     trust_domain: String,
     proxies: Proxies,
@@ -87,13 +89,6 @@ enum NotIssued {
     Kept(#[from] KeptError),
 }
 
-/// When a certificate holds, in seconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Span {
-    begins: u64,
-    ends: u64,
-}
-
 impl Enrollment {
     /// What the state directory has of an earlier enrollment, or a new key. Blocks.
     ///
@@ -112,6 +107,7 @@ impl Enrollment {
         // A time that a server has told: one that this machine's clock once had might be far ahead.
         let clock = Clock::from(Span::of(&kept.chain).map_or(0, |span| span.begins));
         Ok(Self(Arc::new(Inner {
+            token: Arc::new(TokenFile::at(at.token_file.clone())),
             at,
             cluster: config.cluster.clone(),
             trust_domain: config.trust_domain.clone(),
@@ -304,9 +300,9 @@ impl Inner {
     }
 
     async fn token(&self) -> Result<String, NotIssued> {
-        let path = self.at.token_file.clone();
-        let unread = |error| NotIssued::Token(self.at.token_file.clone(), error);
-        let read = tokio::task::spawn_blocking(move || read_token(&path)).await;
+        let token = Arc::clone(&self.token);
+        let unread = |error| NotIssued::Token(self.token.path().to_owned(), error);
+        let read = tokio::task::spawn_blocking(move || token.read()).await;
         read.map_err(|_| unread(std::io::ErrorKind::Interrupted.into()))?.map_err(unread)
     }
 
@@ -326,39 +322,6 @@ impl Inner {
     }
 }
 
-impl Span {
-    fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
-        let (_, leaf) = X509Certificate::from_der(chain.first()?).ok()?;
-        let second = |at: i64| u64::try_from(at).ok();
-        let validity = leaf.validity();
-        Some(Self {
-            begins: second(validity.not_before.timestamp())?,
-            ends: second(validity.not_after.timestamp())?,
-        })
-    }
-
-    /// When the next certificate is to be asked for: between 57 and 67 hundredths of its life, drawn evenly by `random`, so
-    /// that agents which were enrolled together do not come back together.
-    fn due(self, random: u64) -> u64 {
-        let life = self.ends.saturating_sub(self.begins) as f64;
-        let share = 2.0 / 3.0 - 0.1 * (random as f64 / u64::MAX as f64);
-        self.begins.saturating_add((life * share) as u64)
-    }
-}
-
-/// The token, from a file or, where its name is `-`, from standard input. Blocks.
-fn read_token(path: &Path) -> std::io::Result<String> {
-    use std::io::Read as _;
-
-    let mut text = String::new();
-    if path == Path::new("-") {
-        std::io::stdin().take(TOKEN_BYTES_MAX as u64).read_to_string(&mut text)?;
-    } else {
-        std::fs::File::open(path)?.take(TOKEN_BYTES_MAX as u64).read_to_string(&mut text)?;
-    }
-    Ok(text.trim().to_owned())
-}
-
 fn request(key: &KeyPair) -> Result<Vec<u8>, NotIssued> {
     let request = CertificateParams::default().serialize_request(key).map_err(NotIssued::Request)?;
     Ok(request.der().to_vec())
@@ -369,17 +332,4 @@ fn random() -> u64 {
     let mut bytes = [0; 8];
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u64::from_le_bytes(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_is_renewed_before_two_thirds_of_its_life_are_over_and_not_by_all_at_once() {
-        let span = Span { begins: 1_000_000, ends: 1_090_000 };
-        assert_eq!((span.due(0), span.due(u64::MAX)), (1_060_000, 1_051_000));
-        let dues: Vec<u64> = (0..10).map(|n| span.due(u64::MAX / 10 * n)).collect();
-        assert!(dues.windows(2).all(|two| two[0] > two[1]), "{dues:?}");
-    }
 }

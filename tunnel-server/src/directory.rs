@@ -1,6 +1,7 @@
 //! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
 
 mod agents;
+mod bearer;
 mod clusters;
 mod known;
 mod records;
@@ -16,6 +17,7 @@ use daemon::StateDir;
 use proto::ClusterId;
 
 pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
+pub use bearer::{Bearer, NotAToken};
 pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
 pub use records::{
     Agent, Answer, Cluster, Previous, Revocation, Revoked, Token, Tombstone, UnixSeconds, Use,
@@ -23,7 +25,7 @@ pub use records::{
 pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};
 pub use store::StoreError;
-pub use tokens::{Bearer, Entitled, NotAToken, TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenRefused};
+pub use tokens::{Entitled, TOKENS_MAX, TTL_MAX, TokenEntry, TokenError, TokenRefused};
 
 use known::{Known, Member};
 use records::Seen;

@@ -278,9 +278,7 @@ impl Transaction<'_> {
         }
         Ok(())
     }
-}
 
-impl Transaction<'_> {
     /// The records whose keys begin with `prefix`, in the order of their keys.
     pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
         let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;

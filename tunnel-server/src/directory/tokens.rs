@@ -1,16 +1,13 @@
 //! Tokens, each of which enrolls one agent of one cluster once.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::digest::{SHA256, digest};
-use aws_lc_rs::rand;
 use proto::ClusterId;
 
+use super::bearer::Bearer;
 use super::clusters::living;
-use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use, hexadecimal};
+use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use};
 use super::store::{StoreError, Transaction};
 use super::{Directory, agents};
 
@@ -25,21 +22,6 @@ const TTL_MIN: Duration = Duration::from_secs(60);
 
 /// How long an expired token is still listed.
 const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-
-const ID_BYTES: usize = 8;
-const SECRET_BYTES: usize = 32;
-
-/// A token as its bearer has it: `ID.SECRET`, in hexadecimal. `Debug` shows the id alone.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Bearer {
-    id: [u8; ID_BYTES],
-    secret: [u8; SECRET_BYTES],
-}
-
-/// Not a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is not a token")]
-pub struct NotAToken;
 
 /// A token as it is listed.
 #[derive(Debug, Clone)]
@@ -140,7 +122,7 @@ impl Directory {
             }
             let token = Token {
                 cluster: cluster.to_string(),
-                secret_hash: hexadecimal(bearer.hash().as_ref()),
+                secret_hash: bearer.hash(),
                 created: now,
                 expires: now + ttl,
                 used: None,
@@ -241,7 +223,7 @@ impl Token {
 
     fn entitles(&self, bearer: &Bearer, pin: &str, now: UnixSeconds) -> Result<Entitled, TokenRefused> {
         // First of all: who does not know the secret learns nothing, not even by how long the answer takes.
-        let hash = hexadecimal(bearer.hash().as_ref());
+        let hash = bearer.hash();
         verify_slices_are_equal(hash.as_bytes(), self.secret_hash.as_bytes())
             .map_err(|_| TokenRefused::Secret)?;
         if now >= self.expires {
@@ -255,47 +237,6 @@ impl Token {
     }
 }
 
-impl Bearer {
-    /// The part that may be known.
-    #[must_use]
-    pub fn id(&self) -> String {
-        hexadecimal(&self.id)
-    }
-
-    /// The whole token, for the one who asked for it.
-    #[must_use]
-    pub fn reveal(&self) -> String {
-        format!("{}.{}", self.id(), hexadecimal(&self.secret))
-    }
-
-    fn random() -> Option<Self> {
-        let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
-        rand::fill(&mut id).ok()?;
-        rand::fill(&mut secret).ok()?;
-        Some(Self { id, secret })
-    }
-
-    /// 256 random bits are not guessed, however quickly they can be hashed.
-    fn hash(&self) -> aws_lc_rs::digest::Digest {
-        digest(&SHA256, &self.secret)
-    }
-}
-
-impl FromStr for Bearer {
-    type Err = NotAToken;
-
-    fn from_str(text: &str) -> Result<Self, NotAToken> {
-        let (id, secret) = text.split_once('.').ok_or(NotAToken)?;
-        Ok(Self { id: bytes(id).ok_or(NotAToken)?, secret: bytes(secret).ok_or(NotAToken)? })
-    }
-}
-
-impl fmt::Debug for Bearer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bearer").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
-
 /// Takes away all tokens of a cluster.
 pub(super) fn forget(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
     for (id, token) in transaction.list::<Token>("")? {
@@ -304,17 +245,4 @@ pub(super) fn forget(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> 
         }
     }
     Ok(())
-}
-
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |of: u8| char::from(of).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
 }

@@ -1,6 +1,7 @@
 //! Agents without an API server, many in one process: each greets as a real one does and then only keeps its tunnel.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use ::tests::rig::Rig;
 use ::tests::rogue::spawner;
@@ -10,6 +11,7 @@ use proto::CloseCode;
 use proto::greeting::{BootNonce, VERSIONS};
 use proto::spiffe::{AgentId, TRUST_DOMAIN_DEFAULT};
 use proto::wire::Hello;
+use rustls::time_provider::DefaultTimeProvider;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::task::JoinHandle;
@@ -86,7 +88,7 @@ impl Agent {
         ];
         let meant = MeantServers { trust_domain: TRUST_DOMAIN_DEFAULT.to_owned(), ids: Vec::new() };
         let state = StateDir::open(&rig.path().join(format!("{cluster}.state")))?;
-        let servers = Servers::new(own, &roots, meant, state)?;
+        let servers = Servers::new(own, &roots, meant, state, Arc::new(DefaultTimeProvider))?;
         let keys = EndpointKeys::generate().expect("the system has chance");
         let mut agent = Self { cluster, servers, keys, boot: [0; 16], dialed: 0 };
         agent.restart(&mut dice);

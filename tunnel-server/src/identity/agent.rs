@@ -1,14 +1,14 @@
 //! An agent by its certificate: one URI names the cluster and which of its agents this is.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use proto::spiffe::AgentId;
 use rustls_pki_types::CertificateDer;
+use trust::BACKDATED;
 use trust::peer::{self, NotOfRole};
-use trust::{BACKDATED, Serial};
-use x509_parser::time::ASN1Time;
 
-use super::certificate::read;
+use super::certificate::{credential, read};
+use super::credential::Credential;
 
 /// An agent's certificate, verified and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct AgentCertificate {
     pub serial: String,
     /// When it was issued.
     pub issued: SystemTime,
-    /// When it ends.
+    /// From when on it does not hold.
     pub ends: SystemTime,
 }
 
@@ -46,15 +46,8 @@ pub fn agent_identity(
     let leaf = chain.first().ok_or(NotAnAgent::NoCertificate)?;
     let agent = peer::agent(leaf, trust_domain)?;
     let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let validity = leaf.validity();
+    let Credential { id, issued, expires } = credential(&leaf);
+    let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
     // Certificates are dated back by those who issue them.
-    let issued = time(validity.not_before).map(|begins| begins + BACKDATED).ok_or(NotOfRole::Unreadable)?;
-    let ends = time(validity.not_after).ok_or(NotOfRole::Unreadable)?;
-    // Ours have 128 bits; a longer one is somebody else's, and is told as it is.
-    let serial = Serial::of(&leaf).map_or_else(|| format!("{:x}", leaf.serial), |serial| serial.to_string());
-    Ok(AgentCertificate { agent, serial, issued, ends })
-}
-
-fn time(time: ASN1Time) -> Option<SystemTime> {
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(time.timestamp()).ok()?))
+    Ok(AgentCertificate { agent, serial: id.to_string(), issued: begins + BACKDATED, ends })
 }

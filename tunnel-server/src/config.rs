@@ -23,6 +23,8 @@ mod pem;
 mod valid;
 mod written;
 
+pub use enrollment::GRACE_DAYS_MAX;
+
 /// The file that is read unless `--config` names another.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
 

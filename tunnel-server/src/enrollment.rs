@@ -25,7 +25,8 @@ use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 use trust::{Pin, Signer};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::directory::Directory;
+use crate::config::GRACE_DAYS_MAX;
+use crate::directory::{Directory, GRACE_MAX};
 use crate::listener::{Accepted, Limits};
 use desk::Desk;
 use failures::Failures;
@@ -45,6 +46,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// How long a connection stays.
 const CONNECTION_MAX: Duration = Duration::from_secs(30);
+
+// Nobody is forgotten who may still come.
+const _: () = assert!(GRACE_DAYS_MAX * 24 * 60 * 60 <= GRACE_MAX.as_secs());
 
 /// The door. Clones are the same one.
 #[derive(Clone)]

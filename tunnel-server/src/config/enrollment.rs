@@ -10,7 +10,6 @@ use trust::{Role, Signer as _, TrustBundle, sealed};
 use super::authentication::file;
 use super::valid::NOTHING;
 use super::{Enrollment, written};
-use crate::directory::GRACE_MAX;
 
 /// How long an agent's certificate holds: a stolen one is of no use the day after.
 const LIFETIME_DEFAULT_SECONDS: u64 = 24 * 60 * 60;
@@ -21,6 +20,9 @@ const LIFETIME_SECONDS_MAX: u64 = 7 * 24 * 60 * 60;
 
 /// How long a site may be dark or switched off, and come back untouched.
 const GRACE_DEFAULT_DAYS: u64 = 90;
+
+/// The longest that may be configured.
+pub const GRACE_DAYS_MAX: u64 = 365;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
@@ -64,7 +66,7 @@ pub(super) fn enrollment(
         TrustBundle::look(trust_bundle).map_err(|_| KeyError::new("trust.bundleFile", NOTHING, allowed))?;
     let lifetime = certificate_lifetime_seconds.unwrap_or(LIFETIME_DEFAULT_SECONDS);
     let grace = renewal_grace_days.unwrap_or(GRACE_DEFAULT_DAYS);
-    let grace = bounded("enrollment.renewalGraceDays", grace, 1..=GRACE_MAX.as_secs() / DAY_SECONDS)?;
+    let grace = bounded("enrollment.renewalGraceDays", grace, 1..=GRACE_DAYS_MAX)?;
     Ok(Some(Enrollment {
         listen,
         address,

@@ -13,7 +13,7 @@ use super::store::{StoreError, Transaction};
 /// Most agents of a cluster that are remembered: the pods of a few years of node replacements.
 pub const AGENTS_PER_CLUSTER_MAX: usize = 256;
 
-/// The longest grace that may be configured, after which an expired agent is forgotten when room is needed.
+/// How long an expired agent is remembered at least, when room is needed.
 pub const GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// An agent as it is listed.

@@ -31,4 +31,5 @@ pub mod rogue;
 pub mod scratch;
 pub mod skip;
 pub mod sockets;
+pub mod sources;
 pub mod ways;

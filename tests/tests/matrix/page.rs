@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use tests::matrix::fault::Injection;
 use tests::matrix::table::rows;
+use tests::sources;
 
 #[test]
 fn the_page_lists_the_faults_of_the_table_and_no_other() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/faults.md");
-    let page = fs::read_to_string(path).unwrap();
+    let page = fs::read_to_string(sources::workspace().join("docs/faults.md")).unwrap();
     let listed: BTreeSet<(&str, &str)> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "))
@@ -23,23 +22,10 @@ fn the_page_lists_the_faults_of_the_table_and_no_other() {
 
 #[test]
 fn the_tests_that_show_a_fault_elsewhere_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let sources: String =
-        ["tests/tests", "transport/tests"].iter().map(|folder| text(&root.join(folder))).collect();
+    let sources = sources::all();
     for row in rows() {
         if let Injection::Elsewhere(name) = row.injection {
-            assert!(sources.contains(&format!("fn {name}(")), "{}: there is no test {name}", row.id);
+            assert!(sources::has_test(&sources, name), "{}: there is no test {name}", row.id);
         }
     }
-}
-
-/// All sources under a folder.
-fn text(folder: &Path) -> String {
-    let entries = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
-    let read = |path: PathBuf| match path.extension() {
-        _ if path.is_dir() => text(&path),
-        Some(end) if end == "rs" => fs::read_to_string(path).unwrap(),
-        _ => String::new(),
-    };
-    entries.map(read).collect()
 }

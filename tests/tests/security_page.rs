@@ -1,0 +1,81 @@
+//! `docs/security.md` speaks of tests that exist, and leaves no threat out without saying so.
+
+use std::fs;
+
+use tests::sources;
+
+/// How many threats each group of the catalogue has.
+const GROUPS: [(char, usize); 9] =
+    [('A', 13), ('B', 11), ('C', 18), ('D', 6), ('E', 8), ('F', 12), ('G', 7), ('H', 6), ('I', 3)];
+
+/// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
+const PENDING: &[(&str, &str)] = &[
+    ("A3", "waits for the CONNECT listener"),
+    ("A8", "no trial from outside in full"),
+    ("A9", "waits for the CONNECT listener"),
+    ("A10", "waits for the CONNECT listener"),
+    ("A12", "waits for real pods: long outputs under loss"),
+    ("C6", "no trial from outside in full"),
+    ("C7", "waits for the CONNECT listener"),
+    ("C9", "waits for TokenReview"),
+    ("C10", "waits for OIDC"),
+    ("C11", "no trial from outside in full"),
+    ("C13", "no trial from outside in full"),
+    ("C18", "waits for canary secrets planted everywhere"),
+    ("D1", "waits for Go as a second parser"),
+    ("E1", "no trial from outside in full"),
+    ("E2", "no trial from outside in full"),
+    ("E3", "no trial from outside in full"),
+    ("E4", "no trial from outside in full"),
+    ("E6", "in [faults.md](faults.md) alone, rows 10 and 41"),
+    ("E7", "by design: the gateway relays WebSockets and speaks none"),
+    ("E8", "no trial from outside in full"),
+    ("F1", "no trial from outside in full"),
+    ("F2", "no trial from outside in full"),
+    ("F4", "no trial from outside in full"),
+    ("F5", "no trial from outside in full"),
+    ("F6", "no trial from outside in full"),
+    ("F7", "no trial from outside in full"),
+    ("F9", "in [faults.md](faults.md) alone, rows 10 and 41"),
+    ("F11", "no trial from outside in full"),
+    ("F12", "by design: streams of QUIC, no HTTP/3"),
+    ("G6", "no trial from outside in full"),
+    ("G7", "nothing forbids it yet; no code of the agent does it"),
+    ("H2", "waits for the CONNECT listener"),
+    ("H3", "waits for the CONNECT listener"),
+    ("H4", "waits for the CONNECT listener"),
+    ("H5", "waits for the SOCKS5 listener"),
+    ("H6", "waits for `tombolo proxy`"),
+    ("I1", "waits for canary secrets planted everywhere"),
+    ("I2", "no trial from outside in full"),
+];
+
+#[test]
+fn every_threat_has_tests_that_exist_or_is_on_the_list_of_what_is_pending() {
+    let page = fs::read_to_string(sources::workspace().join("docs/security.md")).expect("the page");
+    let sources = sources::all();
+    let of_group = |(group, count): (char, usize)| (1..=count).map(move |number| format!("{group}{number}"));
+    let wanted: Vec<String> = GROUPS.into_iter().flat_map(of_group).collect();
+
+    let (mut found, mut pending) = (Vec::new(), Vec::new());
+    for row in page.lines().filter(|line| is_of_the_catalogue(line)) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [id, _, tests, missing] = cells.as_slice() else { panic!("four columns: {row}") };
+        let tests: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        for test in &tests {
+            assert!(sources::has_test(&sources, test), "{id}: there is no test {test}");
+        }
+        assert!(!tests.is_empty() || !missing.is_empty(), "{id}: neither a test nor why there is none");
+        found.push((*id).to_owned());
+        pending.extend((!missing.is_empty()).then_some((*id, *missing)));
+    }
+    assert_eq!(found, wanted);
+    assert_eq!(pending, PENDING);
+}
+
+/// `| A1 | …`
+fn is_of_the_catalogue(line: &str) -> bool {
+    let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    let number = id.strip_prefix(|first: char| first.is_ascii_uppercase());
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}

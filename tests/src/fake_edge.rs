@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use crate::fake_api::{FakeApi, FakeApiOptions, HttpVersion};
-use crate::rig::{Agent, ApiServer, Rig};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig};
 
 /// The cluster's name.
 pub const CLUSTER: &str = "edge-a";
-
-/// What the agent shows its API server.
-pub const AGENT_TOKEN: &str = "the-agents-own-token";
 
 /// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own accord, so
 /// that every request there is a caller's.

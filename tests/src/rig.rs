@@ -19,6 +19,7 @@ mod ask;
 mod peer;
 pub mod policy;
 mod ports;
+mod secrets;
 
 pub use agents::{Agent, ApiServer};
 pub(crate) use ask::plain;
@@ -31,6 +32,12 @@ pub const GROUP: &str = "tombolo:admins";
 
 /// The token that the server's token file knows, for `token:tess` of the group `token:` + [`GROUP`].
 pub const TOKEN: &str = "a-token-for-trials-only";
+
+/// The token of every agent at an API server that is none.
+pub const AGENT_TOKEN: &str = "the-agents-token";
+
+/// The environment variable that sets the level of all daemons' logs.
+const LOG_LEVEL: &str = "TOMBOLO_RIG_LOG";
 
 /// How long one `tombolo` may take.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);
@@ -51,7 +58,7 @@ pub struct Rig {
     server: Option<Process>,
     gateway: SocketAddr,
     probes: SocketAddr,
-    log_level: &'static str,
+    log_level: String,
     stand: Option<Stand>,
     /// What is started has a clock that can be moved.
     has_clocks: bool,
@@ -114,6 +121,7 @@ impl Rig {
     async fn build(stand: Option<Stand>, log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
+        let log_level = std::env::var(LOG_LEVEL).unwrap_or_else(|_| log_level.to_owned());
         let mut rig = Self { scratch, server: None, gateway, probes, log_level, stand, has_clocks: false };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "127.0.0.2", "--name", "gateway.test"];
@@ -367,7 +375,7 @@ impl Rig {
             .in_network_namespace(network_namespace)
             .with_hosts(hosts)
             .arguments(["--config".to_owned(), config.display().to_string()])
-            .arguments(["--log-format", "text", "--log-level", self.log_level]);
+            .arguments(["--log-format", "text", "--log-level", &self.log_level]);
         let of_all = self.stand.iter().flat_map(|stand| stand.variables.clone());
         let invocation = variables
             .into_iter()
@@ -465,4 +473,15 @@ impl Rig {
 /// `127.0.0.1` and a port.
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// # Panics
+/// If a secret of the trial stands in a log: what is written at the end of every trial, whatever it was about.
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let leaked = secrets::leaked(self.path());
+            assert!(leaked.is_empty(), "secrets must not be written: {leaked:#?}");
+        }
+    }
 }

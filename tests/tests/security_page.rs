@@ -21,7 +21,7 @@ const PENDING: &[(&str, &str)] = &[
     ("C10", "waits for OIDC"),
     ("C11", "no trial from outside in full"),
     ("C13", "no trial from outside in full"),
-    ("C18", "waits for canary secrets planted everywhere"),
+    ("C18", "no canary in bodies, queries and names yet"),
     ("D1", "waits for Go as a second parser"),
     ("E1", "no trial from outside in full"),
     ("E2", "no trial from outside in full"),
@@ -46,7 +46,7 @@ const PENDING: &[(&str, &str)] = &[
     ("H4", "waits for the CONNECT listener"),
     ("H5", "waits for the SOCKS5 listener"),
     ("H6", "waits for `tombolo proxy`"),
-    ("I1", "waits for canary secrets planted everywhere"),
+    ("I1", "no canary in bodies, queries and names yet"),
     ("I2", "no trial from outside in full"),
 ];
 

@@ -10,7 +10,7 @@ use super::quarters::Quarters;
 use crate::fake_api::{FakeApi, FakeApiOptions};
 use crate::network::{NetworkError, NetworkNamespace};
 use crate::process::{Invocation, ProcessError, run};
-use crate::rig::{Agent, ApiServer, Rig, Surroundings};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig, Surroundings};
 
 /// The pod's address, at every site the same.
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
@@ -228,7 +228,7 @@ impl Site {
     /// Starts the cluster's agent in the pod and waits until it is connected; its configuration ends with `more`.
     pub async fn agent(&self, rig: &Rig, api: &FakeApi, more: &str) -> Agent {
         let kubeconfig = rig.path().join(format!("{}.kubeconfig", self.name));
-        api.write_kubeconfig(&kubeconfig, "the-agents-token").expect("a file can be written");
+        api.write_kubeconfig(&kubeconfig, AGENT_TOKEN).expect("a file can be written");
         let agent = self.agent_of(rig, &self.name, &ApiServer::Kubeconfig(kubeconfig), more).await;
         rig.connected(&self.name).await;
         agent

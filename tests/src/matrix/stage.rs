@@ -12,7 +12,7 @@ use super::inject::{Clocks, in_namespace};
 use crate::check::stream::Generator;
 use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};
 use crate::lab::{Lab, SERVER, SERVER_V6, Site, Uplink};
-use crate::rig::{Agent, ApiServer, Peer, Rig, Stand, TOKEN, ask, free_port};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, Stand, TOKEN, ask, free_port};
 
 /// The cluster under test.
 pub const CLUSTER: &str = "edge-a";
@@ -160,7 +160,7 @@ impl Stage {
     /// Starts an agent; the first bears the cluster's name, the others ids of their own.
     pub async fn start_agent(&self, number: usize) -> Agent {
         let kubeconfig = self.rig.path().join("matrix.kubeconfig");
-        self.fake().write_kubeconfig(&kubeconfig, "the-agents-token").expect("a file can be written");
+        self.fake().write_kubeconfig(&kubeconfig, AGENT_TOKEN).expect("a file can be written");
         let api = ApiServer::Kubeconfig(kubeconfig);
         let (site, rig) = (&self.site, &self.rig);
         if number == 0 {

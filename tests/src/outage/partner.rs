@@ -26,6 +26,7 @@ use crate::check::stream::Generator;
 use crate::fake_api::{HttpVersion, tls};
 use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::Authority;
+use crate::rig::AGENT_TOKEN;
 
 /// What is written at once to a stream that is as fast as it may be.
 const BULK_BYTES: usize = 16 * 1024;
@@ -129,7 +130,7 @@ impl Partner {
     /// The file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         let server = format!("https://{}", self.address);
-        let credential = Credential::Token("the-agents-token".to_owned());
+        let credential = Credential::Token(AGENT_TOKEN.to_owned());
         Kubeconfig { server: &server, ca_pem: self.authority.certificate_pem(), credential: &credential }
             .write(path)
     }

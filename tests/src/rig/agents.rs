@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{PKI, Rig, Surroundings, free_port};
+use super::{AGENT_TOKEN, PKI, Rig, Surroundings, free_port};
 use crate::fake_api::FakeApi;
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
@@ -45,7 +45,7 @@ impl ApiServer {
     /// A fake's, with a kubeconfig that is written into the rig's folder.
     pub fn of_fake(rig: &Rig, api: &FakeApi) -> Self {
         let path = rig.path().join(format!("fake-{}.kubeconfig", api.address().port()));
-        api.write_kubeconfig(&path, "the-agents-token").expect("a kubeconfig can be written");
+        api.write_kubeconfig(&path, AGENT_TOKEN).expect("a kubeconfig can be written");
         Self::Kubeconfig(path)
     }
 

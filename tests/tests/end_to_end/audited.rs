@@ -85,7 +85,7 @@ async fn however_exchanges_end_each_that_an_api_server_saw_has_one_completion_an
     let completion = uploaded.completions()[0];
     assert_eq!((number(completion, "bytes-up"), number(completion, "bytes-down")), (50_000, 100_000));
     let text = log.lines().iter().map(Value::to_string).collect::<String>();
-    for secret in ["a-secret-command", "what-is-typed", TOKEN, tests::fake_edge::AGENT_TOKEN] {
+    for secret in ["a-secret-command", "what-is-typed", TOKEN, tests::rig::AGENT_TOKEN] {
         assert!(!text.contains(secret), "{secret} is in the log");
     }
     assert_eq!(verify(&edge.rig).await["open"], 0);

@@ -2,9 +2,9 @@
 
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head, send_all};
 use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
-use tests::fake_edge::{AGENT_TOKEN, FakeEdge, add_cluster};
+use tests::fake_edge::{FakeEdge, add_cluster};
 use tests::pki::Authority;
-use tests::rig::{GROUP, Reply, TOKEN, ask};
+use tests::rig::{AGENT_TOKEN, GROUP, Reply, TOKEN, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tests::fake_api::{Behaviour, Door, FakeApi};
 use tests::kube::assets::Assets;
 use tests::kube::kubectl::Kubectl;
-use tests::rig::{ApiServer, GROUP, Reply, Rig};
+use tests::rig::{AGENT_TOKEN, ApiServer, GROUP, Reply, Rig};
 use tests::scratch::Scratch;
 
 /// How long a process may take to end.
@@ -77,7 +77,7 @@ async fn an_api_server_of_another_authority_is_not_trusted_and_the_message_says_
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let other = FakeApi::start().await.expect("a fake starts");
     let path = rig.path().join("wrong-ca.kubeconfig");
-    api.write_kubeconfig(&path, "the-agents-token").expect("a kubeconfig can be written");
+    api.write_kubeconfig(&path, AGENT_TOKEN).expect("a kubeconfig can be written");
     let text = fs::read_to_string(&path).expect("it was written");
     let text = text.replace(&api.url(), &other.url());
     fs::write(&path, text).expect("it can be changed");

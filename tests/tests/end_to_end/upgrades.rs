@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tests::caller::{Farewell, Http1Caller, SOON, head};
 use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, RecordedRequest};
-use tests::fake_edge::{AGENT_TOKEN, FakeEdge};
+use tests::fake_edge::FakeEdge;
+use tests::rig::AGENT_TOKEN;
 use tokio::time::{sleep, timeout};
 
 const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";

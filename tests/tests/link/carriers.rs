@@ -12,7 +12,7 @@ use tests::fake_api::{Behaviour, FakeApi, FakeApiOptions, WatchFeed};
 use tests::lab::{Lab, SERVER, Site, Uplink, trial};
 use tests::network::NetworkNamespace;
 use tests::process::{Invocation, run};
-use tests::rig::{Agent, ApiServer, Rig, Surroundings};
+use tests::rig::{AGENT_TOKEN, Agent, ApiServer, Rig, Surroundings};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -204,7 +204,7 @@ impl Stage {
         let api = site.fake_api(FakeApiOptions::default()).await;
         api.on("/api", Behaviour::json("{}"));
         let kubeconfig = rig.path().join("edge-a.kubeconfig");
-        api.write_kubeconfig(&kubeconfig, "the-agents-token").expect("a file can be written");
+        api.write_kubeconfig(&kubeconfig, AGENT_TOKEN).expect("a file can be written");
         let api_server = ApiServer::Kubeconfig(kubeconfig);
         nft(site.node(), "add table inet fault").await;
         nft(site.node(), "add chain inet fault forward { type filter hook forward priority 0; }").await;

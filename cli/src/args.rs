@@ -2,6 +2,7 @@
 
 mod examples;
 mod fleet;
+mod users;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub(crate) use fleet::{
     Agent, AgentList, AgentRevoke, Cluster, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate,
     LabelChange, Token, TokenCreate, TokenList, TokenOutput, TokenRevoke,
 };
+pub(crate) use users::{User as Users, UserToken, UserTokenCreate, UserTokenHash};
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
 
@@ -92,6 +94,9 @@ pub(crate) enum Command {
     /// Look at a server's audit log
     #[command(subcommand, after_long_help = examples::AUDIT)]
     Audit(Audit),
+    /// Make the tokens with which callers come in
+    #[command(subcommand, after_long_help = examples::USER)]
+    User(Users),
     /// Print a script that completes this command in a shell
     #[command(after_long_help = examples::COMPLETION)]
     Completion(Completion),

@@ -18,12 +18,13 @@ mod rbac;
 mod runtime;
 mod settings;
 mod tokens;
+mod users;
 mod verification;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Agent, Audit, Ca, Cluster, Command, DoctorOutput, Issue, Policy, Token};
+use args::{Agent, Audit, Ca, Cluster, Command, DoctorOutput, Issue, Policy, Token, UserToken, Users};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
@@ -75,6 +76,8 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token(Token::Create(order)) => print::document(&tokens::create(&order)?)?,
         Command::Token(Token::List(order)) => print::lines(&tokens::list(&order)?)?,
         Command::Token(Token::Revoke(order)) => print::lines(&tokens::revoke(&order)?)?,
+        Command::User(Users::Token(UserToken::Create(order))) => print::lines(&[users::create(&order)?])?,
+        Command::User(Users::Token(UserToken::Hash(order))) => print::lines(&users::hash(&order)?)?,
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }

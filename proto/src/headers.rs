@@ -167,6 +167,17 @@ pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderFault> {
     Ok(())
 }
 
+/// What stands behind the mark of each bearer token in the WebSocket subprotocols that a request offers.
+pub fn bearer_subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    offered_subprotocols(headers).filter_map(|entry| entry.strip_prefix(BEARER_SUBPROTOCOL))
+}
+
+/// Whether a request offers a WebSocket subprotocol that is no bearer token, and so can be spoken.
+#[must_use]
+pub fn offers_subprotocol(headers: &HeaderMap) -> bool {
+    offered_subprotocols(headers).any(|entry| !entry.is_empty() && !entry.starts_with(BEARER_SUBPROTOCOL))
+}
+
 /// Takes out of an answer what concerns only one hop, and what an edge may not set at the gateway's name.
 pub fn clean_response(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
@@ -218,6 +229,11 @@ fn remove_all(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) {
     for name in names {
         headers.remove(name);
     }
+}
+
+fn offered_subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
+    values.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }
 
 fn remove_bearer_subprotocol(headers: &mut HeaderMap) {

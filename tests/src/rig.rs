@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use tokio::time::sleep;
+use trust::user_token::TokenDigest;
 
 use crate::binaries::binary;
 use crate::clock::{self, Shift};
@@ -103,7 +104,8 @@ impl Rig {
         Self::start_with("").await
     }
 
-    /// A server whose configuration ends with `more`: further top-level keys.
+    /// A server whose configuration ends with `more`: further top-level keys, and before them further methods of
+    /// `gateway.authentication`, which are indented by 4, and further keys of `gateway`, which are indented by 2.
     pub async fn start_with(more: &str) -> Self {
         Self::start_logging("debug", more).await
     }
@@ -131,9 +133,10 @@ impl Rig {
         let names = [names.as_slice(), &["--name", &dialed]].concat();
         rig.tombolo(&[["ca", "issue", "server", "--dir", PKI].as_slice(), &names].concat()).await;
         rig.write(policy::FILE, &policy::ours());
-        rig.write("tokens.csv", &format!("{TOKEN},tess,1,\"{GROUP}\"\n"));
+        let digest = TokenDigest::of(TOKEN.as_bytes());
+        rig.write("tokens.csv", &format!("{digest},tess,1,\"{GROUP}\"\n"));
         let admin = if more.contains("admin:") { "" } else { "admin: { socket: admin/admin.sock }\n" };
-        let text = rig.server_yaml("server", rig.listened(), probes, &format!("{admin}{more}"));
+        let text = rig.server_yaml("server", rig.listened(), probes, &format!("{more}\n{admin}"));
         rig.write("server.yaml", &text);
         rig.start_server().await;
         rig
@@ -458,12 +461,13 @@ impl Rig {
         format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
              tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
+             tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
+             policy: {{ file: {} }}\n\
+             {clusters}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n\
              gateway:\n  listen: \"{listen}\"\n  hostSuffix: clusters.test\n  authentication:\n    \
              clientCertificate: {{ caFile: {PKI}/caller-ca.crt, usernamePrefix: \"\", groupsPrefix: \"\" }}\n    \
              tokenFile: {{ path: tokens.csv, usernamePrefix: \"token:\", groupsPrefix: \"token:\" }}\n\
-             tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
-             policy: {{ file: {} }}\n\
-             {clusters}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{more}\n",
+             {more}\n",
             policy::FILE,
             self.path().join(format!("{name}.state")).display(),
         )

@@ -4,6 +4,7 @@
 
 pub mod bundle;
 mod ca;
+mod hash;
 mod intermediate;
 mod key;
 pub mod names;
@@ -17,6 +18,7 @@ mod serial;
 mod several;
 mod signer;
 mod subject;
+pub mod user_token;
 
 pub use bundle::{Anchors, BundleError, TrustBundle};
 pub use ca::{MakeError, NotACa};

@@ -100,7 +100,9 @@ impl Bound {
         let (enrollment, site) =
             enrollment.map(|door| bind_enrollment(door, &config, &directory)).transpose()?.unzip();
         let assertions = Assertions::new(config.clusters);
-        let admission = Admission { authenticator, names, policy: policy.clone(), assertions };
+        let (policy_in_force, browser_origins) = (policy.clone(), config.gateway.browser_origins.clone());
+        let admission =
+            Admission { authenticator, names, policy: policy_in_force, assertions, browser_origins };
         let gateway = Gateway::new(
             admission,
             registry.clone(),

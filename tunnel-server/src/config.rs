@@ -140,6 +140,8 @@ pub struct Gateway {
     pub hosts: Vec<String>,
     /// How callers prove who they are; at least one way.
     pub authentication: Authentication,
+    /// The origins whose pages may make a browser ask, as a browser writes them; at most [`NAMES_MAX`].
+    pub browser_origins: Vec<String>,
 }
 
 /// How callers prove who they are.
@@ -280,7 +282,7 @@ impl TokenFile {
     /// The error for a file that turned out to be wrong when it was read as tokens.
     #[must_use]
     pub fn refused(&self, reason: impl std::fmt::Display) -> KeyError {
-        let allowed = format!("a file of lines token,user,uid,\"group1,group2\" ({reason})");
+        let allowed = format!("a file of lines sha256:DIGEST,user,uid,\"group1,group2\" ({reason})");
         KeyError::new("gateway.authentication.tokenFile.path", self.path.display(), allowed)
     }
 }

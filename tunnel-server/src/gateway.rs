@@ -1,6 +1,7 @@
 //! The callers' door: who asks, what for, whether they may, through which tunnel, and then the exchange itself.
 
 mod body;
+mod browsers;
 mod clusters;
 mod connection;
 mod forward;
@@ -49,6 +50,7 @@ use stack::CallerBody;
 use stalls::Stalls;
 use watch::{Watch, Watches};
 
+pub use browsers::BrowserFault;
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
 pub use patience::NotAParkLimit;
@@ -72,9 +74,12 @@ pub struct Admission {
     pub policy: Policy,
     /// As whom the cluster sees it.
     pub assertions: Assertions,
+    /// The origins whose pages may make a browser ask, such as `https://console.example`.
+    pub browser_origins: Vec<String>,
 }
 
 struct Inner {
+    browser_origins: Arc<[String]>,
     authenticator: Authenticator,
     names: Names,
     policy: Policy,
@@ -115,7 +120,7 @@ impl Gateway {
         log: Log,
         scope: Scope,
     ) -> Self {
-        let Admission { authenticator, names, policy, assertions } = admission;
+        let Admission { authenticator, names, policy, assertions, browser_origins } = admission;
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
         let stalls = Stalls::new();
@@ -125,6 +130,7 @@ impl Gateway {
         let places = Places::new(parking.per_cluster, PARKED_MAX);
         let passage = Passage { registry, assertions, places, stalls, scope };
         Self(Arc::new(Inner {
+            browser_origins: browser_origins.into(),
             authenticator,
             names,
             policy,

@@ -225,6 +225,21 @@ Examples:
   tombolo completion zsh > ~/.zfunc/_tombolo
   tombolo completion fish > ~/.config/fish/completions/tombolo.fish";
 
+pub(super) const USER: &str = USER_TOKEN_CREATE;
+
+pub(super) const USER_TOKEN: &str = USER_TOKEN_CREATE;
+
+pub(super) const USER_TOKEN_CREATE: &str = "\
+Examples:
+  tombolo user token create --user bob --group tombolo:admins \\
+      --out bob.token >> /etc/tombolo/tokens.csv
+  tombolo kubeconfig --gateway https://gateway.example:8443 \\
+      --ca server-ca.crt --token-file bob.token --cluster edge-1";
+
+pub(super) const USER_TOKEN_HASH: &str = "\
+Examples:
+  tombolo user token hash tokens.csv > tokens-hashed.csv";
+
 pub(super) const VERSION: &str = "\
 Examples:
   tombolo version";

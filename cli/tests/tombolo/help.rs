@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 40] = [
     "",
     "ca",
     "ca init",
@@ -40,6 +40,10 @@ const COMMANDS: [&str; 36] = [
     "policy explain",
     "audit",
     "audit verify",
+    "user",
+    "user token",
+    "user token create",
+    "user token hash",
     "completion",
 ];
 
@@ -60,7 +64,20 @@ fn every_commands_help_has_an_example_of_it() {
 #[test]
 fn no_command_is_missing_from_these_tests() {
     let bench = Bench::new();
-    for group in ["", "ca", "ca issue", "cluster", "agent", "token", "doctor", "policy", "audit"] {
+    let groups = [
+        "",
+        "ca",
+        "ca issue",
+        "cluster",
+        "agent",
+        "token",
+        "doctor",
+        "policy",
+        "audit",
+        "user",
+        "user token",
+    ];
+    for group in groups {
         let help = bench.done(&format!("{group} --help"));
         let (_, listed) = help.split_once("Commands:\n").unwrap();
         let names = listed.lines().take_while(|line| !line.is_empty());

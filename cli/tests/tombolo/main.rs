@@ -19,3 +19,4 @@ mod kubeconfig;
 mod policy;
 mod rbac;
 mod settings;
+mod users;

@@ -140,6 +140,21 @@ fn a_bearer_token_in_a_websocket_subprotocol_is_taken_out_and_the_others_stay() 
 }
 
 #[test]
+fn bearer_tokens_are_found_in_whichever_line_and_place_they_stand() {
+    let headers = map(&[
+        ("sec-websocket-protocol", " v5.channel.k8s.io ,base64url.bearer.authorization.k8s.io.YQ"),
+        (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.,Base64url.bearer.authorization.k8s.io.Yg",
+        ),
+    ]);
+    assert_eq!(bearer_subprotocols(&headers).collect::<Vec<_>>(), ["YQ", ""]);
+    assert!(offers_subprotocol(&headers));
+    let alone = map(&[("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.YQ, ,")]);
+    assert!(!offers_subprotocol(&alone));
+}
+
+#[test]
 fn the_limits_hold_at_the_limit_and_one_beyond() {
     let many = |count: usize| {
         let mut headers = HeaderMap::new();

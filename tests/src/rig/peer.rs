@@ -33,7 +33,7 @@ impl Rig {
         let probes = free_port();
         let own_id = if more.contains("serverId:") { String::new() } else { format!("serverId: {id}\n") };
         let admin = "admin: { enabled: false }\n";
-        let text = self.server_yaml(id, gateway, probes, &format!("{admin}{own_id}{more}"));
+        let text = self.server_yaml(id, gateway, probes, &format!("{more}\n{admin}{own_id}"));
         let config = self.write(&format!("{id}.yaml"), &text);
         let mut peer = Peer { process: None, gateway, probes, id: id.to_owned(), config };
         peer.start(self).await;

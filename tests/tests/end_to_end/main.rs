@@ -7,6 +7,7 @@ mod asserting;
 mod assuming;
 mod audited;
 mod bad_input;
+mod browsers;
 mod catalogue;
 mod closing;
 mod doctor;

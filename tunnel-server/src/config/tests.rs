@@ -21,6 +21,7 @@ gateway:
   listen: 127.0.0.1:1
   hostSuffix: Clusters.example
   hosts: [Gateway.example, '::1']
+  browserOrigins: ['https://console.example', 'http://localhost:3000']
   authentication:
     clientCertificate: { caFile: caller-ca.crt, usernamePrefix: 'cert:', groupsPrefix: 'team:' }
     tokenFile: { path: tokens.csv, usernamePrefix: 't:', groupsPrefix: 'u:' }
@@ -56,6 +57,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.gateway.listen.to_string(), "127.0.0.1:1");
     assert_eq!(config.gateway.host_suffix.as_deref(), Some("clusters.example"));
     assert_eq!(config.gateway.hosts, ["gateway.example", "::1"]);
+    assert_eq!(config.gateway.browser_origins, ["https://console.example", "http://localhost:3000"]);
     let certificate = config.gateway.authentication.client_certificate.unwrap();
     assert_eq!(certificate.prefixes, prefixes("cert:", "team:"));
     let tokens = config.gateway.authentication.token_file.unwrap();
@@ -190,6 +192,23 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("Clusters.example", "10.0.0.1", "gateway.hostSuffix", "10.0.0.1"),
         ("Gateway.example", "a.clusters.Example", "gateway.hosts", "a.clusters.Example"),
         ("Gateway.example", "'a:8443'", "gateway.hosts", "a:8443"),
+        ("https://console.example", "*", "gateway.browserOrigins", "\"*\""),
+        ("https://console.example", "null", "gateway.browserOrigins", "\"null\""),
+        ("https://console.example", "https://a.example/", "gateway.browserOrigins", "\"https://a.example/\""),
+        ("https://console.example", "https://A.example", "gateway.browserOrigins", "\"https://A.example\""),
+        (
+            "https://console.example",
+            "https://a.example:443",
+            "gateway.browserOrigins",
+            "\"https://a.example:443\"",
+        ),
+        (
+            "https://console.example",
+            "https://b@a.example",
+            "gateway.browserOrigins",
+            "\"https://b@a.example\"",
+        ),
+        ("https://console.example", "ftp://a.example", "gateway.browserOrigins", "\"ftp://a.example\""),
         ("caFile: caller-ca.crt, ", "", "gateway.authentication.clientCertificate.caFile", "nothing"),
         ("'cert:'", "'system:'", "gateway.authentication.clientCertificate.usernamePrefix", "\"system:\""),
         ("'cert:'", "'a b'", "gateway.authentication.clientCertificate.usernamePrefix", "\"a b\""),

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use daemon::config::{
     EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, readable_file, seconds, socket_address,
 };
+use http::Uri;
 use proto::admin::SOCKET_DEFAULT;
 use proto::cluster::is_dns_label;
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
@@ -169,16 +170,42 @@ fn server_id(
 }
 
 fn gateway(written: written::Gateway, flags: &Flags, directory: &Path) -> Result<Gateway, KeyError> {
-    let written::Gateway { listen, host_suffix, hosts, authentication: written_authentication } = written;
+    let written::Gateway {
+        listen,
+        host_suffix,
+        hosts,
+        authentication: written_authentication,
+        browser_origins,
+    } = written;
     let host_suffix = host_suffix.map(|suffix| self::host_suffix(&suffix)).transpose()?;
     let hosts = hosts.unwrap_or_default();
     bounded("gateway.hosts", hosts.len(), 0..=NAMES_MAX)?;
+    let browser_origins = browser_origins.unwrap_or_default();
+    bounded("gateway.browserOrigins", browser_origins.len(), 0..=NAMES_MAX)?;
     Ok(Gateway {
         listen: self::listen("gateway.listen", flags.gateway_listen, listen, LISTEN_DEFAULT)?,
         hosts: hosts.iter().map(|name| host(name, host_suffix.as_deref())).collect::<Result<_, _>>()?,
         host_suffix,
         authentication: authentication(written_authentication.unwrap_or_default(), directory)?,
+        browser_origins: browser_origins.into_iter().map(origin).collect::<Result<_, _>>()?,
     })
+}
+
+/// An origin exactly as browsers write it (RFC 6454, section 6.2), because it is compared by its bytes.
+fn origin(origin: String) -> Result<String, KeyError> {
+    let is_written_so = |uri: Uri| {
+        let (scheme, authority) = (uri.scheme_str()?, uri.authority()?);
+        let port_default = if scheme == "https" { 443 } else { 80 };
+        let is_bare = authority.port_u16() != Some(port_default) && !authority.as_str().contains('@');
+        let again = format!("{scheme}://{}", authority.as_str().to_ascii_lowercase());
+        Some(["https", "http"].contains(&scheme) && is_bare && again == origin)
+    };
+    if origin.parse().ok().and_then(is_written_so) == Some(true) {
+        return Ok(origin);
+    }
+    let allowed =
+        "https://HOST or https://HOST:PORT in lower case, without a path, as a browser's address bar begins";
+    Err(KeyError::new("gateway.browserOrigins", format_args!("{origin:?}"), allowed))
 }
 
 fn host_suffix(suffix: &str) -> Result<String, KeyError> {

@@ -50,6 +50,7 @@ pub(super) struct Gateway {
     pub(super) host_suffix: Option<String>,
     pub(super) hosts: Option<Vec<String>>,
     pub(super) authentication: Option<Authentication>,
+    pub(super) browser_origins: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -11,7 +11,7 @@ use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::{Value, json};
 
-use super::{CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
+use super::{BrowserFault, CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
 use crate::assertion::NotAsserted;
 use crate::identity::NotAuthenticated;
 use crate::permit::Forbidden;
@@ -23,6 +23,9 @@ use proto::upgrade::UpgradeFault;
 /// Why a request was not served. Each becomes a `Status` object, here and nowhere else.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
+    /// A browser asks, for a page that has no business here.
+    #[error("{0}")]
+    Browser(#[from] BrowserFault),
     /// Who asks is not known.
     #[error("{0}")]
     NotAuthenticated(#[from] NotAuthenticated),
@@ -126,7 +129,8 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 28] = [
+    pub const CAUSES: [&str; 29] = [
+        "BrowserRefused",
         "NotAuthenticated",
         "NotARequest",
         "ForbiddenByPolicy",
@@ -173,9 +177,10 @@ impl Refusal {
             ) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
-            Self::Headers(HeaderFault::Impersonation(_)) | Self::Forbidden(_) | Self::NotAsserted(_) => {
-                StatusCode::FORBIDDEN
-            }
+            Self::Browser(_)
+            | Self::Headers(HeaderFault::Impersonation(_))
+            | Self::Forbidden(_)
+            | Self::NotAsserted(_) => StatusCode::FORBIDDEN,
             Self::Headers(
                 HeaderFault::Alias(_)
                 | HeaderFault::ConnectionNames(_)
@@ -202,7 +207,8 @@ impl Refusal {
             }
             Self::NoTunnel(NoTunnel::Away { .. }) => Some(Retry::AsItLikes(LATER)),
             Self::NotRecorded(_) => Some(Retry::ByItself(SOON)),
-            Self::NotAuthenticated(_)
+            Self::Browser(_)
+            | Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
             | Self::NotAsserted(_)
@@ -227,6 +233,7 @@ impl Refusal {
     #[must_use]
     pub fn cause(&self) -> &'static str {
         match self {
+            Self::Browser(_) => "BrowserRefused",
             Self::NotAuthenticated(_) => "NotAuthenticated",
             Self::Action(_) => "NotARequest",
             Self::Forbidden(_) => "ForbiddenByPolicy",
@@ -264,7 +271,8 @@ impl Refusal {
                 "its agents have connected before and are away now: check that one is running in the cluster and that \
                  the site can send UDP to this gateway",
             ),
-            Self::NotAuthenticated(_)
+            Self::Browser(_)
+            | Self::NotAuthenticated(_)
             | Self::Action(_)
             | Self::Forbidden(_)
             | Self::NotAsserted(_)
@@ -343,7 +351,12 @@ impl Refusal {
     fn ends_the_connection(&self) -> bool {
         matches!(
             self,
-            Self::Upgrade(_) | Self::Headers(_) | Self::Action(_) | Self::BrokenBody | Self::CallerSilent
+            Self::Browser(_)
+                | Self::Upgrade(_)
+                | Self::Headers(_)
+                | Self::Action(_)
+                | Self::BrokenBody
+                | Self::CallerSilent
         )
     }
 }
@@ -469,6 +482,7 @@ mod tests {
         let cluster: ClusterId = "edge-a".parse().unwrap();
         let codes = (0..64).map(AbortCode::from_number).map(|code| Refusal::Aborted(cluster.clone(), code));
         let others = [
+            Refusal::Browser(BrowserFault::Origin),
             Refusal::NotAuthenticated(NotAuthenticated::NotAToken),
             Refusal::Action(ActionFault::TooLong),
             Refusal::Headers(HeaderFault::TooMany),

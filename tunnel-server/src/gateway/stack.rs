@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::body::AnswerBody;
 use super::held::{Held, Slot};
-use super::{Gateway, Peer, Refusal, hangup, refused};
+use super::{Gateway, Peer, Refusal, browsers, hangup, refused};
 
 /// Requests that are served at once, to the last byte of their answers; beyond, callers are asked to come again.
 pub const EXCHANGES_MAX: usize = 10_000;
@@ -59,7 +59,7 @@ impl Gateway {
         Future: Send,
     > + Clone {
         let (from, slots) = (peer.address, Arc::clone(&self.0.slots));
-        let exchanges = self.0.exchanges.clone();
+        let (exchanges, origins) = (self.0.exchanges.clone(), Arc::clone(&self.0.browser_origins));
         ServiceBuilder::new()
             .map_request(keep_audit_id)
             .layer(SetRequestIdLayer::new(AUDIT_ID, NewAuditId))
@@ -75,10 +75,12 @@ impl Gateway {
             )
             .layer_fn(move |inner| watch(watched.clone(), inner))
             .layer_fn(move |inner| in_flight(Arc::clone(&slots), exchanges.clone(), inner))
+            .layer_fn(move |inner| browsers::wary(Arc::clone(&origins), inner))
             .layer_fn(limits)
             .service(service_fn(move |request| {
                 let (gateway, peer) = (self.clone(), Arc::clone(&peer));
-                async move { Ok(gateway.serve(&peer, request).await) }
+                // On the heap: it is large, and without optimisation each layer moves what it wraps about on the stack.
+                async move { Ok(Box::pin(gateway.serve(&peer, request)).await) }
             }))
     }
 }

@@ -1,14 +1,13 @@
-//! Static bearer tokens, of which only digests are kept.
+//! Static bearer tokens, of which only digests are known.
 //!
-//! The file is Kubernetes' static token file, read more strictly:
+//! The file is Kubernetes' static token file with digests in place of the tokens, read more strictly:
 //! <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file>
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use trust::user_token::TokenDigest;
 
-use super::TOKEN_BYTES_MAX;
 use super::credential::{Credential, hex};
 use super::name::{NameFault, Prefixes};
 
@@ -21,7 +20,7 @@ const ID_BYTES: usize = 8;
 /// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
 #[derive(Clone)]
 pub struct StaticTokens {
-    holders: HashMap<[u8; SHA256_OUTPUT_LEN], Holder>,
+    holders: HashMap<TokenDigest, Holder>,
     prefixes: Prefixes,
 }
 
@@ -52,12 +51,18 @@ pub enum TokenFileFault {
     /// A quote that does not end, or stands in the middle of a column.
     #[error("a quotation mark stands where none may stand, or is not closed")]
     Quote,
-    /// Not `token,user,uid` or `token,user,uid,groups`.
-    #[error("there must be 3 or 4 columns: token,user,uid,\"group1,group2\"")]
+    /// Not `digest,user,uid` or `digest,user,uid,groups`.
+    #[error("there must be 3 or 4 columns: sha256:DIGEST,user,uid,\"group1,group2\"")]
     Columns,
-    /// Nothing that could be sent in an Authorization header.
-    #[error("the first column is not a bearer token: 1 to {max} letters, digits and -._~+/ with = at the end", max = TOKEN_BYTES_MAX)]
-    Token,
+    /// Whoever reads the file could come in.
+    #[error(
+        "the first column is a token in plain text, and only its digest may stand there: `tombolo user token hash FILE` \
+         prints the file with digests"
+    )]
+    Plain,
+    /// Cut off, for example.
+    #[error("the first column is not a digest: sha256: and 64 hexadecimal digits")]
+    Digest,
     /// The same token as in an earlier line.
     #[error("the token already stands in an earlier line")]
     Duplicate,
@@ -97,7 +102,7 @@ impl StaticTokens {
 
     /// Whose `token` is. Digests are compared, so that time tells nothing about a token.
     pub(super) fn holder(&self, token: &[u8]) -> Option<&Holder> {
-        self.holders.get(&digest_of(token))
+        self.holders.get(&TokenDigest::of(token))
     }
 
     fn take(&mut self, line: &[u8]) -> Result<(), TokenFileFault> {
@@ -107,25 +112,24 @@ impl StaticTokens {
             return Ok(());
         }
         let columns = columns(line)?;
-        let (token, user, groups) = match columns.as_slice() {
-            [token, user, _uid] => (token, user, ""),
-            [token, user, _uid, groups] => (token, user, groups.as_str()),
+        let (digest, user, groups) = match columns.as_slice() {
+            [digest, user, _uid] => (digest, user, ""),
+            [digest, user, _uid, groups] => (digest, user, groups.as_str()),
             _ => return Err(TokenFileFault::Columns),
         };
-        if token.len() > TOKEN_BYTES_MAX || !is_token(token.as_bytes()) {
-            return Err(TokenFileFault::Token);
-        }
+        // No token has a colon in it.
+        let fault = if digest.contains(':') { TokenFileFault::Digest } else { TokenFileFault::Plain };
+        let digest: TokenDigest = digest.parse().map_err(|_| fault)?;
         let groups: Vec<&str> = if groups.is_empty() { Vec::new() } else { groups.split(',').collect() };
         let (user, groups) = self.prefixes.apply(user, &groups)?;
         if self.holders.len() == TOKENS_MAX {
             return Err(TokenFileFault::TooMany);
         }
-        let digest = digest_of(token.as_bytes());
         match self.holders.entry(digest) {
             Entry::Occupied(_) => Err(TokenFileFault::Duplicate),
             Entry::Vacant(place) => {
-                // A digest of the digest, and of that only what tells it from others: logs hold nothing to find a token by.
-                let id = hex(&digest_of(&digest)[..ID_BYTES]);
+                // Of the digest's digest what tells it from others: logs hold nothing to find a token by.
+                let id = hex(&digest.digest()[..ID_BYTES]);
                 let credential = Credential { id, issued: None, expires: None };
                 place.insert(Holder { user, groups, credential });
                 Ok(())
@@ -151,12 +155,6 @@ pub(super) fn is_token(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let (body, _) = text.split_at(text.len() - padding);
     !body.is_empty() && body.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/".contains(byte))
-}
-
-fn digest_of(token: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
-    let mut bytes = [0; SHA256_OUTPUT_LEN];
-    bytes.copy_from_slice(digest(&SHA256, token).as_ref());
-    bytes
 }
 
 /// The columns of a line of CSV (RFC 4180), of which none may span lines.

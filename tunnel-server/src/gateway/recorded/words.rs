@@ -62,7 +62,8 @@ pub(super) fn identity(Assert { user, groups }: Assert) -> Identity {
 /// How a refusal ends what it refuses.
 pub(super) fn end_of(refusal: &Refusal) -> EndReason {
     match refusal {
-        Refusal::NotAuthenticated(_)
+        Refusal::Browser(_)
+        | Refusal::NotAuthenticated(_)
         | Refusal::Action(_)
         | Refusal::Forbidden(_)
         | Refusal::NotAsserted(_)

@@ -148,7 +148,8 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
             WatchEnded::NotAllowed
         }
         Refusal::NotWatchedAgain(..) => WatchEnded::Answered,
-        Refusal::Action(_)
+        Refusal::Browser(_)
+        | Refusal::Action(_)
         | Refusal::Headers(_)
         | Refusal::Upgrade(_)
         | Refusal::ParkLimit(_)

@@ -1,0 +1,72 @@
+//! `tombolo user`: the tokens with which callers come in, and of which a server knows the digests alone.
+
+use trust::user_token::{TokenDigest, draw};
+
+use crate::args::{UserTokenCreate, UserTokenHash};
+use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::names::NoRandomness;
+
+/// Why there is no token, or no file of digests.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UserTokenError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+    #[error("the group {0} has a comma in it, which a token file takes for two groups; choose another name")]
+    Comma(String),
+    #[error("line {0} does not begin with a token and a comma: token,user,uid,\"group1,group2\"")]
+    Line(usize),
+    #[error(
+        "the token in line {line} has fewer than {TOKEN_BYTES_MIN} characters, so that it could be found from its digest; make \
+         another by `tombolo user token create`"
+    )]
+    Weak { line: usize },
+}
+
+/// Shortest token of which a digest is made: 128 random bits in base64.
+const TOKEN_BYTES_MIN: usize = 22;
+
+/// Writes a new token to a file of its own, and returns the line for the server's token file.
+pub(crate) fn create(order: &UserTokenCreate) -> Result<String, UserTokenError> {
+    let UserTokenCreate { user, groups, out, force } = order;
+    if let Some(group) = groups.iter().find(|group| group.as_str().contains(',')) {
+        return Err(UserTokenError::Comma(group.as_str().to_owned()));
+    }
+    let token = draw().ok_or(NoRandomness)?;
+    let existing = if *force { Existing::Replace } else { Existing::Keep };
+    files::write_all(vec![(out.clone(), &format!("{token}\n"), Audience::Owner)], existing)?;
+    let groups: Vec<&str> = groups.iter().map(|group| group.as_str()).collect();
+    let groups = if groups.is_empty() { String::new() } else { format!(",{}", quoted(&groups.join(","))) };
+    Ok(format!("{},{},{groups}", TokenDigest::of(token.as_bytes()), quoted(user.as_str())))
+}
+
+/// A server's token file with digests in place of the tokens that stand there in plain text.
+pub(crate) fn hash(order: &UserTokenHash) -> Result<Vec<String>, UserTokenError> {
+    let text = files::read(&order.file)?;
+    text.lines().enumerate().map(|(index, line)| hashed(line, index + 1)).collect()
+}
+
+fn hashed(line: &str, number: usize) -> Result<String, UserTokenError> {
+    if line.is_empty() {
+        return Ok(String::new());
+    }
+    let (token, rest) = match line.strip_prefix('"') {
+        Some(quoted) => quoted.split_once("\",").ok_or(UserTokenError::Line(number))?,
+        None => line.split_once(',').ok_or(UserTokenError::Line(number))?,
+    };
+    if token.parse::<TokenDigest>().is_ok() {
+        return Ok(line.to_owned());
+    }
+    if token.len() < TOKEN_BYTES_MIN {
+        return Err(UserTokenError::Weak { line: number });
+    }
+    Ok(format!("{},{rest}", TokenDigest::of(token.as_bytes())))
+}
+
+/// A column of CSV (RFC 4180, section 2).
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}

@@ -1,0 +1,104 @@
+//! A page in somebody's browser reaches no cluster, whatever credential the browser shows for it.
+
+use tests::caller::{Http1Caller, Http2Caller, head};
+use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
+use tests::fake_edge::add_cluster;
+use tests::rig::{Agent, GROUP, Reply, Rig, ask};
+
+const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
+
+/// A page of whose the server's configuration lists the origin.
+const CONSOLE: &str = "https://console.example";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_foreign_page_makes_a_browser_ask_is_refused_before_anybody_asks_who_it_is() {
+    let (rig, fake, _agent) = stage().await;
+    let alice = rig.caller("alice", &[GROUP]).await;
+    for headers in [
+        [("Origin", "https://evil.example")].as_slice(),
+        &[("Origin", "null")],
+        &[("Origin", CONSOLE), ("Origin", "https://evil.example")],
+        &[("Origin", "https://evil.example"), ("Sec-Fetch-Site", "same-origin")],
+        &[("Sec-Fetch-Site", "cross-site")],
+        &[("Sec-Fetch-Site", "same-site")],
+        &[("Service-Worker", "script"), ("Sec-Fetch-Site", "same-origin")],
+        &[("Service-Worker", "script"), ("Origin", CONSOLE)],
+    ] {
+        for method in ["GET", "POST", "OPTIONS"] {
+            let by_certificate =
+                ask(rig.gateway(), &rig.server_ca(), Some(&alice), method, PATH, headers).await;
+            refused(&by_certificate.unwrap(), headers);
+            refused(&rig.ask_with_token(method, PATH, headers).await, headers);
+        }
+        // Who is not known learns the same.
+        let unknown = ask(rig.gateway(), &rig.server_ca(), None, "GET", PATH, headers).await.unwrap();
+        refused(&unknown, headers);
+        let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+        let exec = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh";
+        let socket = [headers, &upgrade].concat();
+        let socket = ask(rig.gateway(), &rig.server_ca(), Some(&alice), "GET", exec, &socket).await.unwrap();
+        refused(&socket, headers);
+    }
+    assert!(fake.requests().is_empty(), "{:?}", fake.requests());
+    let mut callers = Http2Caller::dial(&rig).await;
+    let answer = callers.ask("GET", PATH, &[("origin", "https://evil.example")]).await.unwrap();
+    assert_eq!(answer.status(), 403);
+    assert!(fake.requests().is_empty(), "{:?}", fake.requests());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listed_page_a_person_and_a_program_are_served_and_every_answer_is_data_to_a_browser() {
+    let (rig, fake, _agent) = stage().await;
+    let headers = [
+        ("Content-Type", "text/html"),
+        ("Content-Security-Policy", "default-src *"),
+        ("X-Content-Type-Options", "none"),
+    ];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let page = Answer { status: 200, headers, body: "<script>alert(1)</script>".into() };
+    fake.otherwise(Behaviour::Answer(page));
+    for headers in [
+        [].as_slice(),
+        &[("Origin", CONSOLE), ("Sec-Fetch-Site", "cross-site")],
+        &[("Sec-Fetch-Site", "none")],
+        &[("Sec-Fetch-Site", "same-origin")],
+    ] {
+        let reply = rig.ask_with_token("GET", PATH, headers).await;
+        assert_eq!(reply.status, 200, "{headers:?}: {}", reply.body);
+        is_disarmed(&reply);
+    }
+    for reply in [
+        rig.ask_with_token("GET", "/clusters", &[]).await,
+        rig.ask_with_token("GET", "/clusters/edge-b/api", &[]).await,
+        ask(rig.gateway(), &rig.server_ca(), None, "GET", PATH, &[]).await.unwrap(),
+    ] {
+        is_disarmed(&reply);
+    }
+    let mut caller = Http1Caller::dial(&rig).await;
+    fake.otherwise(Behaviour::upgrade());
+    let exec = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh";
+    let lines = format!("Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: {CONSOLE}\r\n");
+    caller.write(head("GET", exec, &lines)).await;
+    let answered = caller.read_head().await;
+    assert!(answered.starts_with("HTTP/1.1 101 "), "{answered}");
+}
+
+async fn stage() -> (Rig, FakeApi, Agent) {
+    let rig = Rig::start_with(&format!("  browserOrigins: [\"{CONSOLE}\"]\n")).await;
+    let (fake, agent) = add_cluster(&rig, "edge-a", HttpVersion::Http1).await;
+    (rig, fake, agent)
+}
+
+fn refused(reply: &Reply, headers: &[(&str, &str)]) {
+    assert_eq!(reply.status, 403, "{headers:?}: {}", reply.body);
+    assert!(reply.body.contains("BrowserRefused"), "{headers:?}: {}", reply.body);
+    is_disarmed(reply);
+}
+
+fn is_disarmed(reply: &Reply) {
+    let head = reply.head.to_lowercase();
+    let has = |line: &str| head.lines().filter(|found| *found == line).count();
+    assert_eq!(has("x-content-type-options: nosniff"), 1, "{head}");
+    assert_eq!(has("content-security-policy: sandbox"), 1, "{head}");
+    assert!(!head.contains("x-content-type-options: none"), "{head}");
+}

@@ -1,0 +1,87 @@
+//! A caller's static token, and the digest by which alone a server knows it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use crate::hash::Hash;
+
+/// The SHA-256 of a token. Of a token with as many random bits nobody finds the token from it, whatever it is worth to them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenDigest(Hash);
+
+/// Not the digest of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("use sha256: and 64 hexadecimal digits, as `tombolo user token create` prints them")]
+pub struct NotATokenDigest;
+
+/// By which a token is known for one where it should not be, in a repository for example.
+const BEGIN: &str = "tombolo-user-";
+
+/// Random bits of a token.
+const RANDOM_BITS: usize = 256;
+
+impl TokenDigest {
+    /// Of a token.
+    #[must_use]
+    pub fn of(token: &[u8]) -> Self {
+        Self(Hash::of(token))
+    }
+
+    /// The digest's own digest: a name for the token by which nothing can be found.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        Hash::of(&self.0.0).0
+    }
+}
+
+/// Draws a token of 256 random bits; `None` where the system has no randomness.
+#[must_use]
+pub fn draw() -> Option<String> {
+    let mut bits = [0; RANDOM_BITS / 8];
+    rand::fill(&mut bits).ok()?;
+    Some(format!("{BEGIN}{}", URL_SAFE_NO_PAD.encode(bits)))
+}
+
+impl FromStr for TokenDigest {
+    type Err = NotATokenDigest;
+
+    fn from_str(text: &str) -> Result<Self, NotATokenDigest> {
+        Hash::parse(text).map(Self).ok_or(NotATokenDigest)
+    }
+}
+
+impl fmt::Display for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_read_as_it_is_written_and_shows_itself_nowhere_else() {
+        let digest = TokenDigest::of(b"sesame");
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        assert_eq!("sesame".parse::<TokenDigest>(), Err(NotATokenDigest));
+        assert_eq!(format!("{digest:?}"), "TokenDigest");
+    }
+
+    #[test]
+    fn tokens_are_long_and_no_two_are_alike() {
+        let (one, other) = (draw().unwrap(), draw().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), BEGIN.len() + RANDOM_BITS.div_ceil(6));
+    }
+}

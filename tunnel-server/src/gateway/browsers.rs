@@ -1,0 +1,136 @@
+//! Browsers: what a page of somebody else's makes a browser ask is refused, and what an edge answers runs nowhere.
+//!
+//! A browser shows a client certificate to whichever page asks, and opens a WebSocket for any page, so that being known says
+//! nothing of who wanted the request. Programs send none of the headers that are looked at here.
+//! <https://www.w3.org/TR/fetch-metadata/>, <https://www.w3.org/TR/service-workers/#service-worker-script-request>
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_SECURITY_POLICY, ORIGIN, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tower::{ServiceExt, service_fn};
+
+use super::body::AnswerBody;
+use super::refused;
+use super::stack::{CallerBody, Serve};
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
+
+/// The sites from which a browser may ask where no page of another origin stands behind it: nobody's, because a person typed
+/// the address, and our own.
+const SITES: [&str; 2] = ["none", "same-origin"];
+
+/// Why what a browser asks is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BrowserFault {
+    /// Asked by a page whose origin is not configured, or by one that has none.
+    #[error(
+        "a page of this origin may not ask this gateway: list the origin as gateway.browserOrigins in its configuration"
+    )]
+    Origin,
+    /// Asked by a page of another site, which does not say its origin.
+    #[error("a page of another site may not ask this gateway: use kubectl, or a page that sends its Origin")]
+    CrossSite,
+    /// What an edge answers would go on running in the browser, in front of all clusters.
+    #[error("a service worker may not come from here")]
+    ServiceWorker,
+}
+
+/// Refuses what a page that is not of one of these `origins` makes a browser ask, before anybody asks who it is; and lets no
+/// answer be more to a browser than data.
+pub(super) fn wary(
+    origins: Arc<[String]>,
+    inner: impl Serve<CallerBody, AnswerBody>,
+) -> impl Serve<CallerBody, AnswerBody> {
+    service_fn(move |request: Request<CallerBody>| {
+        let fault = check(request.headers(), &origins);
+        let answer = fault.map(|()| inner.clone().oneshot(request));
+        async move {
+            let mut answer = match answer {
+                Ok(answer) => answer.await?,
+                Err(fault) => refused(&fault.into()),
+            };
+            disarm(answer.headers_mut());
+            Ok(answer)
+        }
+    })
+}
+
+/// A configured origin may ask from whichever site; the others may not, whatever they say of their site.
+fn check(headers: &HeaderMap, origins: &[String]) -> Result<(), BrowserFault> {
+    if headers.contains_key(SERVICE_WORKER) {
+        return Err(BrowserFault::ServiceWorker);
+    }
+    let is_listed =
+        |origin: &HeaderValue| origins.iter().any(|listed| listed.as_bytes() == origin.as_bytes());
+    let mut sent = headers.get_all(ORIGIN).iter();
+    match (sent.next(), sent.next()) {
+        (None, _) => {}
+        (Some(origin), None) if is_listed(origin) => return Ok(()),
+        (Some(_), _) => return Err(BrowserFault::Origin),
+    }
+    let is_ours = |site: &HeaderValue| SITES.iter().any(|ours| ours.as_bytes() == site.as_bytes());
+    if headers.get_all(SEC_FETCH_SITE).iter().all(is_ours) { Ok(()) } else { Err(BrowserFault::CrossSite) }
+}
+
+/// No browser guesses what an answer is, and a page in it has an origin of its own, runs no script and sends no form. What an
+/// edge says to the same end still holds: of several policies each does.
+fn disarm(headers: &mut HeaderMap) {
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_configured_origin_may_ask_and_programs_send_none() {
+        use BrowserFault::{CrossSite, Origin, ServiceWorker};
+
+        let ours = [("origin", "https://console.example")];
+        for (headers, verdict) in [
+            (&[][..], Ok(())),
+            (&[("sec-fetch-site", "none")], Ok(())),
+            (&[("sec-fetch-site", "same-origin")], Ok(())),
+            (&[("sec-fetch-site", "same-site")], Err(CrossSite)),
+            (&[("sec-fetch-site", "cross-site")], Err(CrossSite)),
+            (&[("sec-fetch-site", "Cross-Site")], Err(CrossSite)),
+            (&[("sec-fetch-site", "")], Err(CrossSite)),
+            (&[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], Err(CrossSite)),
+            (&ours, Ok(())),
+            (&[ours[0], ("sec-fetch-site", "cross-site")], Ok(())),
+            (&[ours[0], ours[0]], Err(Origin)),
+            (&[ours[0], ("origin", "https://evil.example")], Err(Origin)),
+            (&[("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")], Err(Origin)),
+            (&[("origin", "https://Console.example")], Err(Origin)),
+            (&[("origin", "https://console.example:443")], Err(Origin)),
+            (&[("origin", "http://console.example")], Err(Origin)),
+            (&[("origin", "https://console.example.evil.example")], Err(Origin)),
+            (&[("origin", "null")], Err(Origin)),
+            (&[("origin", "")], Err(Origin)),
+            (&[("service-worker", "script")], Err(ServiceWorker)),
+            (&[ours[0], ("service-worker", "script")], Err(ServiceWorker)),
+        ] {
+            let map: HeaderMap = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+                .collect();
+            assert_eq!(check(&map, &["https://console.example".to_owned()]), verdict, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn an_edges_own_words_stay_beside_ours_but_none_takes_their_place() {
+        let mut headers = HeaderMap::new();
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("sniff"));
+        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'"));
+        disarm(&mut headers);
+        assert_eq!(headers.get_all(X_CONTENT_TYPE_OPTIONS).iter().collect::<Vec<_>>(), ["nosniff"]);
+        assert_eq!(
+            headers.get_all(CONTENT_SECURITY_POLICY).iter().collect::<Vec<_>>(),
+            ["default-src 'none'", "sandbox"]
+        );
+    }
+}

@@ -212,7 +212,7 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
     let api_server = ApiServer::new(source, Limits::default(), scope)?;
     let anybody = || Some(vec!["*".to_owned()]);
     let anybody = AllowList::new(anybody(), anybody(), None)?;
-    Ok(Streams::new(Guard::new(anybody), Forwarder::new(api_server, scope.clone())))
+    Ok(Streams::new(Guard::new(anybody, false), Forwarder::new(api_server, None, scope.clone())))
 }
 
 fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {

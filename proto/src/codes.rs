@@ -59,6 +59,10 @@ codes! {
         Draining = 0x12, "the agent is stopping";
         /// The request itself cannot be passed on: its head breaks a rule that both walls check.
         BadRequest = 0x13, "the agent refused the request's head";
+        /// The agent's own configuration lets no caller's credential pass through.
+        NoPassThrough = 0x14, "the agent's own configuration lets no credential pass through";
+        /// The caller's own credential was to pass through, and there is not exactly one bearer token.
+        NoBearer = 0x15, "the request does not bear exactly one bearer token for the cluster";
         /// No connection to the cluster's API server could be made.
         ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
         /// The API server accepted the connection and did not answer in time.

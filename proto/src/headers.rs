@@ -188,6 +188,14 @@ pub fn clean_response(headers: &mut HeaderMap) {
     });
 }
 
+/// The same value kept out of debug output, and out of HTTP/2's compression table: it names people, or is a credential.
+#[must_use]
+pub fn secret(value: &HeaderValue) -> HeaderValue {
+    let mut value = value.clone();
+    value.set_sensitive(true);
+    value
+}
+
 /// Whether a header decides who is asking: no caller may add, remove or switch it.
 #[must_use]
 pub fn is_protected(name: &str) -> bool {

@@ -15,7 +15,8 @@ mod tunnel_v1 {
 
 pub use tunnel_v1::{
     Assert, CarrierNote, Closing, ControlFrame, Drain, Drained, Endpoints, Extension, Heartbeat, Hello,
-    HttpOpen, Refused, StreamOpen, Welcome, carrier_note, control_frame, http_open, refused, stream_open,
+    HttpOpen, PassThrough, Refused, StreamOpen, Welcome, carrier_note, control_frame, http_open, refused,
+    stream_open,
 };
 
 use control_frame::Frame;
@@ -29,8 +30,20 @@ impl From<Frame> for ControlFrame {
 impl StreamOpen {
     /// Opens a stream for one HTTP exchange on behalf of `identity`.
     #[must_use]
-    pub fn http(identity: Assert, audit_id: String, long_running: bool) -> Self {
-        let identity = Some(http_open::Identity::Assert(identity));
+    pub fn http(identity: impl Into<http_open::Identity>, audit_id: String, long_running: bool) -> Self {
+        let identity = Some(identity.into());
         Self { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id, long_running })) }
+    }
+}
+
+impl From<Assert> for http_open::Identity {
+    fn from(identity: Assert) -> Self {
+        Self::Assert(identity)
+    }
+}
+
+impl From<PassThrough> for http_open::Identity {
+    fn from(identity: PassThrough) -> Self {
+        Self::PassThrough(identity)
     }
 }

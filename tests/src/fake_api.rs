@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
@@ -96,7 +97,8 @@ impl FakeApi {
         let authority = Authority::new("fake-api");
         let server =
             authority.issue_server(&["localhost", "kubernetes.default.svc"], &[Ipv4Addr::LOCALHOST.into()]);
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &options.versions)));
+        let config = tls(&server, &options.versions, Some(&authority));
+        let acceptor = TlsAcceptor::from(Arc::new(config));
         let shared = Arc::new(Shared {
             options,
             script: Script::default(),
@@ -126,6 +128,12 @@ impl FakeApi {
     /// Writes a kubeconfig with a bearer token, such as an agent may be given.
     pub fn write_kubeconfig(&self, path: &Path, token: &str) -> io::Result<()> {
         let credential = Credential::Token(token.to_owned());
+        Kubeconfig { server: &self.url(), ca_pem: self.ca_pem(), credential: &credential }.write(path)
+    }
+
+    /// Writes a kubeconfig with a client certificate that the fake's own authority has signed.
+    pub fn write_kubeconfig_with_certificate(&self, path: &Path, user: &str) -> io::Result<()> {
+        let credential = Credential::Certificate(self.authority.issue_user(user, &[]));
         Kubeconfig { server: &self.url(), ca_pem: self.ca_pem(), credential: &credential }.write(path)
     }
 
@@ -212,14 +220,25 @@ impl FakeApi {
     }
 }
 
-/// TLS of an API server that asks for no certificate, and speaks these versions of HTTP.
-pub(crate) fn tls(server: &Issued, versions: &[HttpVersion]) -> ServerConfig {
+/// TLS of an API server that speaks these versions of HTTP, and asks for a certificate of this authority without insisting.
+pub(crate) fn tls(server: &Issued, versions: &[HttpVersion], clients: Option<&Authority>) -> ServerConfig {
     let certificate = CertificateDer::from_pem_slice(server.certificate_pem.as_bytes()).expect("our own PEM");
     let key = PrivateKeyDer::from_pem_slice(server.key_pem.as_bytes()).expect("our own PEM");
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = match clients {
+        None => WebPkiClientVerifier::no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let root = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes());
+            roots.add(root.expect("our own PEM")).expect("a root");
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
+            verifier.allow_unauthenticated().build().expect("a root is enough")
+        }
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the provider has the default versions")
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_single_cert(vec![certificate], key)
         .expect("key and certificate belong together");
     config.alpn_protocols = versions.iter().map(|version| version.alpn().to_vec()).collect();

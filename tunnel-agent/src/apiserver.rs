@@ -1,6 +1,6 @@
-//! The cluster's kube-apiserver, spoken to with the agent's own credential.
+//! The cluster's kube-apiserver, spoken to with the agent's own credential, or with those that callers bring.
 //!
-//! One value for the whole process: a pool of verified connections (HTTP/2 where the server offers it, else HTTP/1.1),
+//! One value for the whole process and each of the two: a pool of verified connections (HTTP/2 where the server offers it, else HTTP/1.1),
 //! and a connection of its own for every upgrade. Dropping what a call returned, or the call itself, tells the API
 //! server at once.
 
@@ -36,7 +36,7 @@ pub use pool::{CONNECTIONS_MAX, PoolFigures, WAITING_MAX};
 use crate::config::ApiServerSource;
 use body::{Hold, Progress, RequestBody};
 use connection::Single;
-use credential::{Credential, Snapshot};
+use credential::{Credential, Snapshot, Whose};
 use pool::{Pool, Slot};
 
 /// How often a request that hyper handed back untouched is given to another connection.
@@ -156,12 +156,35 @@ impl ApiServer {
     ///
     /// [`CredentialError`] names the file and what to do.
     pub fn new(source: ApiServerSource, limits: Limits, scope: &Scope) -> Result<Self, CredentialError> {
-        let credential = Credential::load(source, limits.recheck)?;
+        Self::asked_by(Whose::Agent, source, limits, scope)
+    }
+
+    /// The same API server for requests that bear a credential of their own: over connections of their own, on which no
+    /// client certificate is shown, and without the agent's token.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn of_callers(
+        source: ApiServerSource,
+        limits: Limits,
+        scope: &Scope,
+    ) -> Result<Self, CredentialError> {
+        Self::asked_by(Whose::Callers, source, limits, scope)
+    }
+
+    fn asked_by(
+        whose: Whose,
+        source: ApiServerSource,
+        limits: Limits,
+        scope: &Scope,
+    ) -> Result<Self, CredentialError> {
+        let credential = Credential::load(source, whose, limits.recheck)?;
         Ok(Self(Arc::new(Inner { credential, pool: Pool::new(scope.clone(), limits), limits })))
     }
 
     /// Sends a request whose URI is in origin form, with its path byte for byte, and returns the answer's head. `Host`
-    /// and `Authorization` are ours. Dropping the future or the answer cancels at the API server.
+    /// is ours, and so is `Authorization` unless it is [of callers](Self::of_callers). Dropping the future or the answer cancels at the API server.
     ///
     /// A request is sent again only if not one byte of it was written.
     ///
@@ -211,7 +234,7 @@ impl ApiServer {
         for _ in 0..HANDED_BACK_MAX {
             let snapshot = self.0.credential.current().await;
             let mut slot = self.0.pool.acquire(&snapshot).await?;
-            address(&mut request, &target, &snapshot, slot.is_multiplexed());
+            self.address(&mut request, &target, &snapshot, slot.is_multiplexed());
             progress.touch();
             let answer = match limit {
                 Some(limit) => progress.head_within(limit, slot.send(request)).await?,
@@ -246,7 +269,7 @@ impl ApiServer {
         let snapshot = self.0.credential.current().await;
         let mut single = self.0.pool.dedicated(&snapshot).await?;
         request.headers_mut().remove(HOST);
-        address(&mut request, &target, &snapshot, false);
+        self.address(&mut request, &target, &snapshot, false);
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         request.headers_mut().insert(UPGRADE, protocol.token());
         progress.touch();
@@ -265,6 +288,39 @@ impl ApiServer {
         let upgrade = hyper::upgrade::on(&mut response);
         let (head, _) = response.into_parts();
         Ok(Answer::Switched { head: Box::new(head), connection: Switched { upgrade, single } })
+    }
+
+    /// Says whom a request is for, and who sends it, as the connection's HTTP version wants it said.
+    fn address(
+        &self,
+        request: &mut Request<RequestBody>,
+        path: &PathAndQuery,
+        snapshot: &Snapshot,
+        multiplexed: bool,
+    ) {
+        let authority = &snapshot.target.authority;
+        let mut parts = http::uri::Parts::default();
+        parts.path_and_query = Some(path.clone());
+        if multiplexed {
+            parts.scheme = Some(Scheme::HTTPS);
+            parts.authority = Some(authority.clone());
+            *request.version_mut() = Version::HTTP_2;
+            request.headers_mut().remove(HOST);
+        } else {
+            *request.version_mut() = Version::HTTP_11;
+            if let Ok(host) = HeaderValue::from_str(authority.as_str()) {
+                request.headers_mut().insert(HOST, host);
+            }
+        }
+        // A path alone and a whole URI are both complete: neither can fail.
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+        match (self.0.credential.whose(), &snapshot.authorization) {
+            (Whose::Callers, _) => {}
+            (Whose::Agent, Some(value)) => drop(request.headers_mut().insert(AUTHORIZATION, value.clone())),
+            (Whose::Agent, None) => drop(request.headers_mut().remove(AUTHORIZATION)),
+        }
     }
 
     /// What the pool of connections holds now.
@@ -288,7 +344,7 @@ impl ApiServer {
     }
 
     fn look_at(&self, status: StatusCode) {
-        if status == StatusCode::UNAUTHORIZED {
+        if status == StatusCode::UNAUTHORIZED && self.0.credential.whose() == Whose::Agent {
             // Our token may have been replaced before the old one expired.
             self.0.credential.distrust();
         }
@@ -345,30 +401,4 @@ fn origin_form(uri: &Uri) -> Result<PathAndQuery, ApiServerError> {
         Some(path) if uri.authority().is_none() => Ok(path.clone()),
         Some(_) | None => Err(ApiServerError::Nonsense("the request's target is not a path")),
     }
-}
-
-/// Says whom a request is for, and who sends it, as the connection's HTTP version wants it said.
-fn address(request: &mut Request<RequestBody>, path: &PathAndQuery, snapshot: &Snapshot, multiplexed: bool) {
-    let authority = &snapshot.target.authority;
-    let mut parts = http::uri::Parts::default();
-    parts.path_and_query = Some(path.clone());
-    if multiplexed {
-        parts.scheme = Some(Scheme::HTTPS);
-        parts.authority = Some(authority.clone());
-        *request.version_mut() = Version::HTTP_2;
-        request.headers_mut().remove(HOST);
-    } else {
-        *request.version_mut() = Version::HTTP_11;
-        if let Ok(host) = HeaderValue::from_str(authority.as_str()) {
-            request.headers_mut().insert(HOST, host);
-        }
-    }
-    // A path alone and a whole URI are both complete: neither can fail.
-    if let Ok(uri) = Uri::from_parts(parts) {
-        *request.uri_mut() = uri;
-    }
-    match &snapshot.authorization {
-        Some(value) => request.headers_mut().insert(AUTHORIZATION, value.clone()),
-        None => request.headers_mut().remove(AUTHORIZATION),
-    };
 }

@@ -83,10 +83,15 @@ impl Bound {
         let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
         let links = metrics::links();
-        scrape::ask(&metrics, &links, &api_server);
+        let of_callers = config
+            .pass_through
+            .then(|| ApiServer::of_callers(config.api_server.clone(), Limits::default(), scope))
+            .transpose()
+            .map_err(Failure::misconfigured)?;
+        scrape::ask(&metrics, &links, [Some(&api_server), of_callers.as_ref()].into_iter().flatten());
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
-        let streams =
-            Streams::new(Guard::new(config.impersonation.clone()), Forwarder::new(api_server, scope.clone()));
+        let guard = Guard::new(config.impersonation.clone(), config.pass_through);
+        let streams = Streams::new(guard, Forwarder::new(api_server, of_callers, scope.clone()));
         let meant =
             MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
         let parts = Parts {

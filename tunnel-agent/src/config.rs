@@ -99,6 +99,8 @@ pub struct Config {
     pub api_server: ApiServerSource,
     /// Which identities may be asserted.
     pub impersonation: AllowList,
+    /// Whether requests pass through that bear their callers' own credential for the API server.
+    pub pass_through: bool,
     /// Endpoints to advertise instead of what the cluster says; `host:port` each.
     pub advertise: Vec<String>,
     /// Where keys and other state are kept.

@@ -5,20 +5,23 @@ use std::time::Duration;
 
 use daemon::Scope;
 use daemon::metrics::exchanges::Active;
-use http::header::{CONNECTION, HeaderMap, HeaderName, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use proto::AbortCode;
 use proto::allow_list::Assertable;
-use proto::headers::{self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id};
+use proto::headers::{
+    self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id, secret,
+};
 use proto::upgrade::{Protocol, UpgradeFault};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
 use tokio::time::timeout;
 use tracing::debug;
 
 use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
+use crate::guard::Cleared;
 
 /// What an upgraded connection holds in each direction while the other side does not read.
 const COPY_BUFFER_BYTES: usize = 32 * 1024;
@@ -30,11 +33,14 @@ const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const IMPERSONATE_PREFIX: &str = "impersonate-";
+const BEARER: &[u8] = b"Bearer ";
 
 /// Hands requests to the API server. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Forwarder {
     api_server: ApiServer,
+    /// The same, asked with callers' own credentials, if these pass through.
+    of_callers: Option<ApiServer>,
     scope: Scope,
 }
 
@@ -56,6 +62,12 @@ pub enum ForwardError {
     /// The identity in the headers is not the one that was to be asserted. A fault of ours; nothing was sent.
     #[error("the identity could not be rendered as it must be")]
     Identity,
+    /// Callers' credentials do not pass through here.
+    #[error("callers' credentials do not pass through this agent")]
+    NoPassThrough,
+    /// The caller's credential.
+    #[error("the request does not bear exactly one bearer token")]
+    NoBearer,
     /// The API server does not know the agent. To the caller a 401 would say that its own credential was refused, which
     /// the API server never saw.
     #[error(
@@ -68,14 +80,14 @@ pub enum ForwardError {
 }
 
 impl Forwarder {
-    /// A forwarder whose upgraded connections are work of `scope`.
+    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach `of_callers` alone.
     #[must_use]
-    pub fn new(api_server: ApiServer, scope: Scope) -> Self {
-        Self { api_server, scope }
+    pub fn new(api_server: ApiServer, of_callers: Option<ApiServer>, scope: Scope) -> Self {
+        Self { api_server, of_callers, scope }
     }
 
-    /// Asks the API server on behalf of `identity`, and returns its answer for the stream: cleaned, and otherwise as it
-    /// is. A `long_running` one may take its time; an upgrade is answered soon or not at all. After a 101 the bytes flow
+    /// Asks the API server as `cleared` says, and returns its answer for the stream: cleaned, and otherwise as it is. A
+    /// `long_running` one may take its time; an upgrade is answered soon or not at all. After a 101 the bytes flow
     /// both ways in a task of the scope, until either side ends; `active` is held until then.
     ///
     /// Dropping the future or the answer's body cancels at the API server.
@@ -85,7 +97,7 @@ impl Forwarder {
     /// [`ForwardError`]. The answer's body ends with an [`ApiServerError`], if it is not whole.
     pub async fn serve(
         &self,
-        identity: &Assertable,
+        cleared: &Cleared,
         audit_id: &str,
         long_running: bool,
         mut request: Request<Incoming>,
@@ -94,16 +106,29 @@ impl Forwarder {
         check_target(request.method(), request.uri())?;
         // Before the headers are cleaned, which takes the question away.
         let protocol = Protocol::asked(request.method(), request.headers())?;
+        let bearer = one_bearer(request.headers());
         clean_request(request.headers_mut())?;
-        assert_identity(request.headers_mut(), identity, audit_id)?;
+        let headers = request.headers_mut();
+        name(headers, audit_id)?;
+        let api_server = match cleared {
+            Cleared::Assert(identity) => {
+                assert_identity(headers, identity)?;
+                &self.api_server
+            }
+            Cleared::PassThrough(_) => {
+                headers.insert(AUTHORIZATION, bearer.ok_or(ForwardError::NoBearer)?);
+                self.of_callers.as_ref().ok_or(ForwardError::NoPassThrough)?
+            }
+        };
+        let check_accepted = |status| check_accepted(cleared, status);
         *request.version_mut() = Version::HTTP_11;
         let Some(protocol) = protocol else {
             // What hyper knows of the tunnel's stream is no business of the other connection.
             request.extensions_mut().clear();
             let mut response = if long_running {
-                self.api_server.send_long_running(request).await?
+                api_server.send_long_running(request).await?
             } else {
-                self.api_server.send(request).await?
+                api_server.send(request).await?
             };
             check_accepted(response.status())?;
             clean_response(response.headers_mut());
@@ -111,7 +136,7 @@ impl Forwarder {
         };
         let caller = hyper::upgrade::on(&mut request);
         request.extensions_mut().clear();
-        match self.api_server.upgrade(request.map(drop), protocol).await? {
+        match api_server.upgrade(request.map(drop), protocol).await? {
             Answer::Declined(mut response) => {
                 check_accepted(response.status())?;
                 clean_response(response.headers_mut());
@@ -143,6 +168,8 @@ impl ForwardError {
             Self::AuditId => AbortCode::BadOpen,
             Self::Target | Self::Headers(_) | Self::Upgrade(_) => AbortCode::BadRequest,
             Self::Identity => AbortCode::GuardRefused,
+            Self::NoPassThrough => AbortCode::NoPassThrough,
+            Self::NoBearer => AbortCode::NoBearer,
             Self::CredentialRefused => AbortCode::NoCredential,
             Self::ApiServer(error) => error.code(),
         }
@@ -155,19 +182,35 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), ForwardError> {
     if is_path && method != Method::CONNECT { Ok(()) } else { Err(ForwardError::Target) }
 }
 
-/// Whether the API server has accepted the agent, whatever it thinks of the caller.
-fn check_accepted(status: StatusCode) -> Result<(), ForwardError> {
-    if status == StatusCode::UNAUTHORIZED { Err(ForwardError::CredentialRefused) } else { Ok(()) }
+/// Whether the API server has accepted the agent, whatever it thinks of the caller. A caller's own credential that it does
+/// not accept is the caller's to hear of.
+fn check_accepted(cleared: &Cleared, status: StatusCode) -> Result<(), ForwardError> {
+    match cleared {
+        Cleared::Assert(_) if status == StatusCode::UNAUTHORIZED => Err(ForwardError::CredentialRefused),
+        Cleared::Assert(_) | Cleared::PassThrough(_) => Ok(()),
+    }
+}
+
+/// The one credential that a caller sent for the API server, if it is a bearer token.
+fn one_bearer(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
+    let (scheme, token) = value.as_bytes().split_at_checked(BEARER.len())?;
+    let is_bearer = scheme.eq_ignore_ascii_case(BEARER);
+    (is_bearer && !token.is_empty() && token.iter().all(u8::is_ascii_graphic)).then(|| secret(value))
+}
+
+/// Names the exchange, for the API server's log.
+fn name(headers: &mut HeaderMap, audit_id: &str) -> Result<(), ForwardError> {
+    let audit_id = HeaderValue::from_str(audit_id).ok().filter(|id| is_audit_id(id.as_bytes()));
+    headers.insert(AUDIT_ID, audit_id.ok_or(ForwardError::AuditId)?);
+    Ok(())
 }
 
 /// Says on whose behalf, last of all and with set semantics, and then looks whether it is so.
-fn assert_identity(
-    headers: &mut HeaderMap,
-    identity: &Assertable,
-    audit_id: &str,
-) -> Result<(), ForwardError> {
-    let audit_id = HeaderValue::from_str(audit_id).ok().filter(|id| is_audit_id(id.as_bytes()));
-    headers.insert(AUDIT_ID, audit_id.ok_or(ForwardError::AuditId)?);
+fn assert_identity(headers: &mut HeaderMap, identity: &Assertable) -> Result<(), ForwardError> {
     headers.remove(IMPERSONATE_GROUP);
     headers.insert(IMPERSONATE_USER, secret(identity.user()));
     for group in identity.groups() {
@@ -186,13 +229,6 @@ fn is_asserted(headers: &HeaderMap, identity: &Assertable) -> bool {
             && *name != IMPERSONATE_GROUP
     });
     users.eq([identity.user()]) && groups.eq(identity.groups()) && others.count() == 0
-}
-
-/// Names people: kept out of debug output, and out of HTTP/2's compression table.
-fn secret(value: &HeaderValue) -> HeaderValue {
-    let mut value = value.clone();
-    value.set_sensitive(true);
-    value
 }
 
 /// The tunnel's stream speaks HTTP/1.1, whatever the API server spoke.

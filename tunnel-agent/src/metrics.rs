@@ -39,7 +39,7 @@ pub const UPGRADE: &str = "upgrade";
 const ENDS: [&str; 6] = ["drained", "closed_by_server", "lost", "server_restarted", "violation", "carrier"];
 
 /// Why an exchange was refused, as values of the label `reason`.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 14] = [
     "abandoned",
     "caller_stalled",
     "bad_open",
@@ -52,6 +52,7 @@ const WORDS: [&str; 13] = [
     "apiserver_lost",
     "apiserver_nonsense",
     "no_credential",
+    "no_bearer",
     "unknown",
 ];
 
@@ -90,7 +91,10 @@ pub fn describe() {
         GUARD,
         "Identities that the agent's own allow-list refused, by reason; the log says which at DEBUG."
     );
-    zero(GUARD, &["empty", "too_long", "too_many_groups", "unfit", "never", "system", "unlisted"]);
+    zero(
+        GUARD,
+        &["empty", "too_long", "too_many_groups", "unfit", "never", "system", "unlisted", "pass_through"],
+    );
     describe_counter!(API_DIALS, "Connections dialed to the API server, by what became of them.");
     counter!(API_DIALS, "outcome" => "connected").increment(0);
     describe_counter!(DISCOVERIES, "Times that the cluster was asked for its control plane, by outcome.");
@@ -246,7 +250,8 @@ fn word(code: AbortCode) -> &'static str {
         AbortCode::Abandoned => "abandoned",
         AbortCode::CallerStalled => "caller_stalled",
         AbortCode::BadOpen => "bad_open",
-        AbortCode::GuardRefused => "guard",
+        AbortCode::GuardRefused | AbortCode::NoPassThrough => "guard",
+        AbortCode::NoBearer => "no_bearer",
         AbortCode::Draining => "draining",
         AbortCode::BadRequest => "bad_request",
         AbortCode::ApiServerUnreachable => "apiserver_unreachable",

@@ -14,14 +14,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::AbortCode;
-use proto::allow_list::Assertable;
-use proto::wire::{HttpOpen, StreamOpen, http_open, stream_open};
+use proto::wire::{HttpOpen, StreamOpen, stream_open};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 use transport::{Tunnel, TunnelEnded, TunnelStream};
 
 use crate::forward::{ForwardError, Forwarder};
-use crate::guard::Guard;
+use crate::guard::{Cleared, Guard};
 use crate::metrics;
 use told::Told;
 
@@ -49,7 +48,7 @@ struct Inner {
 
 /// A stream that the guard has let pass.
 struct Guarded {
-    identity: Assertable,
+    cleared: Cleared,
     audit_id: String,
     long_running: bool,
 }
@@ -99,18 +98,18 @@ impl Streams {
             return Err(AbortCode::BadOpen);
         };
         // Nobody's request is nobody's: an identity that is absent is never taken for a default.
-        let Some(http_open::Identity::Assert(identity)) = identity else {
+        let Some(identity) = identity else {
             warn!(audit_id, "the server opened a stream without an identity");
             return Err(AbortCode::BadOpen);
         };
         match self.0.guard.check(&identity) {
-            Ok(identity) => Ok(Guarded { identity, audit_id, long_running }),
+            Ok(cleared) => Ok(Guarded { cleared, audit_id, long_running }),
             Err(refusal) => {
                 // Who it was is in the line below: above DEBUG nobody is named.
                 metrics::guard_refused(refusal.reason());
                 warn!(audit_id, reason = refusal.reason(), "the guard refused an identity");
                 debug!(audit_id, "the guard refused an identity: {refusal}");
-                Err(AbortCode::GuardRefused)
+                Err(refusal.code())
             }
         }
     }
@@ -124,10 +123,10 @@ impl Streams {
             let (this, guarded, verdict) = (self.clone(), Arc::clone(&guarded), verdict.clone());
             let active = Arc::clone(&active);
             async move {
-                let Guarded { identity, audit_id, long_running } = &*guarded;
+                let Guarded { cleared, audit_id, long_running } = &*guarded;
                 active.set_sort(kind(&request, *long_running));
                 let forwarder = &this.0.forwarder;
-                let answer = forwarder.serve(identity, audit_id, *long_running, request, &active).await;
+                let answer = forwarder.serve(cleared, audit_id, *long_running, request, &active).await;
                 if let Ok(answer) = &answer {
                     active.answered(answer.status().as_u16());
                 }

@@ -1,12 +1,14 @@
-//! Whom a cluster is told that a caller is: nobody whom the server's own allow-list for that cluster does not have.
+//! Whom a cluster is told that a caller is: nobody whom the server's own allow-list for that cluster does not have, or nobody
+//! at all.
 
 use std::sync::Arc;
 
 use proto::allow_list::{AllowList, NotAssertable};
-use proto::wire::Assert;
+use proto::wire::http_open::Identity;
+use proto::wire::{Assert, PassThrough};
 use proto::{ClusterId, glob};
 
-use crate::config::ClusterRules;
+use crate::config::{AskedAs, ClusterRules};
 use crate::identity::Caller;
 
 /// How groups begin that Kubernetes gives by itself, to whom it knows in its own way.
@@ -20,7 +22,7 @@ pub struct Assertions(Arc<Inner>);
 struct Inner {
     rules: Vec<ClusterRules>,
     /// For clusters that no rule is about.
-    otherwise: AllowList,
+    otherwise: AskedAs,
 }
 
 /// The cluster may not be told that the caller is who it is.
@@ -42,12 +44,19 @@ impl Assertions {
     /// By these rules, of which the first that is about a cluster holds; where none is, names under `tombolo:` alone.
     #[must_use]
     pub fn new(rules: Vec<ClusterRules>) -> Self {
-        Self(Arc::new(Inner { rules, otherwise: AllowList::default() }))
+        Self(Arc::new(Inner { rules, otherwise: AskedAs::Asserted(AllowList::default()) }))
     }
 
-    /// Whom the agent of `cluster` is to assert for `caller`: its name, and its groups without those of Kubernetes' own,
+    /// Whether `cluster` is told of nobody, because its callers' own credentials pass through to its API server.
+    #[must_use]
+    pub fn pass_through(&self, cluster: &ClusterId) -> bool {
+        matches!(self.asked_as(cluster), AskedAs::PassedThrough)
+    }
+
+    /// On whose behalf `cluster` is asked for `caller`, whom its agent is to assert: its name, and its groups without those of Kubernetes' own,
     /// which whoever has authenticated it elsewhere may have added and which mean nothing in another cluster. One that
     /// the list names stays. An identity that the caller has `assumed` takes the place of its own, whole.
+    /// Where credentials [pass through](Self::pass_through) nobody is asserted.
     ///
     /// # Errors
     ///
@@ -57,8 +66,11 @@ impl Assertions {
         caller: &Caller,
         assumed: Option<&Assert>,
         cluster: &ClusterId,
-    ) -> Result<Assert, NotAsserted> {
-        let list = self.list(cluster);
+    ) -> Result<Identity, NotAsserted> {
+        let list = match self.asked_as(cluster) {
+            AskedAs::Asserted(list) => list,
+            AskedAs::PassedThrough => return Ok(PassThrough {}.into()),
+        };
         let own = || {
             let stays = |group: &&String| !group.starts_with(SYSTEM) || list.system_names().contains(group);
             let groups = caller.groups().iter().filter(stays).cloned().collect();
@@ -66,15 +78,15 @@ impl Assertions {
         };
         let identity = assumed.cloned().unwrap_or_else(own);
         match list.check(&identity) {
-            Ok(_) => Ok(identity),
+            Ok(_) => Ok(identity.into()),
             Err(cause) => Err(NotAsserted { user: identity.user, cluster: cluster.clone(), cause }),
         }
     }
 
-    fn list(&self, cluster: &ClusterId) -> &AllowList {
+    fn asked_as(&self, cluster: &ClusterId) -> &AskedAs {
         let mut rules = self.0.rules.iter();
         let rule = rules.find(|rule| glob::matches(&rule.pattern, cluster.as_str()));
-        rule.map_or(&self.0.otherwise, |rule| &rule.impersonation)
+        rule.map_or(&self.0.otherwise, |rule| &rule.asked_as)
     }
 }
 
@@ -119,7 +131,8 @@ mod tests {
         let ann = Caller::pretended("ann", &groups);
         let asserted = assertions.of(&ann, None, &"edge-a".parse().unwrap()).unwrap();
 
-        assert_eq!(asserted.groups, ["tombolo:dev", "system:monitoring"]);
+        let groups = ["tombolo:dev", "system:monitoring"].map(str::to_owned).to_vec();
+        assert_eq!(asserted, Assert { user: "ann".to_owned(), groups }.into());
     }
 
     #[test]
@@ -142,16 +155,28 @@ mod tests {
         };
 
         for bob in [assumed(&[]), assumed(&["tombolo:ops"])] {
-            assert_eq!(assertions.of(&ann, Some(&bob), &cluster), Ok(bob));
+            assert_eq!(assertions.of(&ann, Some(&bob), &cluster), Ok(bob.into()));
         }
         // A caller who asks for it means it: nothing is left out of what it asks for.
         let refused = assertions.of(&ann, Some(&assumed(&["system:authenticated"])), &cluster).unwrap_err();
         assert_eq!(refused.user, "bob");
     }
 
+    #[test]
+    fn where_credentials_pass_through_nobody_is_asserted_and_elsewhere_none_passes() {
+        let through = ClusterRules { pattern: "edge-p".to_owned(), asked_as: AskedAs::PassedThrough };
+        let assertions = Assertions::new(vec![through, rule("edge-*", &["ann"], &[])]);
+        let ann = Caller::pretended("ann", &[]);
+        for (cluster, passes) in [("edge-p", true), ("edge-a", false), ("x", false)] {
+            let cluster = cluster.parse().unwrap();
+            let is_asserted = assertions.of(&ann, None, &cluster) != Ok(PassThrough {}.into());
+            assert_eq!((assertions.pass_through(&cluster), is_asserted), (passes, !passes), "{cluster}");
+        }
+    }
+
     fn rule(pattern: &str, users: &[&str], system_names: &[&str]) -> ClusterRules {
         let owned = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
         let impersonation = AllowList::new(owned(users), None, owned(system_names)).unwrap();
-        ClusterRules { pattern: pattern.to_owned(), impersonation }
+        ClusterRules { pattern: pattern.to_owned(), asked_as: AskedAs::Asserted(impersonation) }
     }
 }

@@ -197,8 +197,17 @@ pub struct Tunnel {
 pub struct ClusterRules {
     /// The name of one, or a pattern in which `*` stands for any text.
     pub pattern: String,
-    /// Whom they may be told that callers are.
-    pub impersonation: AllowList,
+    /// As whom they are asked.
+    pub asked_as: AskedAs,
+}
+
+/// As whom a cluster's API server is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskedAs {
+    /// As its agent, which asserts the caller, if this list has it.
+    Asserted(AllowList),
+    /// As whoever the caller's own credential for that cluster says.
+    PassedThrough,
 }
 
 /// The door at which agents enroll.

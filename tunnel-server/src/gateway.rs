@@ -31,13 +31,14 @@ use policy::action::{Action, Asked, Head, Names};
 use proto::headers::{self, HeaderFault};
 use proto::upgrade::Protocol;
 use proto::wire::Assert;
+use proto::wire::http_open::Identity;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
 use crate::config::{self, PARKED_MAX, Parking};
-use crate::identity::{Authenticator, Caller};
+use crate::identity::{Authenticated, Authenticator, Caller};
 use crate::metrics;
 use crate::permit::{Forbidden, Permit, Policy};
 use crate::registry::{Places, Registry};
@@ -105,6 +106,8 @@ struct ForCluster {
     /// With which the caller has proved who it is, where its certificate has not.
     authorization: Option<HeaderValue>,
     upgrade: Option<Protocol>,
+    /// Whether its own credential passes through to the cluster: it is asked once, now or not at all.
+    passes_through: bool,
 }
 
 impl Gateway {
@@ -180,22 +183,23 @@ impl Gateway {
         mut request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let recorder = &self.0.recorder;
-        let caller =
+        let known =
             self.0.authenticator.authenticate(peer.certified.as_ref(), request.headers(), SystemTime::now());
-        let caller = caller.inspect_err(|error| recorder.stranger(peer.address, error))?;
+        let known = known.inspect_err(|error| recorder.stranger(peer.address, error))?;
+        let caller = known.claimed();
         let sort = request.body().held().clone();
-        match self.admit(&caller, peer, &mut request) {
+        match self.admit(&known, peer, &mut request) {
             Ok(Admitted::List) => {
                 sort.active().set_sort("list");
-                recorder.answered(&request, &caller, peer, None).await?;
-                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), &caller))
+                recorder.answered(&request, caller, peer, None).await?;
+                Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), caller))
             }
             Ok(Admitted::Exchange(admitted)) => {
                 sort.active().set_sort(admitted.permit.action().verb().as_str());
                 self.exchange(peer, *admitted, request).await
             }
             Err(refusal) => {
-                recorder.answered(&request, &caller, peer, Some(&refusal)).await?;
+                recorder.answered(&request, caller, peer, Some(&refusal)).await?;
                 Err(refusal)
             }
         }
@@ -204,7 +208,7 @@ impl Gateway {
     /// Each step takes the proof of the one before; nothing is sent before the last.
     fn admit(
         &self,
-        caller: &Caller,
+        known: &Authenticated,
         peer: &Peer,
         request: &mut Request<CallerBody>,
     ) -> Result<Admitted, Refusal> {
@@ -219,13 +223,26 @@ impl Gateway {
         let head = Head::received(server_name, version, method, request.uri(), request.headers(), upgrade)?;
         match Action::parse(&inner.names, &head)? {
             // The list is the caller's own.
-            Asked::ClusterList if assumed.is_some() => {
-                Err(HeaderFault::Impersonation("Impersonate-User".to_owned()).into())
-            }
-            Asked::ClusterList => Ok(Admitted::List),
+            Asked::ClusterList if assumed.is_some() => Err(impersonation().into()),
+            Asked::ClusterList => known.alone().map(|_| Admitted::List).map_err(Refusal::from),
             Asked::Cluster(action) => {
+                let passes_through = inner.passage.assertions.pass_through(action.cluster());
+                let caller = match (passes_through, &assumed) {
+                    (false, _) => known.alone()?,
+                    (true, None) => known.by_certificate()?,
+                    // Nobody is asserted there, and so nobody else either.
+                    (true, Some(_)) => return Err(impersonation().into()),
+                };
                 let permit = self.authorize(caller, assumed, action)?;
-                Ok(Admitted::Exchange(Box::new(ForCluster { permit, authorization, upgrade })))
+                if let Some(credential) = authorization.as_ref().filter(|_| passes_through) {
+                    request.headers_mut().insert(AUTHORIZATION, headers::secret(credential));
+                }
+                Ok(Admitted::Exchange(Box::new(ForCluster {
+                    permit,
+                    authorization,
+                    upgrade,
+                    passes_through,
+                })))
             }
         }
     }
@@ -250,20 +267,27 @@ impl Gateway {
         admitted: ForCluster,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let ForCluster { permit, authorization, upgrade } = admitted;
+        let ForCluster { permit, authorization, upgrade, passes_through } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let assertions = &self.0.passage.assertions;
-        let asserted = assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()).ok();
+        let asserted = match assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()) {
+            Ok(Identity::Assert(identity)) => Some(identity),
+            Ok(Identity::PassThrough(_)) | Err(_) => None,
+        };
         let recorded = self.0.recorder.intent(permit, asserted, peer, upgrade, &request).await?;
         request.body().held().keep(recorded.record().clone());
         let (query, now) = (recorded.permit().action().path().query(), Instant::now());
         let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
-        let wait = Wait::new(patience, &peer.waits);
+        let wait = Wait::new(if passes_through { patience.none(now) } else { patience }, &peer.waits);
         let share = self.0.shares.take(recorded.permit().caller()).ok_or(Refusal::ShareTaken)?;
         let passage = &self.0.passage;
         if let Some(protocol) = upgrade {
             let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
             return exchange.upgrade(protocol, request, share).await;
+        }
+        if passes_through {
+            let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
+            return Ok(exchange.ask(request.map(Sent::Caller)).await?.passed(share));
         }
         let mut watch = Watch::of(self, peer, authorization, &recorded, &request);
         let answered = if retry::is_repeatable(recorded.permit(), &request) {
@@ -277,6 +301,11 @@ impl Gateway {
             None => answered.passed(share),
         })
     }
+}
+
+/// Impersonation by a caller where there is none.
+fn impersonation() -> HeaderFault {
+    HeaderFault::Impersonation("Impersonate-User".to_owned())
 }
 
 /// The answer to a request that is not served.

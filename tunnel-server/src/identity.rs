@@ -35,6 +35,15 @@ pub struct Caller {
     credential: Credential,
 }
 
+/// A caller who is known. Whether it may have sent a second credential is not, before it is known for which cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a second credential may stand beside the caller's own"]
+pub struct Authenticated {
+    caller: Caller,
+    /// Whether an `Authorization` came beside the certificate; nobody has looked at it.
+    has_second: bool,
+}
+
 /// What the verified certificate of a connection says, read once: a connection carries many requests. Only
 /// [`Authenticator::read`] makes one.
 #[derive(Debug, Clone)]
@@ -70,6 +79,12 @@ pub enum NotAuthenticated {
     /// 400.
     #[error("two credentials were sent, a client certificate and an Authorization header: send one")]
     TwoCredentials,
+    /// 401. For a cluster whose callers bring a token of its own.
+    #[error(
+        "this cluster takes its callers' own tokens: come to this gateway with a client certificate, and send the \
+         cluster's token as Authorization"
+    )]
+    NoCertificate,
     /// 400.
     #[error("the request has more than one Authorization header")]
     TwoAuthorizations,
@@ -130,6 +145,35 @@ impl Caller {
     }
 }
 
+impl Authenticated {
+    /// The caller, if it sent one credential: everywhere but where callers' own pass through.
+    ///
+    /// # Errors
+    ///
+    /// `TwoCredentials`.
+    pub fn alone(&self) -> Result<&Caller, NotAuthenticated> {
+        if self.has_second { Err(NotAuthenticated::TwoCredentials) } else { Ok(&self.caller) }
+    }
+
+    /// The caller, if it came by certificate: then `Authorization`, if there is one, is not for this server.
+    ///
+    /// # Errors
+    ///
+    /// `NoCertificate`: what it sent as `Authorization` was for this server, and passes to nobody.
+    pub fn by_certificate(&self) -> Result<&Caller, NotAuthenticated> {
+        match self.caller.method {
+            Method::ClientCertificate => Ok(&self.caller),
+            Method::StaticToken => Err(NotAuthenticated::NoCertificate),
+        }
+    }
+
+    /// The caller, for what is recorded of a request that goes nowhere.
+    #[must_use]
+    pub fn claimed(&self) -> &Caller {
+        &self.caller
+    }
+}
+
 impl Method {
     /// A name for the policy, logs and labels, which [`policy::method()`] takes.
     #[must_use]
@@ -174,17 +218,17 @@ impl Authenticator {
         certified: Option<&Certified>,
         headers: &HeaderMap,
         now: SystemTime,
-    ) -> Result<Caller, NotAuthenticated> {
+    ) -> Result<Authenticated, NotAuthenticated> {
         let mut authorizations = headers.get_all(header::AUTHORIZATION).iter();
         let (authorization, None) = (authorizations.next(), authorizations.next()) else {
             return Err(NotAuthenticated::TwoAuthorizations);
         };
-        match (certified, authorization) {
-            (Some(_), Some(_)) => Err(NotAuthenticated::TwoCredentials),
-            (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
-            (Some(certified), None) => certified.caller_at(now),
+        let caller = match (certified, authorization) {
+            (Some(certified), _) => certified.caller_at(now),
             (None, Some(authorization)) => self.by_token(authorization.as_bytes()),
-        }
+            (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
+        };
+        Ok(Authenticated { caller: caller?, has_second: certified.is_some() && authorization.is_some() })
     }
 
     fn by_certificate(&self, leaf: &X509Certificate<'_>) -> Result<Caller, NotAuthenticated> {

@@ -99,13 +99,14 @@ async fn serve(socket: TcpStream, from: SocketAddr, acceptor: TlsAcceptor, share
         }
     }
     let Ok(stream) = acceptor.accept(socket).await else { return };
+    let shows_certificate = stream.get_ref().1.peer_certificates().is_some();
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HttpVersion::Http2.alpn());
     let stream = Tap::new(stream, id, Arc::clone(&shared));
     if is_http2 {
-        shared.records.agreed(id, HttpVersion::Http2);
+        shared.records.agreed(id, HttpVersion::Http2, shows_certificate);
         http2::serve(stream, id, Arc::clone(&shared)).await;
     } else {
-        shared.records.agreed(id, HttpVersion::Http1);
+        shared.records.agreed(id, HttpVersion::Http1, shows_certificate);
         http1::serve(stream, id, &shared).await;
     }
 }

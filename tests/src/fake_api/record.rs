@@ -32,6 +32,8 @@ pub struct RecordedConnection {
     pub accepted: Instant,
     /// What was agreed on, once TLS was.
     pub version: Option<HttpVersion>,
+    /// Whether whoever dialed showed a certificate, which one that the authority has signed may do.
+    pub shows_certificate: bool,
     /// Every decrypted byte that arrived, in order, whatever it meant; the first 4 MiB.
     pub bytes: Vec<u8>,
     /// How many decrypted bytes arrived.
@@ -151,6 +153,7 @@ impl Records {
                 from,
                 accepted,
                 version: None,
+                shows_certificate: false,
                 bytes: Vec::new(),
                 received_bytes: 0,
                 sent_bytes: 0,
@@ -160,8 +163,11 @@ impl Records {
         })
     }
 
-    pub(super) fn agreed(&self, connection: u64, version: HttpVersion) {
-        self.connection(connection, |found| found.version = Some(version));
+    pub(super) fn agreed(&self, connection: u64, version: HttpVersion, shows_certificate: bool) {
+        self.connection(connection, |found| {
+            found.version = Some(version);
+            found.shows_certificate = shows_certificate;
+        });
     }
 
     pub(super) fn read(&self, connection: u64, bytes: &[u8]) {

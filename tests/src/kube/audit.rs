@@ -44,7 +44,8 @@ pub struct AuditEvent {
 /// A user as Kubernetes knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AuditUser {
-    /// Its name.
+    /// Its name; empty where the credential was nobody's.
+    #[serde(default)]
     pub username: String,
     /// Its groups.
     #[serde(default)]

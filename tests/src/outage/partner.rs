@@ -111,7 +111,7 @@ impl Partner {
     pub async fn start() -> io::Result<Self> {
         let authority = Authority::new("partner");
         let server = authority.issue_server(&["localhost"], &[Ipv4Addr::LOCALHOST.into()]);
-        let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1])));
+        let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1], None)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let desks = Arc::<Mutex<HashMap<String, Desk>>>::default();

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -25,6 +26,17 @@ pub struct Reply {
     pub body: String,
     /// Whether the connection ended as TLS ends, with a close_notify.
     pub is_clean: bool,
+}
+
+impl Reply {
+    /// The word in which the gateway says why it did not serve.
+    ///
+    /// # Panics
+    /// If the body is no `Status`.
+    pub fn cause(&self) -> String {
+        let status: Value = serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"));
+        status["details"]["causes"][0]["reason"].as_str().unwrap_or_default().to_owned()
+    }
 }
 
 /// Asks `address` with exactly these bytes in the head, and `Connection: close` unless `headers` speak of it.

@@ -8,7 +8,7 @@ use tests::kube::account;
 use tests::kube::audit::AuditEvent;
 use tests::real_edge::RealEdge;
 use tests::rig::policy::{allow_all, may_assume};
-use tests::rig::{ApiServer, GROUP, Reply, Rig, TOKEN, ask};
+use tests::rig::{ApiServer, GROUP, Rig, TOKEN, ask};
 use tests::ways::Way;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
@@ -56,16 +56,16 @@ async fn who_may_assume_an_identity_is_seen_as_that_one_alone_and_any_other_reac
             ("system:serviceaccount:kube-system:default", &[]),
         ] {
             let reply = edge.rig.ask_with_token("GET", PATH, &identity(user, groups)).await;
-            assert_eq!((reply.status, cause(&reply)), (403, "ForbiddenByPolicy".into()), "{user} {groups:?}");
+            assert_eq!((reply.status, reply.cause()), (403, "ForbiddenByPolicy".into()), "{user} {groups:?}");
         }
         // Whoever policy lets do everything, and be nobody else.
         let alice = edge.rig.caller("alice", &[GROUP]).await;
         let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
         let reply = ask(gateway, &ca, Some(&alice), "GET", PATH, &identity("bob", &[])).await.unwrap();
-        assert_eq!((reply.status, cause(&reply)), (403, "ForbiddenByPolicy".into()));
+        assert_eq!((reply.status, reply.cause()), (403, "ForbiddenByPolicy".into()));
         // The list of clusters is the caller's own.
         let list = edge.rig.ask_with_token("GET", "/clusters", &identity("bob", &[])).await;
-        assert_eq!((list.status, cause(&list)), (403, "HeadersRefused".into()));
+        assert_eq!((list.status, list.cause()), (403, "HeadersRefused".into()));
         assert_eq!(edge.fake.requests().len(), before);
     }
 }
@@ -147,7 +147,7 @@ async fn who_is_not_known_assumes_nobody() {
         vec![(USER, "bob"), ("Authorization", "Basic dGVzczp0b2tlbg==")],
     ] {
         let reply = ask(gateway, &ca, None, "GET", PATH, &headers).await.unwrap();
-        assert_eq!((reply.status, cause(&reply)), (401, "NotAuthenticated".into()), "{headers:?}");
+        assert_eq!((reply.status, reply.cause()), (401, "NotAuthenticated".into()), "{headers:?}");
     }
     assert!(edge.fake.requests().is_empty());
 }
@@ -185,7 +185,7 @@ async fn an_assumed_identity_is_held_against_the_allow_lists_of_server_and_agent
                 assert_eq!(arrived[0].header("impersonate-group"), groups);
             }
             Some(reason) => {
-                assert_eq!((reply.status, cause(&reply)), (403, reason.into()), "{user} {groups:?}");
+                assert_eq!((reply.status, reply.cause()), (403, reason.into()), "{user} {groups:?}");
                 assert!(arrived.is_empty(), "{user} {groups:?}: {arrived:?}");
             }
         }
@@ -257,9 +257,4 @@ fn speaks_for(request: &RecordedRequest, user: &str, groups: &[&str]) {
     assert_eq!(claims.count(), 1 + groups.len(), "{:?}", request.headers);
     let all = format!("{:?}", request.headers);
     assert!(!all.contains("tess") && !all.contains(HOLDER.1) && !all.contains(TOKEN), "{all}");
-}
-
-fn cause(reply: &Reply) -> String {
-    let status: Value = serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("{reply:?}"));
-    status["details"]["causes"][0]["reason"].as_str().unwrap_or_default().to_owned()
 }

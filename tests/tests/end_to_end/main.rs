@@ -22,6 +22,7 @@ mod metrics;
 mod naming;
 mod outage;
 mod outliving;
+mod passing;
 mod path_table;
 mod paths;
 mod policy;

@@ -130,10 +130,15 @@ impl RogueServer {
 
     /// With which code the agent aborts a stream that begins so; `None` if it answers.
     pub(crate) async fn refusal_of(&self, open: &StreamOpen) -> Option<AbortCode> {
+        self.refusal(open, &head(2, 1)).await
+    }
+
+    /// The same where this head follows.
+    pub(crate) async fn refusal(&self, open: &StreamOpen, head: &str) -> Option<AbortCode> {
         let mut stream = self.tunnel.open(open).await.unwrap();
         let verdict = stream.verdict();
         // The agent may have aborted already.
-        let _ = stream.write_all(head(2, 1).as_bytes()).await;
+        let _ = stream.write_all(head.as_bytes()).await;
         let answered = timeout(SOON, stream.read_exact(&mut [0; 12])).await.expect("an answer or an end");
         answered.err().and_then(|_| verdict.heard())
     }

@@ -101,9 +101,19 @@ pub(super) struct Snapshot {
     pub(super) authorization: Option<HeaderValue>,
 }
 
+/// Whose credential requests bear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The agent's own.
+    Agent,
+    /// Each its caller's, in a header of its own; of the agent's nothing is used, not even to connect.
+    Callers,
+}
+
 /// The credential, always as the files have it, give or take `recheck`.
 pub(super) struct Credential {
     source: ApiServerSource,
+    whose: Whose,
     recheck: Duration,
     known: RwLock<Known>,
     /// Held by the one who reads the files.
@@ -120,12 +130,16 @@ struct Known {
 }
 
 impl Credential {
-    pub(super) fn load(source: ApiServerSource, recheck: Duration) -> Result<Self, CredentialError> {
-        let material = read(&source)?;
+    pub(super) fn load(
+        source: ApiServerSource,
+        whose: Whose,
+        recheck: Duration,
+    ) -> Result<Self, CredentialError> {
+        let material = read(&source, whose)?;
         let snapshot = Arc::new(Snapshot::new(&material, 0)?);
         let known =
             Known { material: Arc::new(material), snapshot, checked: Some(Instant::now()), stale: false };
-        Ok(Self { source, recheck, known: RwLock::new(known), reading: tokio::sync::Mutex::default() })
+        Ok(Self { source, whose, recheck, known: RwLock::new(known), reading: tokio::sync::Mutex::default() })
     }
 
     /// The credential to use now. While somebody reads the files, others use what was known.
@@ -137,13 +151,18 @@ impl Credential {
         let Ok(_reading) = self.reading.try_lock() else {
             return snapshot;
         };
-        let source = self.source.clone();
+        let (source, whose) = (self.source.clone(), self.whose);
         // Files may lie on a disk or network that hangs.
-        let read = tokio::task::spawn_blocking(move || read(&source)).await;
+        let read = tokio::task::spawn_blocking(move || read(&source, whose)).await;
         match read {
             Ok(read) => self.learn(read),
             Err(_) => snapshot,
         }
+    }
+
+    /// Whose it is.
+    pub(super) fn whose(&self) -> Whose {
+        self.whose
     }
 
     /// The API server did not accept the credential: look at the files before the next request.
@@ -249,9 +268,13 @@ pub(super) fn file(what: &'static str, path: &Path) -> Result<Vec<u8>, Credentia
     }
 }
 
-fn read(source: &ApiServerSource) -> Result<Material, CredentialError> {
-    match source {
+fn read(source: &ApiServerSource, whose: Whose) -> Result<Material, CredentialError> {
+    let material = match source {
         ApiServerSource::InCluster { directory, host, port } => in_cluster::read(directory, host, *port),
         ApiServerSource::Kubeconfig { path, context } => kubeconfig::read(path, context.as_deref()),
-    }
+    }?;
+    Ok(match whose {
+        Whose::Agent => material,
+        Whose::Callers => Material { identity: None, authorization: None, ..material },
+    })
 }

@@ -8,23 +8,25 @@ use daemon::metrics::links::Links;
 
 use crate::apiserver::{ApiServer, CONNECTIONS_MAX, PoolFigures};
 
-/// Has `metrics` ask at each scrape.
-pub(super) fn ask(metrics: &Metrics, links: &Links, api_server: &ApiServer) {
-    let (links, api_server) = (links.clone(), api_server.clone());
+/// Has `metrics` ask at each scrape; the API server has a pool for each of these.
+pub(super) fn ask<'a>(metrics: &Metrics, links: &Links, api_servers: impl Iterator<Item = &'a ApiServer>) {
+    let (links, api_servers) = (links.clone(), api_servers.cloned().collect::<Vec<_>>());
     metrics.ask(move |lines| {
         links.tell(lines, Instant::now());
-        tell_pool(lines, &api_server.pool_figures());
+        let pools: Vec<PoolFigures> = api_servers.iter().map(ApiServer::pool_figures).collect();
+        tell_pools(lines, &pools);
     });
 }
 
-fn tell_pool(lines: &mut Lines, pool: &PoolFigures) {
+fn tell_pools(lines: &mut Lines, pools: &[PoolFigures]) {
+    let all = |figure: fn(&PoolFigures) -> usize| pools.iter().map(figure).sum::<usize>();
     let help =
         "Connections to the API server that are open or being dialed now, those for upgrades included.";
-    lines.gauge("tombolo_agent_apiserver_connections", help).is(&[], pool.connections);
+    lines.gauge("tombolo_agent_apiserver_connections", help).is(&[], all(|pool| pool.connections));
     let help = "Most connections to the API server.";
-    lines.gauge("tombolo_agent_apiserver_connections_max", help).is(&[], CONNECTIONS_MAX);
+    lines.gauge("tombolo_agent_apiserver_connections_max", help).is(&[], CONNECTIONS_MAX * pools.len());
     let help = "Requests that run on HTTP/2 connections to the API server now.";
-    lines.gauge("tombolo_agent_apiserver_streams_active", help).is(&[], pool.streams);
+    lines.gauge("tombolo_agent_apiserver_streams_active", help).is(&[], all(|pool| pool.streams));
     let help = "Requests that wait now for a place on a connection to the API server.";
-    lines.gauge("tombolo_agent_apiserver_requests_waiting", help).is(&[], pool.waiting);
+    lines.gauge("tombolo_agent_apiserver_requests_waiting", help).is(&[], all(|pool| pool.waiting));
 }

@@ -16,6 +16,7 @@ tunnel: { outageLimitSeconds: 120 }
 trustDomain: tombolo
 tls: { certificateFile: agent.crt, keyFile: /keys/agent.key, serverCAFile: server-ca.crt }
 apiServer: { kubeconfig: admin.conf, context: here }
+passThrough: true
 impersonation: { users: ['*'], groups: ['tombolo:*'], systemNames: ['system:serviceaccount:ci:deployer'] }
 advertise: ['192.168.1.10:6443']
 stateDir: state
@@ -52,6 +53,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
         ApiServerSource::Kubeconfig { path: "/etc/tombolo/admin.conf".into(), context: Some("here".into()) };
     assert_eq!(config.api_server, kubeconfig);
     assert_eq!(config.impersonation.system_names(), ["system:serviceaccount:ci:deployer"]);
+    assert!(config.pass_through);
     assert_eq!(config.advertise, ["192.168.1.10:6443"]);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
@@ -72,6 +74,7 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
     assert_eq!((config.carrier, config.proxies), (CarrierChoice::Auto, Proxies::default()));
     assert_eq!(config.outage_limit, None);
     assert_eq!(config.impersonation, AllowList::default());
+    assert!(!config.pass_through);
     assert_eq!(config.probes_listen.to_string(), "127.0.0.1:9091");
     assert_eq!(config.drain_grace, Duration::from_secs(30));
     assert_eq!(config.layout, Layout::PerCore { homes: 1 });

@@ -20,6 +20,7 @@ pub(super) struct Written {
     pub(super) enrollment: Option<Enrollment>,
     pub(super) api_server: Option<ApiServer>,
     pub(super) impersonation: Option<Impersonation>,
+    pub(super) pass_through: Option<bool>,
     pub(super) advertise: Option<Vec<String>>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,

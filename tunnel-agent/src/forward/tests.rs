@@ -11,7 +11,8 @@ fn the_identity_replaces_whatever_is_there() {
     headers.append(IMPERSONATE_GROUP, HeaderValue::from_static("system:masters"));
     headers.append(AUDIT_ID, HeaderValue::from_static("forged"));
 
-    assert_identity(&mut headers, &ann(), "id-1").unwrap();
+    name(&mut headers, "id-1").unwrap();
+    assert_identity(&mut headers, &ann()).unwrap();
 
     assert_eq!(values(&headers, "impersonate-user"), ["ann"]);
     assert_eq!(values(&headers, "impersonate-group"), ["dev", "ops"]);
@@ -24,7 +25,7 @@ fn what_would_add_to_the_identity_stops_the_request() {
         let mut headers = HeaderMap::new();
         headers.append(name, HeaderValue::from_static("x"));
 
-        let refused = assert_identity(&mut headers, &ann(), "id-1");
+        let refused = assert_identity(&mut headers, &ann());
 
         assert!(matches!(refused, Err(ForwardError::Identity)), "{name}");
     }
@@ -33,10 +34,33 @@ fn what_would_add_to_the_identity_stops_the_request() {
 #[test]
 fn an_audit_id_that_kubernetes_would_change_is_refused() {
     for audit_id in ["", "a b", "ä", "a\r\nb", &"x".repeat(65)] {
-        let refused = assert_identity(&mut HeaderMap::new(), &ann(), audit_id);
+        let refused = name(&mut HeaderMap::new(), audit_id);
         assert!(matches!(refused, Err(ForwardError::AuditId)), "{audit_id:?}");
     }
-    assert!(assert_identity(&mut HeaderMap::new(), &ann(), &"x".repeat(64)).is_ok());
+    assert!(name(&mut HeaderMap::new(), &"x".repeat(64)).is_ok());
+}
+
+#[test]
+fn exactly_one_bearer_token_is_a_callers_own_credential() {
+    let bearers = |values: &[&'static str]| {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        one_bearer(&headers)
+    };
+    for good in ["Bearer a", "bearer a.b-c_d~+/=="] {
+        let found = bearers(&[good]).unwrap();
+        assert!(found == good && found.is_sensitive(), "{found:?}");
+    }
+    for bad in
+        ["", "Bearer", "Bearer ", "Bearer  a", "Bearer a b", "Bearer a, Bearer b", "Basic a", "a", "Bearera"]
+    {
+        assert_eq!(bearers(&[bad]), None, "{bad:?}");
+    }
+    assert_eq!(bearers(&[]), None);
+    assert_eq!(bearers(&["Bearer a", "Bearer a"]), None);
+    assert_eq!(bearers(&["Bearer a", ""]), None);
 }
 
 #[test]

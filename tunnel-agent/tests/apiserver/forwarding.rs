@@ -11,11 +11,11 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use proto::AllowList;
-use proto::allow_list::Assertable;
 use proto::wire::Assert;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tunnel_agent::apiserver::{ApiServer, Limits};
 use tunnel_agent::forward::{ForwardError, Forwarder};
+use tunnel_agent::guard::{Cleared, Guard};
 
 use crate::fake::{Log, http1, http2, pair, soon};
 
@@ -146,7 +146,7 @@ async fn a_body_travels_whole_both_ways() {
 /// The tunnel's stream, with the agent's side served as `streams` does: one exchange, and an error ends it.
 pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> DuplexStream {
     let (near, far) = tokio::io::duplex(64 * 1024);
-    let forwarder = Forwarder::new(api_server, scope.clone());
+    let forwarder = Forwarder::new(api_server, None, scope.clone());
     let service = service_fn(move |request| {
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
@@ -208,8 +208,9 @@ fn lines<'a>(seen: &'a str, name: &str) -> Vec<&'a str> {
     seen.lines().filter_map(|line| line.strip_prefix(&format!("{name}: "))).collect()
 }
 
-fn identity() -> Assertable {
+fn identity() -> Cleared {
     let everybody = || Some(vec!["*".to_owned()]);
     let identity = Assert { user: "Łukasz".to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };
-    AllowList::new(everybody(), everybody(), None).unwrap().check(&identity).unwrap()
+    let list = AllowList::new(everybody(), everybody(), None).unwrap();
+    Guard::new(list, false).check(&identity.into()).unwrap()
 }

@@ -4,7 +4,7 @@ use daemon::config::{KeyError, bounded};
 use proto::{AllowList, ClusterId};
 
 use super::written;
-use super::{ClusterRules, NAMES_MAX};
+use super::{AskedAs, ClusterRules, NAMES_MAX};
 
 /// Each entry, in the order in which they were written.
 pub(super) fn clusters(written: Vec<written::Cluster>) -> Result<Vec<ClusterRules>, KeyError> {
@@ -17,7 +17,7 @@ pub(super) fn clusters(written: Vec<written::Cluster>) -> Result<Vec<ClusterRule
 }
 
 fn rules(at: &str, written: written::Cluster) -> Result<ClusterRules, KeyError> {
-    let written::Cluster { name, pattern, impersonation } = written;
+    let written::Cluster { name, pattern, impersonation, pass_through } = written;
     let pattern = match (name, pattern) {
         (Some(name), None) => {
             let refused = |_| {
@@ -36,9 +36,15 @@ fn rules(at: &str, written: written::Cluster) -> Result<ClusterRules, KeyError> 
         (Some(_), Some(_)) => return Err(KeyError::new(at, "name and pattern together", "one of them")),
         (None, None) => return Err(KeyError::new(at, "neither name nor pattern", "one of them")),
     };
+    if pass_through == Some(true) {
+        if impersonation.is_some() {
+            return Err(KeyError::new(at, "impersonation and passThrough together", "one of them"));
+        }
+        return Ok(ClusterRules { pattern, asked_as: AskedAs::PassedThrough });
+    }
     let written::Impersonation { users, groups, system_names } = impersonation.unwrap_or_default();
     let impersonation = AllowList::new(users, groups, system_names).map_err(|fault| {
         KeyError::new(format!("{at}.impersonation.{}", fault.list), fault.entry, fault.allowed)
     })?;
-    Ok(ClusterRules { pattern, impersonation })
+    Ok(ClusterRules { pattern, asked_as: AskedAs::Asserted(impersonation) })
 }

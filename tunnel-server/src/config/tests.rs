@@ -30,6 +30,7 @@ policy: { file: rules/policy.yaml }
 clusters:
   - { name: edge-b, impersonation: { users: [ann], systemNames: ['system:monitoring'] } }
   - { pattern: 'lab-*' }
+  - { name: edge-p, passThrough: true }
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
@@ -69,14 +70,17 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.tunnel.listen.to_string(), "[::1]:2");
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(120));
     assert_eq!(config.policy_file, files.path().join("rules/policy.yaml"));
-    let (edge, labs) = (&config.clusters[0], &config.clusters[1]);
-    assert_eq!((edge.pattern.as_str(), labs.pattern.as_str()), ("edge-b", "lab-*"));
+    let (users, system_names) = (vec!["ann".to_owned()], vec!["system:monitoring".to_owned()]);
+    let ann = AllowList::new(Some(users), None, Some(system_names)).unwrap();
+    let clusters: Vec<_> = config.clusters.into_iter().map(|rules| (rules.pattern, rules.asked_as)).collect();
     assert_eq!(
-        (edge.impersonation.users(), edge.impersonation.groups()),
-        (&["ann".to_owned()][..], &["tombolo:*".to_owned()][..])
+        clusters,
+        [
+            ("edge-b".to_owned(), AskedAs::Asserted(ann)),
+            ("lab-*".to_owned(), AskedAs::Asserted(AllowList::default())),
+            ("edge-p".to_owned(), AskedAs::PassedThrough),
+        ]
     );
-    assert_eq!(edge.impersonation.system_names(), ["system:monitoring"]);
-    assert_eq!(labs.impersonation, AllowList::default());
     let parking = config.parking;
     assert_eq!((parking.limit, parking.caller_limit), (Duration::from_secs(40), Duration::from_secs(90)));
     assert_eq!(parking.per_cluster, 7);
@@ -176,6 +180,13 @@ fn a_flag_wins_over_the_file() {
     assert_eq!(config.server_id, "flag");
     assert_eq!((config.gateway.listen.port(), config.tunnel.listen.port()), (7, 8));
     assert_eq!((config.drain_grace, config.state_dir), (Duration::from_secs(7), "/flag".into()));
+}
+
+#[test]
+fn who_is_asserted_is_not_said_where_callers_own_tokens_pass_through() {
+    let error =
+        key_error(&files(), &WHOLE.replace("passThrough: true", "passThrough: true, impersonation: {}"));
+    assert!(error.to_string().starts_with("clusters[2]: impersonation and passThrough together"), "{error}");
 }
 
 #[test]

@@ -108,6 +108,7 @@ pub(super) struct Cluster {
     pub(super) name: Option<String>,
     pub(super) pattern: Option<String>,
     pub(super) impersonation: Option<Impersonation>,
+    pub(super) pass_through: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

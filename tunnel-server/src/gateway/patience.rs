@@ -77,6 +77,11 @@ impl Patience {
         Ok(Self { limit, ends: own.and_then(|own| now.checked_add(own)) })
     }
 
+    /// The same for what must not wait.
+    pub(super) fn none(self, now: Instant) -> Self {
+        Self { ends: Some(now), ..self }
+    }
+
     /// Until when to wait, from `now` on.
     fn until(self, now: Instant) -> Instant {
         let limit = now + self.limit;

@@ -129,7 +129,7 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 29] = [
+    pub const CAUSES: [&str; 30] = [
         "BrowserRefused",
         "NotAuthenticated",
         "NotARequest",
@@ -150,6 +150,7 @@ impl Refusal {
         "APIServerNotHTTP",
         "AgentWithoutCredential",
         "ForbiddenByAgent",
+        "NoBearerToken",
         "AgentStopping",
         "AgentGaveUp",
         "RedirectRefused",
@@ -170,6 +171,7 @@ impl Refusal {
             ) => StatusCode::BAD_REQUEST,
             Self::NotAuthenticated(
                 NotAuthenticated::NoCredential(_)
+                | NotAuthenticated::NoCertificate
                 | NotAuthenticated::Scheme(_)
                 | NotAuthenticated::NotAToken
                 | NotAuthenticated::UnknownToken
@@ -406,6 +408,14 @@ fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
             "the agent of cluster {cluster} does not let this identity be asserted: check the agent's impersonation \
              configuration"
         ),
+        AbortCode::NoPassThrough => format!(
+            "this server has callers' own credentials pass through to cluster {cluster}, and its agent does not: set \
+             passThrough in the configurations of both, or of neither"
+        ),
+        AbortCode::NoBearer => format!(
+            "cluster {cluster} takes its callers' own tokens: send one, beside your client certificate for this gateway, \
+             as Authorization: Bearer TOKEN"
+        ),
         AbortCode::ApiServerLost => format!(
             "the API server of cluster {cluster} broke the connection off: the outcome of this request is not known"
         ),
@@ -427,7 +437,8 @@ fn status_of_code(code: AbortCode) -> StatusCode {
         | AbortCode::NoCredential
         | AbortCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
         AbortCode::ApiServerSilent => StatusCode::GATEWAY_TIMEOUT,
-        AbortCode::GuardRefused => StatusCode::FORBIDDEN,
+        AbortCode::GuardRefused | AbortCode::NoPassThrough => StatusCode::FORBIDDEN,
+        AbortCode::NoBearer => StatusCode::UNAUTHORIZED,
         AbortCode::BadRequest => StatusCode::BAD_REQUEST,
         AbortCode::ApiServerLost
         | AbortCode::ApiServerNonsense
@@ -446,7 +457,8 @@ fn cause_of_code(code: AbortCode) -> &'static str {
         AbortCode::ApiServerLost => "APIServerLost",
         AbortCode::ApiServerNonsense => "APIServerNotHTTP",
         AbortCode::NoCredential => "AgentWithoutCredential",
-        AbortCode::GuardRefused => "ForbiddenByAgent",
+        AbortCode::GuardRefused | AbortCode::NoPassThrough => "ForbiddenByAgent",
+        AbortCode::NoBearer => "NoBearerToken",
         AbortCode::BadRequest => "HeadersRefused",
         AbortCode::Draining => "AgentStopping",
         AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {

@@ -198,9 +198,26 @@ fn a_certificate_and_a_token_together_are_refused_whatever_they_are() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
     for value in ["Bearer sesame", "Bearer wrong", "Basic x", ""] {
         let certified = both().read(std::slice::from_ref(&leaf));
-        let refused = both().authenticate(certified.as_ref(), &headers(&[value]), SystemTime::now());
-        assert_eq!(refused, Err(NotAuthenticated::TwoCredentials), "{value}");
+        let known = both().authenticate(certified.as_ref(), &headers(&[value]), SystemTime::now());
+        assert_eq!(known.unwrap().alone(), Err(NotAuthenticated::TwoCredentials), "{value}");
     }
+}
+
+#[test]
+fn beside_a_certificate_an_authorization_may_be_for_somebody_else_and_a_callers_own_never_is() {
+    let leaf = issue(with_subject(&subject("alice", "ops")));
+    let certified = both().read(std::slice::from_ref(&leaf));
+    for values in [[].as_slice(), &["Bearer of-the-clusters-own"], &["Bearer sesame"], &["Basic x"], &[""]] {
+        let known = both().authenticate(certified.as_ref(), &headers(values), SystemTime::now());
+        let known = known.unwrap();
+        let caller = known.by_certificate().unwrap();
+        assert_eq!((caller.method(), caller.user()), (&Method::ClientCertificate, "alice"), "{values:?}");
+    }
+    let by_token = both().authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now());
+    assert_eq!(by_token.unwrap().by_certificate(), Err(NotAuthenticated::NoCertificate));
+    let twice =
+        both().authenticate(certified.as_ref(), &headers(&["Bearer a", "Bearer b"]), SystemTime::now());
+    assert_eq!(twice, Err(NotAuthenticated::TwoAuthorizations));
 }
 
 #[test]
@@ -385,11 +402,11 @@ fn of_leaf(
     leaf: &CertificateDer<'static>,
 ) -> Result<Caller, NotAuthenticated> {
     let certified = authenticator.read(std::slice::from_ref(leaf));
-    authenticator.authenticate(certified.as_ref(), &HeaderMap::new(), SystemTime::now())
+    authenticator.authenticate(certified.as_ref(), &HeaderMap::new(), SystemTime::now())?.alone().cloned()
 }
 
 fn by_header(values: &[&str]) -> Result<Caller, NotAuthenticated> {
-    both().authenticate(None, &headers(values), SystemTime::now())
+    both().authenticate(None, &headers(values), SystemTime::now())?.alone().cloned()
 }
 
 fn headers(values: &[&str]) -> HeaderMap {

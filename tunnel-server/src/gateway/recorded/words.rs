@@ -89,7 +89,9 @@ pub(super) fn end_of_code(code: AbortCode) -> EndReason {
         AbortCode::Draining => EndReason::Drain,
         AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,
         AbortCode::CallerStalled => EndReason::Limit,
-        AbortCode::GuardRefused | AbortCode::BadRequest => EndReason::Refused,
+        AbortCode::GuardRefused | AbortCode::NoPassThrough | AbortCode::NoBearer | AbortCode::BadRequest => {
+            EndReason::Refused
+        }
         AbortCode::ApiServerUnreachable
         | AbortCode::ApiServerSilent
         | AbortCode::ApiServerUntrusted
@@ -104,6 +106,7 @@ pub(super) fn why(error: &NotAuthenticated) -> Why {
     match error {
         NotAuthenticated::NoCredential(_) => Why::NoCredential,
         NotAuthenticated::TwoCredentials
+        | NotAuthenticated::NoCertificate
         | NotAuthenticated::TwoAuthorizations
         | NotAuthenticated::Scheme(_)
         | NotAuthenticated::NotAToken

@@ -94,8 +94,9 @@ impl Watch {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let certified = self.peer.certified.as_ref();
-        let caller = self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now())?;
-        if caller == self.caller { Ok(caller) } else { Err(NotAuthenticated::UnknownToken) }
+        let known = self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now())?;
+        let caller = known.alone()?;
+        if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }
 
     async fn judged(&self, answered: Answered, encoding: Encoding) -> Outcome {

@@ -1,17 +1,14 @@
-//! The way to the admin API of a server on this machine.
+//! The way to the admin API of a server, on this machine or another.
+
+mod wire;
 
 use std::future::Future;
-use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use daemon::Scope;
-use http::{Request, Response, Uri};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use http::Uri;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
@@ -20,33 +17,31 @@ use proto::admin::{
     ListAgentsRequest, ListClustersRequest, ListTokensRequest, RevokeAgentRequest, RevokeTokenRequest, Token,
     UpdateClusterRequest, WatchClustersRequest, WatchClustersResponse,
 };
-use tokio::net::UnixStream;
 use tokio::time::timeout;
-use tonic::body::Body;
-use tonic::codegen::Service;
 use tonic::{Code, Status, Streaming};
+
+use crate::args::{Place, Remote};
+use crate::names::ServerUrl;
+use crate::pem::PemError;
+use wire::Wire;
 
 /// How long a server may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// What gRPC wants to stand in front of a path. Nobody looks at it: the socket is the address.
+/// What gRPC wants to stand in front of a path. Nobody looks at it: who is asked stands in the connection.
 const ORIGIN: &str = "http://admin";
 
 /// A connection to a server's admin API.
 pub(crate) struct Admin {
     client: AdminClient<Wire>,
-    socket: PathBuf,
+    place: Place,
 }
 
 /// What a watch says next.
 pub(crate) struct Watching {
     events: Streaming<WatchClustersResponse>,
-    socket: PathBuf,
+    place: Place,
 }
-
-/// One HTTP/2 connection as gRPC wants it.
-#[derive(Clone)]
-struct Wire(SendRequest<Body>);
 
 /// Why the admin API did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -61,38 +56,50 @@ pub(crate) enum AdminError {
     NobodyThere(PathBuf),
     #[error("cannot connect to {0}")]
     Connect(PathBuf, #[source] io::Error),
-    #[error("{0} does not speak the admin API; pass --socket with the admin.socket of a tunnel-server")]
-    NotAdmin(PathBuf, #[source] hyper::Error),
+    #[error("{0} is not reached; check the address, that admin.tcp is set there, and what stands in between")]
+    Unreachable(ServerUrl, #[source] io::Error),
+    #[error("a certificate for the admin API cannot be used")]
+    Pem(#[from] PemError),
+    #[error("{} and {} cannot be used together; pass a certificate and its own key", .0.certificate.display(), .0.key.display())]
+    Pair(Box<Remote>, #[source] rustls::Error),
+    #[error(
+        "{0} did not agree on TLS; check that --ca is the root of that server's certificate, which must name the host, and that the port is that of admin.tcp"
+    )]
+    Tls(ServerUrl, #[source] io::Error),
+    #[error(
+        "{0} does not speak the admin API; check that it is the admin.socket or the admin.tcp of a tunnel-server"
+    )]
+    NotAdmin(Place, #[source] hyper::Error),
     #[error("no answer from {0} within {max} s", max = ANSWER_MAX.as_secs())]
-    TooSlow(PathBuf),
+    TooSlow(Place),
     #[error("refused: {0}")]
     Refused(String),
     #[error("the server at {0} does not know this request; use the tombolo of its version")]
-    Unknown(PathBuf),
+    Unknown(Place),
     #[error("the server at {0} ended the connection: {1}")]
-    Ended(PathBuf, String),
+    Ended(Place, String),
+    #[error(
+        "the server at {0} ended the connection: {1}; if it does so at once, it does not take this certificate: have one issued by the administrators' CA that it trusts"
+    )]
+    Dismissed(ServerUrl, String),
 }
 
 impl Admin {
-    /// Connects to the socket.
-    pub(crate) async fn connect(socket: &Path, scope: &Scope) -> Result<Self, AdminError> {
-        let stream = UnixStream::connect(socket).await.map_err(|error| not_connected(socket, error))?;
-        let shaken = http2::handshake(scope.clone(), TokioIo::new(stream)).await;
-        let (requests, connection) =
-            shaken.map_err(|error| AdminError::NotAdmin(socket.to_owned(), error))?;
-        scope.attend(async move {
-            // How it ended is told to whoever waits for an answer.
-            let _ = connection.await;
-        });
-        let client = AdminClient::with_origin(Wire(requests), Uri::from_static(ORIGIN))
+    /// Connects, and shows there who asks.
+    pub(crate) async fn connect(place: Place, scope: &Scope) -> Result<Self, AdminError> {
+        let wire = match timeout(ANSWER_MAX, Wire::to(&place, scope)).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(AdminError::TooSlow(place)),
+        };
+        let client = AdminClient::with_origin(wire, Uri::from_static(ORIGIN))
             .max_decoding_message_size(ANSWER_BYTES_MAX);
-        Ok(Self { client, socket: socket.to_owned() })
+        Ok(Self { client, place })
     }
 
     /// What is known of these clusters; of all, if none is named.
     pub(crate) async fn list(&mut self, names: Vec<String>) -> Result<Vec<Cluster>, AdminError> {
         let answer = self.client.list_clusters(ListClustersRequest { names });
-        Ok(answered(&self.socket, answer).await?.into_inner().clusters)
+        Ok(answered(&self.place, answer).await?.into_inner().clusters)
     }
 
     /// The same, then each again when it has changed.
@@ -102,35 +109,35 @@ impl Admin {
         measurements: bool,
     ) -> Result<Watching, AdminError> {
         let answer = self.client.watch_clusters(WatchClustersRequest { names, measurements });
-        let events = answered(&self.socket, answer).await?.into_inner();
-        Ok(Watching { events, socket: self.socket.clone() })
+        let events = answered(&self.place, answer).await?.into_inner();
+        Ok(Watching { events, place: self.place.clone() })
     }
 
     /// Makes a cluster.
     pub(crate) async fn create_cluster(&mut self, request: CreateClusterRequest) -> Result<(), AdminError> {
-        answered(&self.socket, self.client.create_cluster(request)).await.map(drop)
+        answered(&self.place, self.client.create_cluster(request)).await.map(drop)
     }
 
     /// Changes what is said of a cluster.
     pub(crate) async fn update_cluster(&mut self, request: UpdateClusterRequest) -> Result<(), AdminError> {
-        answered(&self.socket, self.client.update_cluster(request)).await.map(drop)
+        answered(&self.place, self.client.update_cluster(request)).await.map(drop)
     }
 
     /// Deletes a cluster.
     pub(crate) async fn delete_cluster(&mut self, name: String) -> Result<DeleteClusterResponse, AdminError> {
         let answer = self.client.delete_cluster(DeleteClusterRequest { name });
-        Ok(answered(&self.socket, answer).await?.into_inner())
+        Ok(answered(&self.place, answer).await?.into_inner())
     }
 
     /// Refuses agents from now on.
     pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
-        answered(&self.socket, self.client.revoke_agent(request)).await.map(drop)
+        answered(&self.place, self.client.revoke_agent(request)).await.map(drop)
     }
 
     /// The agents that were enrolled; of all clusters, if none is named.
     pub(crate) async fn agents(&mut self, cluster: String) -> Result<Vec<EnrolledAgent>, AdminError> {
         let answer = self.client.list_agents(ListAgentsRequest { cluster });
-        Ok(answered(&self.socket, answer).await?.into_inner().agents)
+        Ok(answered(&self.place, answer).await?.into_inner().agents)
     }
 
     /// Makes a token.
@@ -138,25 +145,25 @@ impl Admin {
         &mut self,
         request: CreateTokenRequest,
     ) -> Result<CreateTokenResponse, AdminError> {
-        Ok(answered(&self.socket, self.client.create_token(request)).await?.into_inner())
+        Ok(answered(&self.place, self.client.create_token(request)).await?.into_inner())
     }
 
     /// The tokens that are kept.
     pub(crate) async fn tokens(&mut self) -> Result<Vec<Token>, AdminError> {
         let answer = self.client.list_tokens(ListTokensRequest {});
-        Ok(answered(&self.socket, answer).await?.into_inner().tokens)
+        Ok(answered(&self.place, answer).await?.into_inner().tokens)
     }
 
     /// Takes a token away.
     pub(crate) async fn revoke_token(&mut self, id: String) -> Result<(), AdminError> {
         let answer = self.client.revoke_token(RevokeTokenRequest { id });
-        answered(&self.socket, answer).await.map(drop)
+        answered(&self.place, answer).await.map(drop)
     }
 
     /// What the server is.
     pub(crate) async fn server_info(&mut self) -> Result<GetServerInfoResponse, AdminError> {
         let answer = self.client.get_server_info(GetServerInfoRequest {});
-        Ok(answered(&self.socket, answer).await?.into_inner())
+        Ok(answered(&self.place, answer).await?.into_inner())
     }
 }
 
@@ -164,7 +171,7 @@ impl Watching {
     /// The next event; `None` where the server has no more to say.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, AdminError> {
         loop {
-            let response = self.events.message().await.map_err(|status| refused(&self.socket, &status))?;
+            let response = self.events.message().await.map_err(|status| refused(&self.place, &status))?;
             match response {
                 // An event of a newer server, which this program does not know.
                 Some(WatchClustersResponse { event: None }) => {}
@@ -175,45 +182,20 @@ impl Watching {
     }
 }
 
-impl Service<Request<Body>> for Wire {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
-    }
-}
-
 async fn answered<T>(
-    socket: &Path,
+    place: &Place,
     answer: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, AdminError> {
     match timeout(ANSWER_MAX, answer).await {
-        Ok(answered) => answered.map_err(|status| refused(socket, &status)),
-        Err(_) => Err(AdminError::TooSlow(socket.to_owned())),
+        Ok(answered) => answered.map_err(|status| refused(place, &status)),
+        Err(_) => Err(AdminError::TooSlow(place.clone())),
     }
 }
 
-fn not_connected(socket: &Path, error: io::Error) -> AdminError {
-    let socket = socket.to_owned();
-    #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
-    match error.kind() {
-        ErrorKind::NotFound => AdminError::NoSocket(socket),
-        ErrorKind::PermissionDenied => AdminError::Denied(socket),
-        ErrorKind::ConnectionRefused => AdminError::NobodyThere(socket),
-        _ => AdminError::Connect(socket, error),
-    }
-}
-
-fn refused(socket: &Path, status: &Status) -> AdminError {
-    let socket = socket.to_owned();
+fn refused(place: &Place, status: &Status) -> AdminError {
+    let message = || status.message().to_owned();
     match status.code() {
-        Code::Unimplemented => AdminError::Unknown(socket),
+        Code::Unimplemented => AdminError::Unknown(place.clone()),
         Code::PermissionDenied
         | Code::Unauthenticated
         | Code::InvalidArgument
@@ -221,14 +203,17 @@ fn refused(socket: &Path, status: &Status) -> AdminError {
         | Code::AlreadyExists
         | Code::ResourceExhausted
         | Code::FailedPrecondition
-        | Code::OutOfRange => AdminError::Refused(status.message().to_owned()),
-        Code::DeadlineExceeded => AdminError::TooSlow(socket),
+        | Code::OutOfRange => AdminError::Refused(message()),
+        Code::DeadlineExceeded => AdminError::TooSlow(place.clone()),
         Code::Ok
         | Code::Cancelled
         | Code::Unknown
         | Code::Aborted
         | Code::Internal
         | Code::Unavailable
-        | Code::DataLoss => AdminError::Ended(socket, status.message().to_owned()),
+        | Code::DataLoss => match place {
+            Place::Socket(_) => AdminError::Ended(place.clone(), message()),
+            Place::Server(remote) => AdminError::Dismissed(remote.url.clone(), message()),
+        },
     }
 }

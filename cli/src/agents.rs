@@ -21,7 +21,7 @@ pub(crate) enum AgentsError {
 pub(crate) fn list(order: &AgentList) -> Result<Vec<String>, AgentsError> {
     let cluster = order.cluster.as_ref().map(ToString::to_string).unwrap_or_default();
     let agents = runtime::run(async |scope| {
-        Admin::connect(&order.server.socket, scope).await?.agents(cluster).await
+        Admin::connect(order.server.place(), scope).await?.agents(cluster).await
     })??;
     if agents.is_empty() {
         return Ok(Vec::new());
@@ -55,6 +55,6 @@ pub(crate) fn revoke(order: AgentRevoke) -> Result<Vec<String>, AgentsError> {
         }
     };
     let request = RevokeAgentRequest { revoked };
-    runtime::run(async |scope| Admin::connect(&server.socket, scope).await?.revoke_agent(request).await)??;
+    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.revoke_agent(request).await)??;
     Ok(vec![told])
 }

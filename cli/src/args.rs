@@ -1,5 +1,6 @@
 //! The command line: what may be said, and how help explains it.
 
+mod at_server;
 mod examples;
 mod fleet;
 mod users;
@@ -12,10 +13,10 @@ use clap_complete::Shell;
 use policy::Target;
 use policy::action::Verb;
 use proto::ClusterId;
-use proto::admin::SOCKET_DEFAULT;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use trust::Role;
 
+pub(crate) use at_server::{AtServer, Place, Remote};
 pub(crate) use fleet::{
     Agent, AgentList, AgentRevoke, Cluster, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate,
     LabelChange, Token, TokenCreate, TokenList, TokenOutput, TokenRevoke,
@@ -61,9 +62,10 @@ pub(crate) enum Command {
     /// token file are taken together from the first place that names one of them.
     #[command(after_long_help = examples::KUBECONFIG)]
     Kubeconfig(Kubeconfig),
-    /// Show the clusters of the server that runs on this machine
+    /// Show the clusters of a server
     ///
-    /// Asks the server's admin socket, so run it there, as root or as the server's user. Ends with 1 if the server does
+    /// Asks the server's admin socket, so run it there, as root or as the server's user; or, with --server, from another
+    /// machine with an administrator's certificate. Ends with 1 if the server does
     /// not answer or does not know a cluster that was named.
     #[command(after_long_help = examples::CLUSTERS)]
     Clusters(Clusters),
@@ -73,13 +75,13 @@ pub(crate) enum Command {
     /// with a reason for each rule. The agent needs the same names in its own file and in this.
     #[command(after_long_help = examples::RBAC)]
     Rbac(Rbac),
-    /// Make, describe and delete clusters at the server that runs on this machine
+    /// Make, describe and delete clusters at a server
     #[command(subcommand, after_long_help = examples::CLUSTER)]
     Cluster(Cluster),
-    /// Make tokens by which agents enroll at the server that runs on this machine
+    /// Make tokens by which agents enroll at a server
     #[command(subcommand, after_long_help = examples::TOKEN)]
     Token(Token),
-    /// Show and refuse agents at the server that runs on this machine
+    /// Show and refuse agents at a server
     #[command(subcommand, after_long_help = examples::AGENT)]
     Agent(Agent),
     /// Check what stands between you and your cluster, or what a daemon needs, and say what to do
@@ -329,9 +331,8 @@ pub(crate) struct Clusters {
     /// How to show them; wide and json name each tunnel, and with --watch also show new measurements
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<ClustersOutput>,
-    /// The server's admin socket
-    #[arg(long, value_name = "PATH", env = "TOMBOLO_ADMIN_SOCKET", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub(crate) fn create(order: ClusterCreate) -> Result<Vec<String>, ClusterError> 
     let networks = networks.iter().map(ToString::to_string).collect();
     let description = Some(Description { labels: labels.into_iter().collect(), networks, advertise });
     let request = CreateClusterRequest { name: cluster.to_string(), description };
-    runtime::run(async |scope| Admin::connect(&server.socket, scope).await?.create_cluster(request).await)??;
+    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.create_cluster(request).await)??;
     Ok(vec![format!("cluster {cluster} is there")])
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn label(order: ClusterLabel) -> Result<Vec<String>, ClusterError> {
             LabelChange::Remove(name) => request.remove_labels.push(name),
         }
     }
-    runtime::run(async |scope| Admin::connect(&server.socket, scope).await?.update_cluster(request).await)??;
+    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.update_cluster(request).await)??;
     Ok(vec![format!("cluster {cluster} is labelled")])
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn update(order: ClusterUpdate) -> Result<Vec<String>, ClusterError> 
         advertise: texts(advertise),
         ..UpdateClusterRequest::default()
     };
-    runtime::run(async |scope| Admin::connect(&server.socket, scope).await?.update_cluster(request).await)??;
+    runtime::run(async |scope| Admin::connect(server.place(), scope).await?.update_cluster(request).await)??;
     Ok(vec![format!("cluster {cluster} is updated")])
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn update(order: ClusterUpdate) -> Result<Vec<String>, ClusterError> 
 pub(crate) fn delete(order: &ClusterDelete) -> Result<Vec<String>, ClusterError> {
     let name = order.cluster.to_string();
     let deleted = runtime::run(async |scope| {
-        Admin::connect(&order.server.socket, scope).await?.delete_cluster(name).await
+        Admin::connect(order.server.place(), scope).await?.delete_cluster(name).await
     })??;
     let cluster = &order.cluster;
     let until = deleted.reserved_until.map_or_else(String::new, |until| format!(" until {until}"));

@@ -35,7 +35,7 @@ pub(crate) enum ClustersError {
 /// Prints the clusters, and with `--watch` each again when it has changed.
 pub(crate) fn show(order: &args::Clusters) -> Result<(), ClustersError> {
     runtime::run(async |scope| {
-        let mut admin = Admin::connect(&order.socket, scope).await?;
+        let mut admin = Admin::connect(order.server.place(), scope).await?;
         if order.watch { watch(&mut admin, order).await } else { list(&mut admin, order).await }
     })?
 }

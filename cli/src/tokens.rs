@@ -23,7 +23,7 @@ pub(crate) fn create(order: &TokenCreate) -> Result<String, TokensError> {
     let ttl = prost_types::Duration { seconds: order.ttl.duration().whole_seconds(), nanos: 0 };
     let request = CreateTokenRequest { cluster: order.cluster.to_string(), ttl: Some(ttl) };
     let made = runtime::run(async |scope| {
-        Admin::connect(&order.server.socket, scope).await?.create_token(request).await
+        Admin::connect(order.server.place(), scope).await?.create_token(request).await
     })??;
     Ok(match order.output {
         None => told(order, &made),
@@ -35,7 +35,7 @@ pub(crate) fn create(order: &TokenCreate) -> Result<String, TokensError> {
 /// The tokens that are kept, one line each.
 pub(crate) fn list(order: &TokenList) -> Result<Vec<String>, TokensError> {
     let tokens =
-        runtime::run(async |scope| Admin::connect(&order.server.socket, scope).await?.tokens().await)??;
+        runtime::run(async |scope| Admin::connect(order.server.place(), scope).await?.tokens().await)??;
     if tokens.is_empty() {
         return Ok(Vec::new());
     }
@@ -51,7 +51,7 @@ pub(crate) fn list(order: &TokenList) -> Result<Vec<String>, TokensError> {
 /// Takes a token away.
 pub(crate) fn revoke(order: &TokenRevoke) -> Result<Vec<String>, TokensError> {
     let id = order.id.clone();
-    runtime::run(async |scope| Admin::connect(&order.server.socket, scope).await?.revoke_token(id).await)??;
+    runtime::run(async |scope| Admin::connect(order.server.place(), scope).await?.revoke_token(id).await)??;
     Ok(vec![format!("token {} is of no use any more", order.id)])
 }
 

@@ -1,18 +1,29 @@
-//! A server's admin API, over its socket, for whichever of its services.
+//! A server's admin API, over its socket or by TLS, for whichever of its services.
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Request, Response, Uri};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::UnixStream;
 use tonic::body::Body;
 use tonic::codegen::Service;
+use tonic::{Code, Status};
+
+use crate::dial::dial;
+use crate::pki::Issued;
+use crate::rig::free_port;
+
+/// A message without a field, as gRPC frames it: not compressed, and of no length.
+const EMPTY: &[u8] = &[0; 5];
 
 /// One HTTP/2 connection to the socket, as gRPC's clients want it. Clones are the same connection.
 #[derive(Debug, Clone)]
@@ -45,6 +56,43 @@ impl AdminWire {
         let stream = UnixStream::connect(socket).await?;
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
         shaken.map(Self::over).map_err(io::Error::other)
+    }
+}
+
+/// A free address for the admin API's door to other machines, and the configuration of a server that answers there, and at a
+/// rig's socket, these names with these roles.
+pub fn remote_door(roles: &[(&str, &str)]) -> (SocketAddr, String) {
+    let address = free_port();
+    let roles: String =
+        roles.iter().map(|(name, role)| format!("{{ name: {name}, role: {role} }}, ")).collect();
+    let tcp = format!("{{ listen: \"{address}\", adminCAFile: pki/admin-ca.crt, roles: [{roles}] }}");
+    (address, format!("admin: {{ socket: admin/admin.sock, tcp: {tcp} }}\n"))
+}
+
+impl AdminWire {
+    /// Connects from another machine, as it were, and offers HTTP/2.
+    ///
+    /// # Errors
+    /// What the system, TLS or HTTP/2 says. Whether the server takes the certificate shows at the first request.
+    pub async fn dial(address: SocketAddr, ca_pem: &str, identity: Option<&Issued>) -> io::Result<Self> {
+        let stream = dial(address, ca_pem, &["h2"], identity).await?;
+        let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+        shaken.map(Self::over).map_err(io::Error::other)
+    }
+
+    /// Asks for the method at this path with an empty message, and says how it is answered as soon as that is known: what
+    /// has begun to be told is OK.
+    ///
+    /// # Errors
+    /// Where the connection ends before that.
+    pub async fn ask(&mut self, path: &str) -> Result<Code, hyper::Error> {
+        let request = Request::post(format!("http://admin{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(Body::new(Full::new(Bytes::from_static(EMPTY))))
+            .expect("a request");
+        let answer = self.0.send_request(request).await?;
+        Ok(Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code()))
     }
 }
 

@@ -85,10 +85,13 @@ impl Authority {
 
     /// Issues a client certificate of this user, with a URI.
     pub fn issue_named(&self, user: &str, groups: &[&str], uri: &str) -> Issued {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = distinguished_name(user, groups);
-        params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI is ASCII"))];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(named_params(user, groups, uri))
+    }
+
+    /// The same, valid to the second in which `end` is.
+    pub fn issue_named_until(&self, user: &str, groups: &[&str], uri: &str, end: SystemTime) -> Issued {
+        let mut params = named_params(user, groups, uri);
+        params.not_after = end.into();
         self.issue(params)
     }
 
@@ -105,6 +108,12 @@ fn user_params(user: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished_name(user, groups);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+fn named_params(user: &str, groups: &[&str], uri: &str) -> CertificateParams {
+    let mut params = user_params(user, groups);
+    params.subject_alt_names = vec![SanType::URI(uri.try_into().expect("a URI is ASCII"))];
     params
 }
 

@@ -280,8 +280,22 @@ impl Rig {
 
     /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a minute.
     pub fn caller_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
-        let callers = ["crt", "key"].map(|kind| self.read(&format!("{PKI}/caller-ca.{kind}")));
-        Authority::of(&callers[0], &callers[1]).issue_user_until(user, groups, end)
+        self.root_of("caller").issue_user_until(user, groups, end)
+    }
+
+    /// The root that certificates of this role chain to.
+    pub fn root_of(&self, role: &str) -> Authority {
+        let [certificate, key] = ["crt", "key"].map(|kind| self.read(&format!("{PKI}/{role}-ca.{kind}")));
+        Authority::of(&certificate, &key)
+    }
+
+    /// Issues an administrator's certificate, `pki/NAME-admin.crt` with its key.
+    pub async fn admin(&self, name: &str) -> Issued {
+        let file = |end: &str| format!("{PKI}/{name}-admin.{end}");
+        if !self.path().join(file("crt")).exists() {
+            self.tombolo(&["ca", "issue", "admin", "--dir", PKI, "--name", name]).await;
+        }
+        Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
     }
 
     /// Writes a caller's kubeconfig for a cluster by path, and returns where it is.

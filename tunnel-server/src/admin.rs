@@ -1,16 +1,18 @@
-//! The door for those who run the server: gRPC on a Unix socket that only they can open.
+//! The doors for those who run the server: gRPC on a Unix socket that only they can open, and by TLS for whom they name.
 
 mod authorize;
 mod changes;
 mod desk;
 mod door;
+mod hall;
 mod listed;
 mod recorded;
+mod remote;
 mod socket;
 mod watch;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -22,14 +24,16 @@ use tokio::sync::Semaphore;
 use tonic_health::ServingStatus;
 use tonic_health::pb::FILE_DESCRIPTOR_SET as HEALTH_DESCRIPTOR_SET;
 use tonic_health::server::{HealthReporter, HealthService};
+use tracing::info;
 
 pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
+pub use remote::Remote;
 pub use socket::SocketError;
 
 use crate::directory::Directory;
 use crate::registry::Registry;
 use desk::Desk;
-use door::{Door, Services};
+use hall::{Hall, Services};
 use socket::AdminSocket;
 
 /// Most watches at once, of all connections.
@@ -41,14 +45,37 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// The services to ask the health of: the server as a whole, and this API.
 const SERVICES: [&str; 2] = ["", SERVICE_NAME];
 
-/// A bound socket that nobody answers yet.
+/// Bound doors at which nobody is answered yet.
 pub struct Admin {
-    socket: AdminSocket,
-    about: About,
-    registry: Registry,
-    directory: Directory,
-    log: Log,
+    doors: Bound,
+    subject: Subject,
     health: HealthReporter,
+}
+
+/// Where the API is to be asked.
+#[derive(Debug)]
+pub struct Doors {
+    /// At a socket of this path, in a folder that is made if it is missing.
+    pub socket: Option<PathBuf>,
+    /// From other machines.
+    pub remote: Option<Remote>,
+}
+
+/// What the API tells of and changes.
+pub struct Subject {
+    /// The server itself.
+    pub about: About,
+    /// Who is connected.
+    pub registry: Registry,
+    /// What is kept of clusters and agents.
+    pub directory: Directory,
+    /// Where it is written down who asked.
+    pub log: Log,
+}
+
+struct Bound {
+    socket: Option<AdminSocket>,
+    remote: Option<Remote>,
 }
 
 /// What the server says of itself.
@@ -83,36 +110,29 @@ pub struct Health {
 }
 
 impl Admin {
-    /// Takes the socket at `path`, in a folder that is made if it is missing.
+    /// Takes the doors that are not yet bound.
     ///
     /// # Errors
     /// [`SocketError`], which says what is in the way.
-    pub async fn bind(
-        path: &Path,
-        about: About,
-        registry: Registry,
-        directory: Directory,
-        log: Log,
-    ) -> Result<Self, SocketError> {
-        let socket = AdminSocket::bind(path).await?;
+    pub async fn bind(doors: Doors, subject: Subject) -> Result<Self, SocketError> {
+        let Doors { socket, remote } = doors;
+        let socket = match socket {
+            Some(path) => Some(AdminSocket::bind(&path).await?),
+            None => None,
+        };
         let health = HealthReporter::new();
         report(&health, ServingStatus::NotServing).await;
-        Ok(Self { socket, about, registry, directory, log, health })
+        Ok(Self { doors: Bound { socket, remote }, subject, health })
     }
 
-    /// Where the socket is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.socket.path()
-    }
-
-    /// Answers until the scope has no work left: through the drain too, which ends watches and which health shows.
-    /// Listener and connections are attendants of `scope`.
+    /// Answers until the scope has no work left: through the drain too, which ends watches and which health shows; from
+    /// other machines nobody new comes then. Listeners and connections are attendants of `scope`.
     ///
     /// # Errors
     /// Where the schemas that were compiled in cannot be read: a fault of the build.
     pub fn run(self, scope: &Scope) -> Result<Health, Failure> {
-        let Self { socket, about, registry, directory, log, health } = self;
+        let Self { doors: Bound { socket, remote }, subject, health } = self;
+        let Subject { about, registry, directory, log } = subject;
         let desk = Desk {
             about,
             since: SystemTime::now(),
@@ -131,7 +151,15 @@ impl Admin {
             HealthService::from_health_reporter(health.clone()),
             reflection,
         );
-        scope.attend(Door::new(socket, services, log, scope.clone()).accept());
+        let hall = Hall::new(services, log.clone(), scope.clone());
+        if let Some(socket) = socket {
+            info!(socket = %socket.path().display(), "the admin API answers");
+            scope.attend(door::accept(socket, hall.clone()));
+        }
+        if let Some(remote) = remote {
+            info!(address = %remote.address(), "the admin API answers who has a certificate for it");
+            scope.attend(remote.accept(hall, log));
+        }
         Ok(Health { reporter: health, scope: scope.clone() })
     }
 }

@@ -1,7 +1,6 @@
 //! Builds the server from its configuration, and runs it.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +16,7 @@ use tokio::sync::watch;
 use tracing::info;
 use transport::{Endpoint, EndpointError, EndpointKeys, ServerNumber};
 
-use crate::admin::{About, Admin, Site};
+use crate::admin::{self, About, Admin, Remote, Site, Subject};
 use crate::assertion::Assertions;
 use crate::config::{self, Config};
 use crate::directory::Directory;
@@ -96,6 +95,7 @@ impl Bound {
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
         let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
+        let doors = admin_doors(&mut config)?;
         let enrollment = config.enrollment.take();
         let (enrollment, site) =
             enrollment.map(|door| bind_enrollment(door, &config, &directory)).transpose()?.unzip();
@@ -131,8 +131,8 @@ impl Bound {
             enrollment,
         };
         scrape::ask(&metrics, &bound, links);
-        if let Some(socket) = &config.admin_socket {
-            bound.admin = Some(bound.admin(socket, server_id, directory, site).await?);
+        if doors.socket.is_some() || doors.remote.is_some() {
+            bound.admin = Some(bound.admin(doors, server_id, directory, site).await?);
         }
         Ok(bound)
     }
@@ -140,7 +140,7 @@ impl Bound {
     /// Last of all ports: it tells of the others.
     async fn admin(
         &self,
-        socket: &Path,
+        doors: admin::Doors,
         server_id: String,
         directory: Directory,
         site: Option<Site>,
@@ -148,7 +148,7 @@ impl Bound {
         let Addresses { gateway, tunnel, probes } = self.addresses().map_err(Failure::could_not_go_on)?;
         let about = About { server_id, gateway, tunnel, probes, site };
         let (registry, log) = (self.registry.clone(), self.log.clone());
-        Ok(Admin::bind(socket, about, registry, directory, log).await?)
+        Ok(Admin::bind(doors, Subject { about, registry, directory, log }).await?)
     }
 
     /// The addresses that were bound.
@@ -177,10 +177,7 @@ impl Bound {
         scope.attend(file.follow(policy));
         scope.spawn(self.reception.clone().run(scope.clone()));
         let health = match self.admin {
-            Some(admin) => {
-                info!(socket = %admin.path().display(), "the admin API answers");
-                Some(admin.run(&scope)?)
-            }
+            Some(admin) => Some(admin.run(&scope)?),
             None => None,
         };
         let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
@@ -253,6 +250,13 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
 
+/// Where the admin API is to be asked: the port is taken here, the socket last of all.
+fn admin_doors(config: &mut Config) -> Result<admin::Doors, Failure> {
+    let tcp = config.admin.tcp.take();
+    let remote = tcp.map(|tcp| Remote::bind(tcp, &config.certificate, &config.trust_domain)).transpose()?;
+    Ok(admin::Doors { socket: config.admin.socket.take(), remote })
+}
+
 /// The door at which agents enroll, which shows the root as well: all that a newcomer knows of it is its pin.
 fn bind_enrollment(
     door: config::Enrollment,
@@ -279,6 +283,9 @@ fn note_certificates(config: &Config) {
     metrics::certificates("agent_ca", &config.tunnel.agent_roots);
     if let Some(callers) = &config.gateway.authentication.client_certificate {
         metrics::certificates("caller_ca", &callers.roots);
+    }
+    if let Some(admins) = &config.admin.tcp {
+        metrics::certificates("admin_ca", &admins.roots);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a server is told: flags over environment over file over default.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,9 @@ use proto::AllowList;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
 use trust::Signer;
+use trust::names::Label;
 
+mod admin;
 mod audit_log;
 mod authentication;
 mod clusters;
@@ -33,6 +36,9 @@ pub const KIND: &str = "ServerConfig";
 
 /// Most names in one list.
 pub const NAMES_MAX: usize = 1_000;
+
+/// Most administrators who may have a role from other machines.
+pub const ADMINS_MAX: usize = 1_000;
 
 /// Longest wait for a cluster that is away that may be configured: beyond it people have given up.
 pub const PARK_LIMIT_SECONDS_MAX: u64 = 300;
@@ -105,8 +111,8 @@ pub struct Config {
     pub watches: Watches,
     /// How the audit log is kept; without it nothing is recorded.
     pub audit: Option<audit::Settings>,
-    /// The Unix socket of the admin API, if it has one.
-    pub admin_socket: Option<PathBuf>,
+    /// Where those who run the server ask it.
+    pub admin: Admin,
     /// Where keys and other state are kept.
     pub state_dir: PathBuf,
     /// Where `/livez`, `/readyz` and `/metrics` answer.
@@ -250,6 +256,37 @@ pub struct Watches {
     /// Largest event that is held until it is whole; [`WATCH_EVENT_BYTES_MIN`] to [`WATCH_EVENT_BYTES_MAX`]. The watch of a
     /// larger one ends with its tunnel.
     pub event_bytes_max: usize,
+}
+
+/// The doors of the admin API.
+#[derive(Debug)]
+pub struct Admin {
+    /// The Unix socket, if there is one.
+    pub socket: Option<PathBuf>,
+    /// The door to other machines, if there is one.
+    pub tcp: Option<AdminTcp>,
+}
+
+/// The admin API's door to other machines.
+#[derive(Debug)]
+pub struct AdminTcp {
+    /// A TCP address.
+    pub listen: SocketAddr,
+    /// The roots that administrators' certificates must chain to; at least one, and none that agents or callers chain to.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// What each name may do, 1 to [`ADMINS_MAX`]; who is not named may nothing.
+    pub roles: BTreeMap<Label, AdminRole>,
+}
+
+/// What an administrator may do from another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminRole {
+    /// Look at everything, and change nothing.
+    Viewer,
+    /// Make tokens by which agents enroll, and nothing else.
+    Enroller,
+    /// Everything.
+    Operator,
 }
 
 /// Why a configuration was not taken.

@@ -1,4 +1,4 @@
-//! Who asks: callers by certificate or token, agents by certificate.
+//! Who asks: callers by certificate or token, agents and administrators by certificate.
 //!
 //! Pure: certificates come in verified, the time comes in as an argument.
 
@@ -9,12 +9,14 @@ use rustls_pki_types::CertificateDer;
 use trust::peer;
 use x509_parser::prelude::X509Certificate;
 
+mod admin;
 mod agent;
 mod certificate;
 mod credential;
 mod name;
 mod token;
 
+pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
 pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
 pub use certificate::CertificateFault;
 use certificate::Validity;

@@ -46,7 +46,10 @@ impl Serialize for Line<'_> {
         line.serialize_entry("kind", "Event")?;
         line.serialize_entry("apiVersion", "audit.k8s.io/v1")?;
         line.serialize_entry("level", "Metadata")?;
-        let own = if event.audit_id.is_empty() { format!("log-{sequence}") } else { String::new() };
+        // Who has no id of its own is named by the line of its intent.
+        let intent = completion.and_then(|completion| completion.notes.get(&Note::Intent));
+        let own = || intent.map_or_else(|| format!("log-{sequence}"), |intent| format!("log-{intent}"));
+        let own = if event.audit_id.is_empty() { own() } else { String::new() };
         let audit_id = if event.audit_id.is_empty() { &own } else { &event.audit_id };
         line.serialize_entry("auditID", &Cut(audit_id, AUDIT_ID_BYTES_MAX))?;
         line.serialize_entry("stage", stage.as_str())?;

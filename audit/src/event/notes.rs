@@ -22,6 +22,8 @@ pub enum Note {
     Decision,
     /// `quic` or `http2`.
     Carrier,
+    /// What an administrator may do.
+    Role,
     /// The door it came through.
     Listener,
     /// Address and port at the other end.
@@ -108,6 +110,7 @@ impl Note {
             Self::Rule => "tombolo.dev/rule",
             Self::Decision => "tombolo.dev/decision",
             Self::Carrier => "tombolo.dev/carrier",
+            Self::Role => "tombolo.dev/role",
             Self::Listener => "tombolo.dev/listener",
             Self::Source => "tombolo.dev/source",
             Self::CredentialSerial => "tombolo.dev/credential-serial",

@@ -99,7 +99,10 @@ Examples:
   For programs:
   tombolo clusters --output json
   Of a server with another socket:
-  tombolo clusters --socket /run/tombolo/b/admin.sock";
+  tombolo clusters --socket /run/tombolo/b/admin.sock
+  From another machine, as an administrator:
+  tombolo clusters --server https://server.example:9443 \\
+      --ca server-ca.crt --cert olga-admin.crt --key olga-admin.key";
 
 pub(super) const RBAC: &str = "\
 Examples:

@@ -1,22 +1,13 @@
 //! What may be said of clusters and agents at a server's admin API.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use proto::ClusterId;
-use proto::admin::SOCKET_DEFAULT;
 
+use super::at_server::AtServer;
 use super::{Clusters, examples};
 use crate::names::{Label as DnsLabel, Validity};
-
-/// Where the server is asked.
-#[derive(Args)]
-pub(crate) struct AtServer {
-    /// The server's admin socket
-    #[arg(long, value_name = "PATH", env = "TOMBOLO_ADMIN_SOCKET", default_value = SOCKET_DEFAULT)]
-    pub(crate) socket: PathBuf,
-}
 
 #[derive(Subcommand)]
 pub(crate) enum Cluster {

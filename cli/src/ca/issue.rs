@@ -81,7 +81,14 @@ pub(crate) fn issue_caller(order: &IssueCaller) -> Result<Vec<String>, IssueErro
 /// A certificate that names who runs the server.
 pub(crate) fn issue_admin(order: &IssueAdmin) -> Result<Vec<String>, IssueError> {
     let subject = Subject::Admin { name: order.name.clone() };
-    let (_, lines) = issue(&order.placement, subject, &format!("{}-admin", order.name))?;
+    let (places, mut lines) = issue(&order.placement, subject, &format!("{}-admin", order.name))?;
+    lines.push(format!(
+        "next: give {} a role in admin.tcp.roles of server.yaml, and ask with tombolo clusters --server https://HOST:9443 --ca {} --cert {} --key {}",
+        order.name,
+        place::root_certificate(&order.placement.dir, Role::Server).display(),
+        places.certificate.display(),
+        places.key.display(),
+    ));
     Ok(lines)
 }
 

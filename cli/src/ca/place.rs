@@ -41,7 +41,7 @@ pub(super) fn of_root(role: Role) -> &'static str {
         Role::Server => "tls.serverCAFile in agent.yaml, and `tombolo kubeconfig --ca`",
         Role::Agent => "tunnel.agentCAFile in server.yaml",
         Role::Caller => "gateway.authentication.clientCertificate.caFile in server.yaml",
-        Role::Admin => "an admin API by TCP; that of today is a socket",
+        Role::Admin => "admin.tcp.adminCAFile in server.yaml",
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) fn of_certificate(role: Role) -> &'static str {
         Role::Server => "tls.certificateFile in server.yaml",
         Role::Agent => "tls.certificateFile in agent.yaml",
         Role::Caller => "`tombolo kubeconfig --cert`",
-        Role::Admin => "an admin API by TCP; that of today is a socket",
+        Role::Admin => "`tombolo clusters --server --cert`",
     }
 }
 

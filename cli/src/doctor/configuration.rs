@@ -107,6 +107,14 @@ pub(super) struct Policy {
 pub(super) struct AdminKeys {
     pub(super) enabled: Option<bool>,
     pub(super) socket: Option<PathBuf>,
+    pub(super) tcp: Option<AdminTcp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AdminTcp {
+    #[serde(rename = "adminCAFile")]
+    pub(super) admin_ca_file: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]

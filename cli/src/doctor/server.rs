@@ -17,7 +17,7 @@ use super::certificate;
 use super::configuration::{self, ServerConfig};
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
-use crate::args::DoctorServer;
+use crate::args::{DoctorServer, Place};
 use crate::explain;
 
 /// Where callers and agents come unless the file says otherwise.
@@ -99,6 +99,9 @@ fn files(config: &ServerConfig, base: &Path, report: &mut Report) {
     if let Some(callers) = &ways.client_certificate {
         certificate::roots(report, "callers' CA", &base.join(&callers.ca_file), now);
     }
+    if let Some(door) = &config.admin.tcp {
+        certificate::roots(report, "administrators' CA", &base.join(&door.admin_ca_file), now);
+    }
     if let Some(tokens) = &ways.token_file {
         certificate::private_file(report, "token file", &base.join(&tokens.path));
     }
@@ -152,7 +155,7 @@ async fn admin(
     }
     let socket = base.join(config.admin.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET_DEFAULT)));
     let asked = async {
-        let mut admin = Admin::connect(&socket, scope).await?;
+        let mut admin = Admin::connect(Place::Socket(socket), scope).await?;
         admin.server_info().await
     };
     match asked.await {

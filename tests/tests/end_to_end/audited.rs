@@ -229,6 +229,31 @@ async fn who_runs_the_server_is_recorded_too() {
     assert!(asked["user"]["username"].as_str().is_some_and(|name| name.starts_with("uid:")), "{asked}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_something_away_does_so_while_the_log_cannot_be_written() {
+    let edge = FakeEdge::start_server_with("audit: { maxFileBytes: 1048576, filesKept: 5 }").await;
+    edge.fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
+    let away = directory(&edge.rig).with_extension("away");
+    fs::rename(directory(&edge.rig), &away).unwrap();
+    until_full(&edge.rig).await;
+
+    let made = edge.rig.tombolo_fails(&["cluster", "create", "edge-b", "--socket", "admin/admin.sock"]).await;
+    assert!(made.contains("audit log"), "{made}");
+    edge.rig.tombolo(&["agent", "revoke", "--cluster", "edge-a", "--socket", "admin/admin.sock"]).await;
+    edge.rig.logged("edge-a.log", 0, "certificate was revoked").await;
+
+    fs::rename(&away, directory(&edge.rig)).unwrap();
+    edge.rig.ready(edge.rig.probes()).await;
+    let log = AuditLog::of(&edge.rig);
+    let told: Vec<_> = log.lines().iter().filter(|line| line["verb"] == "revoke").collect();
+    let [revoked] = told[..] else { panic!("{log:?}") };
+    assert_eq!(
+        (note(revoked, "detail"), &revoked["responseStatus"]["code"]),
+        ("all agents of cluster edge-a", &200.into())
+    );
+    verify(&edge.rig).await;
+}
+
 #[ignore = "soak: waits for the minute that exchanges may run unrecorded"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_is_ended_once_it_could_not_be_recorded_for_too_long() {

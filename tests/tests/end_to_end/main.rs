@@ -3,6 +3,7 @@
 //! One test program, so that it is linked once and its trials, most of which wait, run beside each other.
 
 mod admin;
+mod admin_tcp;
 mod asserting;
 mod assuming;
 mod audited;

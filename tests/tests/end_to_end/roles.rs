@@ -6,10 +6,12 @@ use proto::greeting::VERSIONS;
 use proto::wire::Hello;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tests::admin::{AdminWire, remote_door};
 use tests::fake_api::{Behaviour, FakeApi};
-use tests::pki::{Authority, Issued};
+use tests::pki::Issued;
 use tests::rig::{Agent, ApiServer, GROUP, Rig, ask};
 use tests::rogue::spawner;
+use tonic::Code;
 use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, Way, dial_tcp};
 
@@ -27,14 +29,17 @@ enum Door {
     AgentsQuic,
     AgentsTcp,
     Callers,
+    Admins,
 }
+
+const DOORS: [Door; 4] = [Door::AgentsQuic, Door::AgentsTcp, Door::Callers, Door::Admins];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_opens_its_own_roles_door_and_no_other() {
     let trial = Trial::start().await;
     for (role, _) in URIS {
         let shown = trial.issued(role).await;
-        for door in [Door::AgentsQuic, Door::AgentsTcp, Door::Callers] {
+        for door in DOORS {
             assert_eq!(trial.opens(door, &shown).await.is_ok(), role == door.role(), "{role} at {door:?}");
         }
     }
@@ -44,8 +49,8 @@ async fn a_certificate_opens_its_own_roles_door_and_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_root_that_signs_for_another_role_opens_no_door_either() {
     let trial = Trial::start().await;
-    for door in [Door::AgentsQuic, Door::AgentsTcp, Door::Callers] {
-        let root = trial.root(door.role());
+    for door in DOORS {
+        let root = trial.rig.root_of(door.role());
         for (role, uri) in URIS {
             let forged = root.issue_named("alice", &[GROUP], uri);
             let opened = trial.opens(door, &forged).await;
@@ -58,6 +63,7 @@ async fn a_root_that_signs_for_another_role_opens_no_door_either() {
 /// A server with an agent of its own, whose cluster callers of the group may reach.
 struct Trial {
     rig: Rig,
+    admins: SocketAddr,
     _api: FakeApi,
     _agent: Agent,
 }
@@ -67,16 +73,18 @@ impl Door {
         match self {
             Self::AgentsQuic | Self::AgentsTcp => "agent",
             Self::Callers => "caller",
+            Self::Admins => "admin",
         }
     }
 }
 
 impl Trial {
     async fn start() -> Self {
-        let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+        let (admins, config) = remote_door(&[("olga", "viewer")]);
+        let (rig, api) = (Rig::start_with(&config).await, FakeApi::start().await.expect("a fake starts"));
         api.on("/version", Behaviour::json("{}"));
         let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
-        Self { rig, _api: api, _agent: agent }
+        Self { rig, admins, _api: api, _agent: agent }
     }
 
     /// A certificate as the role's authority issues it.
@@ -93,10 +101,6 @@ impl Trial {
         Issued { certificate_pem: file("crt"), key_pem: file("key") }
     }
 
-    fn root(&self, role: &str) -> Authority {
-        Authority::of(&self.pki(&format!("{role}-ca.crt")), &self.pki(&format!("{role}-ca.key")))
-    }
-
     fn pki(&self, name: &str) -> String {
         std::fs::read_to_string(self.rig.path().join("pki").join(name)).expect("it was issued")
     }
@@ -108,6 +112,18 @@ impl Trial {
                 let dialed = self.dial(door, shown).await.map_err(|error| error.to_string())?;
                 dialed.tunnel.close(proto::CloseCode::Drained);
                 Ok(())
+            }
+            Door::Admins => {
+                let wire = AdminWire::dial(self.admins, &self.rig.server_ca(), Some(shown)).await;
+                let mut wire = wire.map_err(|error| error.to_string())?;
+                match wire
+                    .ask("/tombolo.admin.v1.Admin/ListClusters")
+                    .await
+                    .map_err(|error| error.to_string())?
+                {
+                    Code::Ok => Ok(()),
+                    code => Err(code.to_string()),
+                }
             }
             Door::Callers => {
                 let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());

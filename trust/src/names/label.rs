@@ -8,7 +8,7 @@ use proto::cluster::is_dns_label;
 use proto::spiffe::{TRUST_DOMAIN_BYTES_MAX, is_trust_domain};
 
 /// A DNS-1123 label that names one server or one agent of a cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label(String);
 
 /// The first part of every SPIFFE URI that this authority issues.

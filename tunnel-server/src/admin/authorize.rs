@@ -1,17 +1,37 @@
 //! Who may do what at the admin API: one decision, before any service sees a request.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use tonic::Code;
+use trust::names::Label;
+
+use crate::config::AdminRole;
 
 /// The user who can do everything on this machine anyway.
 const ROOT: u32 = 0;
 
-/// Who asks, as the kernel says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Actor {
-    /// The user of the process at the other end of the socket, when it connected.
-    pub uid: u32,
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Actor {
+    /// A process on this machine, as the kernel says it.
+    Local {
+        /// The user of the process at the other end of the socket, when it connected.
+        uid: u32,
+        /// As whom this server runs.
+        owner: u32,
+    },
+    /// Somebody elsewhere, by a certificate of the administrators' CA.
+    Remote {
+        /// Whom the certificate names.
+        name: Label,
+        /// What the configuration lets this name do.
+        role: Option<AdminRole>,
+        /// The certificate's serial number.
+        serial: String,
+        /// The connection's other end.
+        from: SocketAddr,
+    },
 }
 
 /// What is asked for: a method of a service.
@@ -63,28 +83,109 @@ pub enum Object {
 }
 
 /// The actor may not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("user id {} may not {action} {object}; ask as root or as user id {owner}, whose server this is", actor.uid)]
-pub struct Forbidden {
-    /// Who asked.
-    pub actor: Actor,
-    /// For what.
-    pub action: Action,
-    /// Of what.
-    pub object: Object,
-    /// As whom the server runs.
-    pub owner: u32,
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// Another user of this machine.
+    #[error(
+        "user id {uid} may not {action} {object}; ask as root or as user id {owner}, whose server this is"
+    )]
+    User {
+        /// Who asked.
+        uid: u32,
+        /// As whom the server runs.
+        owner: u32,
+        /// For what.
+        action: Action,
+        /// Of what.
+        object: Object,
+    },
+    /// An administrator whose role does not let them.
+    #[error(
+        "{name} is {role} here and may not {action} {object}; ask for another role in admin.tcp.roles of the server's configuration"
+    )]
+    Role {
+        /// Who asked.
+        name: Label,
+        /// What they may do.
+        role: AdminRole,
+        /// For what they asked.
+        action: Action,
+        /// Of what.
+        object: Object,
+    },
+    /// An administrator of whom the configuration does not speak.
+    #[error(
+        "{name} may not {action} {object}, nor anything here; ask for a role in admin.tcp.roles of the server's configuration"
+    )]
+    NoRole {
+        /// Who asked.
+        name: Label,
+        /// For what.
+        action: Action,
+        /// Of what.
+        object: Object,
+    },
 }
 
-/// Whether the actor may do this with that: root and the server's own user may everything, others nothing.
+/// Whether the actor may do this with that. At the socket root and the server's own user may everything, others nothing;
+/// from elsewhere a name may what its role may.
 ///
 /// # Errors
 /// [`Forbidden`], in words for the one who asked.
-pub fn authorize_admin(owner: u32, actor: Actor, action: Action, object: Object) -> Result<(), Forbidden> {
-    if actor.uid == ROOT || actor.uid == owner {
-        return Ok(());
+pub fn authorize_admin(actor: &Actor, action: Action, object: Object) -> Result<(), Forbidden> {
+    match actor {
+        Actor::Local { uid, owner } if uid == &ROOT || uid == owner => Ok(()),
+        &Actor::Local { uid, owner } => Err(Forbidden::User { uid, owner, action, object }),
+        Actor::Remote { role: Some(role), .. } if may(*role, action) => Ok(()),
+        Actor::Remote { name, role: Some(role), .. } => {
+            Err(Forbidden::Role { name: name.clone(), role: *role, action, object })
+        }
+        Actor::Remote { name, role: None, .. } => {
+            Err(Forbidden::NoRole { name: name.clone(), action, object })
+        }
     }
-    Err(Forbidden { actor, action, object, owner })
+}
+
+/// What roles may. A new action does not compile until somebody has said who may do it.
+fn may(role: AdminRole, action: Action) -> bool {
+    let fitting = match action {
+        Action::ListClusters
+        | Action::WatchClusters
+        | Action::GetServerInfo
+        | Action::ListAgents
+        | Action::ListTokens
+        | Action::CheckHealth
+        | Action::WatchHealth
+        | Action::Reflect => AdminRole::Viewer,
+        // Beside an operator, who may everything, and nothing else than this.
+        Action::CreateToken => AdminRole::Enroller,
+        Action::CreateCluster
+        | Action::UpdateCluster
+        | Action::DeleteCluster
+        | Action::RevokeAgent
+        | Action::RevokeToken => AdminRole::Operator,
+    };
+    role == AdminRole::Operator || role == fitting
+}
+
+impl Actor {
+    /// Whether there is nothing that this actor may do.
+    #[must_use]
+    pub fn is_stranger(&self) -> bool {
+        match self {
+            Self::Local { uid, owner } => uid != &ROOT && uid != owner,
+            Self::Remote { role, .. } => role.is_none(),
+        }
+    }
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local { uid, .. } => write!(f, "uid:{uid}"),
+            Self::Remote { name, .. } => write!(f, "admin:{name}"),
+        }
+    }
 }
 
 impl Action {
@@ -158,85 +259,4 @@ impl fmt::Display for Object {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OWNER: u32 = 1000;
-    const ACTIONS: [Action; 14] = [
-        Action::ListClusters,
-        Action::WatchClusters,
-        Action::GetServerInfo,
-        Action::CreateCluster,
-        Action::UpdateCluster,
-        Action::DeleteCluster,
-        Action::RevokeAgent,
-        Action::ListAgents,
-        Action::CreateToken,
-        Action::ListTokens,
-        Action::RevokeToken,
-        Action::CheckHealth,
-        Action::WatchHealth,
-        Action::Reflect,
-    ];
-
-    #[test]
-    fn root_and_the_servers_own_user_may_everything_and_nobody_else_anything() {
-        for action in ACTIONS {
-            for (uid, may) in
-                [(ROOT, true), (OWNER, true), (OWNER + 1, false), (65_534, false), (u32::MAX, false)]
-            {
-                let decided = authorize_admin(OWNER, Actor { uid }, action, action.object());
-                assert_eq!(decided.is_ok(), may, "{uid}: {action:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_server_of_root_is_for_root_alone() {
-        assert!(authorize_admin(ROOT, Actor { uid: OWNER }, Action::ListClusters, Object::Clusters).is_err());
-    }
-
-    #[test]
-    fn a_refusal_says_who_may() {
-        let forbidden =
-            authorize_admin(OWNER, Actor { uid: 7 }, Action::ListClusters, Object::Clusters).unwrap_err();
-        assert_eq!(
-            forbidden.to_string(),
-            "user id 7 may not list the clusters; ask as root or as user id 1000, whose server this is"
-        );
-    }
-
-    #[test]
-    fn every_method_that_reflection_shows_is_an_action_and_no_other_path_is() {
-        use prost_types::FileDescriptorSet;
-
-        let sets = [
-            proto::admin::FILE_DESCRIPTOR_SET,
-            tonic_health::pb::FILE_DESCRIPTOR_SET,
-            tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
-        ];
-        let mut methods = 0;
-        for set in sets {
-            let set: FileDescriptorSet = prost::Message::decode(set).unwrap();
-            for file in set.file {
-                for service in &file.service {
-                    for method in &service.method {
-                        let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
-                        assert!(Action::of_path(&path).is_ok(), "{path}");
-                        methods += 1;
-                    }
-                }
-            }
-        }
-        assert_eq!(methods, ACTIONS.len());
-        for path in [
-            "",
-            "/",
-            "/tombolo.admin.v1.Admin",
-            "/tombolo.admin.v1.Admin/",
-            "/tombolo.admin.v1.Admin/listclusters",
-        ] {
-            assert_eq!(Action::of_path(path), Err(Code::Unimplemented), "{path}");
-        }
-    }
-}
+mod tests;

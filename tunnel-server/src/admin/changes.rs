@@ -69,6 +69,15 @@ pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
     }
 }
 
+/// The same in words, for the audit log.
+pub(super) fn revoked_words(revoked: &Revoked) -> String {
+    match revoked {
+        Revoked::Agent(cluster, instance) => format!("agent {cluster}/{instance}"),
+        Revoked::Agents(cluster) => format!("all agents of cluster {cluster}"),
+        Revoked::Serial(serial) => format!("certificate {serial}"),
+    }
+}
+
 /// Which cluster a token is for, and how long it is to hold.
 pub(super) fn token(request: CreateTokenRequest) -> Result<(ClusterId, Duration), Status> {
     let CreateTokenRequest { cluster: name, ttl } = request;

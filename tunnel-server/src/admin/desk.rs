@@ -18,6 +18,7 @@ use proto::{ClusterId, NotAClusterId};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::recorded::Told;
 use super::watch::{Events, Watch};
 use super::{About, CONNECTIONS_MAX, Site, WATCHES_MAX, changes, listed};
 use crate::directory::{CLUSTERS_MAX, Directory, NAME_RESERVED};
@@ -103,7 +104,9 @@ impl admin_server::Admin for Desk {
         &self,
         request: Request<CreateClusterRequest>,
     ) -> Result<Response<CreateClusterResponse>, Status> {
+        let told = told(&request);
         let (cluster, said) = changes::created(request.into_inner())?;
+        told.tell(format!("cluster {cluster}"));
         let created = self.directory.create_cluster(cluster.clone(), said, SystemTime::now()).await;
         created.map_err(changes::cluster_status)?;
         self.registry.directory_changed(&cluster);
@@ -114,7 +117,9 @@ impl admin_server::Admin for Desk {
         &self,
         request: Request<UpdateClusterRequest>,
     ) -> Result<Response<UpdateClusterResponse>, Status> {
+        let told = told(&request);
         let (cluster, said) = changes::updated(request.into_inner())?;
+        told.tell(format!("cluster {cluster}"));
         let updated = self.directory.update_cluster(cluster.clone(), said).await;
         updated.map_err(changes::cluster_status)?;
         self.registry.directory_changed(&cluster);
@@ -125,7 +130,9 @@ impl admin_server::Admin for Desk {
         &self,
         request: Request<DeleteClusterRequest>,
     ) -> Result<Response<DeleteClusterResponse>, Status> {
+        let told = told(&request);
         let cluster = changes::cluster(&request.into_inner().name)?;
+        told.tell(format!("cluster {cluster}"));
         let deleted = self.directory.delete_cluster(cluster.clone(), SystemTime::now(), NAME_RESERVED).await;
         let tombstone = deleted.map_err(changes::cluster_status)?;
         self.registry.put_out();
@@ -138,7 +145,9 @@ impl admin_server::Admin for Desk {
         &self,
         request: Request<RevokeAgentRequest>,
     ) -> Result<Response<RevokeAgentResponse>, Status> {
+        let told = told(&request);
         let revoked = changes::revoked(request.into_inner())?;
+        told.tell(changes::revoked_words(&revoked));
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(changes::revoke_status)?;
         self.registry.put_out();
         Ok(Response::new(RevokeAgentResponse {}))
@@ -160,7 +169,9 @@ impl admin_server::Admin for Desk {
         request: Request<CreateTokenRequest>,
     ) -> Result<Response<CreateTokenResponse>, Status> {
         let Site { address, pins } = self.about.site.clone().ok_or_else(changes::no_enrollment)?;
+        let told = told(&request);
         let (cluster, ttl) = changes::token(request.into_inner())?;
+        told.tell(format!("token for cluster {cluster}"));
         let made = self.directory.create_token(cluster, ttl, SystemTime::now()).await;
         let (bearer, token) = made.map_err(changes::token_status)?;
         Ok(Response::new(CreateTokenResponse {
@@ -183,7 +194,10 @@ impl admin_server::Admin for Desk {
         &self,
         request: Request<RevokeTokenRequest>,
     ) -> Result<Response<RevokeTokenResponse>, Status> {
+        let told = told(&request);
         let id = request.into_inner().id;
+        // Behind a dot stands what makes it a token, where somebody has named it whole.
+        told.tell(format!("token {}", id.split('.').next().unwrap_or_default()));
         match self.directory.revoke_token(id).await {
             Ok(true) => Ok(Response::new(RevokeTokenResponse {})),
             Ok(false) => {
@@ -226,6 +240,12 @@ impl Wanted {
             Self::Named(names) => names.contains(cluster),
         }
     }
+}
+
+/// Where to say for the audit log what a request is about.
+fn told<T>(request: &Request<T>) -> Told {
+    // Always there: the hall leaves it in every request.
+    request.extensions().get::<Told>().cloned().unwrap_or_default()
 }
 
 fn look(registry: &Registry, wanted: &Wanted) -> Vec<Cluster> {

@@ -1,34 +1,156 @@
-//! What the audit log learns of those who run the server: who asked for what, and whether they may.
+//! What the audit log learns of those who run the server: who asked for what, whether they may, and what became of it.
 
-use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Status, User};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, User};
+use http::HeaderMap;
+use tokio::time::timeout;
+use tonic::Code;
+use tracing::warn;
 
 use super::authorize::{Action, Actor, Forbidden};
 
-/// How the actor proved who it is: the kernel says so.
-const METHOD: &str = "unix-socket";
+/// How long what takes something away waits for its intent to be written.
+const TAKE_AWAY_MAX: Duration = Duration::from_millis(500);
 
-/// Records a verdict of [`authorize_admin`](super::authorize_admin). What changes nothing and asks only whether the server
-/// lives is not recorded where it is allowed, because a probe asks for it every few seconds.
+/// A request that may be answered: its intent is in the log, or need not be.
+pub(super) struct Recorded {
+    log: Log,
+    told: Told,
+    kept: Kept,
+}
+
+/// How a request's end comes to the log.
+enum Kept {
+    /// As the completion of its intent.
+    Receipt(Receipt),
+    /// By the reserve, because the log could not be written when it came.
+    Reserve(Box<Event>),
+    /// Not at all.
+    Nowhere,
+}
+
+/// What a service says of a request while it answers it: of which cluster, agent or token it is. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told(Arc<OnceLock<String>>);
+
+impl Told {
+    /// Says it. What was said first stays.
+    pub(super) fn tell(&self, what: impl Into<String>) {
+        let _ = self.0.set(what.into());
+    }
+}
+
+/// Records a verdict of [`authorize_admin`](super::authorize_admin), as the one line of what is forbidden or the intent of
+/// what is not. Who asks only whether the server lives is not recorded where that is allowed, because a probe asks for it
+/// every few seconds. What takes something away is done even where it cannot be written beforehand.
 ///
 /// # Errors
 /// [`NotRecorded`]: it must not be done.
 pub(super) async fn record(
     log: &Log,
-    actor: Actor,
+    actor: &Actor,
     action: Action,
     path: &str,
     verdict: &Result<(), Forbidden>,
-) -> Result<(), NotRecorded> {
-    let (decision, code) = match verdict {
-        Ok(()) if matches!(action, Action::CheckHealth | Action::WatchHealth) => return Ok(()),
-        Ok(()) => ("allow", 200),
-        Err(_) => ("forbid", 403),
+) -> Result<Recorded, NotRecorded> {
+    let recorded = |kept| Recorded { log: log.clone(), told: Told::default(), kept };
+    let event = event(actor, action, path);
+    if verdict.is_err() {
+        let completion = Completion::new(Some(Status::code(403)), EndReason::Refused);
+        log.record(event.with(Note::Decision, "forbid"), completion).await?;
+        return Ok(recorded(Kept::Nowhere));
+    }
+    let event = event.with(Note::Decision, "allow");
+    match action {
+        Action::CheckHealth | Action::WatchHealth => Ok(recorded(Kept::Nowhere)),
+        Action::DeleteCluster | Action::RevokeAgent | Action::RevokeToken => {
+            let kept = match timeout(TAKE_AWAY_MAX, log.intent(event.clone())).await {
+                Ok(Ok(receipt)) => Kept::Receipt(receipt),
+                Ok(Err(_)) | Err(_) => Kept::Reserve(Box::new(event)),
+            };
+            Ok(recorded(kept))
+        }
+        Action::ListClusters
+        | Action::WatchClusters
+        | Action::GetServerInfo
+        | Action::CreateCluster
+        | Action::UpdateCluster
+        | Action::ListAgents
+        | Action::CreateToken
+        | Action::ListTokens
+        | Action::Reflect => Ok(recorded(Kept::Receipt(log.intent(event).await?))),
+    }
+}
+
+impl Recorded {
+    /// Where services say what a request is about.
+    pub(super) fn told(&self) -> Told {
+        self.told.clone()
+    }
+
+    /// The request was answered with this head: a watch goes on, but nothing more is decided.
+    pub(super) fn answered(self, head: &HeaderMap) {
+        let code = tonic::Status::from_header_map(head).map_or(Code::Ok, |status| status.code());
+        let end = if code == Code::Ok { EndReason::Clean } else { EndReason::Refused };
+        let mut completion = Completion::new(Some(status(code)), end);
+        if let Some(what) = self.told.0.get() {
+            completion = completion.with(Note::Detail, what);
+        }
+        match self.kept {
+            Kept::Receipt(receipt) => receipt.complete(completion),
+            Kept::Reserve(event) => {
+                if let Err(error) = self.log.reserved(*event, completion) {
+                    warn!(%error, what = self.told.0.get(), "done by an administrator, and not in the audit log");
+                }
+            }
+            Kept::Nowhere => {}
+        }
+    }
+}
+
+fn event(actor: &Actor, action: Action, path: &str) -> Event {
+    let user =
+        |method: &str| User { username: actor.to_string(), method: method.to_owned(), ..User::default() };
+    let asked =
+        |user| Event::new(action.to_string(), path, user).with(Note::Detail, action.object().to_string());
+    match actor {
+        // The kernel says who it is.
+        Actor::Local { .. } => asked(user("unix-socket")).with(Note::Listener, "admin"),
+        Actor::Remote { name: _, role, serial, from } => {
+            let role = role.map_or_else(|| "none".to_owned(), |role| role.to_string());
+            let mut event = asked(user("client-certificate"))
+                .with(Note::Listener, "admin-tcp")
+                .with(Note::Role, role)
+                .with(Note::CredentialSerial, serial.as_str())
+                .with(Note::Source, from.to_string());
+            event.source = Some(*from);
+            event
+        }
+    }
+}
+
+/// The status of HTTP that says the same; a reader of the log knows those.
+fn status(code: Code) -> Status {
+    let (code, reason) = match code {
+        Code::Ok => (200, ""),
+        Code::InvalidArgument => (400, "InvalidArgument"),
+        Code::OutOfRange => (400, "OutOfRange"),
+        Code::Unauthenticated => (401, "Unauthenticated"),
+        Code::PermissionDenied => (403, "PermissionDenied"),
+        Code::NotFound => (404, "NotFound"),
+        Code::AlreadyExists => (409, "AlreadyExists"),
+        Code::Aborted => (409, "Aborted"),
+        Code::FailedPrecondition => (412, "FailedPrecondition"),
+        Code::ResourceExhausted => (429, "ResourceExhausted"),
+        Code::Cancelled => (499, "Cancelled"),
+        Code::Unknown => (500, "Unknown"),
+        Code::Internal => (500, "Internal"),
+        Code::DataLoss => (500, "DataLoss"),
+        Code::Unimplemented => (501, "Unimplemented"),
+        Code::Unavailable => (503, "Unavailable"),
+        Code::DeadlineExceeded => (504, "DeadlineExceeded"),
     };
-    let user = User { username: format!("uid:{}", actor.uid), method: METHOD.to_owned(), ..User::default() };
-    let event = Event::new(action.to_string(), path, user)
-        .with(Note::Listener, "admin")
-        .with(Note::Decision, decision)
-        .with(Note::Detail, action.object().to_string());
-    let end = if verdict.is_ok() { EndReason::Clean } else { EndReason::Refused };
-    log.record(event, Completion::new(Some(Status::code(code)), end)).await
+    Status { code, reason }
 }

@@ -38,6 +38,9 @@ filesKept: 8, sync: interval }`; sink may be stdout or off, sync may be always.
 
 Those who run the server ask it at a Unix socket, /run/tombolo/admin.sock unless
 `admin: { socket: PATH }` names another; `admin: { enabled: false }` does without.
+From other machines too with a certificate of a CA of its own, and a role (viewer,
+enroller, operator): `admin: { tcp: { listen: 0.0.0.0:9443, adminCAFile:
+admin-ca.crt, roles: [{ name: olga, role: operator }] } }`.
 
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what

@@ -34,7 +34,12 @@ clusters:
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
-admin: { socket: run/admin.sock }
+admin:
+  socket: run/admin.sock
+  tcp:
+    listen: '[::1]:4'
+    adminCAFile: admin-ca.crt
+    roles: [{ name: olga, role: operator }, { name: wall-screen, role: viewer }, { name: ci, role: enroller }]
 stateDir: state
 probes: { listen: '127.0.0.1:3' }
 drainGraceSeconds: 5
@@ -90,7 +95,12 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let audit = config.audit.unwrap();
     assert_eq!((audit.server, audit.directory), (config.server_id, files.path().join("log")));
     assert_eq!((audit.target, audit.sync), (Target::Files { bytes_max: 1_048_576, kept: 3 }, Sync::Always));
-    assert_eq!(config.admin_socket, Some(files.path().join("run/admin.sock")));
+    assert_eq!(config.admin.socket, Some(files.path().join("run/admin.sock")));
+    let door = config.admin.tcp.unwrap();
+    assert_eq!((door.listen.to_string().as_str(), door.roots.len()), ("[::1]:4", 1));
+    let roles: Vec<_> = door.roles.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+    let (ci, olga) = (("ci", AdminRole::Enroller), ("olga", AdminRole::Operator));
+    assert_eq!(roles, [ci, olga, ("wall-screen", AdminRole::Viewer)]);
     assert_eq!(config.state_dir, files.path().join("state"));
     assert_eq!(config.probes_listen.port(), 3);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
@@ -118,10 +128,10 @@ fn a_trust_bundle_is_read_and_one_that_agents_would_refuse_is_named() {
 #[test]
 fn the_admin_api_can_be_switched_off_and_a_flag_names_its_socket() {
     let off = format!("{LEAST}admin: {{ enabled: false }}\n");
-    assert_eq!(load(&files(), &off, &Flags::default()).unwrap().admin_socket, None);
+    assert_eq!(load(&files(), &off, &Flags::default()).unwrap().admin.socket, None);
 
     let flags = Flags { admin_socket: Some("/x/admin.sock".into()), ..Flags::default() };
-    assert_eq!(load(&files(), &off, &flags).unwrap().admin_socket, Some("/x/admin.sock".into()));
+    assert_eq!(load(&files(), &off, &flags).unwrap().admin.socket, Some("/x/admin.sock".into()));
 }
 
 #[test]
@@ -143,7 +153,8 @@ fn what_is_not_said_has_its_default() {
     assert_eq!(config.gateway.listen.to_string(), "0.0.0.0:8443");
     assert_eq!(config.tunnel.listen.to_string(), "0.0.0.0:8443");
     assert_eq!(config.tunnel.outage_limit, Duration::from_secs(300));
-    assert_eq!(config.admin_socket, Some("/run/tombolo/admin.sock".into()));
+    assert_eq!(config.admin.socket, Some("/run/tombolo/admin.sock".into()));
+    assert!(config.admin.tcp.is_none());
     let audit = config.audit.unwrap();
     assert_eq!(audit.directory, Path::new("/var/lib/tombolo/server/audit"));
     let target = Target::Files { bytes_max: 64 * 1024 * 1024, kept: 8 };
@@ -285,6 +296,32 @@ fn every_method_has_a_prefix_and_no_name_lies_under_anothers() {
 }
 
 #[test]
+fn what_is_wrong_of_the_admin_api_is_named_with_its_key_and_value() {
+    let files = files();
+    for (from, to, key, value) in [
+        ("  socket: run/admin.sock", "  enabled: false", "admin.enabled", "false"),
+        ("'[::1]:4'", "'::1'", "admin.tcp.listen", "::1"),
+        ("    listen: '[::1]:4'\n", "", "admin.tcp.listen", "nothing"),
+        ("    adminCAFile: admin-ca.crt\n", "", "admin.tcp.adminCAFile", "nothing"),
+        ("name: ci, role: enroller", "name: olga, role: viewer", "admin.tcp.roles[2].name", "\"olga\""),
+        (
+            "name: ci",
+            "name: 'spiffe://tombolo/admin/ci'",
+            "admin.tcp.roles[2].name",
+            "\"spiffe://tombolo/admin/ci\"",
+        ),
+        ("name: ci", "name: '*'", "admin.tcp.roles[2].name", "\"*\""),
+        ("name: ci, ", "", "admin.tcp.roles[2].name", "\"\""),
+        ("role: enroller", "role: Operator", "admin.tcp.roles[2].role", "\"Operator\""),
+        (", role: enroller", "", "admin.tcp.roles[2].role", "\"\""),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let error = key_error(&files, &WHOLE.replace(from, to));
+        assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{to}");
+    }
+}
+
+#[test]
 fn a_server_without_authentication_or_policy_does_not_start() {
     let files = files();
     for (line, key) in [
@@ -330,10 +367,32 @@ fn a_file_that_is_wrong_is_named_with_its_key_its_path_and_the_reason() {
 }
 
 #[test]
-fn agents_and_callers_have_roots_of_their_own() {
-    let error = key_error(&files(), &WHOLE.replace("agent-ca.crt", "caller-ca.crt"));
-    assert_eq!(error.key, "gateway.authentication.clientCertificate.caFile");
-    assert!(error.to_string().contains("tunnel.agentCAFile"), "{error}");
+fn agents_callers_and_administrators_have_roots_of_their_own() {
+    let caller = "gateway.authentication.clientCertificate.caFile";
+    for (from, to, key, other) in [
+        ("agent-ca.crt", "caller-ca.crt", caller, "tunnel.agentCAFile"),
+        ("admin-ca.crt", "caller-ca.crt", "admin.tcp.adminCAFile", caller),
+        ("admin-ca.crt", "agent-ca.crt", "admin.tcp.adminCAFile", "tunnel.agentCAFile"),
+    ] {
+        let error = key_error(&files(), &WHOLE.replace(from, to));
+        assert_eq!(error.key, key);
+        assert!(error.to_string().contains(other), "{error}");
+    }
+}
+
+#[test]
+fn as_many_administrators_as_may_be_have_a_role_and_not_one_more() {
+    let files = files();
+    let with = |count: usize| {
+        let roles: String = (0..count).map(|n| format!("{{ name: a{n}, role: viewer }},")).collect();
+        let tcp = format!("listen: '127.0.0.1:4', adminCAFile: admin-ca.crt, roles: [{roles}]");
+        format!("{LEAST}admin: {{ tcp: {{ {tcp} }} }}\n")
+    };
+    let config = load(&files, &with(ADMINS_MAX), &Flags::default()).unwrap();
+    assert_eq!(config.admin.tcp.unwrap().roles.len(), ADMINS_MAX);
+    for count in [0, ADMINS_MAX + 1] {
+        assert_eq!(key_error(&files, &with(count)).key, "admin.tcp.roles");
+    }
 }
 
 #[test]
@@ -356,6 +415,8 @@ fn unknown_keys_are_refused_on_every_level() {
         ("level:", "file:"),
         ("threads:", "workers:"),
         ("layout: shared", "layout: many"),
+        ("adminCAFile:", "caFile:"),
+        ("name: olga,", "group: olga,"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let refused = load(&files, &WHOLE.replace(from, to), &Flags::default());
@@ -447,7 +508,7 @@ fn files() -> TempDir {
     write("server.crt", params.self_signed(&key).unwrap().pem());
     write("server.key", key.serialize_pem());
     write("other.key", KeyPair::generate().unwrap().serialize_pem());
-    for name in ["caller-ca.crt", "agent-ca.crt"] {
+    for name in ["caller-ca.crt", "agent-ca.crt", "admin-ca.crt"] {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         write(name, params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem());

@@ -1,14 +1,13 @@
 //! From what was written to what is valid; the only place where defaults stand.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use daemon::config::{
     EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, readable_file, seconds, socket_address,
 };
 use http::Uri;
-use proto::admin::SOCKET_DEFAULT;
 use proto::cluster::is_dns_label;
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
@@ -20,8 +19,9 @@ use super::authentication::{authentication, file};
 use super::clusters::clusters;
 use super::written::{self, Written};
 use super::{
-    CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking, Tunnel,
-    WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX, Watches, pem,
+    Admin, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking,
+    Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX,
+    Watches, pem,
 };
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -85,7 +85,8 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     let certificate = certificate(tls.unwrap_or_default(), directory)?;
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
     let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
-    roots_differ(&gateway, &tunnel)?;
+    let admin = super::admin::valid(admin.unwrap_or_default(), flags, directory)?;
+    roots_differ(&gateway, &tunnel, &admin)?;
     let trust_bundle = trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
@@ -102,7 +103,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         clusters: self::clusters(clusters.unwrap_or_default())?,
         parking: self::parking(parking.unwrap_or_default())?,
         watches: self::watches(watches.unwrap_or_default())?,
-        admin_socket: admin_socket(admin.unwrap_or_default(), flags, directory),
+        admin,
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,
         drain_grace: every.drain_grace,
@@ -248,19 +249,26 @@ fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<T
     })
 }
 
-/// A root of both roles would make every agent a caller and the other way round.
-fn roots_differ(gateway: &Gateway, tunnel: &Tunnel) -> Result<(), KeyError> {
+/// A root of two roles would open the door of each to the other.
+fn roots_differ(gateway: &Gateway, tunnel: &Tunnel, admin: &Admin) -> Result<(), KeyError> {
     let callers = gateway.authentication.client_certificate.as_ref().map(|method| &method.roots);
-    let Some(shared) =
-        callers.and_then(|roots| roots.iter().position(|root| tunnel.agent_roots.contains(root)))
-    else {
-        return Ok(());
-    };
-    Err(KeyError::new(
-        "gateway.authentication.clientCertificate.caFile",
-        format_args!("certificate {}, which is in tunnel.agentCAFile too,", shared + 1),
-        "a CA of its own for callers, else every agent could call, and every caller could be an agent",
-    ))
+    let doors = [
+        ("tunnel.agentCAFile", Some(&tunnel.agent_roots)),
+        ("gateway.authentication.clientCertificate.caFile", callers),
+        ("admin.tcp.adminCAFile", admin.tcp.as_ref().map(|tcp| &tcp.roots)),
+    ];
+    for (index, (key, roots)) in doors.iter().enumerate() {
+        for (other, others) in &doors[..index] {
+            let others = others.map(Vec::as_slice).unwrap_or_default();
+            let mut numbered = roots.iter().flat_map(|roots| roots.iter()).zip(1..);
+            if let Some((_, number)) = numbered.find(|(root, _)| others.contains(root)) {
+                let found = format_args!("certificate {number}, which is in {other} too,");
+                let allowed = "a CA of its own, else whoever has a certificate for one could use the other";
+                return Err(KeyError::new(*key, found, allowed));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn parking(written: written::Parking) -> Result<Parking, KeyError> {
@@ -289,16 +297,6 @@ fn watches(written: written::Watches) -> Result<Watches, KeyError> {
         per_cluster: bounded("watches.perCluster", per_cluster, 1..=WATCHES_PARKED_MAX)?,
         event_bytes_max: bounded("watches.eventBytesMax", event_bytes_max, event_bytes)?,
     })
-}
-
-/// Where the admin API is; a relative path starts at the configuration file. A flag is how it is asked for, too.
-fn admin_socket(written: written::Admin, flags: &Flags, directory: &Path) -> Option<PathBuf> {
-    let written::Admin { enabled, socket } = written;
-    let path = flags.admin_socket.clone().or_else(|| {
-        let path = socket.unwrap_or_else(|| SOCKET_DEFAULT.into());
-        enabled.unwrap_or(true).then(|| directory.join(path))
-    });
-    path.filter(|path| !path.as_os_str().is_empty())
 }
 
 fn listen(

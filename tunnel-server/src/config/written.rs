@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
-use super::audit_log;
+use super::{admin, audit_log};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -22,7 +22,7 @@ pub(super) struct Written {
     pub(super) parking: Option<Parking>,
     pub(super) watches: Option<Watches>,
     pub(super) audit: Option<audit_log::Written>,
-    pub(super) admin: Option<Admin>,
+    pub(super) admin: Option<admin::Written>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,
     pub(super) drain_grace_seconds: Option<u64>,
@@ -134,11 +134,4 @@ pub(super) struct Watches {
     pub(super) limit_seconds: Option<u64>,
     pub(super) per_cluster: Option<usize>,
     pub(super) event_bytes_max: Option<usize>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Admin {
-    pub(super) enabled: Option<bool>,
-    pub(super) socket: Option<PathBuf>,
 }

@@ -1,9 +1,11 @@
-//! TLS towards callers.
+//! TLS towards callers, towards agents that enroll and towards administrators.
 
 use std::sync::Arc;
 
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{
+    ClientCertVerifierBuilder, NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
+};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -18,10 +20,10 @@ pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A root certificate that cannot be used.
-    #[error("a root certificate for callers cannot be used")]
+    #[error("a root certificate cannot be used")]
     Root(#[source] rustls::Error),
-    /// The verifier of callers' certificates cannot be built, for want of a root for instance.
-    #[error("the verifier of callers' certificates cannot be built")]
+    /// The verifier of the other side's certificates cannot be built, for want of a root for instance.
+    #[error("the verifier of certificates cannot be built")]
     Verifier(#[from] VerifierBuilderError),
     /// The certificate and its key do not fit, or are of a kind that is not supported.
     #[error("the certificate and its key cannot be used together")]
@@ -45,15 +47,11 @@ pub fn server_config(
     let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(verifier(caller_roots)?)
+        .with_client_cert_verifier(callers_verifier(caller_roots)?)
         .with_single_cert(chain, key)
         .map_err(TlsError::Certificate)?;
     config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()];
-    // A resumed session skips the verifier, so that a caller whose certificate ended could come back: no tickets (those
-    // of TLS 1.2 are off unless asked for), no store, no 0-RTT.
-    config.send_tls13_tickets = 0;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.max_early_data_size = 0;
+    never_resumed(&mut config);
     Ok(config)
 }
 
@@ -66,30 +64,60 @@ pub fn for_enrollment(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, TlsError> {
+    for_grpc(chain, key, WebPkiClientVerifier::no_client_auth())
+}
+
+/// TLS 1.3 with HTTP/2 for administrators, who must show a certificate that chains to these roots.
+///
+/// # Errors
+///
+/// [`TlsError`].
+pub fn for_admins(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    roots: Vec<CertificateDer<'static>>,
+) -> Result<ServerConfig, TlsError> {
+    for_grpc(chain, key, verifier(roots)?.build()?)
+}
+
+fn for_grpc(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_no_client_auth()
+        .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(TlsError::Certificate)?;
     config.alpn_protocols = vec![ALPN_H2.to_vec()];
-    config.send_tls13_tickets = 0;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.max_early_data_size = 0;
+    never_resumed(&mut config);
     Ok(config)
 }
 
-fn verifier(
-    caller_roots: Option<Vec<CertificateDer<'static>>>,
+/// A resumed session skips the verifier, so that somebody whose certificate ended could come back: no tickets (those of
+/// TLS 1.2 are off unless asked for), no store, no 0-RTT.
+fn never_resumed(config: &mut ServerConfig) {
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+}
+
+fn callers_verifier(
+    roots: Option<Vec<CertificateDer<'static>>>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let Some(caller_roots) = caller_roots else {
+    let Some(roots) = roots else {
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
-    let mut roots = RootCertStore::empty();
-    for root in caller_roots {
-        roots.add(root).map_err(TlsError::Root)?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), transport::tls::provider());
     // Whoever shows none may still have a token.
-    Ok(builder.allow_unauthenticated().build()?)
+    Ok(verifier(roots)?.allow_unauthenticated().build()?)
+}
+
+fn verifier(roots: Vec<CertificateDer<'static>>) -> Result<ClientCertVerifierBuilder, TlsError> {
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        store.add(root).map_err(TlsError::Root)?;
+    }
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(store), transport::tls::provider()))
 }

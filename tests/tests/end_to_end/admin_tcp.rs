@@ -1,0 +1,251 @@
+//! The admin API from other machines: who is let in, what each role may, and that all of it is written down.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use prost_types::FileDescriptorSet;
+use proto::admin::admin_client::AdminClient;
+use proto::admin::watch_clusters_response::Event;
+use proto::admin::{WatchClustersRequest, WatchClustersResponse};
+use tests::admin::{AdminWire, remote_door};
+use tests::audit_log::{AuditLog, note, verify};
+use tests::dial::dial;
+use tests::enroll;
+use tests::pki::{Authority, Issued};
+use tests::rig::{Rig, TOKEN};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use tonic::Code;
+
+/// How long anything may take.
+const DONE_MAX: Duration = Duration::from_secs(60);
+
+const LIST: &str = "/tombolo.admin.v1.Admin/ListClusters";
+const ROLES: [(&str, &str); 3] = [("vera", "viewer"), ("enno", "enroller"), ("olga", "operator")];
+const OLGA: &str = "spiffe://tombolo/admin/olga";
+
+#[tokio::test]
+async fn who_has_no_certificate_of_the_administrators_root_is_told_nothing() {
+    let (address, config) = remote_door(&ROLES);
+    let rig = Rig::start_with(&config).await;
+    let other = Authority::new("administrators of somebody else").issue_named("olga", &[], OLGA);
+    let ended = rig.root_of("admin").issue_named_until("olga", &[], OLGA, SystemTime::now() - DONE_MAX);
+    let foreign = rig.root_of("admin").issue_named("olga", &[], "spiffe://elsewhere/admin/olga");
+    let nameless = rig.root_of("admin").issue_user("olga", &[]);
+    let olga = rig.admin("olga").await;
+
+    for shown in [None, Some(&other), Some(&ended), Some(&foreign), Some(&nameless)] {
+        assert!(asked(&rig, address, shown, LIST).await.is_err(), "{shown:?}");
+    }
+    // A bearer token is no way in, and neither is another protocol.
+    for protocols in [&["http/1.1"][..], &["tombolo/1"], &[]] {
+        for shown in [None, Some(&olga)] {
+            let answer = by_http1(&rig, address, protocols, shown).await;
+            assert!(answer.is_empty(), "{protocols:?}: {answer}");
+        }
+    }
+    assert_eq!(asked(&rig, address, Some(&olga), LIST).await, Ok(Code::Ok));
+    assert!(!rig.server_log().contains("panic"));
+}
+
+#[tokio::test]
+async fn every_method_answers_the_roles_that_may_ask_for_it_and_refuses_all_others() {
+    let (address, config) = remote_door(&ROLES);
+    let (rig, _) = enroll::start(&config).await;
+    let methods = methods();
+    assert!(methods.len() >= 14, "{methods:?}");
+
+    for (name, role) in ROLES.into_iter().chain([("nemo", "none")]) {
+        let shown = rig.admin(name).await;
+        for path in &methods {
+            let code = asked(&rig, address, Some(&shown), path).await.expect("an answer");
+            assert_eq!(code != Code::PermissionDenied, may(role, path), "{role}: {path} is answered {code}");
+        }
+        let code = asked(&rig, address, Some(&shown), "/tombolo.admin.v1.Admin/Unheard").await;
+        assert_eq!(code, Ok(Code::Unimplemented), "{role}");
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_changes_nothing_an_enroller_makes_tokens_alone_and_an_operator_may_both() {
+    let (address, config) = remote_door(&ROLES);
+    let (rig, _) = enroll::start(&config).await;
+    for (name, _) in ROLES {
+        rig.admin(name).await;
+    }
+    let create = ["cluster", "create", "edge-b"];
+    let token = ["token", "create", "--cluster", "edge-a", "-o", "token"];
+
+    let listed = as_admin(&rig, address, "vera", &["clusters", "-o", "name"]).await;
+    assert_eq!(listed, "edge-a\n");
+    for (name, words) in
+        [("vera", &create[..]), ("vera", &token[..]), ("enno", &create), ("enno", &["clusters"])]
+    {
+        let refused = refused_as(&rig, address, name, words).await;
+        assert!(refused.contains("and may not") && refused.contains("admin.tcp.roles"), "{refused}");
+    }
+    assert_eq!(as_admin(&rig, address, "vera", &["clusters", "-o", "name"]).await, "edge-a\n");
+
+    let made = as_admin(&rig, address, "enno", &token).await;
+    assert!(made.trim().contains('.'), "{made}");
+    as_admin(&rig, address, "olga", &create).await;
+    as_admin(&rig, address, "olga", &token).await;
+    assert_eq!(as_admin(&rig, address, "olga", &["clusters", "-o", "name"]).await, "edge-a\nedge-b\n");
+}
+
+#[tokio::test]
+async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
+    let (address, config) = remote_door(&ROLES);
+    let (mut rig, _) = enroll::start(&config).await;
+    for (name, _) in ROLES {
+        rig.admin(name).await;
+    }
+    let token =
+        as_admin(&rig, address, "enno", &["token", "create", "--cluster", "edge-a", "-o", "token"]).await;
+    refused_as(&rig, address, "vera", &["cluster", "delete", "edge-a"]).await;
+    as_admin(&rig, address, "olga", &["cluster", "delete", "edge-a"]).await;
+    let foreign = rig.root_of("admin").issue_named("olga", &[], "spiffe://elsewhere/admin/olga");
+    assert!(asked(&rig, address, Some(&foreign), LIST).await.is_err());
+    Rig::ends_with(rig.server(), rustix::process::Signal::TERM).await;
+
+    let log = AuditLog::of(&rig);
+    let told: Vec<_> = log
+        .lines()
+        .iter()
+        .filter(|line| note(line, "listener") == "admin-tcp" && line["stage"] == "ResponseComplete")
+        .map(|line| {
+            let user = line["user"]["username"].as_str().expect("a name");
+            let code = line["responseStatus"]["code"].as_u64().expect("a code");
+            (
+                user,
+                note(line, "role"),
+                line["verb"].as_str().expect("a verb"),
+                note(line, "detail"),
+                note(line, "decision"),
+                code,
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("admin:enno", "enroller", "create", "token for cluster edge-a", "allow", 200),
+            ("admin:vera", "viewer", "delete", "the clusters", "forbid", 403),
+            ("admin:olga", "operator", "delete", "cluster edge-a", "allow", 200),
+        ]
+    );
+    for line in log.lines().iter().filter(|line| note(line, "listener") == "admin-tcp") {
+        assert_eq!(line["sourceIPs"], serde_json::json!(["127.0.0.1"]));
+        assert_eq!(note(line, "credential-serial").len(), 32, "{line}");
+    }
+    let strangers = log.lines().iter().filter(|line| line["verb"] == "authenticate").count();
+    assert_eq!(strangers, 1, "{log:?}");
+    let secret = token.trim().split_once('.').expect("ID.SECRET").1;
+    assert!(!log.lines().iter().any(|line| line.to_string().contains(secret)), "a token is in the log");
+    verify(&rig).await;
+}
+
+#[tokio::test]
+async fn a_watch_lasts_no_longer_than_the_certificate_of_who_watches() {
+    let (address, config) = remote_door(&ROLES);
+    let rig = Rig::start_with(&config).await;
+    let end = SystemTime::now() + Duration::from_secs(8);
+    let vera = rig.root_of("admin").issue_named_until("vera", &[], "spiffe://tombolo/admin/vera", end);
+    let wire = AdminWire::dial(address, &rig.server_ca(), Some(&vera)).await.expect("TLS");
+    let mut client = AdminClient::with_origin(wire, AdminWire::origin());
+    let mut events =
+        client.watch_clusters(WatchClustersRequest::default()).await.expect("it begins").into_inner();
+    let first = events.message().await.expect("an event");
+    assert!(matches!(first, Some(WatchClustersResponse { event: Some(Event::InitialEnd(_)) })), "{first:?}");
+
+    let ended = timeout(DONE_MAX, events.message()).await.expect("it ends by itself");
+
+    assert!(ended.is_err(), "{ended:?}");
+    // A certificate holds to the end of its last second, and the watch to its beginning.
+    assert!(SystemTime::now() + Duration::from_secs(1) >= end);
+    assert!(asked(&rig, address, Some(&vera), LIST).await.is_err());
+}
+
+/// What an administrator is answered by the command.
+async fn as_admin(rig: &Rig, address: SocketAddr, name: &str, words: &[&str]) -> String {
+    let flags = at(address, name);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    rig.tombolo(&[words, &flags].concat()).await
+}
+
+/// The same of what fails.
+async fn refused_as(rig: &Rig, address: SocketAddr, name: &str, words: &[&str]) -> String {
+    let flags = at(address, name);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    rig.tombolo_fails(&[words, &flags].concat()).await
+}
+
+/// The flags with which an administrator asks from elsewhere.
+fn at(address: SocketAddr, name: &str) -> [String; 8] {
+    [
+        "--server".to_owned(),
+        format!("https://{address}"),
+        "--ca".to_owned(),
+        "pki/server-ca.crt".to_owned(),
+        "--cert".to_owned(),
+        format!("pki/{name}-admin.crt"),
+        "--key".to_owned(),
+        format!("pki/{name}-admin.key"),
+    ]
+}
+
+/// How one request with an empty message is answered, or what came instead of an answer.
+async fn asked(rig: &Rig, address: SocketAddr, shown: Option<&Issued>, path: &str) -> Result<Code, String> {
+    let asked = async {
+        let wire = AdminWire::dial(address, &rig.server_ca(), shown).await;
+        wire.map_err(|error| error.to_string())?.ask(path).await.map_err(|error| error.to_string())
+    };
+    timeout(DONE_MAX, asked).await.expect("an answer, or none")
+}
+
+/// All that is answered to a request over HTTP/1.1 with a token.
+async fn by_http1(rig: &Rig, address: SocketAddr, protocols: &[&str], shown: Option<&Issued>) -> String {
+    let exchange = async {
+        let mut stream = dial(address, &rig.server_ca(), protocols, shown).await?;
+        let head = format!("GET {LIST} HTTP/1.1\r\nHost: admin\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // However the connection ends, what came before counts.
+        let _ = stream.read_to_end(&mut answer).await;
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&answer).into_owned())
+    };
+    timeout(DONE_MAX, exchange).await.expect("the connection ends").unwrap_or_default()
+}
+
+/// Every method that the server has by reflection.
+fn methods() -> Vec<String> {
+    let sets = [
+        proto::admin::FILE_DESCRIPTOR_SET,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+    ];
+    let mut methods = Vec::new();
+    for set in sets {
+        let set: FileDescriptorSet = prost::Message::decode(set).expect("a schema");
+        for file in &set.file {
+            for service in &file.service {
+                for method in &service.method {
+                    methods.push(format!("/{}.{}/{}", file.package(), service.name(), method.name()));
+                }
+            }
+        }
+    }
+    methods
+}
+
+/// Who may ask for a method, by its name: whoever only looks may look, and all that has another name changes something.
+fn may(role: &str, path: &str) -> bool {
+    let (_, name) = path.rsplit_once('/').expect("a path");
+    let looks = ["List", "Watch", "Get", "Check", "ServerReflectionInfo"];
+    match role {
+        "operator" => true,
+        "viewer" => looks.iter().any(|word| name.starts_with(word)),
+        "enroller" => name == "CreateToken",
+        _ => false,
+    }
+}

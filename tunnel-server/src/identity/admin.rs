@@ -1,0 +1,48 @@
+//! An administrator by its certificate: one URI names who this is.
+
+use std::time::SystemTime;
+
+use rustls_pki_types::CertificateDer;
+use trust::names::Label;
+use trust::peer::{self, NotOfRole};
+
+use super::certificate::{credential, read};
+use super::credential::Credential;
+
+/// An administrator's certificate, verified and read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminCertificate {
+    /// Whom it names.
+    pub name: Label,
+    /// Its serial number in lower-case hexadecimal.
+    pub serial: String,
+    /// The first moment at which it holds no more.
+    pub ends: SystemTime,
+}
+
+/// Why a certificate, which the administrators' CA signed, is not an administrator's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAnAdmin {
+    /// None was shown.
+    #[error("no certificate was shown")]
+    NoCertificate,
+    /// It is not exactly as an administrator's is issued.
+    #[error(transparent)]
+    Role(#[from] NotOfRole),
+}
+
+/// The administrator's certificate at the head of a verified `chain`.
+///
+/// # Errors
+/// [`NotAnAdmin`]: whatever is not exactly as `tombolo ca issue admin` makes it is refused.
+pub fn admin_identity(
+    chain: &[CertificateDer<'_>],
+    trust_domain: &str,
+) -> Result<AdminCertificate, NotAnAdmin> {
+    let leaf = chain.first().ok_or(NotAnAdmin::NoCertificate)?;
+    let name = peer::admin(leaf, trust_domain)?;
+    let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
+    let Credential { id, issued: _, expires } = credential(&leaf);
+    let ends = expires.ok_or(NotOfRole::Unreadable)?;
+    Ok(AdminCertificate { name, serial: id.to_string(), ends })
+}

@@ -8,11 +8,13 @@ pub mod action;
 mod document;
 mod fault;
 mod method;
+mod network;
 mod rules;
 mod target;
 
 pub use document::{Document, KIND};
 pub use fault::PolicyFault;
 pub use method::{NotAMethod, method};
+pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, ENTRIES_MAX, RULES_MAX, Request, Rules, Verdict, Who};
-pub use target::{NotATarget, Target};
+pub use target::{Host, NotATarget, Target};

@@ -16,8 +16,10 @@ pub struct Target {
 
 /// An address, never one of IPv4 mapped into IPv6, or a DNS name in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Host {
+pub enum Host {
+    /// An address.
     Address(IpAddr),
+    /// A name, without a dot at its end.
     Name(String),
 }
 
@@ -29,6 +31,12 @@ pub(crate) enum Host {
 pub struct NotATarget;
 
 impl Target {
+    /// The host.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// The port, 1 to 65,535.
     #[must_use]
     pub fn port(&self) -> u16 {

@@ -1,8 +1,10 @@
-//! On whose behalf this agent asks its API server, whatever the server wants.
+//! On whose behalf this agent asks its API server, and what else it dials, whatever the server wants.
 
 use proto::allow_list::{Assertable, NotAssertable};
 use proto::wire::http_open::Identity;
 use proto::{AbortCode, AllowList};
+
+pub mod targets;
 
 /// What the agent's own file says; the server cannot widen it.
 #[derive(Debug, Clone)]

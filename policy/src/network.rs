@@ -1,0 +1,59 @@
+//! All addresses of a network.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A network: `10.0.0.0/8`, `2001:db8::/32`. Never one of IPv4 mapped into IPv6: addresses are unmapped before they are held
+/// against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+/// A text that is no network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a network, use ADDRESS/BITS such as 10.0.0.0/8, with no bit set behind the mask")]
+pub struct NotANetwork;
+
+impl Network {
+    /// Whether `address` is one of it; one of the other family never is.
+    #[must_use]
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.address.is_ipv4() == address.is_ipv4()
+            && bits_of(address) & mask(self.address, self.bits) == bits_of(self.address)
+    }
+}
+
+impl FromStr for Network {
+    type Err = NotANetwork;
+
+    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+        let (address, bits) = text.split_once('/').ok_or(NotANetwork)?;
+        let address: IpAddr = address.parse().map_err(|_| NotANetwork)?;
+        let digits = bits.bytes().all(|byte| byte.is_ascii_digit());
+        let bits = bits.parse().ok().filter(|bits| digits && *bits <= width(address)).ok_or(NotANetwork)?;
+        let is_one = bits_of(address) & !mask(address, bits) == 0 && address.to_canonical() == address;
+        if is_one { Ok(Self { address, bits }) } else { Err(NotANetwork) }
+    }
+}
+
+/// An address as a number, at the low end where it is of IPv4.
+fn bits_of(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+fn width(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// The first `bits` of an address of that kind.
+fn mask(address: IpAddr, bits: u8) -> u128 {
+    let behind = u32::from(width(address) - bits);
+    let all = u128::MAX >> (128 - u32::from(width(address)));
+    // A shift by all bits there are would overflow.
+    all & u128::MAX.checked_shl(behind).unwrap_or(0)
+}

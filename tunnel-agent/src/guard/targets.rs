@@ -1,0 +1,243 @@
+//! What this agent dials from within its cluster, whatever the server wants.
+//!
+//! The list is the agent's own. A name is resolved once, the addresses that it has are held against the list, and an address
+//! that was held against it is what is dialed: there is no second look-up that could find another.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use policy::{Host, Network, Target};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// Most addresses of a name that are looked at.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// A name is known within this time, or not at all.
+pub const RESOLVE_MAX: Duration = Duration::from_secs(5);
+
+/// What may be dialed. The default is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Targets {
+    entries: Vec<Entry>,
+    own: Vec<SocketAddr>,
+}
+
+/// One entry of the list, with its port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// This address, whatever it is; or this name, with what it resolves to.
+    Exactly(Target),
+    /// All addresses of a network but those that are special.
+    Within(Network, u16),
+}
+
+/// An address that was held against the list: this one is dialed, and no other. Only [`Targets::check`] makes one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checked(SocketAddr);
+
+/// A text that is no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not an entry, use HOST:PORT with a DNS name or an address in full, or NETWORK/BITS:PORT such as 10.0.0.0/8:5432 or \
+     [2001:db8::/32]:443"
+)]
+pub struct NotAnEntry;
+
+/// Why a target is not dialed.
+#[derive(Debug, thiserror::Error)]
+pub enum NotDialed {
+    /// Neither it nor any address of it is in the list.
+    #[error("{0} is not in this agent's list of targets")]
+    Unlisted(Target),
+    /// It is loopback, link-local, metadata of a cloud, multicast, unspecified, embeds another address, or is where this
+    /// agent listens itself, and is not named in full.
+    #[error("{0} is special, and dialed only where this agent's list of targets names its address in full")]
+    Special(Target),
+    /// Its name has no address.
+    #[error("{0} has no address; check its name and the cluster's DNS")]
+    NoAddress(Target),
+    /// Its name cannot be looked up.
+    #[error("{0} cannot be resolved")]
+    Unresolved(Target, #[source] io::Error),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Dial(Checked),
+    Special,
+    Unlisted,
+}
+
+impl Targets {
+    /// A list, of an agent that listens at `own` addresses itself.
+    #[must_use]
+    pub fn new(entries: Vec<Entry>, own: Vec<SocketAddr>) -> Self {
+        Self { entries, own }
+    }
+
+    /// The addresses of `target` that may be dialed, in the order in which `resolve` has them, which is asked at most once.
+    ///
+    /// # Errors
+    ///
+    /// [`NotDialed`]: there is none.
+    pub async fn check(
+        &self,
+        target: &Target,
+        resolve: impl AsyncFnOnce(&str) -> io::Result<Vec<IpAddr>>,
+    ) -> Result<Vec<Checked>, NotDialed> {
+        let (found, is_named) = match target.host() {
+            Host::Address(address) => (vec![*address], false),
+            Host::Name(name) => {
+                let found = resolve(name).await;
+                let found = found.map_err(|error| NotDialed::Unresolved(target.clone(), error))?;
+                let is_it = |entry: &Entry| matches!(entry, Entry::Exactly(one) if one == target);
+                (found, self.entries.iter().any(is_it))
+            }
+        };
+        if found.is_empty() {
+            return Err(NotDialed::NoAddress(target.clone()));
+        }
+        let found = found.into_iter().take(ADDRESSES_MAX).map(unmapped);
+        let verdicts: Vec<Verdict> =
+            found.map(|address| self.verdict(SocketAddr::new(address, target.port()), is_named)).collect();
+        let checked: Vec<Checked> = verdicts.iter().filter_map(Verdict::checked).collect();
+        if !checked.is_empty() {
+            return Ok(checked);
+        }
+        Err(if verdicts.contains(&Verdict::Special) {
+            NotDialed::Special(target.clone())
+        } else {
+            NotDialed::Unlisted(target.clone())
+        })
+    }
+
+    /// What the list says of an address, to which a name led that it has where `is_named`.
+    fn verdict(&self, address: SocketAddr, is_named: bool) -> Verdict {
+        let is_exact = |entry: &Entry| match entry {
+            Entry::Exactly(one) => *one.host() == Host::Address(address.ip()) && one.port() == address.port(),
+            Entry::Within(..) => false,
+        };
+        let is_within = |entry: &Entry| match entry {
+            Entry::Within(network, port) => network.has(address.ip()) && *port == address.port(),
+            Entry::Exactly(_) => false,
+        };
+        if self.entries.iter().any(is_exact) {
+            Verdict::Dial(Checked(address))
+        } else if !is_named && !self.entries.iter().any(is_within) {
+            Verdict::Unlisted
+        } else if is_special(address.ip()) || self.is_own(address) {
+            Verdict::Special
+        } else {
+            Verdict::Dial(Checked(address))
+        }
+    }
+
+    /// Whether this agent itself may be what listens there. One that listens on all addresses does so on some that nobody
+    /// knows here, so that its port alone tells.
+    fn is_own(&self, address: SocketAddr) -> bool {
+        let is_there = |own: &SocketAddr| own.ip().is_unspecified() || unmapped(own.ip()) == address.ip();
+        self.own.iter().any(|own| own.port() == address.port() && is_there(own))
+    }
+}
+
+impl Checked {
+    /// The address.
+    #[must_use]
+    pub fn address(self) -> SocketAddr {
+        self.0
+    }
+
+    /// Connects to it, and looks whether it is it that answered.
+    ///
+    /// # Errors
+    ///
+    /// Nobody answers there.
+    pub async fn dial(self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.0).await?;
+        let peer = stream.peer_addr()?;
+        if (unmapped(peer.ip()), peer.port()) == (self.0.ip(), self.0.port()) {
+            return Ok(stream);
+        }
+        Err(io::Error::new(io::ErrorKind::ConnectionRefused, "another address has answered"))
+    }
+}
+
+impl FromStr for Entry {
+    type Err = NotAnEntry;
+
+    fn from_str(text: &str) -> Result<Self, NotAnEntry> {
+        let Some((network, rest)) = text.split_once('/') else {
+            return text.parse().map(Self::Exactly).map_err(|_| NotAnEntry);
+        };
+        let (network, end) = network.strip_prefix('[').map_or((network, ":"), |bracketed| (bracketed, "]:"));
+        let (bits, port) = rest.split_once(end).ok_or(NotAnEntry)?;
+        // Brackets are for what has colons, and for nothing else; and `parse` would take a sign.
+        if network.contains(':') != (end == "]:") || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NotAnEntry);
+        }
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or(NotAnEntry)?;
+        Ok(Self::Within(format!("{network}/{bits}").parse().map_err(|_| NotAnEntry)?, port))
+    }
+}
+
+impl Verdict {
+    fn checked(&self) -> Option<Checked> {
+        match self {
+            Self::Dial(checked) => Some(*checked),
+            Self::Special | Self::Unlisted => None,
+        }
+    }
+}
+
+/// The addresses of a name, as this machine's resolver has them.
+///
+/// # Errors
+///
+/// It has none, or not within [`RESOLVE_MAX`].
+pub async fn by_system(name: &str) -> io::Result<Vec<IpAddr>> {
+    let found = timeout(RESOLVE_MAX, lookup_host((name, 0))).await.map_err(io::Error::other)??;
+    Ok(found.map(|address| address.ip()).take(ADDRESSES_MAX).collect())
+}
+
+/// The same address in its shortest form: what is mapped into IPv6 is dialed over IPv4.
+fn unmapped(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+/// Whether an address is none that a network in the list may mean.
+fn is_special(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_special_v4(address),
+        IpAddr::V6(address) => is_special_v6(address),
+    }
+}
+
+fn is_special_v4(address: Ipv4Addr) -> bool {
+    // Metadata of clouds, where it is not link-local.
+    let is_metadata = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)].contains(&address);
+    // "This network", and what is reserved with the broadcast address at its end (RFC 6890).
+    let [first, ..] = address.octets();
+    let is_reserved = first == 0 || first >= 240;
+    is_reserved || address.is_loopback() || address.is_link_local() || address.is_multicast() || is_metadata
+}
+
+fn is_special_v6(address: Ipv6Addr) -> bool {
+    const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+    let segments = address.segments();
+    // Loopback, the unspecified address and addresses of IPv4 written as IPv6.
+    let is_among_the_first = segments[..6] == [0; 6];
+    // NAT64 (RFC 6052, RFC 8215), Teredo and 6to4 lead to an address of IPv4 that nobody has held against the list.
+    let embeds = segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0]
+        || segments[..3] == [0x64, 0xff9b, 1]
+        || segments[..2] == [0x2001, 0]
+        || segments[0] == 0x2002;
+    // Link-local addresses, and site-local ones of old behind them.
+    let is_local = segments[0] & 0xff80 == 0xfe80;
+    is_among_the_first || embeds || is_local || address.is_multicast() || address == METADATA
+}
+
+#[cfg(test)]
+mod tests;

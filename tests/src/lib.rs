@@ -19,6 +19,7 @@ pub mod kube;
 pub mod lab;
 pub mod matrix;
 pub mod network;
+pub mod oidc;
 pub mod outage;
 pub mod pki;
 pub mod process;

@@ -22,13 +22,13 @@ use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::gateway::{Admission, Gateway};
-use crate::identity::{Authenticator, Prefixes, StaticTokens};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 use crate::metrics;
 use crate::permit::{Policy, PolicyFile};
 use crate::reception::Reception;
 use crate::registry::Registry;
 
+mod authentication;
 mod recording;
 mod scrape;
 
@@ -94,7 +94,11 @@ impl Bound {
             .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
-        let authenticator = authenticator(config.trust_domain.clone(), &config.gateway.authentication)?;
+        let authenticator = authentication::authenticator(
+            config.trust_domain.clone(),
+            &config.gateway.authentication,
+            scope,
+        )?;
         let doors = admin_doors(&mut config)?;
         let enrollment = config.enrollment.take();
         let (enrollment, site) =
@@ -287,19 +291,6 @@ fn note_certificates(config: &Config) {
     if let Some(admins) = &config.admin.tcp {
         metrics::certificates("admin_ca", &admins.roots);
     }
-}
-
-/// The ways in which callers prove who they are.
-fn authenticator(trust_domain: String, ways: &config::Authentication) -> Result<Authenticator, Failure> {
-    let prefixes = |config::Prefixes { username, groups }: &config::Prefixes| Prefixes {
-        username: username.clone(),
-        groups: groups.clone(),
-    };
-    let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
-    let tokens = ways.token_file.as_ref().map(|way| {
-        StaticTokens::parse(&way.contents, prefixes(&way.prefixes)).map_err(|error| way.refused(error))
-    });
-    Ok(Authenticator::new(trust_domain, certificates, tokens.transpose()?))
 }
 
 /// The endpoint's keys: those of the last run, so that agents notice a restart at once, or new ones.

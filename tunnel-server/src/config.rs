@@ -10,6 +10,8 @@ use clap::Parser;
 use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
+use http::Uri;
+use jsonwebtoken::Algorithm;
 use proto::AllowList;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::Material;
@@ -22,6 +24,7 @@ mod authentication;
 mod clusters;
 mod enrollment;
 mod help;
+mod issuers;
 mod pem;
 mod valid;
 mod written;
@@ -33,6 +36,9 @@ pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
 
 /// The `kind` of the file.
 pub const KIND: &str = "ServerConfig";
+
+/// Most issuers of callers' tokens.
+pub const ISSUERS_MAX: usize = 16;
 
 /// Most names in one list.
 pub const NAMES_MAX: usize = 1_000;
@@ -155,8 +161,52 @@ pub struct Gateway {
 pub struct Authentication {
     /// By a certificate in the TLS handshake.
     pub client_certificate: Option<ClientCertificate>,
-    /// By a bearer token.
+    /// By a bearer token that a file knows.
     pub token_file: Option<TokenFile>,
+    /// By a token of one of these issuers, no two of which have a name or an issuer in common; at most [`ISSUERS_MAX`].
+    pub oidc: Vec<Oidc>,
+    /// By a token that another cluster's API server knows.
+    pub token_review: Option<TokenReview>,
+}
+
+/// An issuer of OpenID Connect.
+#[derive(Debug)]
+pub struct Oidc {
+    /// A DNS label.
+    pub name: String,
+    /// An https URL, which tokens name to the byte.
+    pub issuer: String,
+    /// Whom tokens are for.
+    pub audience: String,
+    /// What the issuer's certificate must chain to; at least one.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// By which tokens may be signed; at least one, and no MAC.
+    pub algorithms: Vec<Algorithm>,
+    /// The claim that names the user.
+    pub username_claim: String,
+    /// The claim that names the groups.
+    pub groups_claim: Option<String>,
+    /// Claims and the text that each must have.
+    pub required_claims: BTreeMap<String, String>,
+    /// In front of their names.
+    pub prefixes: Prefixes,
+}
+
+/// An API server that reviews tokens.
+#[derive(Debug)]
+pub struct TokenReview {
+    /// A DNS label.
+    pub name: String,
+    /// `https://HOST[:PORT]`.
+    pub server: Uri,
+    /// What its certificate must chain to; at least one.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// The token with which it is asked, read each time.
+    pub token_file: PathBuf,
+    /// Whom tokens are for: one of these, at least one.
+    pub audiences: Vec<String>,
+    /// In front of their names; none of them empty.
+    pub prefixes: Prefixes,
 }
 
 /// Callers' certificates.

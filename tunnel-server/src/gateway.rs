@@ -183,8 +183,8 @@ impl Gateway {
         mut request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let recorder = &self.0.recorder;
-        let known =
-            self.0.authenticator.authenticate(peer.certified.as_ref(), request.headers(), SystemTime::now());
+        let (certified, now) = (peer.certified.as_ref(), SystemTime::now());
+        let known = self.0.authenticator.authenticate(certified, request.headers(), now).await;
         let known = known.inspect_err(|error| recorder.stranger(peer.address, error))?;
         let caller = known.claimed();
         let sort = request.body().held().clone();

@@ -1,27 +1,38 @@
 //! Who asks: callers by certificate or token, agents and administrators by certificate.
 //!
-//! Pure: certificates come in verified, the time comes in as an argument.
+//! Certificates come in verified, the time comes in as an argument. Those who issue and review tokens are asked from here.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
 use trust::peer;
 use x509_parser::prelude::X509Certificate;
 
 mod admin;
 mod agent;
+mod bearer;
 mod certificate;
 mod credential;
+mod fetch;
+mod host_api;
 mod name;
+pub mod oidc;
+pub mod review;
 mod token;
 
 pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
 pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
+use bearer::Sent;
+pub use bearer::SubprotocolFault;
 pub use certificate::CertificateFault;
 use certificate::Validity;
 pub use credential::Credential;
+pub use host_api::{ANSWER_BYTES_MAX, HostApi};
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
+use oidc::{Issuer, Jwt, TokenFault};
+use review::{ReviewFault, Reviewer};
 use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 
@@ -62,14 +73,33 @@ pub enum Method {
     ClientCertificate,
     /// A bearer token of the token file.
     StaticToken,
+    /// A token of an OpenID Connect issuer; `oidc:` and the name that the configuration gives it.
+    Oidc(Arc<str>),
+    /// A token that the API server beside us knows; `token-review:` and the name that the configuration gives it.
+    TokenReview(Arc<str>),
 }
 
 /// The ways in which callers prove who they are. Its `Debug` shows no token.
 #[derive(Debug, Clone)]
 pub struct Authenticator {
     trust_domain: String,
-    certificates: Option<Prefixes>,
-    tokens: Option<StaticTokens>,
+    ways: Ways,
+    /// Of all ways.
+    prefixes: Vec<Prefixes>,
+}
+
+/// What callers may prove themselves by. A name that begins with the longer prefix of another way is that way's, and is
+/// refused.
+#[derive(Debug, Clone, Default)]
+pub struct Ways {
+    /// Client certificates, whose names get these prefixes.
+    pub certificates: Option<Prefixes>,
+    /// These tokens.
+    pub tokens: Option<StaticTokens>,
+    /// Tokens of these issuers, no two of which bear the same name.
+    pub issuers: Vec<Arc<Issuer>>,
+    /// Whatever other token it knows.
+    pub reviewer: Option<Arc<Reviewer>>,
 }
 
 /// Why it is not known who asks.
@@ -79,7 +109,10 @@ pub enum NotAuthenticated {
     #[error("no credential was sent: {0}")]
     NoCredential(Accepted),
     /// 400.
-    #[error("two credentials were sent, a client certificate and an Authorization header: send one")]
+    #[error(
+        "two credentials were sent: send one, a client certificate or one bearer token in the Authorization header or in \
+         the WebSocket subprotocol"
+    )]
     TwoCredentials,
     /// 401. For a cluster whose callers bring a token of its own.
     #[error(
@@ -102,6 +135,18 @@ pub enum NotAuthenticated {
     /// 401.
     #[error(transparent)]
     Certificate(#[from] CertificateFault),
+    /// 400 where there are two, else 401.
+    #[error(transparent)]
+    Subprotocol(#[from] SubprotocolFault),
+    /// 401.
+    #[error(transparent)]
+    Token(#[from] TokenFault),
+    /// 401.
+    #[error(transparent)]
+    Review(#[from] ReviewFault),
+    /// 503. Never a yes, and never a no that a program takes for the end of its token.
+    #[error("it cannot be told whose this token is, because {0} does not answer: try again")]
+    Away(Method),
 }
 
 /// What is accepted, as words for a person.
@@ -165,7 +210,9 @@ impl Authenticated {
     pub fn by_certificate(&self) -> Result<&Caller, NotAuthenticated> {
         match self.caller.method {
             Method::ClientCertificate => Ok(&self.caller),
-            Method::StaticToken => Err(NotAuthenticated::NoCertificate),
+            Method::StaticToken | Method::Oidc(_) | Method::TokenReview(_) => {
+                Err(NotAuthenticated::NoCertificate)
+            }
         }
     }
 
@@ -183,18 +230,21 @@ impl Method {
         match self {
             Self::ClientCertificate => "client-certificate",
             Self::StaticToken => "token",
+            Self::Oidc(word) | Self::TokenReview(word) => word,
         }
     }
 }
 
 impl Authenticator {
-    /// Accepts what is given: client certificates, whose names get these prefixes, and these tokens.
-    ///
-    /// A name that begins with the longer prefix of the other method is that method's, and is refused. So is a certificate
-    /// that names another role of the trust domain.
+    /// Accepts what is given. A certificate that names another role of the trust domain is refused.
     #[must_use]
-    pub fn new(trust_domain: String, certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Self {
-        Self { trust_domain, certificates, tokens }
+    pub fn new(trust_domain: String, ways: Ways) -> Self {
+        let tokens = ways.tokens.as_ref().map(StaticTokens::prefixes);
+        let issuers = ways.issuers.iter().map(|issuer| issuer.prefixes());
+        let reviewer = ways.reviewer.as_ref().map(|reviewer| reviewer.prefixes());
+        let all = ways.certificates.iter().chain(tokens).chain(issuers).chain(reviewer);
+        let prefixes = all.cloned().collect();
+        Self { trust_domain, ways, prefixes }
     }
 
     /// Whom the verified certificates of a connection name, leaf first; `None` if there are none. Whether they hold is
@@ -212,58 +262,87 @@ impl Authenticator {
 
     /// Who sent a request with these `headers`, on a connection with this certificate.
     ///
+    /// Waits only for those who issue and review tokens, and for them not long.
+    ///
     /// # Errors
     ///
     /// Not exactly one credential, or one that does not hold at `now`.
-    pub fn authenticate(
+    pub async fn authenticate(
         &self,
         certified: Option<&Certified>,
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Authenticated, NotAuthenticated> {
-        let mut authorizations = headers.get_all(header::AUTHORIZATION).iter();
-        let (authorization, None) = (authorizations.next(), authorizations.next()) else {
-            return Err(NotAuthenticated::TwoAuthorizations);
-        };
-        let caller = match (certified, authorization) {
-            (Some(certified), _) => certified.caller_at(now),
-            (None, Some(authorization)) => self.by_token(authorization.as_bytes()),
+        let sent = Sent::of(headers)?;
+        let has_second = certified.is_some() && sent.is_some();
+        let caller = match (certified, sent) {
+            // Beside a certificate a header may be for somebody else; a subprotocol is for nobody but us.
+            (Some(_), Some(Sent::Subprotocol(_))) => Err(NotAuthenticated::TwoCredentials),
+            (Some(certified), Some(Sent::Authorization(_)) | None) => certified.caller_at(now),
             (None, None) => Err(NotAuthenticated::NoCredential(self.accepted())),
+            (None, Some(sent)) => {
+                let token = sent.token().filter(|_| self.accepted().tokens);
+                let token = token.ok_or_else(|| NotAuthenticated::Scheme(self.accepted()))?;
+                if token.len() > TOKEN_BYTES_MAX || !token::is_token(token) {
+                    return Err(NotAuthenticated::NotAToken);
+                }
+                self.by_token(std::str::from_utf8(token).map_err(|_| NotAuthenticated::NotAToken)?, now).await
+            }
         };
-        Ok(Authenticated { caller: caller?, has_second: certified.is_some() && authorization.is_some() })
+        Ok(Authenticated { caller: caller?, has_second })
     }
 
     fn by_certificate(&self, leaf: &X509Certificate<'_>) -> Result<Caller, NotAuthenticated> {
-        let Some(prefixes) = &self.certificates else {
+        let Some(prefixes) = &self.ways.certificates else {
             return Err(NotAuthenticated::NoCredential(self.accepted()));
         };
         peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateFault::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
-        if let Some(tokens) = &self.tokens {
-            prefixes.do_not_trespass(tokens.prefixes(), &user, &groups).map_err(CertificateFault::Name)?;
-        }
         let credential = certificate::credential(leaf);
-        Ok(Caller { method: Method::ClientCertificate, user, groups, credential })
+        let caller = Caller { method: Method::ClientCertificate, user, groups, credential };
+        Ok(self.own(caller, prefixes).map_err(CertificateFault::Name)?)
     }
 
-    fn by_token(&self, authorization: &[u8]) -> Result<Caller, NotAuthenticated> {
-        let Some((tokens, token)) = self.tokens.as_ref().zip(token::of_bearer(authorization)) else {
-            return Err(NotAuthenticated::Scheme(self.accepted()));
-        };
-        if token.len() > TOKEN_BYTES_MAX || !token::is_token(token) {
-            return Err(NotAuthenticated::NotAToken);
+    /// One way alone is asked, which the token itself decides: none says yes where another has said no.
+    async fn by_token(&self, token: &str, now: SystemTime) -> Result<Caller, NotAuthenticated> {
+        let Ways { tokens, issuers, reviewer, .. } = &self.ways;
+        if let Some((tokens, holder)) =
+            tokens.as_ref().and_then(|tokens| Some((tokens, tokens.holder(token)?)))
+        {
+            let Holder { user, groups, credential } = holder.clone();
+            let caller = Caller { method: Method::StaticToken, user, groups, credential };
+            return self.own(caller, tokens.prefixes()).map_err(|_| NotAuthenticated::UnknownToken);
         }
-        let holder = tokens.holder(token).ok_or(NotAuthenticated::UnknownToken)?;
-        if let Some(certificates) = &self.certificates {
-            let trespass = tokens.prefixes().do_not_trespass(certificates, &holder.user, &holder.groups);
-            trespass.map_err(|_| NotAuthenticated::UnknownToken)?;
+        if issuers.is_empty() && reviewer.is_none() {
+            return Err(NotAuthenticated::UnknownToken);
         }
-        let Holder { user, groups, credential } = holder.clone();
-        Ok(Caller { method: Method::StaticToken, user, groups, credential })
+        // What looks like a JWT and is none is nobody's: not even a reviewer's, who might read it in another way.
+        let jwt = Jwt::parse(token).transpose().map_err(TokenFault::from)?;
+        if let Some(jwt) = &jwt
+            && let Some(issuer) = issuers.iter().find(|issuer| issuer.is_issuer_of(jwt))
+        {
+            let caller = issuer.caller(token, jwt, now).await?;
+            return Ok(self
+                .own(caller, issuer.prefixes())
+                .map_err(|fault| TokenFault::Claims(fault.into()))?);
+        }
+        let reviewer = reviewer.as_ref().ok_or(NotAuthenticated::UnknownToken)?;
+        let caller = reviewer.caller(token, now).await?;
+        Ok(self.own(caller, reviewer.prefixes()).map_err(ReviewFault::Name)?)
+    }
+
+    /// The caller, unless its names look like those of another way.
+    fn own(&self, caller: Caller, prefixes: &Prefixes) -> Result<Caller, NameFault> {
+        for others in &self.prefixes {
+            prefixes.do_not_trespass(others, &caller.user, &caller.groups)?;
+        }
+        Ok(caller)
     }
 
     fn accepted(&self) -> Accepted {
-        Accepted { certificates: self.certificates.is_some(), tokens: self.tokens.is_some() }
+        let Ways { certificates, tokens, issuers, reviewer } = &self.ways;
+        let has_tokens = tokens.is_some() || !issuers.is_empty() || reviewer.is_some();
+        Accepted { certificates: certificates.is_some(), tokens: has_tokens }
     }
 }
 
@@ -271,6 +350,12 @@ impl Certified {
     fn caller_at(&self, now: SystemTime) -> Result<Caller, NotAuthenticated> {
         self.validity.as_ref().map_or(Ok(()), |validity| validity.holds(now))?;
         self.caller.clone()
+    }
+}
+
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -79,6 +79,8 @@ pub async fn ask_raw(
     let exchange = async {
         let mut stream = dial(address, ca_pem, &["http/1.1"], identity).await?;
         stream.write_all(bytes).await?;
+        // One task may ask so often at once that it has to pause here, with the bytes not yet sent.
+        stream.flush().await?;
         let mut answer = Vec::new();
         let is_clean = stream.read_to_end(&mut answer).await.is_ok();
         parse(&answer, is_clean)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use daemon::config::{KeyError, readable_file};
 
 use super::valid::NOTHING;
-use super::{Authentication, ClientCertificate, Prefixes, TokenFile, pem, written};
+use super::{Authentication, ClientCertificate, Prefixes, TokenFile, issuers, pem, written};
 
 /// Largest token file.
 const TOKEN_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -24,23 +24,29 @@ pub(super) fn authentication(
     written: written::Authentication,
     directory: &Path,
 ) -> Result<Authentication, KeyError> {
-    let written::Authentication { client_certificate, token_file } = written;
+    let written::Authentication { client_certificate, token_file, oidc, token_review } = written;
     let client_certificate =
         client_certificate.map(|written| self::client_certificate(written, directory)).transpose()?;
     let token_file = token_file.map(|written| self::token_file(written, directory)).transpose()?;
-    let ways: Vec<(&str, &Prefixes)> = [
-        client_certificate.as_ref().map(|way| (CLIENT_CERTIFICATE, &way.prefixes)),
-        token_file.as_ref().map(|way| (TOKEN_FILE, &way.prefixes)),
+    let oidc = issuers::oidc(oidc.unwrap_or_default(), directory)?;
+    let token_review = token_review.map(|written| issuers::token_review(written, directory)).transpose()?;
+    let issuers = oidc.iter().enumerate().map(|(index, way)| (issuers::key(index), &way.prefixes));
+    let ways: Vec<(String, &Prefixes)> = [
+        client_certificate.as_ref().map(|way| (CLIENT_CERTIFICATE.to_owned(), &way.prefixes)),
+        token_file.as_ref().map(|way| (TOKEN_FILE.to_owned(), &way.prefixes)),
+        token_review.as_ref().map(|way| (issuers::TOKEN_REVIEW.to_owned(), &way.prefixes)),
     ]
     .into_iter()
     .flatten()
+    .chain(issuers)
     .collect();
     if ways.is_empty() {
-        let allowed = "clientCertificate, tokenFile or both; without either nobody could come in";
+        let allowed =
+            "at least one of clientCertificate, tokenFile, oidc and tokenReview, or nobody could come in";
         return Err(KeyError::new("gateway.authentication", NOTHING, allowed));
     }
     apart(&ways)?;
-    Ok(Authentication { client_certificate, token_file })
+    Ok(Authentication { client_certificate, token_file, oidc, token_review })
 }
 
 fn client_certificate(
@@ -75,7 +81,11 @@ pub(super) fn file(key: &str, path: Option<PathBuf>, directory: &Path) -> Result
     }
 }
 
-fn prefixes(way: &str, username: Option<String>, groups: Option<String>) -> Result<Prefixes, KeyError> {
+pub(super) fn prefixes(
+    way: &str,
+    username: Option<String>,
+    groups: Option<String>,
+) -> Result<Prefixes, KeyError> {
     Ok(Prefixes {
         username: prefix(format!("{way}.{USERNAME_PREFIX}"), username)?,
         groups: prefix(format!("{way}.{GROUPS_PREFIX}"), groups)?,
@@ -99,7 +109,7 @@ fn prefix(key: String, prefix: Option<String>) -> Result<String, KeyError> {
 
 /// Refuses two ways of which one could speak of the other's users or groups. With the empty prefix a method has all names
 /// that begin with no other's prefix, which is seen to when somebody comes in.
-fn apart(ways: &[(&str, &Prefixes)]) -> Result<(), KeyError> {
+fn apart(ways: &[(String, &Prefixes)]) -> Result<(), KeyError> {
     type Part = fn(&Prefixes) -> &str;
     let parts: [(&str, Part); 2] =
         [(USERNAME_PREFIX, |prefixes| &prefixes.username), (GROUPS_PREFIX, |prefixes| &prefixes.groups)];

@@ -19,9 +19,12 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Most certificates in a file; more is a mistake, such as a system's whole trust store.
 const CERTIFICATES_MAX: usize = 64;
 
+/// Most certificates in a system's trust store.
+const AUTHORITIES_MAX: usize = 1_000;
+
 /// A certificate file and its key, which must fit.
 pub(super) fn pair(certificate: (&str, &Path), key: (&str, &Path)) -> Result<CertifiedPair, KeyError> {
-    let chain = certificates(certificate.0, certificate.1)?;
+    let chain = certificates(certificate.0, certificate.1, CERTIFICATES_MAX)?;
     let bytes = readable_file(key.0, key.1, FILE_BYTES_MAX)?;
     let refused = |reason: &dyn std::fmt::Display| {
         KeyError::new(key.0, key.1.display(), format!("an unencrypted PEM private key ({reason})"))
@@ -65,7 +68,19 @@ pub(super) fn in_time(
 
 /// The roots in a file, each fit to verify with.
 pub(super) fn roots(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
-    let roots = certificates(key, path)?;
+    usable(key, path, certificates(key, path, CERTIFICATES_MAX)?)
+}
+
+/// The same for those who are asked by HTTPS, who may be of any public authority: a system's whole trust store is no mistake.
+pub(super) fn authorities(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
+    usable(key, path, certificates(key, path, AUTHORITIES_MAX)?)
+}
+
+fn usable(
+    key: &str,
+    path: &Path,
+    roots: Vec<CertificateDer<'static>>,
+) -> Result<Vec<CertificateDer<'static>>, KeyError> {
     let mut store = RootCertStore::empty();
     for (index, root) in roots.iter().enumerate() {
         store.add(root.clone()).map_err(|error| {
@@ -76,7 +91,7 @@ pub(super) fn roots(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static
     Ok(roots)
 }
 
-fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyError> {
+fn certificates(key: &str, path: &Path, max: usize) -> Result<Vec<CertificateDer<'static>>, KeyError> {
     let bytes = readable_file(key, path, FILE_BYTES_MAX)?;
     let refused = |reason: &dyn std::fmt::Display| {
         KeyError::new(key, path.display(), format!("a PEM file of certificates alone ({reason})"))
@@ -91,7 +106,7 @@ fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     }
     match certificates.len() {
         0 => Err(refused(&"it holds none")),
-        1..=CERTIFICATES_MAX => Ok(certificates),
-        number => Err(refused(&format_args!("it holds {number}, the most is {CERTIFICATES_MAX}"))),
+        number if number <= max => Ok(certificates),
+        number => Err(refused(&format_args!("it holds {number}, the most is {max}"))),
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration file as people write it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
@@ -58,12 +59,41 @@ pub(super) struct Gateway {
 pub(super) struct Authentication {
     pub(super) client_certificate: Option<ClientCertificate>,
     pub(super) token_file: Option<TokenFile>,
+    pub(super) oidc: Option<Vec<Oidc>>,
+    pub(super) token_review: Option<TokenReview>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct ClientCertificate {
     pub(super) ca_file: Option<PathBuf>,
+    pub(super) username_prefix: Option<String>,
+    pub(super) groups_prefix: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Oidc {
+    pub(super) name: Option<String>,
+    pub(super) issuer: Option<String>,
+    pub(super) audience: Option<String>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) algorithms: Option<Vec<String>>,
+    pub(super) username_claim: Option<String>,
+    pub(super) groups_claim: Option<String>,
+    pub(super) required_claims: Option<BTreeMap<String, String>>,
+    pub(super) username_prefix: Option<String>,
+    pub(super) groups_prefix: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct TokenReview {
+    pub(super) name: Option<String>,
+    pub(super) server: Option<String>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) audiences: Option<Vec<String>>,
     pub(super) username_prefix: Option<String>,
     pub(super) groups_prefix: Option<String>,
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{BrowserFault, CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
 use crate::assertion::NotAsserted;
-use crate::identity::NotAuthenticated;
+use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::permit::Forbidden;
 use crate::registry::NoTunnel;
 use proto::deadlines::AGENT_HEAD_MAX;
@@ -129,8 +129,9 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 30] = [
+    pub const CAUSES: [&str; 31] = [
         "BrowserRefused",
+        "AuthenticatorAway",
         "NotAuthenticated",
         "NotARequest",
         "ForbiddenByPolicy",
@@ -167,15 +168,21 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NotAuthenticated(
-                NotAuthenticated::TwoCredentials | NotAuthenticated::TwoAuthorizations,
+                NotAuthenticated::TwoCredentials
+                | NotAuthenticated::TwoAuthorizations
+                | NotAuthenticated::Subprotocol(SubprotocolFault::Two),
             ) => StatusCode::BAD_REQUEST,
+            Self::NotAuthenticated(NotAuthenticated::Away(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotAuthenticated(
                 NotAuthenticated::NoCredential(_)
                 | NotAuthenticated::NoCertificate
                 | NotAuthenticated::Scheme(_)
                 | NotAuthenticated::NotAToken
                 | NotAuthenticated::UnknownToken
-                | NotAuthenticated::Certificate(_),
+                | NotAuthenticated::Certificate(_)
+                | NotAuthenticated::Subprotocol(SubprotocolFault::Encoding | SubprotocolFault::Alone)
+                | NotAuthenticated::Token(_)
+                | NotAuthenticated::Review(_),
             ) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
@@ -236,6 +243,7 @@ impl Refusal {
     pub fn cause(&self) -> &'static str {
         match self {
             Self::Browser(_) => "BrowserRefused",
+            Self::NotAuthenticated(NotAuthenticated::Away(_)) => "AuthenticatorAway",
             Self::NotAuthenticated(_) => "NotAuthenticated",
             Self::Action(_) => "NotARequest",
             Self::Forbidden(_) => "ForbiddenByPolicy",
@@ -496,6 +504,7 @@ mod tests {
         let others = [
             Refusal::Browser(BrowserFault::Origin),
             Refusal::NotAuthenticated(NotAuthenticated::NotAToken),
+            Refusal::NotAuthenticated(NotAuthenticated::Away(crate::identity::Method::StaticToken)),
             Refusal::Action(ActionFault::TooLong),
             Refusal::Headers(HeaderFault::TooMany),
             Refusal::NoTunnel(NoTunnel::NeverSeen(cluster.clone())),

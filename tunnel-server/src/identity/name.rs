@@ -9,6 +9,9 @@ pub const GROUPS_MAX: usize = 64;
 /// What every name that begins with it means to Kubernetes itself.
 const SYSTEM: &str = "system:";
 
+/// How Kubernetes names the ServiceAccounts among its own users.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
 /// What a method of authentication puts in front of its names, so that no two methods speak of the same person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefixes {
@@ -49,6 +52,23 @@ impl Prefixes {
         }
         let user = named(&self.username, user)?;
         Ok((user, groups.iter().map(|group| named(&self.groups, group)).collect::<Result<_, _>>()?))
+    }
+
+    /// The same for what another cluster's API server says: its own groups mean nothing here and are left out, and of its own
+    /// users only ServiceAccounts are taken.
+    pub(super) fn apply_reviewed(
+        &self,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<(String, Vec<String>), NameFault> {
+        let groups: Vec<&str> = groups.iter().copied().filter(|group| !group.starts_with(SYSTEM)).collect();
+        match user.strip_prefix(SERVICE_ACCOUNT).filter(|_| !self.username.is_empty()) {
+            Some(account) => {
+                let username = format!("{}{SERVICE_ACCOUNT}", self.username);
+                Self { username, groups: self.groups.clone() }.apply(account, &groups)
+            }
+            None => self.apply(user, &groups),
+        }
     }
 
     /// Refuses names, to which `self` was applied, that look like those of the method with the prefixes `others`: the

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use http::header::HeaderValue;
+use futures::FutureExt as _;
+use http::header::{self, HeaderValue};
 use rcgen::string::Ia5String;
 use rcgen::{
     CertificateParams, CustomExtension, DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa,
@@ -117,7 +118,7 @@ fn a_certificate_ends_while_its_connection_lives() {
     let (begin, end) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
     let (both, once) = (both(), std::slice::from_ref(&leaf));
     let certified = both.read(once);
-    let asked = |now| both.authenticate(certified.as_ref(), &HeaderMap::new(), now).map(drop);
+    let asked = |now| at_once(both.authenticate(certified.as_ref(), &HeaderMap::new(), now)).map(drop);
 
     assert_eq!(asked(at(begin - 1)), Err(CertificateFault::NotYetValid.into()));
     assert_eq!(asked(at(begin)), Ok(()));
@@ -198,7 +199,7 @@ fn a_certificate_and_a_token_together_are_refused_whatever_they_are() {
     let leaf = issue(with_subject(&subject("alice", "ops")));
     for value in ["Bearer sesame", "Bearer wrong", "Basic x", ""] {
         let certified = both().read(std::slice::from_ref(&leaf));
-        let known = both().authenticate(certified.as_ref(), &headers(&[value]), SystemTime::now());
+        let known = at_once(both().authenticate(certified.as_ref(), &headers(&[value]), SystemTime::now()));
         assert_eq!(known.unwrap().alone(), Err(NotAuthenticated::TwoCredentials), "{value}");
     }
 }
@@ -208,15 +209,18 @@ fn beside_a_certificate_an_authorization_may_be_for_somebody_else_and_a_callers_
     let leaf = issue(with_subject(&subject("alice", "ops")));
     let certified = both().read(std::slice::from_ref(&leaf));
     for values in [[].as_slice(), &["Bearer of-the-clusters-own"], &["Bearer sesame"], &["Basic x"], &[""]] {
-        let known = both().authenticate(certified.as_ref(), &headers(values), SystemTime::now());
+        let known = at_once(both().authenticate(certified.as_ref(), &headers(values), SystemTime::now()));
         let known = known.unwrap();
         let caller = known.by_certificate().unwrap();
         assert_eq!((caller.method(), caller.user()), (&Method::ClientCertificate, "alice"), "{values:?}");
     }
-    let by_token = both().authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now());
+    let by_token = at_once(both().authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now()));
     assert_eq!(by_token.unwrap().by_certificate(), Err(NotAuthenticated::NoCertificate));
-    let twice =
-        both().authenticate(certified.as_ref(), &headers(&["Bearer a", "Bearer b"]), SystemTime::now());
+    let twice = at_once(both().authenticate(
+        certified.as_ref(),
+        &headers(&["Bearer a", "Bearer b"]),
+        SystemTime::now(),
+    ));
     assert_eq!(twice, Err(NotAuthenticated::TwoAuthorizations));
 }
 
@@ -231,7 +235,7 @@ fn a_cookie_a_proxys_credential_and_a_subprotocol_authenticate_nobody() {
         ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2VzYW1l"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
-        let refused = both().authenticate(None, &headers, SystemTime::now());
+        let refused = at_once(both().authenticate(None, &headers, SystemTime::now()));
         assert!(matches!(refused, Err(NotAuthenticated::NoCredential(_))), "{name}");
     }
 }
@@ -242,7 +246,7 @@ fn a_method_that_is_not_configured_accepts_nobody() {
     let none = authenticator(None, None);
     let refused = of_leaf(&none, &leaf);
     assert!(matches!(refused, Err(NotAuthenticated::NoCredential(_))));
-    let refused = none.authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now());
+    let refused = at_once(none.authenticate(None, &headers(&["Bearer sesame"]), SystemTime::now()));
     assert!(matches!(refused, Err(NotAuthenticated::Scheme(_))));
 }
 
@@ -386,7 +390,12 @@ fn both() -> Authenticator {
 }
 
 fn authenticator(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Authenticator {
-    Authenticator::new("tombolo".to_owned(), certificates, tokens)
+    Authenticator::new("tombolo".to_owned(), Ways { certificates, tokens, ..Ways::default() })
+}
+
+/// Certificates and static tokens are never waited for.
+fn at_once<T>(asked: impl Future<Output = T>) -> T {
+    asked.now_or_never().expect("it is known at once")
 }
 
 fn token_prefixes() -> Prefixes {
@@ -402,11 +411,13 @@ fn of_leaf(
     leaf: &CertificateDer<'static>,
 ) -> Result<Caller, NotAuthenticated> {
     let certified = authenticator.read(std::slice::from_ref(leaf));
-    authenticator.authenticate(certified.as_ref(), &HeaderMap::new(), SystemTime::now())?.alone().cloned()
+    let none = HeaderMap::new();
+    let asked = authenticator.authenticate(certified.as_ref(), &none, SystemTime::now());
+    at_once(asked)?.alone().cloned()
 }
 
 fn by_header(values: &[&str]) -> Result<Caller, NotAuthenticated> {
-    both().authenticate(None, &headers(values), SystemTime::now())?.alone().cloned()
+    at_once(both().authenticate(None, &headers(values), SystemTime::now()))?.alone().cloned()
 }
 
 fn headers(values: &[&str]) -> HeaderMap {

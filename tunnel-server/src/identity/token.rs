@@ -15,7 +15,7 @@ use super::name::{NameFault, Prefixes};
 pub const TOKENS_MAX: usize = 10_000;
 
 /// Bytes of a digest that name a token.
-const ID_BYTES: usize = 8;
+pub(super) const ID_BYTES: usize = 8;
 
 /// The tokens of a file. Holds no token, only digests; its `Debug` shows not even those.
 #[derive(Clone)]
@@ -101,8 +101,8 @@ impl StaticTokens {
     }
 
     /// Whose `token` is. Digests are compared, so that time tells nothing about a token.
-    pub(super) fn holder(&self, token: &[u8]) -> Option<&Holder> {
-        self.holders.get(&TokenDigest::of(token))
+    pub(super) fn holder(&self, token: &str) -> Option<&Holder> {
+        self.holders.get(&TokenDigest::of(token.as_bytes()))
     }
 
     fn take(&mut self, line: &[u8]) -> Result<(), TokenFileFault> {
@@ -142,12 +142,6 @@ impl std::fmt::Debug for StaticTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "StaticTokens({} tokens)", self.holders.len())
     }
-}
-
-/// What follows `Bearer ` in the value of an Authorization header.
-pub(super) fn of_bearer(authorization: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = authorization.split_at_checked(b"Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
 /// Whether `text` is a `b64token` (RFC 6750, section 2.1), which every header can carry.

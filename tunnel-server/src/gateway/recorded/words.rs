@@ -111,6 +111,10 @@ pub(super) fn why(error: &NotAuthenticated) -> Why {
         | NotAuthenticated::Scheme(_)
         | NotAuthenticated::NotAToken
         | NotAuthenticated::UnknownToken
-        | NotAuthenticated::Certificate(_) => Why::Refused,
+        | NotAuthenticated::Certificate(_)
+        | NotAuthenticated::Subprotocol(_)
+        | NotAuthenticated::Token(_)
+        | NotAuthenticated::Review(_) => Why::Refused,
+        NotAuthenticated::Away(_) => Why::Unavailable,
     }
 }

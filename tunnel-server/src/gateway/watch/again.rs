@@ -78,7 +78,7 @@ impl Watch {
         let (inner, cluster) = (&self.gateway.0, self.action.cluster());
         inner.passage.registry.route_within(cluster, until, &inner.watches.places).await?;
         // Behind the wait, which may have been long.
-        let (caller, assumed) = (self.authenticated()?, self.assumed.clone());
+        let (caller, assumed) = (self.authenticated().await?, self.assumed.clone());
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone())?;
         let request = copied(&self.head);
         let recorded = self.record.again(permit);
@@ -88,13 +88,13 @@ impl Watch {
     }
 
     /// The caller, if it still is who it was.
-    fn authenticated(&self) -> Result<Caller, NotAuthenticated> {
+    async fn authenticated(&self) -> Result<Caller, NotAuthenticated> {
         let mut headers = HeaderMap::new();
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let certified = self.peer.certified.as_ref();
-        let known = self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now())?;
+        let known = self.gateway.0.authenticator.authenticate(certified, &headers, SystemTime::now()).await?;
         let caller = known.alone()?;
         if *caller == self.caller { Ok(caller.clone()) } else { Err(NotAuthenticated::UnknownToken) }
     }

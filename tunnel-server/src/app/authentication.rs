@@ -1,0 +1,71 @@
+//! Builds the ways in which callers prove who they are.
+
+use std::sync::Arc;
+
+use daemon::{Failure, Scope};
+use rustls::client::Resumption;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+
+use crate::config;
+use crate::identity::oidc::{Demands, Issuer};
+use crate::identity::review::Reviewer;
+use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, Ways};
+
+/// The ways that are configured; the keys of issuers are kept fresh within `scope`.
+pub(super) fn authenticator(
+    trust_domain: String,
+    ways: &config::Authentication,
+    scope: &Scope,
+) -> Result<Authenticator, Failure> {
+    let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
+    let tokens = ways.token_file.as_ref().map(|way| {
+        StaticTokens::parse(&way.contents, prefixes(&way.prefixes)).map_err(|error| way.refused(error))
+    });
+    let issuers: Vec<Arc<Issuer>> =
+        ways.oidc.iter().map(|way| issuer(way).map(Arc::new)).collect::<Result<_, _>>()?;
+    for issuer in &issuers {
+        scope.attend(Arc::clone(issuer).follow());
+    }
+    let reviewer = ways.token_review.as_ref().map(reviewer).transpose()?.map(Arc::new);
+    let ways = Ways { certificates, tokens: tokens.transpose()?, issuers, reviewer };
+    Ok(Authenticator::new(trust_domain, ways))
+}
+
+fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {
+    let demands = Demands {
+        issuer: way.issuer.clone(),
+        audience: way.audience.clone(),
+        username_claim: way.username_claim.clone(),
+        groups_claim: way.groups_claim.clone(),
+        required: way.required_claims.clone(),
+        prefixes: prefixes(&way.prefixes),
+    };
+    let tls = trusting(&way.roots)?;
+    Issuer::new(&way.name, way.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
+}
+
+fn reviewer(way: &config::TokenReview) -> Result<Reviewer, Failure> {
+    let api = HostApi::new(way.server.clone(), way.token_file.clone(), trusting(&way.roots)?);
+    Reviewer::new(&way.name, api, way.audiences.clone(), prefixes(&way.prefixes))
+        .map_err(Failure::could_not_go_on)
+}
+
+fn prefixes(config::Prefixes { username, groups }: &config::Prefixes) -> Prefixes {
+    Prefixes { username: username.clone(), groups: groups.clone() }
+}
+
+/// TLS towards somebody whom these roots vouch for, and nobody else's.
+fn trusting(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(roots.iter().cloned());
+    let builder = ClientConfig::builder_with_provider(transport::tls::provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(Failure::could_not_go_on)?;
+    let mut config = builder.with_root_certificates(store).with_no_client_auth();
+    // A resumed session does not look at the certificate again.
+    config.resumption = Resumption::disabled();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}

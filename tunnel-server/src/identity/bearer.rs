@@ -1,0 +1,75 @@
+//! The bearer token of a request: where it may stand, and that there is one alone.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, UPGRADE};
+use proto::headers::{bearer_subprotocols, offers_subprotocol};
+
+use super::NotAuthenticated;
+
+/// What a request brings along as a token.
+pub(super) enum Sent<'a> {
+    /// The value of its Authorization header.
+    Authorization(&'a [u8]),
+    /// A token out of the WebSocket subprotocols, which is where a browser can put one.
+    /// <https://github.com/kubernetes/kubernetes/pull/47740>
+    Subprotocol(Vec<u8>),
+}
+
+/// What is wrong with a token in the WebSocket subprotocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SubprotocolFault {
+    /// 400.
+    #[error("the request offers more than one bearer token as a WebSocket subprotocol")]
+    Two,
+    /// 401.
+    #[error("the bearer token in the WebSocket subprotocol is not in base64url without padding")]
+    Encoding,
+    /// 401. The answer would have to choose the token for the protocol, and so repeat it.
+    #[error("the bearer token is the only WebSocket subprotocol: offer the one to speak, too")]
+    Alone,
+}
+
+impl<'a> Sent<'a> {
+    /// What a request with these headers brings along, if that is at most one thing.
+    pub(super) fn of(headers: &'a HeaderMap) -> Result<Option<Self>, NotAuthenticated> {
+        let mut authorizations = headers.get_all(AUTHORIZATION).iter();
+        let (authorization, None) = (authorizations.next(), authorizations.next()) else {
+            return Err(NotAuthenticated::TwoAuthorizations);
+        };
+        match (authorization, subprotocol(headers)?) {
+            (Some(_), Some(_)) => Err(NotAuthenticated::TwoCredentials),
+            (Some(value), None) => Ok(Some(Self::Authorization(value.as_bytes()))),
+            (None, Some(token)) => Ok(Some(Self::Subprotocol(token))),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The token; `None` where it is another kind of credential.
+    pub(super) fn token(&self) -> Option<&[u8]> {
+        match self {
+            Self::Authorization(value) => {
+                let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
+                scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+            }
+            Self::Subprotocol(token) => Some(token),
+        }
+    }
+}
+
+/// The token that a request for a WebSocket offers as a subprotocol. Elsewhere the header means nothing.
+fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolFault> {
+    if !headers.get(UPGRADE).is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+        return Ok(None);
+    }
+    let mut tokens = bearer_subprotocols(headers);
+    match (tokens.next(), tokens.next()) {
+        (None, _) => Ok(None),
+        (Some(_), Some(_)) => Err(SubprotocolFault::Two),
+        (Some(_), None) if !offers_subprotocol(headers) => Err(SubprotocolFault::Alone),
+        (Some(token), None) => {
+            URL_SAFE_NO_PAD.decode(token).map(Some).map_err(|_| SubprotocolFault::Encoding)
+        }
+    }
+}

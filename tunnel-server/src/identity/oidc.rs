@@ -1,0 +1,138 @@
+//! Callers by an OpenID Connect issuer's tokens, verified here by the keys that it publishes.
+
+mod claims;
+mod jwt;
+mod keys;
+mod refresh;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, DecodingKey};
+
+pub(super) use claims::expiry;
+pub use claims::{ClaimFault, Demands, LEEWAY};
+pub(super) use jwt::Jwt;
+pub use jwt::Malformed;
+pub use keys::{KEYS_MAX, NoKeys};
+pub use refresh::{ANSWER_BYTES_MAX, REFRESH_EVERY, REFRESH_PAUSE};
+
+use super::{Caller, Method, NotAuthenticated};
+use keys::Signed;
+use refresh::{Keys, Looked};
+
+/// An issuer of tokens, and what a token must be to be taken.
+pub struct Issuer {
+    method: Method,
+    algorithms: Vec<Algorithm>,
+    demands: Demands,
+    keys: Keys,
+}
+
+/// Signatures cannot be verified, so that nobody could come in, or anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this program cannot verify signatures of tokens")]
+pub struct NoCrypto;
+
+/// Why a token that names this issuer is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenFault {
+    /// It is no token that could be.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// Not by an algorithm of the list.
+    #[error("the token is signed by an algorithm that is not accepted from its issuer")]
+    Algorithm,
+    /// The issuer has no such key.
+    #[error("the token names no key of its issuer")]
+    UnknownKey,
+    /// Changed, or never signed by the issuer.
+    #[error("the token's signature does not hold")]
+    Signature,
+    /// What it says does not do.
+    #[error(transparent)]
+    Claims(#[from] ClaimFault),
+}
+
+impl Issuer {
+    /// The issuer that the configuration calls `name`, of whom these `algorithms` are accepted and who is asked for its keys
+    /// over `tls`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoCrypto`]: the cryptography was tried, and fails.
+    pub fn new(
+        name: &str,
+        algorithms: Vec<Algorithm>,
+        demands: Demands,
+        tls: rustls::ClientConfig,
+    ) -> Result<Self, NoCrypto> {
+        verifies()?;
+        let keys = Keys::new(name, &demands.issuer, tls);
+        Ok(Self { method: Method::Oidc(format!("oidc:{name}").into()), algorithms, demands, keys })
+    }
+
+    /// Keeps the keys fresh, for as long as it is polled.
+    pub async fn follow(self: Arc<Self>) {
+        self.keys.follow().await;
+    }
+
+    pub(super) fn prefixes(&self) -> &super::Prefixes {
+        &self.demands.prefixes
+    }
+
+    /// Whether a token says to be of this issuer.
+    pub(super) fn is_issuer_of(&self, jwt: &Jwt<'_>) -> bool {
+        jwt.issuer() == Some(self.demands.issuer.as_str())
+    }
+
+    /// Who bears `token`, which was taken apart as `jwt`.
+    pub(super) async fn caller(
+        &self,
+        token: &str,
+        jwt: &Jwt<'_>,
+        now: SystemTime,
+    ) -> Result<Caller, NotAuthenticated> {
+        if !self.algorithms.contains(&jwt.algorithm) {
+            return Err(TokenFault::Algorithm.into());
+        }
+        let looked = self
+            .keys
+            .look(|keys| Some(keys.signed(jwt)).filter(|signed| *signed != Signed::UnknownKey))
+            .await;
+        match looked {
+            Looked::Found(Signed::Yes) => {}
+            Looked::Found(Signed::No) => return Err(TokenFault::Signature.into()),
+            Looked::Found(Signed::UnknownKey) | Looked::Nothing => return Err(TokenFault::UnknownKey.into()),
+            Looked::Away => return Err(NotAuthenticated::Away(self.method.clone())),
+        }
+        let bearer = self.demands.bearer(&jwt.claims, token, now).map_err(TokenFault::from)?;
+        let claims::Bearer { user, groups, credential } = bearer;
+        Ok(Caller { method: self.method.clone(), user, groups, credential })
+    }
+}
+
+impl fmt::Debug for Issuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issuer").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+/// Tries what everything here stands on: the library panics, or says yes to everything, if it was built wrongly.
+fn verifies() -> Result<(), NoCrypto> {
+    // An error says that one is installed already, which is then tried.
+    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| NoCrypto)?;
+    let signature = key.sign(&SystemRandom::new(), b"signed").map_err(|_| NoCrypto)?;
+    let signature = URL_SAFE_NO_PAD.encode(signature.as_ref());
+    let public = DecodingKey::from_ec_der(key.public_key().as_ref());
+    let holds = |message: &[u8]| {
+        jsonwebtoken::crypto::verify(&signature, message, &public, Algorithm::ES256).unwrap_or(false)
+    };
+    if holds(b"signed") && !holds(b"changed") { Ok(()) } else { Err(NoCrypto) }
+}

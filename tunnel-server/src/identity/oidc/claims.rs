@@ -1,0 +1,159 @@
+//! What a token whose signature holds says of its bearer, and whether that holds here and now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use trust::user_token::TokenDigest;
+
+use super::jwt::{Jwt, Object};
+use crate::identity::credential::{Credential, hex};
+use crate::identity::name::{NameFault, Prefixes};
+use crate::identity::token::ID_BYTES;
+
+/// By how much an issuer's clock may differ from ours.
+pub const LEEWAY: Duration = Duration::from_secs(30);
+
+/// Longest name that an issuer gives a token, in bytes; where it is longer, the token gets one of ours.
+const JWT_ID_BYTES_MAX: usize = 64;
+
+/// What the tokens of an issuer must say.
+#[derive(Debug, Clone)]
+pub struct Demands {
+    /// `iss`, to the byte.
+    pub issuer: String,
+    /// One of `aud`.
+    pub audience: String,
+    /// Whose value is the user.
+    pub username_claim: String,
+    /// Whose values are the groups, if there is one.
+    pub groups_claim: Option<String>,
+    /// Claims with the text that each must have.
+    pub required: BTreeMap<String, String>,
+    /// In front of the names.
+    pub prefixes: Prefixes,
+}
+
+/// Who bears a token.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bearer {
+    pub(super) user: String,
+    pub(super) groups: Vec<String>,
+    pub(super) credential: Credential,
+}
+
+/// Why a token that its issuer has signed is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimFault {
+    /// Missing where it is needed, or not of the type that it must have.
+    #[error("the token has no {0} of the right type")]
+    Mistyped(String),
+    /// For somebody else.
+    #[error("the token is not meant for this server")]
+    Audience,
+    /// Its time has passed.
+    #[error("the token has expired: log in again")]
+    Expired,
+    /// Its time has not come.
+    #[error("the token is not valid yet: check the clocks")]
+    NotYetValid,
+    /// A claim that must have another value.
+    #[error("the token's {0} is not what this server asks for")]
+    Required(String),
+    /// An address that is not the bearer's as far as the issuer knows.
+    #[error("the token's email is not verified")]
+    EmailNotVerified,
+    /// A user or a group that cannot be.
+    #[error(transparent)]
+    Name(#[from] NameFault),
+}
+
+impl Demands {
+    /// The bearer of `token`, whose signature holds and whose claims these are, at `now`.
+    pub(super) fn bearer(&self, claims: &Object, token: &str, now: SystemTime) -> Result<Bearer, ClaimFault> {
+        if text(claims, "iss")? != self.issuer {
+            return Err(ClaimFault::Required("iss".to_owned()));
+        }
+        if !texts(claims, "aud")?.contains(&self.audience.as_str()) {
+            return Err(ClaimFault::Audience);
+        }
+        let expires = time(claims, "exp")?.ok_or_else(|| mistyped("exp"))? + LEEWAY;
+        if now >= expires {
+            return Err(ClaimFault::Expired);
+        }
+        let (not_before, issued) = (time(claims, "nbf")?, time(claims, "iat")?);
+        if [not_before, issued].into_iter().flatten().any(|begin| now + LEEWAY < begin) {
+            return Err(ClaimFault::NotYetValid);
+        }
+        for (name, value) in &self.required {
+            if text(claims, name)? != value {
+                return Err(ClaimFault::Required(name.clone()));
+            }
+        }
+        let (user, groups) = self.names(claims)?;
+        let credential = Credential { id: id(claims, token), issued, expires: Some(expires) };
+        Ok(Bearer { user, groups, credential })
+    }
+
+    fn names(&self, claims: &Object) -> Result<(String, Vec<String>), ClaimFault> {
+        let user = text(claims, &self.username_claim)?;
+        // As in Kubernetes: absent is the issuer's way to say that every address is verified.
+        let is_verified = claims.get("email_verified").is_none_or(|verified| *verified == Value::Bool(true));
+        if self.username_claim == "email" && !is_verified {
+            return Err(ClaimFault::EmailNotVerified);
+        }
+        let groups = match &self.groups_claim {
+            Some(claim) if claims.get(claim).is_some() => texts(claims, claim)?,
+            Some(_) | None => Vec::new(),
+        };
+        Ok(self.prefixes.apply(user, &groups)?)
+    }
+}
+
+/// From when and until when a token says to hold, where somebody else has verified it.
+pub(in crate::identity) fn expiry(jwt: &Jwt<'_>) -> (Option<SystemTime>, Option<SystemTime>) {
+    let at = |name| time(&jwt.claims, name).ok().flatten();
+    (at("iat"), at("exp").map(|end| end + LEEWAY))
+}
+
+/// The name that the issuer gave the token, or one of ours.
+fn id(claims: &Object, token: &str) -> Arc<str> {
+    let is_name = |id: &&str| {
+        (1..=JWT_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    match claims.get("jti").and_then(Value::as_str).filter(is_name) {
+        Some(id) => id.into(),
+        None => hex(&TokenDigest::of(token.as_bytes()).digest()[..ID_BYTES]),
+    }
+}
+
+fn text<'a>(claims: &'a Object, name: &str) -> Result<&'a str, ClaimFault> {
+    claims.get(name).and_then(Value::as_str).ok_or_else(|| mistyped(name))
+}
+
+/// One text, or an array of nothing else.
+fn texts<'a>(claims: &'a Object, name: &str) -> Result<Vec<&'a str>, ClaimFault> {
+    match claims.get(name) {
+        Some(Value::String(one)) => Ok(vec![one]),
+        Some(Value::Array(all)) => {
+            all.iter().map(|value| value.as_str().ok_or_else(|| mistyped(name))).collect()
+        }
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
+            Err(mistyped(name))
+        }
+    }
+}
+
+/// Whole seconds since 1970 (RFC 7519, section 2, which allows fractions that nobody sends); `None` where there is none.
+fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
+    /// Later than any clock, so that adding to it is safe.
+    const SECONDS_MAX: u64 = 1 << 40;
+    let Some(value) = claims.get(name) else { return Ok(None) };
+    let seconds = value.as_u64().filter(|seconds| *seconds <= SECONDS_MAX).ok_or_else(|| mistyped(name))?;
+    Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)))
+}
+
+fn mistyped(name: &str) -> ClaimFault {
+    ClaimFault::Mistyped(name.to_owned())
+}

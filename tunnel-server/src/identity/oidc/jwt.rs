@@ -1,0 +1,131 @@
+//! A JSON Web Token as it comes (RFC 7515, compact), split and read, and of which nothing is believed yet.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::Value;
+
+/// Longest name of a key, in bytes.
+const KEY_ID_BYTES_MAX: usize = 256;
+
+/// What a header must not have: keys and places of keys that the sender of the token chose, extensions that must be
+/// understood, and what makes it another kind of token.
+const REFUSED: [&str; 9] = ["jku", "jwk", "x5u", "x5c", "crit", "b64", "enc", "zip", "cty"];
+
+/// The types that a header may say (RFC 7519, section 5.1; RFC 9068, section 2.1).
+const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
+
+/// A token, taken apart.
+pub(in crate::identity) struct Jwt<'a> {
+    pub(super) algorithm: Algorithm,
+    pub(super) key_id: Option<String>,
+    /// What was signed.
+    pub(super) signed: &'a str,
+    /// In base64url.
+    pub(super) signature: &'a str,
+    pub(super) claims: Object,
+}
+
+/// A JSON object in which no name stands twice.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Object(BTreeMap<String, Value>);
+
+/// Why a token is no JSON Web Token that is taken here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Not three parts in base64url, the first two of them JSON objects without a name that stands twice.
+    #[error("the token is not a well-formed JWT")]
+    Shape,
+    /// A header that tries to choose its key, must be understood in a way that we do not, or is of another type.
+    #[error("the token's header has something that is not accepted")]
+    Header,
+    /// None that anybody may configure: `none`, a MAC, or unknown.
+    #[error("the token is signed by an algorithm that is not accepted")]
+    Algorithm,
+}
+
+impl<'a> Jwt<'a> {
+    /// Takes a token apart; `None` where it does not even look like one, and may be somebody else's.
+    pub(in crate::identity) fn parse(token: &'a str) -> Option<Result<Self, Malformed>> {
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        // A JSON object begins so in base64url.
+        if claims.contains('.') || !header.starts_with("ey") {
+            return None;
+        }
+        Some(Self::read(header, claims, signed, signature))
+    }
+
+    fn read(header: &str, claims: &str, signed: &'a str, signature: &'a str) -> Result<Self, Malformed> {
+        let (header, claims) = (Object::decode(header)?, Object::decode(claims)?);
+        if REFUSED.iter().any(|name| header.get(name).is_some()) {
+            return Err(Malformed::Header);
+        }
+        let is_type = |kind: &Value| {
+            kind.as_str().is_some_and(|kind| TYPES.contains(&kind.to_ascii_lowercase().as_str()))
+        };
+        if !header.get("typ").is_none_or(is_type) {
+            return Err(Malformed::Header);
+        }
+        let key_id = match header.get("kid") {
+            None => None,
+            Some(Value::String(id)) if id.len() <= KEY_ID_BYTES_MAX => Some(id.clone()),
+            Some(_) => return Err(Malformed::Header),
+        };
+        let algorithm = header.get("alg").and_then(Value::as_str).and_then(|name| name.parse().ok());
+        let algorithm: Algorithm = algorithm.ok_or(Malformed::Algorithm)?;
+        if signature.is_empty() {
+            return Err(Malformed::Shape);
+        }
+        Ok(Self { algorithm, key_id, signed, signature, claims })
+    }
+
+    /// Who says to have issued it.
+    pub(in crate::identity) fn issuer(&self) -> Option<&str> {
+        self.claims.get("iss").and_then(Value::as_str)
+    }
+}
+
+impl Object {
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Reads JSON; serde_json bounds its depth.
+    pub(super) fn parse(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok()
+    }
+
+    fn decode(part: &str) -> Result<Self, Malformed> {
+        let json = URL_SAFE_NO_PAD.decode(part).map_err(|_| Malformed::Shape)?;
+        Self::parse(&json).ok_or(Malformed::Shape)
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut object = BTreeMap::new();
+                while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                    if object.insert(name, value).is_some() {
+                        return Err(A::Error::custom("a name stands twice"));
+                    }
+                }
+                Ok(Object(object))
+            }
+        }
+        deserializer.deserialize_map(Names)
+    }
+}

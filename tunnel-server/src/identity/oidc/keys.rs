@@ -1,0 +1,121 @@
+//! The keys of an issuer (RFC 7517), as far as they can verify what we accept.
+
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::jwt::Jwt;
+
+/// Most keys of an issuer.
+pub const KEYS_MAX: usize = 100;
+
+/// Keys, of which at least one can be used.
+#[derive(Clone)]
+pub(super) struct KeySet(Vec<Key>);
+
+#[derive(Clone)]
+struct Key {
+    id: Option<String>,
+    /// What it may verify: one algorithm, if the issuer says which.
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+/// Why what an issuer sent are no keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoKeys {
+    /// Not `{"keys": […]}`.
+    #[error("what the issuer sent is no set of keys")]
+    Shape,
+    /// More than [`KEYS_MAX`].
+    #[error("the issuer has more than {KEYS_MAX} keys")]
+    TooMany,
+    /// None that verifies what is accepted.
+    #[error("the issuer has no key that could be used")]
+    Empty,
+}
+
+/// Whether one of the keys has signed a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Signed {
+    /// It has.
+    Yes,
+    /// It has not.
+    No,
+    /// There is no such key.
+    UnknownKey,
+}
+
+impl KeySet {
+    /// Reads the keys; those that are of no use here are left out, as issuers have them for other purposes.
+    pub(super) fn parse(json: &[u8]) -> Result<Self, NoKeys> {
+        #[derive(Deserialize)]
+        struct Written {
+            keys: Vec<Value>,
+        }
+        let Written { keys } = serde_json::from_slice(json).map_err(|_| NoKeys::Shape)?;
+        if keys.len() > KEYS_MAX {
+            return Err(NoKeys::TooMany);
+        }
+        let keys: Vec<Key> = keys.into_iter().filter_map(Key::of).collect();
+        if keys.is_empty() { Err(NoKeys::Empty) } else { Ok(Self(keys)) }
+    }
+
+    /// Whether the key that the token names has signed it; where it names none, the only one that fits.
+    pub(super) fn signed(&self, jwt: &Jwt<'_>) -> Signed {
+        let fits = |key: &&Key| key.algorithms.contains(&jwt.algorithm);
+        let key = match &jwt.key_id {
+            Some(id) => self.0.iter().filter(fits).find(|key| key.id.as_ref() == Some(id)),
+            None => {
+                let mut fitting = self.0.iter().filter(fits);
+                fitting.next().filter(|_| fitting.next().is_none())
+            }
+        };
+        let Some(Key { key, .. }) = key else { return Signed::UnknownKey };
+        match jsonwebtoken::crypto::verify(jwt.signature, jwt.signed.as_bytes(), key, jwt.algorithm) {
+            Ok(true) => Signed::Yes,
+            Ok(false) | Err(_) => Signed::No,
+        }
+    }
+}
+
+impl Key {
+    /// Never a symmetric one: whoever may verify by it may sign by it.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is another crate's, which may add to it")]
+    fn of(written: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(written).ok()?;
+        if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
+            return None;
+        }
+        let algorithms = match &jwk.algorithm {
+            AlgorithmParameters::RSA(_) => vec![
+                Algorithm::RS256,
+                Algorithm::RS384,
+                Algorithm::RS512,
+                Algorithm::PS256,
+                Algorithm::PS384,
+                Algorithm::PS512,
+            ],
+            AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256 => {
+                vec![Algorithm::ES256]
+            }
+            AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384 => {
+                vec![Algorithm::ES384]
+            }
+            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+                vec![Algorithm::EdDSA]
+            }
+            _ => return None,
+        };
+        let algorithms = match &jwk.common.key_algorithm {
+            Some(only) => {
+                let only: Algorithm = only.to_string().parse().ok()?;
+                algorithms.into_iter().filter(|algorithm| *algorithm == only).collect()
+            }
+            None => algorithms,
+        };
+        let key = DecodingKey::from_jwk(&jwk).ok()?;
+        Some(Self { id: jwk.common.key_id, algorithms, key })
+    }
+}

@@ -17,8 +17,6 @@ const PENDING: &[(&str, &str)] = &[
     ("A12", "waits for real pods: long outputs under loss"),
     ("C6", "no trial from outside in full"),
     ("C7", "waits for the CONNECT listener"),
-    ("C9", "waits for TokenReview"),
-    ("C10", "waits for OIDC"),
     ("C11", "no trial from outside in full"),
     ("C13", "no trial from outside in full"),
     ("C18", "no canary in bodies, queries and names yet"),

@@ -45,7 +45,7 @@ async fn a_token_of_the_issuer_names_user_and_groups_behind_its_prefixes() {
     assert!(!log.contains("eyJ"), "a token stands in the log");
 }
 
-/// THREATS C10.
+/// C10 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_mutant_of_a_good_token_gets_in() {
     let stage = Stage::set("    requiredClaims: { tenant: acme }\n").await;

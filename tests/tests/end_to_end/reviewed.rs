@@ -74,7 +74,7 @@ async fn a_real_api_server_says_whose_a_service_accounts_token_is() {
     assert!(!rig.server_log().contains("eyJ"), "a token stands in the log");
 }
 
-/// THREATS C9.
+/// C9 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reviewer_that_lies_lets_nobody_in_and_is_asked_once_for_a_token() {
     let (reviewer, rig, fake, _agent) = stage().await;
@@ -161,7 +161,7 @@ async fn a_reviewer_that_is_away_is_503_and_others_come_in() {
     assert!(fake.requests().is_empty());
 }
 
-/// THREATS A13.
+/// A13 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_in_the_websocket_subprotocol_is_taken_once_and_goes_no_further() {
     let rig = Rig::start().await;

@@ -14,8 +14,9 @@ use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
     ANSWER_BYTES_MAX, Cluster, CreateClusterRequest, CreateTokenRequest, CreateTokenResponse,
     DeleteClusterRequest, DeleteClusterResponse, EnrolledAgent, GetServerInfoRequest, GetServerInfoResponse,
-    ListAgentsRequest, ListClustersRequest, ListTokensRequest, RevokeAgentRequest, RevokeTokenRequest, Token,
-    UpdateClusterRequest, WatchClustersRequest, WatchClustersResponse,
+    ListAgentsRequest, ListClustersRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreUserRequest,
+    RevokeAgentRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token, UpdateClusterRequest,
+    Users, WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
@@ -158,6 +159,23 @@ impl Admin {
     pub(crate) async fn revoke_token(&mut self, id: String) -> Result<(), AdminError> {
         let answer = self.client.revoke_token(RevokeTokenRequest { id });
         answered(&self.place, answer).await.map(drop)
+    }
+
+    /// Refuses callers from now on.
+    pub(crate) async fn revoke_user(&mut self, request: RevokeUserRequest) -> Result<(), AdminError> {
+        answered(&self.place, self.client.revoke_user(request)).await.map(drop)
+    }
+
+    /// Takes a revocation of callers back.
+    pub(crate) async fn restore_user(&mut self, users: Users) -> Result<(), AdminError> {
+        let answer = self.client.restore_user(RestoreUserRequest { users: Some(users) });
+        answered(&self.place, answer).await.map(drop)
+    }
+
+    /// The revocations of callers.
+    pub(crate) async fn revoked_users(&mut self) -> Result<Vec<RevokedUsers>, AdminError> {
+        let answer = self.client.list_revoked_users(ListRevokedUsersRequest {});
+        Ok(answered(&self.place, answer).await?.into_inner().revoked)
     }
 
     /// What the server is.

@@ -21,7 +21,9 @@ pub(crate) use fleet::{
     Agent, AgentList, AgentRevoke, Cluster, ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate,
     LabelChange, Token, TokenCreate, TokenList, TokenOutput, TokenRevoke,
 };
-pub(crate) use users::{User as Users, UserToken, UserTokenCreate, UserTokenHash};
+pub(crate) use users::{
+    User as Users, UserList, UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,
+};
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
 
@@ -84,6 +86,9 @@ pub(crate) enum Command {
     /// Show and refuse agents at a server
     #[command(subcommand, after_long_help = examples::AGENT)]
     Agent(Agent),
+    /// Make the tokens with which callers come in, and refuse callers at a server
+    #[command(subcommand, after_long_help = examples::USER)]
+    User(Users),
     /// Check what stands between you and your cluster, or what a daemon needs, and say what to do
     ///
     /// Without a subcommand: your kubeconfig, certificate or token, and the way through the gateway to the cluster. One
@@ -96,9 +101,6 @@ pub(crate) enum Command {
     /// Look at a server's audit log
     #[command(subcommand, after_long_help = examples::AUDIT)]
     Audit(Audit),
-    /// Make the tokens with which callers come in
-    #[command(subcommand, after_long_help = examples::USER)]
-    User(Users),
     /// Print a script that completes this command in a shell
     #[command(after_long_help = examples::COMPLETION)]
     Completion(Completion),

@@ -15,6 +15,7 @@ mod names;
 mod pem;
 mod print;
 mod rbac;
+mod revocations;
 mod runtime;
 mod settings;
 mod tokens;
@@ -78,6 +79,9 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token(Token::Revoke(order)) => print::lines(&tokens::revoke(&order)?)?,
         Command::User(Users::Token(UserToken::Create(order))) => print::lines(&[users::create(&order)?])?,
         Command::User(Users::Token(UserToken::Hash(order))) => print::lines(&users::hash(&order)?)?,
+        Command::User(Users::Revoke(order)) => print::lines(&revocations::revoke(order)?)?,
+        Command::User(Users::List(order)) => print::lines(&revocations::list(&order)?)?,
+        Command::User(Users::Restore(order)) => print::lines(&revocations::restore(order)?)?,
         Command::Completion(order) => print::document(&completion::script(order.shell, invocation.program)?)?,
         Command::Version => print::lines(&[concat!("tombolo ", env!("CARGO_PKG_VERSION")).to_owned()])?,
     }

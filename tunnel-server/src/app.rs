@@ -21,6 +21,7 @@ use crate::assertion::Assertions;
 use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
+use crate::exchanges;
 use crate::gateway::{Admission, Gateway};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 use crate::metrics;
@@ -75,9 +76,7 @@ impl Bound {
     /// [`Failure`], whose cause names what is wrong and what to do.
     pub async fn bind(mut config: Config, metrics: Metrics, scope: &Scope) -> Result<Self, Failure> {
         metrics::describe();
-        let (policy_file, rules) = PolicyFile::open(config.policy_file.clone())?;
-        let policy = Policy::new(rules);
-        metrics::policy_in_force(policy.edition().generation(), SystemTime::now());
+        let (policy, policy_file) = first_policy(&config)?;
         let readiness = Readiness::new();
         let starting = readiness.handle("server");
         let state = StateDir::open(&config.state_dir)?;
@@ -93,20 +92,11 @@ impl Bound {
             .map_err(not_bound)?
             .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
-        let names = Names::new(config.gateway.host_suffix.as_deref(), &config.gateway.hosts);
-        let authenticator = authentication::authenticator(
-            config.trust_domain.clone(),
-            &config.gateway.authentication,
-            scope,
-        )?;
+        let admission = admission(&mut config, &policy, &directory, scope)?;
         let doors = admin_doors(&mut config)?;
         let enrollment = config.enrollment.take();
         let (enrollment, site) =
             enrollment.map(|door| bind_enrollment(door, &config, &directory)).transpose()?.unzip();
-        let assertions = Assertions::new(config.clusters);
-        let (policy_in_force, browser_origins) = (policy.clone(), config.gateway.browser_origins.clone());
-        let admission =
-            Admission { authenticator, names, policy: policy_in_force, assertions, browser_origins };
         let gateway = Gateway::new(
             admission,
             registry.clone(),
@@ -279,6 +269,33 @@ fn bind_enrollment(
     let terms = Terms { lifetime, grace, trust_bundle: config.trust_bundle.clone() };
     let site = Site { address, pins };
     Ok(((listener, Enrollment::new(directory.clone(), signer, terms)), site))
+}
+
+/// The policy that is in force first, and its file.
+fn first_policy(config: &Config) -> Result<(Policy, PolicyFile), Failure> {
+    let (file, rules) = PolicyFile::open(config.policy_file.clone())?;
+    let policy = Policy::new(rules);
+    metrics::policy_in_force(policy.edition().generation(), SystemTime::now());
+    Ok((policy, file))
+}
+
+/// Who decides about callers' requests; takes what holds for some clusters out of the configuration.
+fn admission(
+    config: &mut Config,
+    policy: &Policy,
+    directory: &Directory,
+    scope: &Scope,
+) -> Result<Admission, Failure> {
+    let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
+        &config.gateway;
+    Ok(Admission {
+        authenticator: authentication::authenticator(config.trust_domain.clone(), authentication, scope)?,
+        names: Names::new(host_suffix.as_deref(), hosts),
+        policy: policy.clone(),
+        assertions: Assertions::new(std::mem::take(&mut config.clusters)),
+        exchanges: exchanges::Table::new(directory.clone(), policy.clone(), *session_age_max),
+        browser_origins: browser_origins.clone(),
+    })
 }
 
 /// Notes when each certificate ends; they are read once, at the start.

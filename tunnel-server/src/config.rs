@@ -60,6 +60,9 @@ pub const WATCH_LIMIT_SECONDS_MAX: u64 = 3_600;
 /// long outage of many sites leaves room for the requests to all others.
 pub const WATCHES_PARKED_MAX: usize = 5_000;
 
+/// The longest that one request may be allowed to run: a credential that never ends is asked for that often.
+pub const SESSION_AGE_SECONDS_MAX: u64 = 7 * 24 * 3_600;
+
 /// Bounds of the largest event that may be configured. Objects have at most 1.5 MiB in etcd, and more in JSON.
 pub const WATCH_EVENT_BYTES_MIN: usize = 4 * 1024;
 /// The upper one.
@@ -154,6 +157,8 @@ pub struct Gateway {
     pub authentication: Authentication,
     /// The origins whose pages may make a browser ask, as a browser writes them; at most [`NAMES_MAX`].
     pub browser_origins: Vec<String>,
+    /// For how long one request may run, a watch or an upgraded connection too; 1 s to 7 days.
+    pub session_age_max: Duration,
 }
 
 /// How callers prove who they are.

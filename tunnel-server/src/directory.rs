@@ -2,6 +2,7 @@
 
 mod agents;
 mod bearer;
+mod callers;
 mod clusters;
 mod known;
 mod records;
@@ -10,17 +11,21 @@ mod said;
 mod store;
 mod tokens;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use daemon::StateDir;
 use proto::ClusterId;
+use tokio::sync::watch;
 
 pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
 pub use bearer::{Bearer, NotAToken};
+pub use callers::{CALLER_REVOCATIONS_MAX, CallerRevoked, CallersError, Shown};
 pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
 pub use records::{
-    Agent, Answer, Cluster, Previous, Revocation, Revoked, Token, Tombstone, UnixSeconds, Use,
+    Agent, Answer, CallerRevocation, Callers, Cluster, Previous, Revocation, Revoked, Token, Tombstone,
+    UnixSeconds, Use,
 };
 pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};
@@ -46,6 +51,8 @@ struct Inner {
     /// Held from a change in the store to the same in memory, so that both see changes in one order. Taken on blocking
     /// threads alone.
     changing: Mutex<()>,
+    /// Is told behind each change of what [`Directory::changes`] is about.
+    changes: watch::Sender<()>,
 }
 
 /// What a meeting was.
@@ -82,7 +89,12 @@ impl Directory {
         for record in store.load()? {
             known.apply(&store, &record)?;
         }
-        Ok(Self(Arc::new(Inner { store, known: Mutex::new(known), changing: Mutex::default() })))
+        Ok(Self(Arc::new(Inner {
+            store,
+            known: Mutex::new(known),
+            changing: Mutex::default(),
+            changes: watch::Sender::new(()),
+        })))
     }
 
     /// Whether `cluster` was ever met, and was not deleted since.
@@ -193,6 +205,19 @@ impl Directory {
         self.known().clusters.get(cluster).map(|member| Arc::clone(&member.record))
     }
 
+    /// The labels of a cluster, by which policy may choose it; none, if nothing is said of it.
+    #[must_use]
+    pub fn labels(&self, cluster: &ClusterId) -> BTreeMap<String, String> {
+        let known = self.known();
+        known.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
+    }
+
+    /// Is told whenever somebody was revoked or restored, or something else is said of a cluster.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changes.subscribe()
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.known()
     }
@@ -208,6 +233,10 @@ impl Inner {
         let mut known = self.known();
         for change in &changes {
             known.apply(&self.store, change)?;
+        }
+        drop(known);
+        if changes.iter().any(|change| change.table.is_judged_by()) {
+            self.changes.send_replace(());
         }
         Ok(done)
     }

@@ -38,6 +38,7 @@ use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
 use crate::config::{self, PARKED_MAX, Parking};
+use crate::exchanges::{Live, Table};
 use crate::identity::{Authenticated, Authenticator, Caller};
 use crate::metrics;
 use crate::permit::{Forbidden, Permit, Policy};
@@ -45,7 +46,7 @@ use crate::registry::{Places, Registry};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
-use recorded::{RecordedBody, Recorder};
+use recorded::{Recorded, RecordedBody, Recorder};
 use shares::Shares;
 use stack::CallerBody;
 use stalls::Stalls;
@@ -75,6 +76,8 @@ pub struct Admission {
     pub policy: Policy,
     /// As whom the cluster sees it.
     pub assertions: Assertions,
+    /// And whether that stays so.
+    pub exchanges: Table,
     /// The origins whose pages may make a browser ask, such as `https://console.example`.
     pub browser_origins: Vec<String>,
 }
@@ -86,6 +89,8 @@ struct Inner {
     policy: Policy,
     passage: Passage,
     parking: Parking,
+    /// What goes on.
+    table: Table,
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
@@ -103,6 +108,12 @@ enum Admitted {
 
 struct ForCluster {
     permit: Permit,
+    live: Live,
+    manner: Manner,
+}
+
+/// How it is to be served.
+struct Manner {
     /// With which the caller has proved who it is, where its certificate has not.
     authorization: Option<HeaderValue>,
     upgrade: Option<Protocol>,
@@ -123,7 +134,9 @@ impl Gateway {
         log: Log,
         scope: Scope,
     ) -> Self {
-        let Admission { authenticator, names, policy, assertions, browser_origins } = admission;
+        let Admission { authenticator, names, policy, assertions, exchanges: table, browser_origins } =
+            admission;
+        scope.attend(table.clone().keep());
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
         let stalls = Stalls::new();
@@ -139,6 +152,7 @@ impl Gateway {
             policy,
             passage,
             parking,
+            table,
             slots,
             exchanges: metrics::exchanges(),
             shares: Shares::default(),
@@ -213,6 +227,7 @@ impl Gateway {
         request: &mut Request<CallerBody>,
     ) -> Result<Admitted, Refusal> {
         let inner = &self.0;
+        inner.table.admits(known.claimed())?;
         let authorization = request.headers().get(AUTHORIZATION).cloned();
         let upgrade = Protocol::asked(request.method(), request.headers())?;
         // For its caller alone: what crosses the tunnel of it is said in the stream's first frame.
@@ -234,15 +249,12 @@ impl Gateway {
                     (true, Some(_)) => return Err(impersonation().into()),
                 };
                 let permit = self.authorize(caller, assumed, action)?;
+                let live = inner.table.enter(&permit)?;
                 if let Some(credential) = authorization.as_ref().filter(|_| passes_through) {
                     request.headers_mut().insert(AUTHORIZATION, headers::secret(credential));
                 }
-                Ok(Admitted::Exchange(Box::new(ForCluster {
-                    permit,
-                    authorization,
-                    upgrade,
-                    passes_through,
-                })))
+                let manner = Manner { authorization, upgrade, passes_through };
+                Ok(Admitted::Exchange(Box::new(ForCluster { permit, live, manner })))
             }
         }
     }
@@ -254,9 +266,8 @@ impl Gateway {
         assumed: Option<Assert>,
         action: Action,
     ) -> Result<Permit, Forbidden> {
-        let record = self.0.passage.registry.directory().record(action.cluster());
         // What the server's own store says, and nothing that an agent does.
-        let labels = record.map(|record| record.labels.clone()).unwrap_or_default();
+        let labels = self.0.passage.registry.directory().labels(action.cluster());
         let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts { labels });
         verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))
     }
@@ -267,15 +278,32 @@ impl Gateway {
         admitted: ForCluster,
         request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
-        let ForCluster { permit, authorization, upgrade, passes_through } = admitted;
+        let ForCluster { permit, live, manner } = admitted;
         Span::current().record("cluster", field::display(permit.action().cluster()));
         let assertions = &self.0.passage.assertions;
         let asserted = match assertions.of(permit.caller(), permit.assumed(), permit.action().cluster()) {
             Ok(Identity::Assert(identity)) => Some(identity),
             Ok(Identity::PassThrough(_)) | Err(_) => None,
         };
-        let recorded = self.0.recorder.intent(permit, asserted, peer, upgrade, &request).await?;
+        let upgrade = manner.upgrade;
+        let recorded = self.0.recorder.intent((permit, live), asserted, peer, upgrade, &request).await?;
         request.body().held().keep(recorded.record().clone());
+        let ended = recorded.record().ended();
+        // Both arms are cancel-safe: an exchange that is dropped is aborted.
+        tokio::select! {
+            served = self.recorded(peer, recorded, manner, request) => served,
+            why = ended => Err(why.into()),
+        }
+    }
+
+    /// What the log knows of.
+    async fn recorded(
+        &self,
+        peer: &Arc<Peer>,
+        recorded: Recorded,
+        Manner { authorization, upgrade, passes_through }: Manner,
+        request: Request<CallerBody>,
+    ) -> Result<Response<AnswerBody>, Refusal> {
         let (query, now) = (recorded.permit().action().path().query(), Instant::now());
         let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
         let wait = Wait::new(if passes_through { patience.none(now) } else { patience }, &peer.waits);

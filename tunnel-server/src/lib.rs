@@ -6,6 +6,7 @@ pub mod assertion;
 pub mod config;
 pub mod directory;
 pub mod enrollment;
+pub mod exchanges;
 pub mod gateway;
 pub mod identity;
 pub mod listener;

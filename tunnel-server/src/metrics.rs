@@ -100,7 +100,9 @@ pub fn describe() {
         counter!(ENROLLMENTS, "outcome" => outcome).increment(0);
     }
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
-    counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(0);
+    for reason in ["stalled", "revoked", "expired", "policy_changed", "session_too_old"] {
+        counter!(EXCHANGES_ENDED, "reason" => reason).increment(0);
+    }
     describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
     exchanges_stalled(0);
     describe_counter!(
@@ -281,6 +283,11 @@ pub fn enrolled(outcome: &'static str) {
 /// Counts an exchange that this server ended because its caller did not read.
 pub fn exchange_stalled_out() {
     counter!(EXCHANGES_ENDED, "reason" => "stalled").increment(1);
+}
+
+/// Counts an exchange that this server ended because it may not go on.
+pub fn exchange_ended(reason: &'static str) {
+    counter!(EXCHANGES_ENDED, "reason" => reason).increment(1);
 }
 
 /// Counts a read that is sent once more.

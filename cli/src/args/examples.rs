@@ -187,6 +187,32 @@ Examples:
   One certificate:
   tombolo agent revoke --serial 4f:a2:09:c3";
 
+pub(super) const USER: &str = "\
+Examples:
+  tombolo user token create --user ci --out ci.token
+  tombolo user revoke --name alice
+  tombolo user list
+  tombolo user restore --name alice";
+
+pub(super) const USER_REVOKE: &str = "\
+Examples:
+  A user, whatever proves the name:
+  tombolo user revoke --name alice
+  A certificate that was lost; its user gets another:
+  tombolo user revoke --serial 4f:a2:09:c3
+  What alice was given before a time, and what everyone was:
+  tombolo user revoke --name alice --issued-before 2026-01-31T12:00:00Z
+  tombolo user revoke --issued-before 2026-01-31T12:00:00Z";
+
+pub(super) const USER_LIST: &str = "\
+Examples:
+  tombolo user list";
+
+pub(super) const USER_RESTORE: &str = "\
+Examples:
+  tombolo user restore --name alice
+  tombolo user restore --everyone";
+
 pub(super) const DOCTOR: &str = "\
 Examples:
   tombolo doctor
@@ -227,8 +253,6 @@ Examples:
   tombolo completion bash > /etc/bash_completion.d/tombolo
   tombolo completion zsh > ~/.zfunc/_tombolo
   tombolo completion fish > ~/.config/fish/completions/tombolo.fish";
-
-pub(super) const USER: &str = USER_TOKEN_CREATE;
 
 pub(super) const USER_TOKEN: &str = USER_TOKEN_CREATE;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 40] = [
+const COMMANDS: [&str; 43] = [
     "",
     "ca",
     "ca init",
@@ -28,6 +28,10 @@ const COMMANDS: [&str; 40] = [
     "agent",
     "agent list",
     "agent revoke",
+    "user",
+    "user revoke",
+    "user list",
+    "user restore",
     "token",
     "token create",
     "token list",
@@ -40,7 +44,6 @@ const COMMANDS: [&str; 40] = [
     "policy explain",
     "audit",
     "audit verify",
-    "user",
     "user token",
     "user token create",
     "user token hash",

@@ -36,6 +36,8 @@ pub const HOUSES: &[House] = &[
                     planned("proxy"),
                 ],
             },
+            // Above the hall, because it asks whether what was permitted still is.
+            Floor { name: "gallery", rooms: &[built("exchanges")] },
             Floor { name: "hall", rooms: &[built("registry"), built("permit"), built("assertion")] },
             Floor {
                 name: "ground",

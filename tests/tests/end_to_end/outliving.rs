@@ -101,8 +101,7 @@ async fn a_watch_of_an_assumed_identity_goes_on_as_that_one_while_policy_lets_it
         assert_eq!(request.header("impersonate-group"), ["ops"]);
     }
     site.edge.rig.put_policy(&[all]).await;
-    site.edge.kill_agent().await;
-    watch.until("may not be taken for").await;
+    watch.until("PolicyChanged").await;
     assert_eq!(site.asked().await.len(), 2);
 }
 

@@ -59,6 +59,12 @@ pub enum Action {
     ListTokens,
     /// `Admin.RevokeToken`.
     RevokeToken,
+    /// `Admin.RevokeUser`.
+    RevokeUser,
+    /// `Admin.RestoreUser`.
+    RestoreUser,
+    /// `Admin.ListRevokedUsers`.
+    ListRevokedUsers,
     /// `Health.Check`.
     CheckHealth,
     /// `Health.Watch`.
@@ -76,6 +82,8 @@ pub enum Object {
     Agents,
     /// The tokens for agents.
     Tokens,
+    /// Callers, as far as they are refused.
+    Users,
     /// The server itself.
     Server,
     /// The API's schema.
@@ -154,6 +162,7 @@ fn may(role: AdminRole, action: Action) -> bool {
         | Action::GetServerInfo
         | Action::ListAgents
         | Action::ListTokens
+        | Action::ListRevokedUsers
         | Action::CheckHealth
         | Action::WatchHealth
         | Action::Reflect => AdminRole::Viewer,
@@ -163,7 +172,9 @@ fn may(role: AdminRole, action: Action) -> bool {
         | Action::UpdateCluster
         | Action::DeleteCluster
         | Action::RevokeAgent
-        | Action::RevokeToken => AdminRole::Operator,
+        | Action::RevokeToken
+        | Action::RevokeUser
+        | Action::RestoreUser => AdminRole::Operator,
     };
     role == AdminRole::Operator || role == fitting
 }
@@ -206,6 +217,9 @@ impl Action {
             "/tombolo.admin.v1.Admin/CreateToken" => Ok(Self::CreateToken),
             "/tombolo.admin.v1.Admin/ListTokens" => Ok(Self::ListTokens),
             "/tombolo.admin.v1.Admin/RevokeToken" => Ok(Self::RevokeToken),
+            "/tombolo.admin.v1.Admin/RevokeUser" => Ok(Self::RevokeUser),
+            "/tombolo.admin.v1.Admin/RestoreUser" => Ok(Self::RestoreUser),
+            "/tombolo.admin.v1.Admin/ListRevokedUsers" => Ok(Self::ListRevokedUsers),
             "/grpc.health.v1.Health/Check" => Ok(Self::CheckHealth),
             "/grpc.health.v1.Health/Watch" => Ok(Self::WatchHealth),
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Ok(Self::Reflect),
@@ -224,6 +238,7 @@ impl Action {
             | Self::DeleteCluster => Object::Clusters,
             Self::RevokeAgent | Self::ListAgents => Object::Agents,
             Self::CreateToken | Self::ListTokens | Self::RevokeToken => Object::Tokens,
+            Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => Object::Users,
             Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
             Self::Reflect => Object::Schema,
         }
@@ -233,13 +248,14 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ListClusters | Self::ListAgents | Self::ListTokens => "list",
+            Self::ListClusters | Self::ListAgents | Self::ListTokens | Self::ListRevokedUsers => "list",
             Self::WatchClusters | Self::WatchHealth => "watch",
             Self::GetServerInfo => "describe",
             Self::CreateCluster | Self::CreateToken => "create",
             Self::UpdateCluster => "update",
             Self::DeleteCluster => "delete",
-            Self::RevokeAgent | Self::RevokeToken => "revoke",
+            Self::RevokeAgent | Self::RevokeToken | Self::RevokeUser => "revoke",
+            Self::RestoreUser => "restore",
             Self::CheckHealth => "check",
             Self::Reflect => "read",
         })
@@ -252,6 +268,7 @@ impl fmt::Display for Object {
             Self::Clusters => "the clusters",
             Self::Agents => "the agents",
             Self::Tokens => "the tokens",
+            Self::Users => "the users",
             Self::Server => "the server",
             Self::Schema => "the schema",
         })

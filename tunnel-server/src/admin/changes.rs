@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use prost_types::Timestamp;
 use proto::ClusterId;
-use proto::admin::revoke_agent_request;
 use proto::admin::{
-    Agent, CreateClusterRequest, CreateTokenRequest, Description, RevokeAgentRequest, Texts,
-    UpdateClusterRequest,
+    Agent, CreateClusterRequest, CreateTokenRequest, Description, Everyone, RevokeAgentRequest, Texts,
+    UpdateClusterRequest, Users, revoke_agent_request, users,
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
 
-use crate::directory::{Amendment, ClusterError, RevokeError, Revoked, StoreError, TokenError};
+use crate::directory::{
+    Amendment, Callers, CallersError, ClusterError, RevokeError, Revoked, StoreError, TokenError, UnixSeconds,
+};
+use crate::identity::NAME_BYTES_MAX;
 
 /// How long a token holds where nothing is said.
 const TTL_DEFAULT: Duration = Duration::from_secs(15 * 60);
@@ -56,14 +59,8 @@ pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
         }
         Some(revoke_agent_request::Revoked::Cluster(name)) => Ok(Revoked::Agents(cluster(&name)?)),
         Some(revoke_agent_request::Revoked::Serial(serial)) => {
-            let digits = serial.to_ascii_lowercase().replace(':', "");
-            let is_serial = digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-                && (1..=SERIAL_DIGITS_MAX).contains(&digits.len());
-            if !is_serial {
-                return Err(Status::invalid_argument("a serial number is 1 to 40 hexadecimal digits"));
-            }
             // With as many digits as ours have.
-            Ok(Revoked::Serial(format!("{:0>32}", digits.trim_start_matches('0'))))
+            Ok(Revoked::Serial(format!("{:0>32}", digits(&serial)?)))
         }
         None => Err(Status::invalid_argument("say whom: an agent, a cluster or a serial number")),
     }
@@ -76,6 +73,52 @@ pub(super) fn revoked_words(revoked: &Revoked) -> String {
         Revoked::Agents(cluster) => format!("all agents of cluster {cluster}"),
         Revoked::Serial(serial) => format!("certificate {serial}"),
     }
+}
+
+/// Which callers are meant.
+pub(super) fn callers(users: Option<Users>) -> Result<Callers, Status> {
+    match users.and_then(|users| users.users) {
+        Some(users::Users::Everyone(Everyone {})) => Ok(Callers::All),
+        Some(users::Users::Name(name)) if (1..=NAME_BYTES_MAX).contains(&name.len()) => {
+            Ok(Callers::Named(name))
+        }
+        Some(users::Users::Name(_)) => {
+            Err(Status::invalid_argument(format!("a name has 1 to {NAME_BYTES_MAX} bytes")))
+        }
+        Some(users::Users::Serial(serial)) => Ok(Callers::Certificate(digits(&serial)?)),
+        None => Err(Status::invalid_argument("say whom: a name, a serial number or everyone")),
+    }
+}
+
+/// The same in words, for the audit log.
+pub(super) fn callers_words(callers: &Callers, issued_before: Option<UnixSeconds>) -> String {
+    let whom = match callers {
+        Callers::All => "everyone".to_owned(),
+        Callers::Named(name) => format!("user {name}"),
+        Callers::Certificate(serial) => format!("certificate {serial}"),
+    };
+    match issued_before.and_then(UnixSeconds::time) {
+        Some(before) => format!("{whom}, issued before {}", Timestamp::from(before)),
+        None => whom,
+    }
+}
+
+/// Before which time credentials were issued, in whole seconds. What was issued within that second is meant, too.
+pub(super) fn issued_before(time: Timestamp) -> Result<UnixSeconds, Status> {
+    let seconds = u64::try_from(time.seconds).ok();
+    let seconds = seconds.map(|seconds| seconds.saturating_add(u64::from(time.nanos > 0)));
+    seconds.map(UnixSeconds).ok_or_else(|| Status::invalid_argument("the time is before 1970"))
+}
+
+/// The digits of a serial number in lower case, without leading zeros.
+fn digits(serial: &str) -> Result<String, Status> {
+    let serial = serial.to_ascii_lowercase().replace(':', "");
+    let digits = serial.trim_start_matches('0');
+    if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && (1..=SERIAL_DIGITS_MAX).contains(&digits.len())
+    {
+        return Ok(digits.to_owned());
+    }
+    Err(Status::invalid_argument("a serial number is 1 to 40 hexadecimal digits, and not 0"))
 }
 
 /// Which cluster a token is for, and how long it is to hold.
@@ -108,6 +151,15 @@ pub(super) fn revoke_status(error: RevokeError) -> Status {
     match error {
         RevokeError::Full => Status::resource_exhausted(error.to_string()),
         RevokeError::Store(error) => store_status(&error),
+    }
+}
+
+pub(super) fn callers_status(error: CallersError) -> Status {
+    let message = error.to_string();
+    match error {
+        CallersError::Everybody | CallersError::OneCertificate => Status::invalid_argument(message),
+        CallersError::Full => Status::resource_exhausted(message),
+        CallersError::Store(error) => store_status(&error),
     }
 }
 

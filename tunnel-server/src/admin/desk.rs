@@ -10,9 +10,10 @@ use proto::admin::{
     Addresses, Cluster, Counts, CreateClusterRequest, CreateClusterResponse, CreateTokenRequest,
     CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, GetServerInfoRequest,
     GetServerInfoResponse, Limits, ListAgentsRequest, ListAgentsResponse, ListClustersRequest,
-    ListClustersResponse, ListTokensRequest, ListTokensResponse, NAMES_MAX, RevokeAgentRequest,
-    RevokeAgentResponse, RevokeTokenRequest, RevokeTokenResponse, UpdateClusterRequest,
-    UpdateClusterResponse, WatchClustersRequest,
+    ListClustersResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
+    ListTokensResponse, NAMES_MAX, RestoreUserRequest, RestoreUserResponse, RevokeAgentRequest,
+    RevokeAgentResponse, RevokeTokenRequest, RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse,
+    UpdateClusterRequest, UpdateClusterResponse, WatchClustersRequest,
 };
 use proto::{ClusterId, NotAClusterId};
 use tokio::sync::Semaphore;
@@ -205,6 +206,45 @@ impl admin_server::Admin for Desk {
             }
             Err(error) => Err(changes::store_status(&error)),
         }
+    }
+
+    async fn revoke_user(
+        &self,
+        request: Request<RevokeUserRequest>,
+    ) -> Result<Response<RevokeUserResponse>, Status> {
+        let told = told(&request);
+        let RevokeUserRequest { users, issued_before } = request.into_inner();
+        let callers = changes::callers(users)?;
+        let issued_before = issued_before.map(changes::issued_before).transpose()?;
+        told.tell(changes::callers_words(&callers, issued_before));
+        let revoked = self.directory.revoke_callers(callers, issued_before, SystemTime::now()).await;
+        revoked.map_err(changes::callers_status)?;
+        Ok(Response::new(RevokeUserResponse {}))
+    }
+
+    async fn restore_user(
+        &self,
+        request: Request<RestoreUserRequest>,
+    ) -> Result<Response<RestoreUserResponse>, Status> {
+        let told = told(&request);
+        let callers = changes::callers(request.into_inner().users)?;
+        told.tell(changes::callers_words(&callers, None));
+        match self.directory.restore_callers(callers).await {
+            Ok(true) => Ok(Response::new(RestoreUserResponse {})),
+            Ok(false) => {
+                Err(Status::not_found("nothing of that is revoked; `tombolo user list` shows what is"))
+            }
+            Err(error) => Err(changes::store_status(&error)),
+        }
+    }
+
+    async fn list_revoked_users(
+        &self,
+        _: Request<ListRevokedUsersRequest>,
+    ) -> Result<Response<ListRevokedUsersResponse>, Status> {
+        let revoked = self.directory.revoked_callers().into_iter();
+        let revoked = revoked.map(|(callers, revocation)| listed::revoked(callers, revocation)).collect();
+        Ok(Response::new(ListRevokedUsersResponse { revoked }))
     }
 }
 

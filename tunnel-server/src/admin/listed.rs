@@ -3,11 +3,13 @@
 use std::time::SystemTime;
 
 use prost_types::Timestamp;
-use proto::admin;
+use proto::admin::{self, users};
 use proto::session::Health;
 use proto::spiffe::AgentId;
 
-use crate::directory::{AgentEntry, Cluster, Credential, Directory, TokenEntry};
+use crate::directory::{
+    AgentEntry, CallerRevocation, Callers, Cluster, Credential, Directory, TokenEntry, UnixSeconds,
+};
 use crate::registry::{Listed, ListedTunnel};
 
 /// A cluster, as it is now.
@@ -51,6 +53,21 @@ pub(super) fn token(entry: &TokenEntry) -> admin::Token {
         created: token.created.time().map(whole_seconds),
         expires: token.expires.time().map(whole_seconds),
         used_by: token.used.as_ref().map_or_else(String::new, |used| used.instance.clone()),
+    }
+}
+
+/// Which callers are refused.
+pub(super) fn revoked(callers: Callers, revocation: CallerRevocation) -> admin::RevokedUsers {
+    let users = match callers {
+        Callers::All => users::Users::Everyone(admin::Everyone {}),
+        Callers::Named(name) => users::Users::Name(name),
+        Callers::Certificate(id) => users::Users::Serial(id),
+    };
+    let whole = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
+    admin::RevokedUsers {
+        users: Some(admin::Users { users: Some(users) }),
+        issued_before: revocation.issued_before.and_then(whole),
+        revoked_at: whole(revocation.at),
     }
 }
 

@@ -20,8 +20,8 @@ use super::clusters::clusters;
 use super::written::{self, Written};
 use super::{
     Admin, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking,
-    Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX,
-    Watches, pem,
+    SESSION_AGE_SECONDS_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX,
+    WATCHES_PARKED_MAX, Watches, pem,
 };
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -39,6 +39,9 @@ const PARK_LIMIT_DEFAULT_SECONDS: u64 = 15;
 
 /// How many requests wait for one cluster: what the programs of a busy site ask within the limit.
 const PARKED_PER_CLUSTER_DEFAULT: usize = 256;
+
+/// For how long a request may run: a working day, so that a shell that somebody has forgotten ends with it.
+const SESSION_AGE_DEFAULT_SECONDS: u64 = 8 * 3_600;
 
 /// How long a watch waits for its cluster: longer than an agent, a node or a modem needs to start anew.
 const WATCH_LIMIT_DEFAULT_SECONDS: u64 = 600;
@@ -177,6 +180,7 @@ fn gateway(written: written::Gateway, flags: &Flags, directory: &Path) -> Result
         hosts,
         authentication: written_authentication,
         browser_origins,
+        max_session_age_seconds,
     } = written;
     let host_suffix = host_suffix.map(|suffix| self::host_suffix(&suffix)).transpose()?;
     let hosts = hosts.unwrap_or_default();
@@ -189,6 +193,11 @@ fn gateway(written: written::Gateway, flags: &Flags, directory: &Path) -> Result
         host_suffix,
         authentication: authentication(written_authentication.unwrap_or_default(), directory)?,
         browser_origins: browser_origins.into_iter().map(origin).collect::<Result<_, _>>()?,
+        session_age_max: seconds(
+            "gateway.maxSessionAgeSeconds",
+            max_session_age_seconds.unwrap_or(SESSION_AGE_DEFAULT_SECONDS),
+            1..=SESSION_AGE_SECONDS_MAX,
+        )?,
     })
 }
 

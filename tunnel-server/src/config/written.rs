@@ -52,6 +52,7 @@ pub(super) struct Gateway {
     pub(super) hosts: Option<Vec<String>>,
     pub(super) authentication: Option<Authentication>,
     pub(super) browser_origins: Option<Vec<String>>,
+    pub(super) max_session_age_seconds: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

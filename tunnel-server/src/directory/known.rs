@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use proto::ClusterId;
 
-use super::records::{Cluster, Revocation, Revoked, Seen, UnixSeconds};
+use super::callers::RevokedCallers;
+use super::records::{Callers, Cluster, Revocation, Revoked, Seen, UnixSeconds};
 use super::store::{Change, Store, StoreError, Table};
 
 /// As of the last change.
@@ -14,6 +15,7 @@ use super::store::{Change, Store, StoreError, Table};
 pub(super) struct Known {
     pub(super) clusters: BTreeMap<ClusterId, Member>,
     pub(super) revocations: BTreeMap<Revoked, Revocation>,
+    pub(super) callers: RevokedCallers,
 }
 
 /// A cluster.
@@ -54,6 +56,12 @@ impl Known {
                 if let Some(member) = self.clusters.get_mut(&cluster()?) {
                     (member.last_seen, member.seen_kept) = (None, None);
                 }
+            }
+            (Table::Callers, record) => {
+                let callers = Callers::of_key(key);
+                let callers = callers.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;
+                let revocation = record.as_ref().map(|bytes| store.parse(key, bytes)).transpose()?;
+                self.callers.apply(callers, revocation);
             }
             // These are asked for at the store.
             (Table::Tokens | Table::Agents, _) => {}

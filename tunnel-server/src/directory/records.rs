@@ -67,6 +67,27 @@ pub struct Revocation {
     pub at: UnixSeconds,
 }
 
+/// Callers whose credentials are refused.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Callers {
+    /// Everybody.
+    All,
+    /// Whoever has this name, with the prefix of the method that proves it.
+    Named(String),
+    /// Whoever shows the certificate with this serial number, in lower-case hexadecimal without leading zeros.
+    Certificate(String),
+}
+
+/// What is kept of a revocation of callers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct CallerRevocation {
+    /// When.
+    pub at: UnixSeconds,
+    /// Only credentials that were issued before; all, if nothing is said.
+    pub issued_before: Option<UnixSeconds>,
+}
+
 /// What is kept of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -142,6 +163,10 @@ impl Record for Revocation {
     const TABLE: Table = Table::Revocations;
 }
 
+impl Record for CallerRevocation {
+    const TABLE: Table = Table::Callers;
+}
+
 impl Record for Token {
     const TABLE: Table = Table::Tokens;
 }
@@ -185,6 +210,27 @@ impl Revoked {
             "agents" => rest.parse().ok().map(Self::Agents),
             "serial" => Some(Self::Serial(rest.to_owned())),
             _ => None,
+        }
+    }
+}
+
+impl Callers {
+    /// Their key in the store.
+    pub(super) fn key(&self) -> String {
+        match self {
+            Self::All => "all".to_owned(),
+            Self::Named(name) => format!("name/{name}"),
+            Self::Certificate(serial) => format!("certificate/{serial}"),
+        }
+    }
+
+    /// The other way round.
+    pub(super) fn of_key(key: &str) -> Option<Self> {
+        match key.split_once('/') {
+            None if key == "all" => Some(Self::All),
+            Some(("name", name)) => Some(Self::Named(name.to_owned())),
+            Some(("certificate", serial)) => Some(Self::Certificate(serial.to_owned())),
+            None | Some(_) => None,
         }
     }
 }

@@ -45,6 +45,8 @@ pub(super) enum Table {
     /// When clusters were last seen, apart from what people say of them.
     Seen,
     Revocations,
+    /// Revocations of callers.
+    Callers,
     Tokens,
     Agents,
 }
@@ -117,13 +119,23 @@ pub enum StoreError {
 }
 
 impl Table {
-    const ALL: [Self; 5] = [Self::Clusters, Self::Seen, Self::Revocations, Self::Tokens, Self::Agents];
+    const ALL: [Self; 6] =
+        [Self::Clusters, Self::Seen, Self::Revocations, Self::Callers, Self::Tokens, Self::Agents];
+
+    /// Whether requests and handshakes are judged by what stands in it.
+    pub(super) fn is_judged_by(self) -> bool {
+        match self {
+            Self::Clusters | Self::Revocations | Self::Callers => true,
+            Self::Seen | Self::Tokens | Self::Agents => false,
+        }
+    }
 
     fn definition(self) -> TableDefinition<'static, &'static str, &'static [u8]> {
         TableDefinition::new(match self {
             Self::Clusters => "clusters",
             Self::Seen => "seen",
             Self::Revocations => "revocations",
+            Self::Callers => "callers",
             Self::Tokens => "tokens",
             Self::Agents => "agents",
         })

@@ -12,6 +12,18 @@ use super::recorded::RecordedBody;
 use super::shares::Share;
 use super::stalls::Taking;
 use super::watch::Watched;
+use crate::exchanges::Ended;
+
+/// Why an answer breaks off.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BrokenOff {
+    /// The stream that brought it broke.
+    #[error(transparent)]
+    Stream(#[from] hyper::Error),
+    /// It may not go on.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+}
 
 /// What a caller gets: a text of ours, or what an API server sends, passed on piece by piece.
 pub(super) enum AnswerBody {
@@ -51,6 +63,20 @@ impl AnswerBody {
     pub(super) fn passed(passed: Passed, share: Share) -> Self {
         Self::Passed { passed: Box::new(passed), _share: share }
     }
+
+    /// Ends an answer that may not go on with a last piece that says so, where its form has room for one. Nothing comes
+    /// behind it.
+    pub(super) fn cut(&mut self, why: Ended) -> Option<Bytes> {
+        match self {
+            Self::Watched(watched) => watched.cut(why),
+            Self::Text(_) | Self::Passed { .. } | Self::Recorded(_) => None,
+        }
+    }
+
+    /// Whether it comes from a cluster.
+    pub(super) fn is_passed_on(&self) -> bool {
+        matches!(self, Self::Passed { .. } | Self::Watched(_))
+    }
 }
 
 impl Passed {
@@ -85,16 +111,16 @@ impl Passed {
 
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BrokenOff;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match self.get_mut() {
             Self::Text(text) => Poll::Ready(text.take().map(Frame::data).map(Ok)),
-            Self::Passed { passed, .. } => passed.poll_frame(cx),
-            Self::Watched(watched) => watched.poll_frame(cx),
+            Self::Passed { passed, .. } => passed.poll_frame(cx).map_err(BrokenOff::from),
+            Self::Watched(watched) => watched.poll_frame(cx).map_err(BrokenOff::from),
             Self::Recorded(recorded) => recorded.poll_frame(cx),
         }
     }

@@ -21,13 +21,14 @@ use transport::{Tunnel, Verdict};
 use super::Peer;
 use super::refusal::Refusal;
 use super::stalls::Stalls;
+use crate::exchanges::{Ended, Live};
 use crate::identity::{Caller, NotAuthenticated};
 use crate::permit::Permit;
 use crate::registry::Route;
 
 pub(super) use body::RecordedBody;
 pub(super) use pipe::counted;
-use words::{asked, end_of, end_of_code, identity, object};
+use words::{asked, end_of, end_of_code, ended_by, identity, object};
 
 /// How long exchanges go on that cannot be recorded to their end.
 pub const UNRECORDED_MAX: Duration = Duration::from_secs(60);
@@ -47,6 +48,8 @@ pub(super) struct Record(Arc<Kept>);
 struct Kept {
     log: Log,
     scope: Scope,
+    /// Its place among all that go on.
+    live: Live,
     /// Taken when this is dropped.
     receipt: Option<Receipt>,
     up: AtomicU64,
@@ -81,7 +84,7 @@ impl Recorder {
     /// Says what is about to be done, and as whom if that may be asserted, and goes on once that is written.
     pub(super) async fn intent<B>(
         &self,
-        permit: Permit,
+        (permit, live): (Permit, Live),
         asserted: Option<Assert>,
         from: &Peer,
         upgrade: Option<Protocol>,
@@ -102,6 +105,7 @@ impl Recorder {
         let record = Record(Arc::new(Kept {
             log: self.log.clone(),
             scope: self.scope.clone(),
+            live,
             receipt: Some(receipt),
             up: AtomicU64::new(0),
             down: AtomicU64::new(0),
@@ -182,6 +186,17 @@ impl Record {
         course.carrier = route.tunnel.carrier().as_str();
         course.streams += 1;
         course.carried = Some((route.tunnel.clone(), verdict));
+        self.0.live.carried_by(&route.agent);
+    }
+
+    /// Resolves when it may not go on. Cancel-safe.
+    pub(super) fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
+        self.0.live.ended()
+    }
+
+    /// It ends so, because it may not go on. What was said first counts.
+    pub(super) fn ends_by(&self, why: Ended) {
+        self.ends(ended_by(why));
     }
 
     /// The head of the answer goes to the caller. What a refusal has said of it stays.

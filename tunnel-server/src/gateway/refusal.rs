@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{BrowserFault, CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
 use crate::assertion::NotAsserted;
+use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::permit::Forbidden;
 use crate::registry::NoTunnel;
@@ -29,6 +30,9 @@ pub enum Refusal {
     /// Who asks is not known.
     #[error("{0}")]
     NotAuthenticated(#[from] NotAuthenticated),
+    /// It may not go on, or not even begin.
+    #[error("{0}")]
+    Ended(#[from] Ended),
     /// What is asked cannot be told, or not without guessing.
     #[error("{0}")]
     Action(#[from] ActionFault),
@@ -129,10 +133,14 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 31] = [
+    pub const CAUSES: [&str; 35] = [
         "BrowserRefused",
         "AuthenticatorAway",
         "NotAuthenticated",
+        "CredentialRevoked",
+        "CredentialExpired",
+        "PolicyChanged",
+        "SessionTooOld",
         "NotARequest",
         "ForbiddenByPolicy",
         "NotAsserted",
@@ -183,13 +191,15 @@ impl Refusal {
                 | NotAuthenticated::Subprotocol(SubprotocolFault::Encoding | SubprotocolFault::Alone)
                 | NotAuthenticated::Token(_)
                 | NotAuthenticated::Review(_),
-            ) => StatusCode::UNAUTHORIZED,
+            )
+            | Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Browser(_)
             | Self::Headers(HeaderFault::Impersonation(_))
             | Self::Forbidden(_)
-            | Self::NotAsserted(_) => StatusCode::FORBIDDEN,
+            | Self::NotAsserted(_)
+            | Self::Ended(Ended::PolicyChanged) => StatusCode::FORBIDDEN,
             Self::Headers(
                 HeaderFault::Alias(_)
                 | HeaderFault::ConnectionNames(_)
@@ -218,6 +228,7 @@ impl Refusal {
             Self::NotRecorded(_) => Some(Retry::ByItself(SOON)),
             Self::Browser(_)
             | Self::NotAuthenticated(_)
+            | Self::Ended(_)
             | Self::Action(_)
             | Self::Forbidden(_)
             | Self::NotAsserted(_)
@@ -245,6 +256,10 @@ impl Refusal {
             Self::Browser(_) => "BrowserRefused",
             Self::NotAuthenticated(NotAuthenticated::Away(_)) => "AuthenticatorAway",
             Self::NotAuthenticated(_) => "NotAuthenticated",
+            Self::Ended(Ended::Revoked) => "CredentialRevoked",
+            Self::Ended(Ended::Expired) => "CredentialExpired",
+            Self::Ended(Ended::PolicyChanged) => "PolicyChanged",
+            Self::Ended(Ended::TooOld) => "SessionTooOld",
             Self::Action(_) => "NotARequest",
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::NotAsserted(_) => "NotAsserted",
@@ -283,6 +298,7 @@ impl Refusal {
             ),
             Self::Browser(_)
             | Self::NotAuthenticated(_)
+            | Self::Ended(_)
             | Self::Action(_)
             | Self::Forbidden(_)
             | Self::NotAsserted(_)
@@ -505,6 +521,10 @@ mod tests {
             Refusal::Browser(BrowserFault::Origin),
             Refusal::NotAuthenticated(NotAuthenticated::NotAToken),
             Refusal::NotAuthenticated(NotAuthenticated::Away(crate::identity::Method::StaticToken)),
+            Refusal::Ended(Ended::Revoked),
+            Refusal::Ended(Ended::Expired),
+            Refusal::Ended(Ended::PolicyChanged),
+            Refusal::Ended(Ended::TooOld),
             Refusal::Action(ActionFault::TooLong),
             Refusal::Headers(HeaderFault::TooMany),
             Refusal::NoTunnel(NoTunnel::NeverSeen(cluster.clone())),

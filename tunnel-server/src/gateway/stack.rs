@@ -19,7 +19,7 @@ use tower_http::trace::TraceLayer;
 use tracing::{Span, debug_span, field};
 use uuid::Uuid;
 
-use super::body::AnswerBody;
+use super::body::{AnswerBody, BrokenOff};
 use super::held::{Held, Slot};
 use super::{Gateway, Peer, Refusal, browsers, hangup, refused};
 
@@ -54,7 +54,7 @@ impl Gateway {
         watched: Option<Arc<hangup::Exchange>>,
     ) -> impl Service<
         Request<Incoming>,
-        Response = Response<impl Body<Data = Bytes, Error = hyper::Error> + Send + 'static>,
+        Response = Response<impl Body<Data = Bytes, Error = BrokenOff> + Send + 'static>,
         Error = Infallible,
         Future: Send,
     > + Clone {

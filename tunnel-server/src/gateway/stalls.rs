@@ -230,7 +230,12 @@ impl Taking {
     /// Resolves when the exchange is to be ended: its stream is to be dropped, which aborts it with the right code.
     /// Cancel-safe.
     pub(super) async fn ended(&self) {
-        self.0.ended.notified().await;
+        let record = &self.0.about.record;
+        // Both arms are cancel-safe: what was said stays said.
+        tokio::select! {
+            () = self.0.ended.notified() => {}
+            why = record.ended() => record.ends_by(why),
+        }
     }
 }
 

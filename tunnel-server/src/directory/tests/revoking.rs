@@ -35,6 +35,84 @@ async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_revoked_caller_is_refused_after_a_restart_too_until_it_is_restored() {
+    let state = tempfile::tempdir().unwrap();
+    let mut directory = open(&state).unwrap();
+    let (name, serial) = (Callers::Named("ann".to_owned()), Callers::Certificate("1f".to_owned()));
+    directory.revoke_callers(name.clone(), Some(UnixSeconds(100)), at(1000)).await.unwrap();
+    directory.revoke_callers(serial.clone(), None, at(1000)).await.unwrap();
+    directory.revoke_callers(Callers::All, Some(UnixSeconds(10)), at(1000)).await.unwrap();
+    for is_again in [false, true] {
+        if is_again {
+            drop(directory);
+            directory = open(&state).unwrap();
+        }
+        for (user, serial, issued, is_admitted) in [
+            ("ann", Some("2"), Some(99), false),
+            ("ann", Some("2"), Some(100), true),
+            // Who does not say when.
+            ("ann", None, None, false),
+            ("ben", None, None, false),
+            ("ben", Some("1f"), Some(500), false),
+            ("ben", Some("00001f"), Some(500), false),
+            ("ben", Some("1"), Some(500), true),
+            ("ben", Some("1"), Some(9), false),
+        ] {
+            let shown = Shown { user, serial, issued: issued.map(at) };
+            assert_eq!(directory.admits_caller(shown).is_ok(), is_admitted, "{shown:?}");
+        }
+    }
+
+    for callers in [name, serial, Callers::All] {
+        assert!(directory.restore_callers(callers.clone()).await.unwrap());
+        assert!(!directory.restore_callers(callers).await.unwrap(), "once");
+    }
+    let shown = Shown { user: "ann", serial: Some("1f"), issued: None };
+    assert_eq!(directory.admits_caller(shown), Ok(()));
+}
+
+#[tokio::test]
+async fn who_was_refused_stays_so_whatever_is_revoked_later() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    let revoke = async |before: Option<u64>| {
+        let name = Callers::Named("ann".to_owned());
+        directory.revoke_callers(name, before.map(UnixSeconds), at(1000)).await.unwrap();
+    };
+    let is_refused = |issued| {
+        let shown = Shown { user: "ann", serial: None, issued: Some(at(issued)) };
+        directory.admits_caller(shown).is_err()
+    };
+    revoke(Some(100)).await;
+    revoke(Some(50)).await;
+    assert_eq!([is_refused(99), is_refused(100)], [true, false]);
+    revoke(None).await;
+    revoke(Some(50)).await;
+    assert!(is_refused(100_000));
+    for (callers, before) in
+        [(Callers::All, None), (Callers::Certificate("1".to_owned()), Some(UnixSeconds(1)))]
+    {
+        assert!(directory.revoke_callers(callers, before, at(1)).await.is_err(), "{before:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_more_callers_are_revoked_than_the_limit() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    let named = |n: usize| Callers::Named(format!("user-{n}"));
+    let revoke = async |n| directory.revoke_callers(named(n), None, at(1)).await;
+    revoke(0).await.unwrap();
+    // As if the store had had them: each would be a transaction of its own.
+    for n in 1..CALLER_REVOCATIONS_MAX {
+        let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
+        directory.known().callers.apply(named(n), Some(revocation));
+    }
+
+    assert!(matches!(revoke(CALLER_REVOCATIONS_MAX).await, Err(CallersError::Full)));
+    revoke(0).await.expect("it is there already");
+    assert_eq!(directory.revoked_callers().len(), CALLER_REVOCATIONS_MAX);
+}
+
+#[tokio::test]
 async fn agents_of_a_deleted_cluster_are_refused_even_when_its_name_is_another_ones() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let _ = directory.meet(&id("edge-a"), at(5));

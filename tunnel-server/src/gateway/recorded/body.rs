@@ -1,4 +1,4 @@
-//! An answer on its way to its caller, counted, and its end told to the log.
+//! An answer on its way to its caller, as the log sees it: counted, cut off where it may not go on, and its end told.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,17 +8,23 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use super::Record;
-use crate::gateway::body::AnswerBody;
+use crate::exchanges::Ended;
+use crate::gateway::body::{AnswerBody, BrokenOff};
 
 /// An answer that the log knows of.
 pub(in crate::gateway) struct RecordedBody {
     body: AnswerBody,
     record: Record,
+    /// Resolves when it may not go on; there while a cluster's answer comes.
+    ended: Option<Pin<Box<dyn Future<Output = Ended> + Send>>>,
+    /// Its last piece was a word of ours.
+    is_cut: bool,
 }
 
 impl RecordedBody {
     pub(in crate::gateway) fn new(body: AnswerBody, record: Record) -> Self {
-        let recorded = Self { body, record };
+        let ended = (body.is_passed_on() && !body.is_end_stream()).then(|| Box::pin(record.ended()) as _);
+        let recorded = Self { body, record, ended, is_cut: false };
         recorded.look_for_end();
         recorded
     }
@@ -26,7 +32,15 @@ impl RecordedBody {
     pub(in crate::gateway) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        if self.is_cut {
+            return Poll::Ready(None);
+        }
+        if let Some(ended) = &mut self.ended
+            && let Poll::Ready(why) = ended.as_mut().poll(cx)
+        {
+            return Poll::Ready(Some(self.cut(why)));
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
@@ -40,11 +54,25 @@ impl RecordedBody {
     }
 
     pub(in crate::gateway) fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.is_cut || self.body.is_end_stream()
     }
 
     pub(in crate::gateway) fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+
+    /// Never a clean end: whoever reads it is told, or sees it break off.
+    fn cut(&mut self, why: Ended) -> Result<Frame<Bytes>, BrokenOff> {
+        self.ended = None;
+        self.record.ends_by(why);
+        match self.body.cut(why) {
+            Some(word) => {
+                self.is_cut = true;
+                self.record.sent_down(word.len());
+                Ok(Frame::data(word))
+            }
+            None => Err(why.into()),
+        }
     }
 
     /// Nobody asks a body for more that says that there is none.

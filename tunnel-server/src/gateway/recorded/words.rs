@@ -9,6 +9,7 @@ use policy::action::{Action, Object};
 use proto::AbortCode;
 use proto::wire::Assert;
 
+use crate::exchanges::Ended;
 use crate::gateway::Peer;
 use crate::gateway::refusal::Refusal;
 use crate::gateway::stack::audit_id;
@@ -75,12 +76,23 @@ pub(super) fn end_of(refusal: &Refusal) -> EndReason {
         | Refusal::Busy
         | Refusal::ShareTaken => EndReason::Refused,
         Refusal::NotRecorded(_) => EndReason::AuditFailed,
+        Refusal::Ended(why) => ended_by(*why),
         Refusal::Lost(_) | Refusal::AgentSilent(_) | Refusal::LinkSilent(_) => EndReason::AgentLost,
         Refusal::CallerSilent | Refusal::BrokenBody => EndReason::ClientCancel,
         Refusal::Aborted(_, code) => end_of_code(*code),
         Refusal::Redirect(_) | Refusal::Nonsense(_) | Refusal::NotWatchedAgain(..) => {
             EndReason::UpstreamReset
         }
+    }
+}
+
+/// How an exchange ends that may not go on.
+pub(super) fn ended_by(why: Ended) -> EndReason {
+    match why {
+        Ended::Revoked => EndReason::Revoked,
+        Ended::Expired => EndReason::Expired,
+        Ended::PolicyChanged => EndReason::PolicyChanged,
+        Ended::TooOld => EndReason::Limit,
     }
 }
 

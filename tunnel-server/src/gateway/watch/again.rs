@@ -79,6 +79,7 @@ impl Watch {
         inner.passage.registry.route_within(cluster, until, &inner.watches.places).await?;
         // Behind the wait, which may have been long.
         let (caller, assumed) = (self.authenticated().await?, self.assumed.clone());
+        self.gateway.0.table.admits(&caller)?;
         let permit = self.gateway.authorize(&caller, assumed, self.action.clone())?;
         let request = copied(&self.head);
         let recorded = self.record.again(permit);
@@ -137,17 +138,14 @@ fn may_pass(refusal: &Refusal) -> bool {
 fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
     debug!(%refusal, "a watch was not begun again");
     metrics::refused(refusal.cause());
-    let status = match encoding {
-        Encoding::Json => refusal.json().to_string().into_bytes(),
-        Encoding::Protobuf => refusal.protobuf(),
-        Encoding::Cbor => refusal.cbor(),
-    };
+    let status = written(refusal, encoding);
     let ended = match refusal {
         Refusal::NoTunnel(NoTunnel::Crowded(_)) => WatchEnded::NoPlace,
         Refusal::NoTunnel(_) => WatchEnded::Away,
-        Refusal::NotAuthenticated(_) | Refusal::Forbidden(_) | Refusal::NotAsserted(_) => {
-            WatchEnded::NotAllowed
-        }
+        Refusal::NotAuthenticated(_)
+        | Refusal::Ended(_)
+        | Refusal::Forbidden(_)
+        | Refusal::NotAsserted(_) => WatchEnded::NotAllowed,
         Refusal::NotWatchedAgain(..) => WatchEnded::Answered,
         Refusal::Browser(_)
         | Refusal::Action(_)
@@ -168,6 +166,15 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         | Refusal::ShareTaken => WatchEnded::Refused,
     };
     Outcome::Refused(ended, status)
+}
+
+/// A refusal's `Status`.
+pub(super) fn written(refusal: &Refusal, encoding: Encoding) -> Vec<u8> {
+    match encoding {
+        Encoding::Json => refusal.json().to_string().into_bytes(),
+        Encoding::Protobuf => refusal.protobuf(),
+        Encoding::Cbor => refusal.cbor(),
+    }
 }
 
 /// Whether an answer with these headers is one object in an encoding.

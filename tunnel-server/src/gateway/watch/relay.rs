@@ -111,6 +111,11 @@ impl Relay {
         self.safe_point.version()
     }
 
+    /// Whether all that was passed on are whole events.
+    pub(super) fn is_between_events(&self) -> bool {
+        self.passing == Passing::Events
+    }
+
     /// Begins anew with a stream that was begun at the safe point; what came of an event is forgotten. What is to be
     /// passed on before anything else: a line's end.
     pub(super) fn begin_again(&mut self) -> Bytes {

@@ -14,9 +14,10 @@ use tracing::info;
 use transport::TunnelEnded;
 
 use super::Watch;
-use super::again::Outcome;
+use super::again::{Outcome, written};
 use super::relay::Relay;
 use super::safe_point::Unsafe;
+use crate::exchanges::Ended;
 use crate::gateway::body::Passed;
 use crate::gateway::forward::{Answered, Source};
 use crate::gateway::shares::Share;
@@ -105,6 +106,13 @@ impl Watched {
                 Err(reason) => self.end(error, Some(reason)),
             },
         })
+    }
+
+    /// Ends it with an ERROR event; `None` within an event that has begun to pass, where none can stand.
+    pub(in crate::gateway) fn cut(&mut self, why: Ended) -> Option<Bytes> {
+        self.state = State::Over;
+        let status = written(&why.into(), self.relay.encoding());
+        self.relay.is_between_events().then(|| self.relay.fail(&status))
     }
 
     /// Ends as the stream did.

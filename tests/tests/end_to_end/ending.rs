@@ -1,0 +1,223 @@
+//! What runs is ended when it may not go on: its caller is revoked, its credential runs out, policy forbids it, or it is too
+//! old. Its caller sees that, whatever it was; nobody else notices.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tests::audit_log::{AuditLog, note};
+use tests::caller::{GATEWAY, Http1Caller};
+use tests::fake_api::{Behaviour, Store};
+use tests::fake_edge::{CLUSTER, FakeEdge};
+use tests::pki::Issued;
+use tests::rig::GROUP;
+use tests::rig::policy::allow_all;
+
+const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
+const WATCHED: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps";
+const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
+
+/// How long anything may take.
+const DONE_MAX: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocation_ends_all_that_its_caller_has_running_and_nothing_of_anybody_else() {
+    let site = Site::start().await;
+    let (ann, ben) = (site.everything(&site.ann).await, site.everything(&site.ben).await);
+
+    let revoked = Instant::now();
+    site.at(&["user", "revoke", "--name", "ann"]).await;
+    ann.are_ended("CredentialRevoked", "401").await;
+
+    // A promise of one second, which a test on a loaded machine does not hold anybody to.
+    eprintln!("revoked, told and ended after {:?}", revoked.elapsed());
+    ben.go_on(&site).await;
+    site.edge
+        .rig
+        .measured("tombolo_server_exchanges_ended_total{reason=\"revoked\"}", |ended| ended >= 3.0)
+        .await;
+    site.recorded("revoked", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_policy_ends_what_it_forbids_and_nothing_that_it_allows() {
+    let site = Site::start().await;
+    let (ann, ben) = (site.everything(&site.ann).await, site.everything(&site.ben).await);
+
+    site.edge.rig.put_policy(&[allow_all("others", ("client-certificate", "others"), &["*"])]).await;
+
+    ann.are_ended("PolicyChanged", "403").await;
+    ben.go_on(&site).await;
+    site.recorded("policy_changed", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificates_end_is_the_end_of_what_runs_by_it() {
+    let site = Site::start().await;
+    let end = SystemTime::now() + Duration::from_secs(15);
+    let short = site.edge.rig.caller_until("ann", &[GROUP], end);
+    let (ann, ben) = (site.everything(&short).await, site.everything(&site.ben).await);
+
+    ann.are_ended("CredentialExpired", "401").await;
+
+    assert!(SystemTime::now() >= end, "not before its time");
+    ben.go_on(&site).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_runs_for_longer_than_it_may() {
+    let mut site = Site::start().await;
+    site.edge.rig.kill_server();
+    site.edge
+        .rig
+        .write_config(|config| config.replacen("gateway:\n", "gateway:\n  maxSessionAgeSeconds: 6\n", 1));
+    site.edge.rig.start_server().await;
+    site.edge.rig.connected(CLUSTER).await;
+
+    let ann = site.everything(&site.ann).await;
+
+    ann.are_ended("SessionTooOld", "401").await;
+    let mut again = caller(&site, &site.ann).await;
+    again.write(request(WATCHED, "")).await;
+    assert!(again.read_head().await.starts_with("HTTP/1.1 200 "), "its caller may begin again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_its_cluster_is_ended_too() {
+    let mut site = Site::start_with("parking: { limitSeconds: 60 }").await;
+    let mut watch = site.watch(&site.ann).await;
+    site.edge.agent.process.kill();
+    site.edge.rig.logged("server.log", 0, "Suspect").await;
+    let mut waits = caller(&site, &site.ann).await;
+    waits.write(request(PODS, "")).await;
+    site.edge.rig.measured("tombolo_server_requests_parked", |parked| parked >= 1.0).await;
+
+    site.at(&["user", "revoke", "--name", "ann"]).await;
+
+    reads_until(&mut watch, "CredentialRevoked").await;
+    assert!(waits.read_head().await.starts_with("HTTP/1.1 401 "));
+}
+
+/// An edge with two callers: ann of the group that may everything, and ben of another that may, too.
+struct Site {
+    edge: FakeEdge,
+    store: Store,
+    ann: Issued,
+    ben: Issued,
+}
+
+/// One of everything that runs long.
+struct Running {
+    watch: Http1Caller,
+    shell: Http1Caller,
+    download: Http1Caller,
+}
+
+impl Site {
+    async fn start() -> Self {
+        Self::start_with("").await
+    }
+
+    /// The same with further keys in the server's configuration.
+    async fn start_with(more: &str) -> Self {
+        let edge = FakeEdge::start_server_with(more).await;
+        let store = Store::new();
+        edge.fake.on("/api/v1/namespaces/n/pods/p/exec", Behaviour::upgrade());
+        edge.fake
+            .on("/api/v1/namespaces/n/pods/p/log", Behaviour::Endless(Bytes::from_static(&[b'l'; 1024])));
+        edge.fake.on("/api/v1/namespaces/n/configmaps", Behaviour::Store(store.clone()));
+        let rule = |name, group| allow_all(name, ("client-certificate", group), &["*"]);
+        // By which the rig itself looks at the clusters.
+        let ours = allow_all("tokens", ("token", "token:tombolo:admins"), &["*"]);
+        edge.rig.put_policy(&[rule("admins", GROUP), rule("others", "others"), ours]).await;
+        let (ann, ben) = (edge.rig.caller("ann", &[GROUP]).await, edge.rig.caller("ben", &["others"]).await);
+        Self { edge, store, ann, ben }
+    }
+
+    async fn everything(&self, whose: &Issued) -> Running {
+        let watch = self.watch(whose).await;
+        let mut shell = caller(self, whose).await;
+        let exec = format!("{PODS}/p/exec?command=sh&stdin=true");
+        shell.write(request(&exec, "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n")).await;
+        assert!(shell.read_head().await.starts_with("HTTP/1.1 101 "));
+        shell.write("ping").await;
+        assert_eq!(shell.read_exactly(4).await, b"ping");
+        let mut download = caller(self, whose).await;
+        download.write(request(&format!("{PODS}/p/log?follow=true"), "")).await;
+        assert!(download.read_head().await.starts_with("HTTP/1.1 200 "));
+        download.read_exactly(4096).await;
+        Running { watch, shell, download }
+    }
+
+    /// A watch that has shown an event.
+    async fn watch(&self, whose: &Issued) -> Http1Caller {
+        let mut watch = caller(self, whose).await;
+        let version = self.store.put("shown", "1");
+        watch.write(request(&format!("{WATCHED}?watch=1&resourceVersion={version}"), "")).await;
+        assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "));
+        self.store.put("shown", "seen");
+        reads_until(&mut watch, "seen").await;
+        watch
+    }
+
+    async fn at(&self, words: &[&str]) -> String {
+        self.edge.rig.tombolo(&[words, &SOCKET].concat()).await
+    }
+
+    /// Waits until the audit log has as many ends for this reason.
+    async fn recorded(&self, reason: &str, count: usize) {
+        let deadline = Instant::now() + DONE_MAX;
+        loop {
+            let log = AuditLog::of(&self.edge.rig);
+            let found = log.completions().iter().filter(|line| note(line, "end-reason") == reason).count();
+            if found >= count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{found} of {count} ended as {reason}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Running {
+    /// None of it comes to a clean end, but the watch, which is told why.
+    async fn are_ended(mut self, cause: &str, code: &str) {
+        let told = reads_until(&mut self.watch, cause).await;
+        assert!(told.contains("\"ERROR\"") && told.contains(&format!("\"code\":{code}")), "{told}");
+        let (_, end) = self.shell.read_to_end().await;
+        end.expect_err("a shell is cut off");
+        let (rest, end) = self.download.read_to_end().await;
+        assert!(end.is_err() && !rest.ends_with(b"0\r\n\r\n"), "a body breaks off");
+    }
+
+    async fn go_on(mut self, site: &Site) {
+        self.shell.write("pong").await;
+        assert_eq!(self.shell.read_exactly(4).await, b"pong");
+        self.download.read_exactly(1024 * 1024).await;
+        site.store.put("shown", "later");
+        reads_until(&mut self.watch, "later").await;
+    }
+}
+
+async fn caller(site: &Site, identity: &Issued) -> Http1Caller {
+    Http1Caller::dial_name(&site.edge.rig, GATEWAY, Some(identity)).await
+}
+
+fn request(target: &str, lines: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {GATEWAY}\r\n{lines}\r\n")
+}
+
+/// Reads until this text has come.
+async fn reads_until(caller: &mut Http1Caller, text: &str) -> String {
+    let mut read = Vec::new();
+    loop {
+        read.extend(
+            caller
+                .try_read_exactly(1)
+                .await
+                .unwrap_or_else(|error| panic!("{error} behind {:?}", String::from_utf8_lossy(&read))),
+        );
+        if read.ends_with(b"\n") && String::from_utf8_lossy(&read).contains(text) {
+            return String::from_utf8_lossy(&read).into_owned();
+        }
+    }
+}

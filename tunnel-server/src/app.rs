@@ -83,7 +83,7 @@ impl Bound {
         let keys = keys(&state)?;
         let log = recording::open(config.audit.as_ref(), &state, &readiness, scope)?;
         let directory = Directory::open(&state)?;
-        let registry = Registry::new(directory.clone());
+        let registry = Registry::new(directory.clone(), config.tunnel.copied_key);
         let probes = Probes::bind(config.probes_listen, readiness, metrics.clone()).await?;
         note_certificates(&config);
         let spawn: Arc<dyn transport::Spawn> = Arc::new(Attendants(scope.clone()));

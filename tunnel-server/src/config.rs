@@ -251,6 +251,18 @@ pub struct Tunnel {
     pub agent_roots: Vec<CertificateDer<'static>>,
     /// For how long a tunnel and what runs on it are held without a sign of life; 9 to 600 s.
     pub outage_limit: Duration,
+    /// Which of two processes that use one agent's certificate at the same time is taken.
+    pub copied_key: CopiedKey,
+}
+
+/// Which of two processes that use one certificate at the same time, and both answer, is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CopiedKey {
+    /// The one that came first: whoever copies a key gains nothing by it.
+    #[default]
+    RefuseNewcomer,
+    /// The one that came last: where a machine is moved while the old one still runs.
+    PreferNewcomer,
 }
 
 /// What holds for some clusters.

@@ -358,7 +358,8 @@ impl Held<'_> {
                     probed = true;
                     match found {
                         Probed::Alone => {}
-                        Probed::Answered => turn_away(tunnel, agent),
+                        Probed::Refused => turn_away(tunnel, agent),
+                        Probed::Preferred => tell_of_copy(tunnel, agent, "the earlier one is turned away"),
                     }
                 }
                 extension = asked.take() => {
@@ -428,14 +429,19 @@ impl Asked {
 
 /// Ends the tunnel of a process that has shown another one's certificate. The other one came first and is left alone.
 fn turn_away(tunnel: &Tunnel, agent: &AgentId) {
+    tell_of_copy(tunnel, agent, "the later one is turned away");
+    tunnel.close(CloseCode::KeyCopied);
+}
+
+/// Raises the alarm; `tunnel` is the later one's.
+fn tell_of_copy(tunnel: &Tunnel, agent: &AgentId, so: &str) {
     warn!(
         %agent,
         address = %tunnel.peer_address(),
-        "two processes use one certificate at the same time: the later one is turned away; if it was not given to two \
-         agents, it was stolen, and both need new ones"
+        "two processes use one certificate at the same time: {so}; if it was not given to two agents, it was stolen, and \
+         both need new ones"
     );
     metrics::key_copied();
-    tunnel.close(CloseCode::KeyCopied);
 }
 
 #[cfg(test)]

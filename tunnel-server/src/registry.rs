@@ -22,6 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use transport::{Carrier, Link, Tunnel};
 
+use crate::config::CopiedKey;
 use crate::directory::{self, Credential, Directory, Meeting, NotAdmitted, StoreError};
 use returns::Returns;
 use roster::{Entry, Roster, Standing};
@@ -44,6 +45,7 @@ pub struct Registry(Arc<Inner>);
 struct Inner {
     rosters: DashMap<ClusterId, Roster<Enlisting>>,
     directory: Directory,
+    copied_key: CopiedKey,
     next_ticket: AtomicU64,
     tunnels: AtomicU64,
     changes: watch::Sender<()>,
@@ -108,6 +110,8 @@ pub struct ListedTunnel {
     pub health: Health,
     /// One side is stopping: what runs is finished, and nothing new is sent through it.
     pub draining: bool,
+    /// Another process uses its agent's certificate at the same time, and answers.
+    pub key_copied: bool,
     /// Since when.
     pub since: SystemTime,
     /// Where the cluster says its control plane answers.
@@ -131,12 +135,14 @@ pub struct Enlisted {
 }
 
 impl Registry {
-    /// A registry that remembers in `directory` whom it has met.
+    /// A registry that remembers in `directory` whom it has met. Of two processes that use one certificate it takes the one
+    /// that `copied_key` says.
     #[must_use]
-    pub fn new(directory: Directory) -> Self {
+    pub fn new(directory: Directory, copied_key: CopiedKey) -> Self {
         Self(Arc::new(Inner {
             rosters: DashMap::new(),
             directory,
+            copied_key,
             next_ticket: AtomicU64::new(0),
             tunnels: AtomicU64::new(0),
             changes: watch::Sender::new(()),
@@ -197,6 +203,7 @@ impl Registry {
             tunnel: Enlisting { tunnel, credential: credential.clone(), home, endpoints, live },
             chosen: Arc::default(),
             on_probation: false,
+            key_copied: false,
         };
         self.0.rosters.entry(cluster.clone()).or_default().enter(entry).map_err(|()| Full::Cluster)?;
         // Last, so that no revocation falls between this and `put_out`.
@@ -373,6 +380,7 @@ fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
         carrier: tunnel.carrier(),
         health: tunnel.health(),
         draining: tunnel.is_draining(),
+        key_copied: entry.key_copied,
         since: entry.since,
         endpoints: endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         home: *home,

@@ -51,6 +51,7 @@ fn tunnel(tunnel: &Tunnel) -> Value {
             Health::Lost => "Lost",
         },
         "draining": tunnel.draining,
+        "keyCopied": tunnel.key_copied,
         "sinceUnixSeconds": time(tunnel.since),
         "endpoints": tunnel.endpoints,
         "home": tunnel.home,

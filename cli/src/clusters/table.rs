@@ -134,6 +134,8 @@ fn health(tunnel: &Tunnel) -> &'static str {
     match tunnel.health() {
         Health::Lost => "Lost",
         Health::Live | Health::Suspect if tunnel.draining => "Draining",
+        // Its agent's certificate is in other hands, too.
+        Health::Live | Health::Suspect if tunnel.key_copied => "Copied",
         Health::Live => "Live",
         Health::Suspect => "Suspect",
         Health::Unspecified => "Unknown",

@@ -87,6 +87,7 @@ fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {
         address: listed.address.to_string(),
         health: health(listed.health).into(),
         draining: listed.draining,
+        key_copied: listed.key_copied,
         since: Some(whole_seconds(listed.since)),
         endpoints: listed.endpoints.clone(),
         home: u32::try_from(listed.home.number()).unwrap_or(u32::MAX),

@@ -19,9 +19,9 @@ use super::authentication::{authentication, file};
 use super::clusters::clusters;
 use super::written::{self, Written};
 use super::{
-    Admin, CertifiedPair, Config, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX, Parking,
-    SESSION_AGE_SECONDS_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN, WATCH_LIMIT_SECONDS_MAX,
-    WATCHES_PARKED_MAX, Watches, pem,
+    Admin, CertifiedPair, Config, CopiedKey, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX,
+    Parking, SESSION_AGE_SECONDS_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN,
+    WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX, Watches, pem,
 };
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8443);
@@ -245,7 +245,7 @@ fn is_dns_name(text: &str) -> bool {
 }
 
 fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<Tunnel, KeyError> {
-    let written::Tunnel { listen, agent_ca_file, outage_limit_seconds } = written;
+    let written::Tunnel { listen, agent_ca_file, outage_limit_seconds, copied_key } = written;
     let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
     Ok(Tunnel {
         listen: self::listen("tunnel.listen", flags.tunnel_listen, listen, LISTEN_DEFAULT)?,
@@ -255,7 +255,17 @@ fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<T
             outage_limit_seconds.unwrap_or(SILENCE_MAX.as_secs()),
             SILENCE_LEAST.as_secs()..=SILENCE_MOST.as_secs(),
         )?,
+        copied_key: self::copied_key(copied_key)?,
     })
+}
+
+fn copied_key(written: Option<String>) -> Result<CopiedKey, KeyError> {
+    match written.as_deref() {
+        None => Ok(CopiedKey::default()),
+        Some("refuse-newcomer") => Ok(CopiedKey::RefuseNewcomer),
+        Some("prefer-newcomer") => Ok(CopiedKey::PreferNewcomer),
+        Some(other) => Err(KeyError::new("tunnel.copiedKey", other, "refuse-newcomer or prefer-newcomer")),
+    }
 }
 
 /// A root of two roles would open the door of each to the other.

@@ -114,6 +114,7 @@ pub(super) struct Tunnel {
     #[serde(rename = "agentCAFile")]
     pub(super) agent_ca_file: Option<PathBuf>,
     pub(super) outage_limit_seconds: Option<u64>,
+    pub(super) copied_key: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use transport::Tunnel;
 
 use super::Enlisted;
+use crate::config::CopiedKey;
 
 /// An earlier tunnel that is not heard for so long is given up; for three round trips, where those take longer.
 pub const PROBATION: Duration = Duration::from_millis(1_500);
@@ -23,12 +24,14 @@ const NUDGE_EVERY: Duration = Duration::from_millis(100);
 
 /// What became of a probation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a tunnel beside an earlier process that answers is to be closed"]
+#[must_use = "a tunnel that is refused is to be closed"]
 pub enum Probed {
     /// Nobody stands behind the earlier tunnels, which were closed, or they stop by themselves.
     Alone,
-    /// An earlier process answers.
-    Answered,
+    /// An earlier process answers, and this one is to go.
+    Refused,
+    /// An earlier process answered, and had to go.
+    Preferred,
 }
 
 impl Enlisted {
@@ -48,14 +51,36 @@ impl Enlisted {
                 sleep(NUDGE_EVERY).await;
                 // One that has begun to stop meanwhile stops in good order.
                 if answers() && before.iter().any(is_answerable) {
-                    return Probed::Answered;
+                    return self.judge_copy(&before);
                 }
             }
         }
+        self.take_over(&before, CloseCode::Lost);
+        Probed::Alone
+    }
+
+    /// Two processes use one certificate: both are marked, and one goes.
+    fn judge_copy(&self, before: &[Tunnel]) -> Probed {
+        if let Some(mut roster) = self.registry.0.rosters.get_mut(&self.cluster) {
+            roster.flag(self.ticket);
+        }
+        match self.registry.0.copied_key {
+            CopiedKey::RefuseNewcomer => {
+                self.registry.changed(&self.cluster);
+                Probed::Refused
+            }
+            CopiedKey::PreferNewcomer => {
+                self.take_over(before, CloseCode::KeyCopied);
+                Probed::Preferred
+            }
+        }
+    }
+
+    /// Has this tunnel take exchanges in place of those before it, which are closed.
+    fn take_over(&self, before: &[Tunnel], code: CloseCode) {
         // In this order: what waits on an earlier tunnel finds this one.
         self.trust();
-        before.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(CloseCode::Lost));
-        Probed::Alone
+        before.iter().filter(|old| !old.is_draining()).for_each(|old| old.close(code));
     }
 
     /// The tunnels of earlier processes that could be alive and do not stop.

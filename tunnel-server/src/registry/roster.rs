@@ -31,6 +31,8 @@ pub(super) struct Entry<T> {
     pub(super) chosen: Arc<AtomicU64>,
     /// It takes nothing until it is known that nobody stands behind the tunnels of earlier processes of its agent.
     pub(super) on_probation: bool,
+    /// Another process uses its agent's certificate at the same time, and answers.
+    pub(super) key_copied: bool,
 }
 
 /// How a tunnel does, as far as the choice is concerned.
@@ -142,6 +144,15 @@ impl<T> Roster<T> {
     pub(super) fn trust(&mut self, ticket: u64) {
         let entry = self.entries.iter_mut().find(|entry| entry.ticket == ticket);
         entry.into_iter().for_each(|entry| entry.on_probation = false);
+    }
+
+    /// Notes that two processes use one certificate: that of this tunnel, and an earlier one.
+    pub(super) fn flag(&mut self, ticket: u64) {
+        let Some(newcomer) = self.entries.iter().position(|entry| entry.ticket == ticket) else { return };
+        for at in 0..self.entries.len() {
+            self.entries[at].key_copied |=
+                at == newcomer || supersedes(&self.entries[newcomer], &self.entries[at]);
+        }
     }
 
     /// The tunnels of earlier processes of the agent that has opened this one.
@@ -345,6 +356,7 @@ mod tests {
             tunnel: (index, standing),
             chosen: Arc::default(),
             on_probation: false,
+            key_copied: false,
         }
     }
 }

@@ -46,9 +46,32 @@ async fn a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first
     }
 
     assert!(trial.rig.metric(trial.rig.probes(), COPIED).await >= 1.0);
+    let listed =
+        trial.rig.tombolo(&["clusters", "edge-a", "-o", "wide", "--socket", "admin/admin.sock"]).await;
+    assert!(listed.contains("Copied"), "{listed}");
     trial.rig.logged("edge-a.log", 0, "another process answers that uses the same certificate").await;
     let ours = |api: &FakeApi| api.requests().iter().filter(|one| one.target.contains("things")).count();
     assert_eq!((ours(&trial.api), ours(&strangers)), (20, 0), "the copy gets nothing");
+}
+
+#[tokio::test]
+async fn where_newcomers_are_preferred_the_first_process_is_turned_away() {
+    let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    rig.kill_server();
+    rig.write_config(|config| config.replacen("tunnel: {", "tunnel: { copiedKey: prefer-newcomer,", 1));
+    rig.start_server().await;
+    let newcomers = FakeApi::start().await.expect("a fake starts");
+    newcomers.otherwise(Behaviour::json("{}"));
+    let _first = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+    rig.connected("edge-a").await;
+
+    let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &newcomers), "").await;
+
+    rig.logged("server.log", 0, "the earlier one is turned away").await;
+    let reply = rig.ask_with_token("POST", PATH, &[]).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(newcomers.requests().iter().any(|one| one.target.contains("things")));
+    assert!(rig.metric(rig.probes(), COPIED).await >= 1.0);
 }
 
 #[tokio::test]

@@ -53,7 +53,11 @@ pub async fn shake(
     TlsConnector::from(Arc::new(config)).connect(name, socket).await
 }
 
-fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, rustls::Error> {
+/// What such a connection is made with: it trusts `ca_pem` alone, and keeps what lets it resume sessions.
+///
+/// # Errors
+/// What is given is no PEM, or does not fit together.
+pub fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, rustls::Error> {
     let pem = |error: rustls_pki_types::pem::Error| rustls::Error::General(error.to_string());
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca_pem.as_bytes()) {

@@ -31,6 +31,7 @@ mod paths;
 mod policy;
 mod profiles;
 mod restart;
+mod resuming;
 mod reviewed;
 mod rogue_identities;
 mod rogue_server;

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use rustls::{CipherSuite, ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
@@ -73,18 +76,31 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let roots = Arc::new(roots(material.peer_roots)?);
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider)).build()?;
+    let shown =
+        CertifiedKey::from_der(material.chain, material.key, &provider).map_err(TlsError::Certificate)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(material.chain, material.key)
-        .map_err(TlsError::Certificate)?;
+        .with_cert_resolver(Arc::new(ForTunnelsAlone(Arc::new(shown))));
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no 0-RTT.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     Ok(config)
+}
+
+/// Shows the server's certificate to whoever offers the tunnel's protocol and nothing else: who might speak another one too
+/// could be led to another door, by somebody between who sees the same address.
+#[derive(Debug)]
+struct ForTunnelsAlone(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for ForTunnelsAlone {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let mut offered = hello.alpn()?;
+        (offered.next() == Some(ALPN) && offered.next().is_none()).then(|| Arc::clone(&self.0))
+    }
 }
 
 /// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed and with the URI

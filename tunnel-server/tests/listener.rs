@@ -112,10 +112,13 @@ async fn who_offers_the_tunnels_protocol_comes_to_the_agents_door_and_to_its_ca(
         config
     };
     let tunnel = std::str::from_utf8(transport::tls::ALPN).unwrap();
-    let let_in = offering(Some(&agent), &["h2", tunnel]);
+    let let_in = offering(Some(&agent), &[tunnel]);
     let turned_away = [
         offering(Some(&alice), &[tunnel]),
         offering(None, &[tunnel]),
+        // Who could speak for two doors is let in at none.
+        offering(Some(&agent), &["h2", tunnel]),
+        offering(Some(&agent), &[tunnel, "h2"]),
         // An agent is no caller either.
         offering(Some(&agent), &["h2"]),
     ];

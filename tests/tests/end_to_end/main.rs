@@ -12,6 +12,7 @@ mod browsers;
 mod catalogue;
 mod closing;
 mod doctor;
+mod doors;
 mod ending;
 mod enrollment;
 mod fleet;

@@ -93,6 +93,33 @@ async fn an_agent_for_another_cluster_than_its_certificates_is_refused() {
 }
 
 #[tokio::test]
+async fn an_agent_that_offers_another_protocol_too_is_not_spoken_with() {
+    let trial = Trial::start().await;
+
+    for protocols in [&["tombolo/1", "h3"][..], &["h3", "tombolo/1"], &["h3"], &[]] {
+        let refused = trial.connect_offering(Some("edge-b-agent"), protocols).await;
+        assert!(matches!(refused, Err(ConnectionError::ConnectionClosed(_))), "{protocols:?}: {refused:?}");
+    }
+    trial.connect("edge-b").await;
+    trial.others_are_undisturbed().await;
+}
+
+#[tokio::test]
+async fn an_agent_whose_cluster_has_a_name_of_the_servers_own_is_refused() {
+    let trial = Trial::start().await;
+    for name in ["www", "console", "admin"] {
+        trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", name]).await;
+        let mut agent = trial.dial(name).await;
+
+        agent.send(&hello(name, &[1])).await;
+
+        let Some(Frame::Refused(refused)) = agent.receive().await else { panic!("{name} is let in") };
+        assert!(refused.message.contains("reserved for the server itself"), "{}", refused.message);
+    }
+    trial.others_are_undisturbed().await;
+}
+
+#[tokio::test]
 async fn greetings_that_are_none_close_their_own_connection_and_no_other() {
     let trial = Trial::start().await;
     let heartbeat = {
@@ -233,6 +260,15 @@ impl Trial {
 
     /// Shakes hands with the certificate `NAME.crt` and its key, or with none.
     async fn connect_as(&self, name: Option<&str>) -> Result<Connection, ConnectionError> {
+        self.connect_offering(name, &["tombolo/1"]).await
+    }
+
+    /// The same, offering these protocols.
+    async fn connect_offering(
+        &self,
+        name: Option<&str>,
+        protocols: &[&str],
+    ) -> Result<Connection, ConnectionError> {
         let path = |file: String| self.rig.path().join("pki").join(file);
         let mut roots = RootCertStore::empty();
         let root = CertificateDer::from_pem_slice(self.rig.server_ca().as_bytes()).expect("PEM");
@@ -250,7 +286,7 @@ impl Trial {
                 builder.with_client_auth_cert(chain, key).expect("a pair")
             }
         };
-        tls.alpn_protocols = vec![b"tombolo/1".to_vec()];
+        tls.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS for QUIC")));
         let connecting =
             self.endpoint.connect_with(config, self.rig.gateway(), "127.0.0.1").expect("it dials");

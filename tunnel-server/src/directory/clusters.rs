@@ -15,7 +15,7 @@ use super::{CLUSTERS_MAX, Directory, tokens};
 pub const NAME_RESERVED: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 /// Names that are not clusters': the gateway's own host names would be theirs, or a browser's user would take them for such.
-const NAMES_REFUSED: [&str; 14] = [
+pub(super) const NAMES_REFUSED: [&str; 14] = [
     "admin", "api", "apis", "clusters", "console", "gateway", "healthz", "livez", "metrics", "openapi",
     "readyz", "tombolo", "version", "www",
 ];

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 
+use super::clusters::NAMES_REFUSED;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
 use super::{Directory, tokens};
@@ -27,6 +28,9 @@ pub enum NotAdmitted {
     /// Its cluster is not there any more.
     #[error("cluster {0} was deleted; create a cluster of another name for it")]
     Deleted(ClusterId),
+    /// No cluster may be called so.
+    #[error("no cluster may be called {0}, which is reserved for the server itself; choose another name")]
+    Refused(ClusterId),
     /// It, all agents of its cluster, or its certificate.
     #[error("this agent's certificate was revoked; enroll it again")]
     Revoked,
@@ -49,6 +53,9 @@ impl Directory {
     /// # Errors
     /// [`NotAdmitted`], in words for the agent's log.
     pub fn admits(&self, agent: &AgentId, credential: &Credential) -> Result<(), NotAdmitted> {
+        if NAMES_REFUSED.contains(&agent.cluster().as_str()) {
+            return Err(NotAdmitted::Refused(agent.cluster().clone()));
+        }
         let known = self.known();
         let is_deleted = |cluster| {
             let member = known.clusters.get(cluster)?;

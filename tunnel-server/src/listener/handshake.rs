@@ -31,6 +31,8 @@ pub(super) enum HandshakeError {
     Hello(#[source] io::Error),
     #[error("the door for agents is elsewhere")]
     NoDoor,
+    #[error("the tunnel's protocol was offered beside others")]
+    TwoDoors,
     #[error("TLS was not agreed on")]
     Tls(#[source] io::Error),
     #[error("the handshake took longer than {} s", .0.as_secs())]
@@ -47,7 +49,7 @@ pub(super) async fn shake(
     let agreed = async {
         let hello =
             LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(HandshakeError::Hello)?;
-        let config = config(doors, &hello.client_hello()).ok_or(HandshakeError::NoDoor)?;
+        let config = config(doors, &hello.client_hello())?;
         hello.into_stream(config).await.map_err(HandshakeError::Tls)
     };
     let stream = timeout(deadline, agreed).await.map_err(|_| HandshakeError::Deadline(deadline))??;
@@ -65,16 +67,19 @@ pub(super) async fn shake(
     Ok(Shaken { stream, peer_certificates, spoken })
 }
 
-/// The door for who says this.
-fn config(doors: &Doors, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
-    let offers_tunnel =
-        hello.alpn().is_some_and(|mut offered| offered.any(|name| name == transport::tls::ALPN));
+/// The door for who says this: one door, before anything is agreed on.
+fn config(doors: &Doors, hello: &ClientHello<'_>) -> Result<Arc<ServerConfig>, HandshakeError> {
+    let offered: Vec<&[u8]> = hello.alpn().map(Iterator::collect).unwrap_or_default();
+    let offers_tunnel = offered.contains(&transport::tls::ALPN);
+    if offers_tunnel && offered.len() > 1 {
+        return Err(HandshakeError::TwoDoors);
+    }
     match (&doors.agents, &doors.callers) {
-        (Some(agents), _) if offers_tunnel => Some(Arc::clone(agents)),
-        (_, Some(callers)) => Some(Arc::clone(&callers.borrow())),
+        (Some(agents), _) if offers_tunnel => Ok(Arc::clone(agents)),
+        (_, Some(callers)) => Ok(Arc::clone(&callers.borrow())),
         // It offers what agents do not speak, so that TLS will say no to it.
-        (Some(agents), None) => Some(Arc::clone(agents)),
-        (None, None) => None,
+        (Some(agents), None) => Ok(Arc::clone(agents)),
+        (None, None) => Err(HandshakeError::NoDoor),
     }
 }
 

@@ -3,6 +3,7 @@
 use proto::spiffe::AgentId;
 
 use super::*;
+use crate::directory::clusters::{ClusterError, NAMES_REFUSED};
 
 #[tokio::test]
 async fn whoever_was_revoked_is_refused_after_a_restart_too_and_nobody_else() {
@@ -92,6 +93,18 @@ async fn who_was_refused_stays_so_whatever_is_revoked_later() {
         [(Callers::All, None), (Callers::Certificate("1".to_owned()), Some(UnixSeconds(1)))]
     {
         assert!(directory.revoke_callers(callers, before, at(1)).await.is_err(), "{before:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_of_the_servers_own_is_no_clusters_whoever_has_a_certificate_for_it() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    for name in NAMES_REFUSED {
+        let credential = Credential { serial: "1".to_owned(), issued: UnixSeconds(5) };
+        let refused = directory.admits(&agent(name, "one"), &credential);
+        assert_eq!(refused, Err(NotAdmitted::Refused(id(name))));
+        let made = directory.create_cluster(id(name), Amendment::default(), at(5)).await;
+        assert!(matches!(made, Err(ClusterError::Refused(_))), "{made:?}");
     }
 }
 

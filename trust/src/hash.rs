@@ -17,7 +17,7 @@ impl Hash {
         Self(hash)
     }
 
-    /// Reads what [`Hash`] writes, in either case of letters.
+    /// Reads what [`struct@Hash`] writes, in either case of letters.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(SCHEME)?.as_bytes();
         if digits.len() != 2 * SHA256_OUTPUT_LEN {

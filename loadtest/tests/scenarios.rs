@@ -106,18 +106,18 @@ fn layouts_are_compared_with_direct_access() {
 }
 
 #[tokio::test]
-async fn controllers_are_compared_on_one_link() {
+async fn controllers_and_carriers_are_compared_on_one_link() {
     if let Err(error) = tests::network::NetworkNamespace::new().await {
-        return tests::skip::skip("controllers_are_compared_on_one_link", &error.to_string());
+        return tests::skip::skip("controllers_and_carriers_are_compared_on_one_link", &error.to_string());
     }
     let report = sound("link --rounds 1 --seconds 0.5 --warm-up 0.2 --rate 10 --loss 0,5");
     let results = report["results"].as_array().expect("rows");
-    assert_eq!(results.len(), 10);
+    assert_eq!(results.len(), 14);
     for row in results {
         let turn = &row["turns"][0];
         assert!(turn["goodputMbit"].as_f64().is_some_and(|mbit| mbit > 0.0), "{row}");
-        let is_quic = row["sender"].as_str().is_some_and(|name| name.starts_with("QUIC"));
-        assert_eq!(turn["answered"].as_u64() > Some(0), is_quic, "{row}");
+        let is_bulk_alone = row["sender"].as_str().is_some_and(|name| name.starts_with("TCP"));
+        assert_eq!(turn["answered"].as_u64() == Some(0), is_bulk_alone, "{row}");
     }
 }
 

@@ -31,6 +31,9 @@ const CRD: &str = include_str!("../fixtures/islands.yaml");
 /// CBOR is alpha in this release, and everything else is as it ships.
 const FEATURE_GATES: &[&str] = &["CBORServingAndStorage=true"];
 
+/// Where a page may come from whose requests the gateway serves.
+pub const ORIGIN: &str = "https://example.test";
+
 /// A server, one agent, and its API server.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
@@ -54,7 +57,7 @@ impl RealEdge {
         let place = Place { feature_gates: FEATURE_GATES, ..Place::default() };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
-        let rig = Rig::start().await;
+        let rig = Rig::start_with(&format!("  browserOrigins: [\"{ORIGIN}\"]\n")).await;
         let objects = rig.write("objects.yaml", &format!("{ADMINS}---\n{CRD}"));
         cluster.admin().stdout(&["apply", "-f", objects.to_str().expect("a path")]).await;
         let established =

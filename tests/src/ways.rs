@@ -21,6 +21,9 @@ mod http1;
 /// when the API server put a document of OpenAPI together, which it does again with the same bytes while it starts.
 const VARYING: [&str; 4] = ["audit-id", "date", "expires", "last-modified"];
 
+/// What the gateway tells browsers of its own accord, in every answer; the trials of browsers are about it.
+const FOR_BROWSERS: [&str; 2] = ["content-security-policy", "x-content-type-options"];
+
 /// The keys of JSON whose values differ between two writes of the same object.
 const MASKED: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "time"];
@@ -177,12 +180,12 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The headers in order, without those that differ between two answers to the same request.
+    /// The headers in order, without those that differ between two answers to the same request, and what is for browsers.
     pub fn lasting_headers(&self) -> Vec<(String, String)> {
         let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let mut headers: Vec<_> =
             self.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
-        headers.retain(|(name, _)| !VARYING.contains(&name.as_str()));
+        headers.retain(|(name, _)| !VARYING.iter().chain(&FOR_BROWSERS).any(|other| other == name));
         headers.sort();
         headers
     }

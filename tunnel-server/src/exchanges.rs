@@ -4,6 +4,9 @@
 //! credential is revoked or runs out, when policy comes to forbid it, or when it has run for too long. One attendant sees to
 //! that: at once where the directory or the policy has changed, and every second for what time alone ends.
 
+pub(crate) mod record;
+pub(crate) mod stalls;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use policy::ClusterFacts;
+use proto::ClusterId;
 use proto::spiffe::AgentId;
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval};
@@ -20,7 +24,7 @@ use tracing::{debug, info};
 use crate::directory::{Directory, Shown};
 use crate::identity::{Caller, Credential, Method};
 use crate::metrics;
-use crate::permit::{Permit, Policy};
+use crate::permit::{Allowable, Edition, Permit, Policy};
 
 /// Parts of the table, each behind a lock of its own, so that exchanges of different homes do not wait for each other.
 const SHARDS: usize = 16;
@@ -41,12 +45,22 @@ struct Inner {
 }
 
 struct Entry {
-    permit: Permit,
+    permit: Box<dyn Permitted>,
     began: Instant,
     /// Whose tunnel carries it, once one does.
     agent: Mutex<Option<AgentId>>,
     why: OnceLock<Ended>,
     ended: CancellationToken,
+}
+
+/// A permit, whatever it is for.
+trait Permitted: Send + Sync {
+    fn caller(&self) -> &Caller;
+    fn cluster(&self) -> &ClusterId;
+    fn verb(&self) -> &'static str;
+    fn generation(&self) -> u64;
+    /// Whether this edition too would give it.
+    fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
 }
 
 /// An exchange that goes on. Clones are the same; when the last is dropped it is over.
@@ -107,10 +121,10 @@ impl Table {
     ///
     /// # Errors
     /// It may not go on.
-    pub fn enter(&self, permit: &Permit) -> Result<Live, Ended> {
+    pub fn enter<W: Allowable>(&self, permit: &Permit<W>) -> Result<Live, Ended> {
         let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(Entry {
-            permit: permit.clone(),
+            permit: Box::new(permit.clone()),
             began: Instant::now(),
             agent: Mutex::default(),
             why: OnceLock::new(),
@@ -170,7 +184,7 @@ impl Table {
 impl Inner {
     /// Why an exchange may not go on, if it may not.
     fn judge(&self, entry: &Entry, now: SystemTime) -> Option<Ended> {
-        let (caller, cluster) = (entry.permit.caller(), entry.permit.action().cluster());
+        let (caller, cluster) = (entry.permit.caller(), entry.permit.cluster());
         if self.is_revoked(caller) {
             return Some(Ended::Revoked);
         }
@@ -178,7 +192,7 @@ impl Inner {
             return Some(why);
         }
         let facts = ClusterFacts { labels: self.directory.labels(cluster) };
-        let is_permitted = self.policy.edition().still_permits(&entry.permit, &facts);
+        let is_permitted = entry.permit.holds_by(&self.policy.edition(), &facts);
         (!is_permitted).then_some(Ended::PolicyChanged)
     }
 
@@ -208,11 +222,10 @@ impl Entry {
     fn end(&self, why: Ended) -> bool {
         let is_first = self.why.set(why).is_ok();
         if is_first {
-            let action = self.permit.action();
             let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let agent = agent.as_ref().map(AgentId::instance);
             let (cluster, verb, generation) =
-                (action.cluster(), action.verb().as_str(), self.permit.generation());
+                (self.permit.cluster(), self.permit.verb(), self.permit.generation());
             debug!(%cluster, agent, verb, generation, reason = why.as_str(), "an exchange was ended");
             metrics::exchange_ended(why.as_str());
             self.ended.cancel();
@@ -257,6 +270,28 @@ impl Ended {
             Self::PolicyChanged => "policy_changed",
             Self::TooOld => "session_too_old",
         }
+    }
+}
+
+impl<W: Allowable> Permitted for Permit<W> {
+    fn caller(&self) -> &Caller {
+        Self::caller(self)
+    }
+
+    fn cluster(&self) -> &ClusterId {
+        self.what().cluster()
+    }
+
+    fn verb(&self) -> &'static str {
+        self.what().verb()
+    }
+
+    fn generation(&self) -> u64 {
+        Self::generation(self)
+    }
+
+    fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {
+        edition.still_permits(self, facts)
     }
 }
 

@@ -14,7 +14,6 @@ mod refusal;
 mod retry;
 mod shares;
 mod stack;
-mod stalls;
 mod upgrade;
 mod watch;
 
@@ -38,6 +37,8 @@ use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
 use crate::config::{self, PARKED_MAX, Parking};
+use crate::exchanges::record::{Recorded, Recorder};
+use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
 use crate::identity::{Authenticated, Authenticator, Caller};
 use crate::metrics;
@@ -46,17 +47,15 @@ use crate::registry::{Places, Registry};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
-use recorded::{Recorded, RecordedBody, Recorder};
+use recorded::{RecordedBody, end_of, status_of};
 use shares::Shares;
 use stack::CallerBody;
-use stalls::Stalls;
 use watch::{Watch, Watches};
 
 pub use browsers::BrowserFault;
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
 pub use patience::NotAParkLimit;
-pub use recorded::UNRECORDED_MAX;
 pub use refusal::Refusal;
 pub use shares::EXCHANGES_PER_CALLER_MAX;
 pub use stack::EXCHANGES_MAX;
@@ -175,7 +174,7 @@ impl Gateway {
         let served = self.served(peer, request).await;
         let record = slot.record();
         if let (Err(refusal), Some(record)) = (&served, record) {
-            record.refused(refusal);
+            record.refused(status_of(refusal), end_of(refusal));
         }
         let mut response = served.unwrap_or_else(|refusal| refused(&refusal));
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -199,13 +198,13 @@ impl Gateway {
         let recorder = &self.0.recorder;
         let (certified, now) = (peer.certified.as_ref(), SystemTime::now());
         let known = self.0.authenticator.authenticate(certified, request.headers(), now).await;
-        let known = known.inspect_err(|error| recorder.stranger(peer.address, error))?;
+        let known = known.inspect_err(|error| recorder.stranger(peer.address.ip(), recorded::why(error)))?;
         let caller = known.claimed();
         let sort = request.body().held().clone();
         match self.admit(&known, peer, &mut request) {
             Ok(Admitted::List) => {
                 sort.active().set_sort("list");
-                recorder.answered(&request, caller, peer, None).await?;
+                recorded::answered(recorder, &request, caller, peer, None).await?;
                 Ok(clusters::list(&self.0.passage.registry, &self.0.policy.edition(), caller))
             }
             Ok(Admitted::Exchange(admitted)) => {
@@ -213,7 +212,7 @@ impl Gateway {
                 self.exchange(peer, *admitted, request).await
             }
             Err(refusal) => {
-                recorder.answered(&request, caller, peer, Some(&refusal)).await?;
+                recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
                 Err(refusal)
             }
         }
@@ -286,7 +285,8 @@ impl Gateway {
             Ok(Identity::PassThrough(_)) | Err(_) => None,
         };
         let upgrade = manner.upgrade;
-        let recorded = self.0.recorder.intent((permit, live), asserted, peer, upgrade, &request).await?;
+        let event = recorded::intended(&permit, asserted, peer, upgrade, &request);
+        let recorded = self.0.recorder.intent((permit, live), event).await?;
         request.body().held().keep(recorded.record().clone());
         let ended = recorded.record().ended();
         // Both arms are cancel-safe: an exchange that is dropped is aborted.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use policy::action::Action;
-use policy::{ClusterFacts, Request, Rules, Verdict, Who};
+use policy::{ClusterFacts, Request, Rules, Target, Verdict, Who};
 use proto::ClusterId;
 use proto::wire::Assert;
 use tokio::sync::watch;
@@ -27,15 +27,36 @@ pub struct Edition {
     generation: u64,
 }
 
-/// Proof that policy allowed this caller this action. Only [`Edition::authorize`] makes one.
+/// Proof that policy allowed this caller this. Only [`Edition::authorize`] and [`Edition::authorize_dial`] make one.
 #[derive(Debug, Clone)]
 #[must_use = "a permit that goes nowhere allows nothing"]
-pub struct Permit {
+pub struct Permit<W = Action> {
     caller: Caller,
     assumed: Option<Assert>,
-    action: Action,
+    what: W,
     generation: u64,
     rule: Arc<str>,
+}
+
+/// Connecting a caller to a target at the edge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dial {
+    /// Where.
+    pub cluster: ClusterId,
+    /// To what.
+    pub target: Target,
+}
+
+/// What policy can allow.
+pub trait Allowable: Clone + Send + Sync + 'static {
+    /// Of which cluster it is something.
+    fn cluster(&self) -> &ClusterId;
+    /// As policy reads it.
+    fn request(&self) -> Request<'_>;
+    /// One word for it, for logs.
+    fn verb(&self) -> &'static str;
+    /// As a refusal names it.
+    fn wanted(&self) -> Wanted;
 }
 
 /// A rule denies it, or none allows it. Its text does not say which: rules are not for callers to read.
@@ -57,6 +78,8 @@ pub enum Wanted {
     Cluster(ClusterId),
     /// An action, where others are allowed.
     Action(Box<Action>),
+    /// A target, where something else is allowed.
+    Dial(Box<Dial>),
     /// To be taken for somebody else at a cluster where the action itself is allowed.
     Identity(ClusterId, Assert),
 }
@@ -98,6 +121,7 @@ impl Forbidden {
         match &self.what {
             Wanted::Cluster(cluster) | Wanted::Identity(cluster, _) => cluster,
             Wanted::Action(action) => action.cluster(),
+            Wanted::Dial(dial) => &dial.cluster,
         }
     }
 
@@ -106,7 +130,7 @@ impl Forbidden {
     pub fn identity(&self) -> Option<&Assert> {
         match &self.what {
             Wanted::Identity(_, identity) => Some(identity),
-            Wanted::Cluster(_) | Wanted::Action(_) => None,
+            Wanted::Cluster(_) | Wanted::Action(_) | Wanted::Dial(_) => None,
         }
     }
 }
@@ -126,37 +150,56 @@ impl Edition {
         action: Action,
         facts: &ClusterFacts,
     ) -> Result<Permit, Forbidden> {
-        let forbidden = |what, rule: Option<&Arc<str>>| Forbidden {
-            user: caller.user().to_owned(),
-            what,
-            rule: rule.cloned(),
-        };
-        let cluster = action.cluster();
-        let verdict = self.decide(caller, &action, facts);
-        let Verdict::Allowed(rule) = verdict else {
-            let rule = verdict.rule();
-            return Err(if self.may_reach(caller, cluster, facts) {
-                forbidden(Wanted::Action(Box::new(action)), rule)
-            } else {
-                forbidden(Wanted::Cluster(cluster.clone()), rule)
-            });
-        };
+        let mut permit = self.allow(caller, action, facts)?;
         if let Some(identity) = &assumed {
+            let cluster = permit.what.cluster();
             let verdict = self.rules.decide_identity(who(caller), cluster, facts, identity);
             if !verdict.is_allowed() {
-                return Err(forbidden(Wanted::Identity(cluster.clone(), identity.clone()), verdict.rule()));
+                let what = Wanted::Identity(cluster.clone(), identity.clone());
+                return Err(forbidden(caller, what, verdict.rule()));
             }
         }
+        permit.assumed = assumed;
+        Ok(permit)
+    }
+
+    /// Permits `caller` to be connected to a target, by what the server's own store knows of its cluster.
+    ///
+    /// # Errors
+    ///
+    /// A rule denies it, or none allows it.
+    pub fn authorize_dial(
+        &self,
+        caller: &Caller,
+        dial: Dial,
+        facts: &ClusterFacts,
+    ) -> Result<Permit<Dial>, Forbidden> {
+        self.allow(caller, dial, facts)
+    }
+
+    fn allow<W: Allowable>(
+        &self,
+        caller: &Caller,
+        what: W,
+        facts: &ClusterFacts,
+    ) -> Result<Permit<W>, Forbidden> {
+        let cluster = what.cluster();
+        let verdict = self.decide(caller, &what, facts);
+        let Verdict::Allowed(rule) = verdict else {
+            let is_reached = self.may_reach(caller, cluster, facts);
+            let wanted = if is_reached { what.wanted() } else { Wanted::Cluster(cluster.clone()) };
+            return Err(forbidden(caller, wanted, verdict.rule()));
+        };
         let (caller, rule) = (caller.clone(), Arc::clone(rule));
-        Ok(Permit { caller, assumed, action, generation: self.generation, rule })
+        Ok(Permit { caller, assumed: None, what, generation: self.generation, rule })
     }
 
     /// Whether this edition too would give `permit`, which another may have given.
     #[must_use]
-    pub fn still_permits(&self, permit: &Permit, facts: &ClusterFacts) -> bool {
-        let Permit { caller, assumed, action, .. } = permit;
-        let identity = |identity| self.rules.decide_identity(who(caller), action.cluster(), facts, identity);
-        self.decide(caller, action, facts).is_allowed()
+    pub fn still_permits<W: Allowable>(&self, permit: &Permit<W>, facts: &ClusterFacts) -> bool {
+        let Permit { caller, assumed, what, .. } = permit;
+        let identity = |identity| self.rules.decide_identity(who(caller), what.cluster(), facts, identity);
+        self.decide(caller, what, facts).is_allowed()
             && assumed.as_ref().is_none_or(|assumed| identity(assumed).is_allowed())
     }
 
@@ -172,13 +215,12 @@ impl Edition {
         self.generation
     }
 
-    fn decide(&self, caller: &Caller, action: &Action, facts: &ClusterFacts) -> Verdict<'_> {
-        let request = Request::KubeApi(action.verb(), action.object());
-        self.rules.decide(who(caller), action.cluster(), facts, request)
+    fn decide(&self, caller: &Caller, what: &impl Allowable, facts: &ClusterFacts) -> Verdict<'_> {
+        self.rules.decide(who(caller), what.cluster(), facts, what.request())
     }
 }
 
-impl Permit {
+impl<W> Permit<W> {
     /// Who may.
     #[must_use]
     pub fn caller(&self) -> &Caller {
@@ -193,8 +235,8 @@ impl Permit {
 
     /// What.
     #[must_use]
-    pub fn action(&self) -> &Action {
-        &self.action
+    pub fn what(&self) -> &W {
+        &self.what
     }
 
     /// By which edition of the policy.
@@ -210,6 +252,50 @@ impl Permit {
     }
 }
 
+impl Permit {
+    /// What.
+    #[must_use]
+    pub fn action(&self) -> &Action {
+        &self.what
+    }
+}
+
+impl Allowable for Action {
+    fn cluster(&self) -> &ClusterId {
+        Self::cluster(self)
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::KubeApi(Self::verb(self), self.object())
+    }
+
+    fn verb(&self) -> &'static str {
+        Self::verb(self).as_str()
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted::Action(Box::new(self.clone()))
+    }
+}
+
+impl Allowable for Dial {
+    fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request::Dial(&self.target)
+    }
+
+    fn verb(&self) -> &'static str {
+        "dial"
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted::Dial(Box::new(self.clone()))
+    }
+}
+
 impl fmt::Display for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -217,6 +303,7 @@ impl fmt::Display for Wanted {
             Self::Action(action) => {
                 write!(f, "{} {} of the cluster {}", action.verb(), action.object(), action.cluster())
             }
+            Self::Dial(dial) => write!(f, "dial {} at the cluster {}", dial.target, dial.cluster),
             Self::Identity(cluster, Assert { user, groups }) => {
                 write!(
                     f,
@@ -225,6 +312,10 @@ impl fmt::Display for Wanted {
             }
         }
     }
+}
+
+fn forbidden(caller: &Caller, what: Wanted, rule: Option<&Arc<str>>) -> Forbidden {
+    Forbidden { user: caller.user().to_owned(), what, rule: rule.cloned() }
 }
 
 fn who(caller: &Caller) -> Who<'_> {

@@ -51,7 +51,7 @@ async fn a_permit_of_an_earlier_policy_is_judged_by_the_one_in_force_when_its_ex
 #[tokio::test]
 async fn what_the_labels_of_a_cluster_allowed_ends_with_them() {
     let house = House::new();
-    let edge = "edge-a".parse::<proto::ClusterId>().unwrap();
+    let edge = "edge-a".parse::<ClusterId>().unwrap();
     let label = |value: &str| Amendment {
         set_labels: vec![("stage".to_owned(), value.to_owned())].into_iter().collect(),
         ..Amendment::default()

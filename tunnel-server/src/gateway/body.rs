@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 
 use super::recorded::RecordedBody;
 use super::shares::Share;
-use super::stalls::Taking;
 use super::watch::Watched;
 use crate::exchanges::Ended;
+use crate::exchanges::stalls::Taking;
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]

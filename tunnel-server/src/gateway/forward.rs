@@ -26,12 +26,12 @@ use transport::{OpenError, Tunnel, Verdict};
 use super::body::{AnswerBody, Passed, Whole};
 use super::head::{Paced, Progress, Silent};
 use super::patience::{PARK_LIMIT, Wait};
-use super::recorded::Recorded;
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
-use super::stalls::{About, Observed, Stalls, Taking};
 use crate::assertion::Assertions;
+use crate::exchanges::record::Recorded;
+use crate::exchanges::stalls::{About, Observed, Stalls, Taking};
 use crate::permit::Permit;
 use crate::registry::{NoTunnel, Places, Registry, Route};
 

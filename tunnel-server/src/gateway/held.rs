@@ -8,7 +8,7 @@ use daemon::metrics::exchanges::Active;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::recorded::Record;
+use crate::exchanges::record::Record;
 
 /// A body that holds `T` until it is dropped.
 pub(super) struct Held<B, T> {

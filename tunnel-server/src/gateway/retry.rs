@@ -12,9 +12,9 @@ use tracing::debug;
 
 use super::forward::{Answered, Exchange, Passage, Sent};
 use super::patience::Wait;
-use super::recorded::Recorded;
 use super::refusal::Refusal;
 use super::stack::CallerBody;
+use crate::exchanges::record::Recorded;
 use crate::metrics::{self, Retried};
 use crate::permit::Permit;
 

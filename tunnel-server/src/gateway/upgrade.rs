@@ -14,11 +14,11 @@ use tracing::debug;
 use super::body::{AnswerBody, Passed, Whole};
 use super::forward::{Exchange, Sent, handshake};
 use super::held::Slot;
-use super::recorded::counted;
 use super::refusal::Refusal;
 use super::shares::Share;
 use super::stack::CallerBody;
-use super::stalls::Taking;
+use crate::exchanges::record::counted;
+use crate::exchanges::stalls::Taking;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;

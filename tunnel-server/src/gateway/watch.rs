@@ -26,12 +26,12 @@ use tokio::time::Instant;
 
 use super::body::AnswerBody;
 use super::forward::{Answered, Sent};
-use super::recorded::{Record, Recorded};
 use super::retry::copied;
 use super::shares::Share;
 use super::stack::CallerBody;
 use super::{Gateway, Peer};
 use crate::config;
+use crate::exchanges::record::{Record, Recorded};
 use crate::identity::Caller;
 use crate::registry::Places;
 use event::Encoding;

@@ -7,8 +7,8 @@ use audit::EndReason;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::Record;
 use crate::exchanges::Ended;
+use crate::exchanges::record::Record;
 use crate::gateway::body::{AnswerBody, BrokenOff};
 
 /// An answer that the log knows of.

@@ -6,10 +6,9 @@ use audit::{EndReason, Event, Identity, Note, ObjectRef, User, Why};
 use http::Request;
 use http::header::USER_AGENT;
 use policy::action::{Action, Object};
-use proto::AbortCode;
 use proto::wire::Assert;
 
-use crate::exchanges::Ended;
+use crate::exchanges::record::{end_of_code, ended_by};
 use crate::gateway::Peer;
 use crate::gateway::refusal::Refusal;
 use crate::gateway::stack::audit_id;
@@ -61,7 +60,7 @@ pub(super) fn identity(Assert { user, groups }: Assert) -> Identity {
 }
 
 /// How a refusal ends what it refuses.
-pub(super) fn end_of(refusal: &Refusal) -> EndReason {
+pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
     match refusal {
         Refusal::Browser(_)
         | Refusal::NotAuthenticated(_)
@@ -86,35 +85,8 @@ pub(super) fn end_of(refusal: &Refusal) -> EndReason {
     }
 }
 
-/// How an exchange ends that may not go on.
-pub(super) fn ended_by(why: Ended) -> EndReason {
-    match why {
-        Ended::Revoked => EndReason::Revoked,
-        Ended::Expired => EndReason::Expired,
-        Ended::PolicyChanged => EndReason::PolicyChanged,
-        Ended::TooOld => EndReason::Limit,
-    }
-}
-
-pub(super) fn end_of_code(code: AbortCode) -> EndReason {
-    match code {
-        AbortCode::Draining => EndReason::Drain,
-        AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,
-        AbortCode::CallerStalled => EndReason::Limit,
-        AbortCode::GuardRefused | AbortCode::NoPassThrough | AbortCode::NoBearer | AbortCode::BadRequest => {
-            EndReason::Refused
-        }
-        AbortCode::ApiServerUnreachable
-        | AbortCode::ApiServerSilent
-        | AbortCode::ApiServerUntrusted
-        | AbortCode::ApiServerLost
-        | AbortCode::ApiServerNonsense
-        | AbortCode::NoCredential => EndReason::UpstreamReset,
-    }
-}
-
 /// Why somebody is not known, as the log tells them apart.
-pub(super) fn why(error: &NotAuthenticated) -> Why {
+pub(in crate::gateway) fn why(error: &NotAuthenticated) -> Why {
     match error {
         NotAuthenticated::NoCredential(_) => Why::NoCredential,
         NotAuthenticated::TwoCredentials

@@ -6,7 +6,7 @@ use tokio_util::io::{InspectReader, InspectWriter};
 use super::Record;
 
 /// Counts what comes from `caller`, and what goes there.
-pub(in crate::gateway) fn counted<T: AsyncRead + AsyncWrite + Unpin>(
+pub(crate) fn counted<T: AsyncRead + AsyncWrite + Unpin>(
     caller: T,
     record: Option<Record>,
 ) -> impl AsyncRead + AsyncWrite + Unpin {

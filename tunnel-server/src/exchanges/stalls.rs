@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use tracing::info;
 use transport::{STREAM_WINDOW_BYTES, TunnelStream, Verdict};
 
-use super::recorded::Record;
+use super::record::Record;
 use crate::metrics;
 use budget::{Budget, Waiting};
 
@@ -47,7 +47,7 @@ const NOBODY: u64 = 0;
 /// All exchanges whose callers may be waited for. Clones are the same. No longer than the gateway's own limit of
 /// exchanges lets it become.
 #[derive(Clone)]
-pub(super) struct Stalls(Arc<Table>);
+pub(crate) struct Stalls(Arc<Table>);
 
 struct Table {
     /// Times are counted from here.
@@ -60,13 +60,13 @@ struct Table {
 }
 
 /// Which exchange a line of the log is about; nothing here names a person.
-pub(super) struct About {
+pub(crate) struct About {
     /// Its tunnel's number in the registry.
-    pub(super) tunnel: u64,
-    pub(super) cluster: ClusterId,
-    pub(super) verb: &'static str,
-    pub(super) audit_id: String,
-    pub(super) record: Record,
+    pub(crate) tunnel: u64,
+    pub(crate) cluster: ClusterId,
+    pub(crate) verb: &'static str,
+    pub(crate) audit_id: String,
+    pub(crate) record: Record,
 }
 
 struct Entry {
@@ -82,10 +82,10 @@ struct Entry {
 
 /// How an exchange's caller takes what comes. Clones are about the same exchange.
 #[derive(Clone)]
-pub(super) struct Taking(Arc<Entry>);
+pub(crate) struct Taking(Arc<Entry>);
 
 /// A stream of an exchange that notes whether what it brings is asked for.
-pub(super) struct Observed {
+pub(crate) struct Observed {
     stream: TunnelStream,
     taking: Taking,
     _entered: Entered,
@@ -98,7 +98,7 @@ struct Entered {
 }
 
 impl Stalls {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Table {
             began: Instant::now(),
             entries: Mutex::default(),
@@ -109,7 +109,7 @@ impl Stalls {
     }
 
     /// Enters an exchange with the stream that carries it.
-    pub(super) fn observe(&self, stream: TunnelStream, about: About) -> Observed {
+    pub(crate) fn observe(&self, stream: TunnelStream, about: About) -> Observed {
         let table = Arc::clone(&self.0);
         let number = table.next_number.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(Entry {
@@ -125,7 +125,7 @@ impl Stalls {
     }
 
     /// Ends what is past the budget, as long as the server runs.
-    pub(super) async fn watch(self) {
+    pub(crate) async fn watch(self) {
         loop {
             self.0.wanted.notified().await;
             loop {
@@ -140,7 +140,7 @@ impl Stalls {
     }
 
     /// Ends all exchanges that run now, for this reason.
-    pub(super) fn end_all(&self, why: EndReason) {
+    pub(crate) fn end_all(&self, why: EndReason) {
         for entry in self.0.entries().values() {
             entry.about.record.ends(why);
             entry.ended.notify_one();
@@ -208,17 +208,17 @@ impl Entry {
 
 impl Taking {
     /// Whether one byte of the answer has come.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.0.has_begun.load(Ordering::Relaxed)
     }
 
     /// Everything that the tunnel brought was taken off it: the tunnel is waited for, as long as it likes, or nobody is.
-    pub(super) fn nothing_left(&self) {
+    pub(crate) fn nothing_left(&self) {
         self.0.since.store(NOBODY, Ordering::Relaxed);
     }
 
     /// The caller has taken some of what the tunnel brought earlier.
-    pub(super) fn progressed(&self) {
+    pub(crate) fn progressed(&self) {
         let since = self.0.since.load(Ordering::Relaxed);
         if since != NOBODY {
             // Another value means that the stream has spoken meanwhile, which knows better.
@@ -229,7 +229,7 @@ impl Taking {
 
     /// Resolves when the exchange is to be ended: its stream is to be dropped, which aborts it with the right code.
     /// Cancel-safe.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         let record = &self.0.about.record;
         // Both arms are cancel-safe: what was said stays said.
         tokio::select! {
@@ -240,16 +240,16 @@ impl Taking {
 }
 
 impl Observed {
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         self.stream.verdict()
     }
 
-    pub(super) fn taking(&self) -> Taking {
+    pub(crate) fn taking(&self) -> Taking {
         self.taking.clone()
     }
 
     /// The stream, no longer observed.
-    pub(super) fn into_inner(self) -> TunnelStream {
+    pub(crate) fn into_inner(self) -> TunnelStream {
         self.stream
     }
 }

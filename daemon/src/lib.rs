@@ -1,6 +1,6 @@
 //! What makes a process a good daemon: configuration, telemetry, readiness, probes, structured shutdown.
 //!
-//! A daemon's `main` reads flags, then the file, installs telemetry, and hands one future to [`runtime::run`]:
+//! A daemon's `main` reads flags, confines itself, reads the file, installs telemetry, and hands one future to [`runtime::run`]:
 //!
 //! ```no_run
 //! # #[derive(clap::Parser)] struct Flags { #[command(flatten)] shared: daemon::args::SharedFlags }
@@ -15,6 +15,7 @@
 //!
 //! fn start() -> Result<Outcome, Failure> {
 //!     let flags: Flags = daemon::args::parse("TOMBOLO_SERVER");
+//!     daemon::confine()?;
 //!     telemetry::install_logs(&flags.shared.logs())?;
 //!     let metrics = daemon::Metrics::install(&PRODUCT)?;
 //!     let plan = Plan { layout: daemon::Layout::Shared { workers: 2 }, grace: daemon::args::DRAIN_GRACE };
@@ -29,6 +30,7 @@
 pub mod args;
 mod chain;
 pub mod config;
+mod confinement;
 mod file_watch;
 pub mod listen;
 pub mod metrics;
@@ -41,6 +43,7 @@ pub mod state_dir;
 pub mod telemetry;
 
 pub use chain::chain;
+pub use confinement::{NotConfined, confine};
 pub use file_watch::FileWatch;
 pub use listen::BindError;
 pub use metrics::Metrics;

@@ -55,7 +55,7 @@ pub async fn rested_bytes(process: u32) -> io::Result<u64> {
 /// Open file descriptors.
 ///
 /// # Errors
-/// Where the process has ended.
+/// Where the process has ended, or is a daemon and this one not root's: their memory and files are nobody else's to look at.
 pub fn open_files(process: u32) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{process}/fd"))?.count())
 }

@@ -36,7 +36,6 @@ const PENDING: &[(&str, &str)] = &[
     ("F11", "no trial from outside in full"),
     ("F12", "by design: streams of QUIC, no HTTP/3"),
     ("G6", "no trial from outside in full"),
-    ("G7", "nothing forbids it yet; no code of the agent does it"),
     ("H2", "waits for the CONNECT listener"),
     ("H3", "waits for the CONNECT listener"),
     ("H4", "waits for the CONNECT listener"),

@@ -12,6 +12,7 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<Outcome, Failure> {
+    daemon::confine()?;
     let config = Config::load(flags).map_err(Failure::misconfigured)?;
     daemon::telemetry::install_logs(&config.logs)?;
     let metrics = Metrics::install(&PRODUCT)?;

@@ -94,6 +94,7 @@ pub const PRODUCTS: &[&str] = &[
 /// Dependencies that only some of our crates may name in their `Cargo.toml`.
 pub const RESERVED: &[Reserved] = &[
     Reserved { dependency: "libc", crates: &["sys"] },
+    Reserved { dependency: "seccompiler", crates: &["sys"] },
     Reserved { dependency: "quinn", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "h2", crates: &["transport", "loadtest", "tests"] },
     Reserved { dependency: "dashmap", crates: &["tunnel-server"] },

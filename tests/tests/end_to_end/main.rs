@@ -11,6 +11,7 @@ mod bad_input;
 mod browsers;
 mod catalogue;
 mod closing;
+mod confined;
 mod doctor;
 mod doors;
 mod ending;

@@ -190,9 +190,18 @@ impl Process {
 
     /// Memory of the process that is in RAM now.
     pub fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The most memory of the process that ever was in RAM at once.
+    pub fn peak_bytes(&self) -> u64 {
+        self.status_bytes("VmHWM:")
+    }
+
+    fn status_bytes(&self, line: &str) -> u64 {
         let status = self.id().map(|id| std::fs::read_to_string(format!("/proc/{id}/status")));
         let status = status.expect("the process runs").expect("a running process has a status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc_pid_status(5)");
+        let line = status.lines().find_map(|text| text.strip_prefix(line)).expect("proc_pid_status(5)");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("proc_pid_status(5)") * 1024
     }
 

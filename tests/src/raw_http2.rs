@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -14,23 +14,15 @@ use crate::dial::dial_name;
 use crate::pki::Issued;
 use crate::rig::Rig;
 
+mod flood;
+mod frames;
+
+pub use flood::{Flood, Flooded};
+pub use frames::{ACK, Block, END_HEADERS, END_STREAM, FRAME_BYTES, kind, put_frame};
+
+use kind::{CONTINUATION, DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE};
+
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// Largest payload that every peer takes (RFC 9113, section 6.5.2).
-const FRAME_BYTES: usize = 16 * 1024;
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GOAWAY: u8 = 7;
-const WINDOW_UPDATE: u8 = 8;
-const CONTINUATION: u8 = 9;
-
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
 
 /// HPACK's whole word for `:status: 200` (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
@@ -62,6 +54,16 @@ pub struct RawHttp2 {
 impl RawHttp2 {
     /// Connects to the gateway under a name of its own.
     pub async fn dial(rig: &Rig, name: &str, identity: Option<&Issued>) -> Self {
+        Self::dial_saying(rig, name, identity, &[]).await
+    }
+
+    /// The same with settings of its own (RFC 9113, section 6.5.2): their numbers and values.
+    pub async fn dial_saying(
+        rig: &Rig,
+        name: &str,
+        identity: Option<&Issued>,
+        settings: &[(u16, u32)],
+    ) -> Self {
         let dialed = dial_name(rig.gateway(), name, &rig.server_ca(), &["h2"], identity).await;
         let mut this = Self {
             stream: dialed.expect("a handshake"),
@@ -70,9 +72,13 @@ impl RawHttp2 {
             outcomes: BTreeMap::new(),
         };
         let mut hello = BytesMut::from(PREFACE);
-        frame(&mut hello, SETTINGS, 0, 0, &[]);
+        let settings: Vec<u8> = settings
+            .iter()
+            .flat_map(|(number, value)| [number.to_be_bytes().as_slice(), &value.to_be_bytes()].concat())
+            .collect();
+        put_frame(&mut hello, SETTINGS, 0, 0, &settings);
         // Answers are never held up by our windows.
-        frame(&mut hello, WINDOW_UPDATE, 0, 0, &(u32::from(u16::MAX) << 14).to_be_bytes());
+        put_frame(&mut hello, WINDOW_UPDATE, 0, 0, &(u32::from(u16::MAX) << 14).to_be_bytes());
         this.write(&hello).await.expect("the gateway reads");
         this
     }
@@ -105,7 +111,7 @@ impl RawHttp2 {
     /// The gateway has ended the connection.
     pub async fn send_and_reset(&mut self, heads: &[RawHead]) -> io::Result<Vec<u32>> {
         const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
-        self.send_and(heads, |bytes, stream| frame(bytes, RST_STREAM, 0, stream, &CANCEL)).await
+        self.send_and(heads, |bytes, stream| put_frame(bytes, RST_STREAM, 0, stream, &CANCEL)).await
     }
 
     async fn send_and(
@@ -116,13 +122,13 @@ impl RawHttp2 {
         let first = self.next_stream;
         let mut bytes = BytesMut::new();
         for head in heads {
-            let block = block(head);
+            let block = Block::of(head).into_bytes();
             let mut pieces = block.chunks(FRAME_BYTES).peekable();
             let mut kind = HEADERS;
             while let Some(piece) = pieces.next() {
                 let end = if pieces.peek().is_none() { END_HEADERS } else { 0 };
                 let flags = end | if kind == HEADERS { END_STREAM } else { 0 };
-                frame(&mut bytes, kind, flags, self.next_stream, piece);
+                put_frame(&mut bytes, kind, flags, self.next_stream, piece);
                 kind = CONTINUATION;
             }
             behind(&mut bytes, self.next_stream);
@@ -172,7 +178,7 @@ impl RawHttp2 {
 
     async fn reply(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
         let mut bytes = BytesMut::new();
-        frame(&mut bytes, kind, ACK, 0, payload);
+        put_frame(&mut bytes, kind, ACK, 0, payload);
         self.write(&bytes).await
     }
 
@@ -192,39 +198,4 @@ impl RawHttp2 {
         }
         Ok(())
     }
-}
-
-fn frame(bytes: &mut BytesMut, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    bytes.put_uint(payload.len() as u64, 3);
-    bytes.put_u8(kind);
-    bytes.put_u8(flags);
-    bytes.put_u32(stream);
-    bytes.extend_from_slice(payload);
-}
-
-/// A header block of literals without indexing and without Huffman's code (RFC 7541, section 6.2.2).
-fn block(head: &RawHead) -> Vec<u8> {
-    let mut block = Vec::new();
-    for (name, value) in head {
-        block.push(0);
-        literal(&mut block, name.as_bytes());
-        literal(&mut block, value);
-    }
-    block
-}
-
-fn literal(block: &mut Vec<u8>, text: &[u8]) {
-    let mut rest = text.len();
-    if rest < 0x7f {
-        block.push(u8::try_from(rest).expect("below 127"));
-    } else {
-        block.push(0x7f);
-        rest -= 0x7f;
-        while rest >= 0x80 {
-            block.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
-            rest >>= 7;
-        }
-        block.push(u8::try_from(rest).expect("below 128"));
-    }
-    block.extend_from_slice(text);
 }

@@ -18,7 +18,7 @@ const NEIGHBOURS: [i32; 2] = [-1, 1];
 /// What the program of another minor's kubectl is called, before its version.
 const SKEWED: &str = "kubectl-v";
 
-/// The three programs.
+/// The programs.
 #[derive(Debug, Clone)]
 pub struct Assets {
     /// `etcd`.
@@ -27,6 +27,12 @@ pub struct Assets {
     pub apiserver: PathBuf,
     /// `kubectl`.
     pub kubectl: PathBuf,
+}
+
+/// The program that says which requests Go's `net/http` reads in what a connection received.
+pub fn second_parser() -> Result<PathBuf, MissingAssets> {
+    let folders: Vec<PathBuf> = folder("TOMBOLO_KUBE_ASSETS").or_else(built).into_iter().collect();
+    find("second-parser", &folders)
 }
 
 /// One of the programs is nowhere to be found.
@@ -64,21 +70,19 @@ impl Assets {
     }
 
     fn among(folders: &[PathBuf]) -> Result<Self, MissingAssets> {
-        let find = |program| {
-            folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file()).ok_or_else(|| {
-                let looked = match folders {
-                    [] => kube_assets().display().to_string(),
-                    some => some
-                        .iter()
-                        .map(|folder| folder.display().to_string())
-                        .collect::<Vec<_>>()
-                        .join(" or "),
-                };
-                MissingAssets { program, looked }
-            })
-        };
+        let find = |program| find(program, folders);
         Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, kubectl: find("kubectl")? })
     }
+}
+
+fn find(program: &'static str, folders: &[PathBuf]) -> Result<PathBuf, MissingAssets> {
+    folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file()).ok_or_else(|| {
+        let looked = match folders {
+            [] => kube_assets().display().to_string(),
+            some => some.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" or "),
+        };
+        MissingAssets { program, looked }
+    })
 }
 
 /// The pinned Kubernetes release, such as `v1.36.3`; binaries of `KUBEBUILDER_ASSETS` may be of another.

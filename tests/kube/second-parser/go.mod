@@ -1,0 +1,3 @@
+module second-parser
+
+go 1.26.0

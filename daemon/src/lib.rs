@@ -1,4 +1,4 @@
-//! What makes a process a good daemon: configuration, telemetry, readiness, probes, structured shutdown.
+//! What makes a process a good daemon: configuration, telemetry, readiness, probes, fair limits, structured shutdown.
 //!
 //! A daemon's `main` reads flags, confines itself, reads the file, installs telemetry, and hands one future to [`runtime::run`]:
 //!
@@ -36,9 +36,11 @@ pub mod listen;
 pub mod metrics;
 pub mod outcome;
 pub mod probes;
+pub mod rate;
 pub mod readiness;
 pub mod runtime;
 pub mod scope;
+pub mod seats;
 pub mod state_dir;
 pub mod telemetry;
 
@@ -49,8 +51,10 @@ pub use listen::BindError;
 pub use metrics::Metrics;
 pub use outcome::{Failure, Outcome, conclude};
 pub use probes::{BoundProbes, Probes};
+pub use rate::{Bucket, Rate};
 pub use readiness::{Degraded, NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
 pub use scope::{Attendants, GraceExceeded, Home, Scope};
+pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 pub use state_dir::{StateDir, StateError};
 pub use telemetry::{LogFormat, LogOptions, Product};

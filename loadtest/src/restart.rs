@@ -18,9 +18,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{interval, sleep};
 use transport::Carrier;
 use tunnel_agent::apiserver::{ApiServer, Limits};
-use tunnel_agent::config::{ApiServerSource, Proxies, ServerAddress};
+use tunnel_agent::config::{self, ApiServerSource, Proxies, ServerAddress};
 use tunnel_agent::dialer::{Dialer, Equipment, Named};
-use tunnel_agent::forward::Forwarder;
+use tunnel_agent::forward::{Forwarder, Turns};
 use tunnel_agent::guard::Guard;
 use tunnel_agent::streams::Streams;
 
@@ -212,7 +212,8 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
     let api_server = ApiServer::new(source, Limits::default(), scope)?;
     let anybody = || Some(vec!["*".to_owned()]);
     let anybody = AllowList::new(anybody(), anybody(), None)?;
-    Ok(Streams::new(Guard::new(anybody, false), Forwarder::new(api_server, None, scope.clone())))
+    let turns = Turns::new(config::Limits::default());
+    Ok(Streams::new(Guard::new(anybody, false), Forwarder::new(api_server, None, turns, scope.clone())))
 }
 
 fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {

@@ -63,6 +63,8 @@ codes! {
         NoPassThrough = 0x14, "the agent's own configuration lets no credential pass through";
         /// The caller's own credential was to pass through, and there is not exactly one bearer token.
         NoBearer = 0x15, "the request does not bear exactly one bearer token for the cluster";
+        /// The agent asks its API server as much at once as it may, and too many wait. Not one byte was sent on.
+        Busy = 0x16, "the agent asks its API server as much as it may";
         /// No connection to the cluster's API server could be made.
         ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
         /// The API server accepted the connection and did not answer in time.

@@ -41,6 +41,16 @@ impl FakeEdge {
         Self::start_behind(Rig::start_with(more).await, options).await
     }
 
+    /// The same with further keys in the agent's, too.
+    pub async fn start_both_with(server: &str, agent: &str) -> Self {
+        let options = FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() };
+        let rig = Rig::start_with(server).await;
+        let fake = fake(&rig, CLUSTER, options).await;
+        let agent = start_agent(&rig, CLUSTER, agent).await;
+        rig.connected(CLUSTER).await;
+        Self { rig, fake, agent }
+    }
+
     async fn start_behind(rig: Rig, options: FakeApiOptions) -> Self {
         let (fake, agent) = add_cluster_with(&rig, CLUSTER, options).await;
         Self { rig, fake, agent }
@@ -50,7 +60,7 @@ impl FakeEdge {
     /// would know of the death before a long silence otherwise: a dark link looks the same.
     pub async fn kill_agent(&mut self) {
         self.agent.process.kill();
-        self.agent = start_agent(&self.rig, CLUSTER).await;
+        self.agent = start_agent(&self.rig, CLUSTER, "").await;
     }
 }
 
@@ -60,15 +70,20 @@ pub async fn add_cluster(rig: &Rig, name: &str, version: HttpVersion) -> (FakeAp
 }
 
 async fn add_cluster_with(rig: &Rig, name: &str, options: FakeApiOptions) -> (FakeApi, Agent) {
-    let fake = FakeApi::start_with(options).await.expect("the fake starts");
-    fake.write_kubeconfig(&kubeconfig(rig, name), AGENT_TOKEN).expect("a file can be written");
-    let agent = start_agent(rig, name).await;
+    let fake = fake(rig, name, options).await;
+    let agent = start_agent(rig, name, "").await;
     rig.connected(name).await;
     (fake, agent)
 }
 
-async fn start_agent(rig: &Rig, name: &str) -> Agent {
-    rig.agent_with(name, &ApiServer::Kubeconfig(kubeconfig(rig, name)), MORE).await
+async fn fake(rig: &Rig, name: &str, options: FakeApiOptions) -> FakeApi {
+    let fake = FakeApi::start_with(options).await.expect("the fake starts");
+    fake.write_kubeconfig(&kubeconfig(rig, name), AGENT_TOKEN).expect("a file can be written");
+    fake
+}
+
+async fn start_agent(rig: &Rig, name: &str, more: &str) -> Agent {
+    rig.agent_with(name, &ApiServer::Kubeconfig(kubeconfig(rig, name)), &format!("{MORE}\n{more}")).await
 }
 
 fn kubeconfig(rig: &Rig, name: &str) -> PathBuf {

@@ -48,6 +48,13 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Whom the server lets clusters be told unless a trial says otherwise.
 const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*\"], groups: [\"*\"] } }]\n";
+/// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by themselves.
+const ROOMY: &str = "limits:\n  \
+    source: { connections: 10000, newPerSecond: 100000, failedLoginsPerMinute: 100000 }\n  \
+    caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000 }\n  \
+    cluster: { requests: 10000, watches: 10000, upgrades: 10000, queue: 10000 }\n";
+/// The same of agents.
+const ROOMY_AGENT: &str = "limits: { requests: 10000 }\n";
 /// The certificates' folder.
 const PKI: &str = "pki";
 
@@ -470,14 +477,15 @@ impl Rig {
 
     /// A server's configuration, which ends with `more`.
     fn server_yaml(&self, name: &str, listen: SocketAddr, probes: SocketAddr, more: &str) -> String {
-        let is_said = more.lines().any(|line| line.starts_with("clusters:"));
-        let clusters = if is_said { "" } else { ANYBODY };
+        let is_said = |key: &str| more.lines().any(|line| line.starts_with(key));
+        let clusters = if is_said("clusters:") { "" } else { ANYBODY };
+        let limits = if is_said("limits:") { "" } else { ROOMY };
         format!(
             "apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n\
              tls: {{ certificateFile: {PKI}/server.crt, keyFile: {PKI}/server.key }}\n\
              tunnel: {{ listen: \"{listen}\", agentCAFile: {PKI}/agent-ca.crt }}\n\
              policy: {{ file: {} }}\n\
-             {clusters}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n\
+             {clusters}{limits}stateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n\
              gateway:\n  listen: \"{listen}\"\n  hostSuffix: clusters.test\n  authentication:\n    \
              clientCertificate: {{ caFile: {PKI}/caller-ca.crt, usernamePrefix: \"\", groupsPrefix: \"\" }}\n    \
              tokenFile: {{ path: tokens.csv, usernamePrefix: \"token:\", groupsPrefix: \"token:\" }}\n\

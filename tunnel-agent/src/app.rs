@@ -18,7 +18,7 @@ use crate::config::{Config, CredentialSource, Proxies};
 use crate::dialer::{Dialer, Equipment, Named};
 use crate::discovery::Discovery;
 use crate::enrollment::Enrollment;
-use crate::forward::Forwarder;
+use crate::forward::{Forwarder, Turns};
 use crate::guard::Guard;
 use crate::identity::Identity;
 use crate::metrics;
@@ -88,10 +88,12 @@ impl Bound {
             .then(|| ApiServer::of_callers(config.api_server.clone(), Limits::default(), scope))
             .transpose()
             .map_err(Failure::misconfigured)?;
+        let turns = Turns::new(config.limits);
         scrape::ask(&metrics, &links, [Some(&api_server), of_callers.as_ref()].into_iter().flatten());
+        scrape::ask_for_turns(&metrics, &turns, config.limits);
         let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
-        let streams = Streams::new(guard, Forwarder::new(api_server, of_callers, scope.clone()));
+        let streams = Streams::new(guard, Forwarder::new(api_server, of_callers, turns, scope.clone()));
         let meant =
             MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
         let parts = Parts {

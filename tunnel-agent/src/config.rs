@@ -14,8 +14,11 @@ use trust::Pin;
 
 mod carriers;
 mod help;
+mod limits;
 mod valid;
 mod written;
+
+pub use limits::{Limits, QUEUE_MAX, QUEUE_SECONDS_MAX, REQUESTS_MAX};
 
 /// The file that is read unless `--config` names another.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/agent.yaml";
@@ -101,6 +104,8 @@ pub struct Config {
     pub impersonation: AllowList,
     /// Whether requests pass through that bear their callers' own credential for the API server.
     pub pass_through: bool,
+    /// How much is asked of the API server at once.
+    pub limits: Limits,
     /// Endpoints to advertise instead of what the cluster says; `host:port` each.
     pub advertise: Vec<String>,
     /// Where keys and other state are kept.

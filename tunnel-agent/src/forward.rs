@@ -1,10 +1,12 @@
 //! From a tunnel's stream to the API server: the second wall, the caller's identity, and upgrades.
 
+mod turns;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::Scope;
 use daemon::metrics::exchanges::Active;
+use daemon::{NoSeat, Scope};
 use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -22,6 +24,8 @@ use tracing::debug;
 
 use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
 use crate::guard::Cleared;
+
+pub use turns::Turns;
 
 /// What an upgraded connection holds in each direction while the other side does not read.
 const COPY_BUFFER_BYTES: usize = 32 * 1024;
@@ -41,6 +45,7 @@ pub struct Forwarder {
     api_server: ApiServer,
     /// The same, asked with callers' own credentials, if these pass through.
     of_callers: Option<ApiServer>,
+    turns: Turns,
     scope: Scope,
 }
 
@@ -74,16 +79,20 @@ pub enum ForwardError {
         "the API server refused the agent's credential; check its ServiceAccount token, or its kubeconfig"
     )]
     CredentialRefused,
+    /// As many requests as may be are under way.
+    #[error("the API server is asked as much at once as limits say")]
+    Busy(#[source] NoSeat),
     /// The API server.
     #[error(transparent)]
     ApiServer(#[from] ApiServerError),
 }
 
 impl Forwarder {
-    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach `of_callers` alone.
+    /// A forwarder whose upgraded connections are work of `scope`. Callers' own credentials reach `of_callers` alone. Requests
+    /// take `turns`.
     #[must_use]
-    pub fn new(api_server: ApiServer, of_callers: Option<ApiServer>, scope: Scope) -> Self {
-        Self { api_server, of_callers, scope }
+    pub fn new(api_server: ApiServer, of_callers: Option<ApiServer>, turns: Turns, scope: Scope) -> Self {
+        Self { api_server, of_callers, turns, scope }
     }
 
     /// Asks the API server as `cleared` says, and returns its answer for the stream: cleaned, and otherwise as it is. A
@@ -116,11 +125,12 @@ impl Forwarder {
                 &self.api_server
             }
             Cleared::PassThrough(_) => {
-                headers.insert(AUTHORIZATION, bearer.ok_or(ForwardError::NoBearer)?);
+                headers.insert(AUTHORIZATION, bearer.clone().ok_or(ForwardError::NoBearer)?);
                 self.of_callers.as_ref().ok_or(ForwardError::NoPassThrough)?
             }
         };
         let check_accepted = |status| check_accepted(cleared, status);
+        let seat = self.turns.take(cleared, bearer.as_ref()).await?;
         *request.version_mut() = Version::HTTP_11;
         let Some(protocol) = protocol else {
             // What hyper knows of the tunnel's stream is no business of the other connection.
@@ -132,6 +142,12 @@ impl Forwarder {
             };
             check_accepted(response.status())?;
             clean_response(response.headers_mut());
+            if long_running {
+                // It has begun: from here on it is its caller who takes its time.
+                drop(seat);
+            } else {
+                response.body_mut().keep(seat);
+            }
             return Ok(answer(response));
         };
         let caller = hyper::upgrade::on(&mut request);
@@ -170,6 +186,7 @@ impl ForwardError {
             Self::Identity => AbortCode::GuardRefused,
             Self::NoPassThrough => AbortCode::NoPassThrough,
             Self::NoBearer => AbortCode::NoBearer,
+            Self::Busy(_) => AbortCode::Busy,
             Self::CredentialRefused => AbortCode::NoCredential,
             Self::ApiServer(error) => error.code(),
         }

@@ -39,12 +39,13 @@ pub const UPGRADE: &str = "upgrade";
 const ENDS: [&str; 6] = ["drained", "closed_by_server", "lost", "server_restarted", "violation", "carrier"];
 
 /// Why an exchange was refused, as values of the label `reason`.
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 15] = [
     "abandoned",
     "caller_stalled",
     "bad_open",
     "guard",
     "draining",
+    "busy",
     "bad_request",
     "apiserver_unreachable",
     "apiserver_silent",
@@ -253,6 +254,7 @@ fn word(code: AbortCode) -> &'static str {
         AbortCode::GuardRefused | AbortCode::NoPassThrough => "guard",
         AbortCode::NoBearer => "no_bearer",
         AbortCode::Draining => "draining",
+        AbortCode::Busy => "busy",
         AbortCode::BadRequest => "bad_request",
         AbortCode::ApiServerUnreachable => "apiserver_unreachable",
         AbortCode::ApiServerSilent => "apiserver_silent",

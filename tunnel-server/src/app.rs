@@ -22,8 +22,8 @@ use crate::config::{self, Config};
 use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
-use crate::gateway::{Admission, Gateway};
-use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
+use crate::gateway::{self, Admission, Gateway};
+use crate::listener::{Accepted, Doors, Limits, Listener, SourceLimits, Spoken, tls};
 use crate::metrics;
 use crate::permit::{Policy, PolicyFile};
 use crate::reception::Reception;
@@ -97,14 +97,9 @@ impl Bound {
         let enrollment = config.enrollment.take();
         let (enrollment, site) =
             enrollment.map(|door| bind_enrollment(door, &config, &directory)).transpose()?.unzip();
-        let gateway = Gateway::new(
-            admission,
-            registry.clone(),
-            config.parking,
-            config.watches,
-            log.clone(),
-            scope.clone(),
-        );
+        let Config { parking, watches, limits, .. } = config;
+        let terms = gateway::Terms { parking, watches, limits };
+        let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = host(server_id.clone(), &keys, config.trust_bundle)?;
@@ -233,7 +228,9 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
         .map_err(Failure::misconfigured)?;
     // The sender is dropped: certificates are read at the start.
     let (_, tls) = watch::channel(Arc::new(tls));
-    let (callers, limits) = (Some(tls), Limits::default());
+    let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
+    let source = Some(SourceLimits { connections, rate });
+    let (callers, limits) = (Some(tls), Limits { source, ..Limits::default() });
     if config.gateway.listen == tunnel {
         let doors = Doors { callers, agents: Some(agents) };
         return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));

@@ -25,11 +25,15 @@ mod clusters;
 mod enrollment;
 mod help;
 mod issuers;
+mod limits;
 mod pem;
 mod valid;
 mod written;
 
 pub use enrollment::GRACE_DAYS_MAX;
+pub use limits::{
+    CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
+};
 
 /// The file that is read unless `--config` names another.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
@@ -118,6 +122,8 @@ pub struct Config {
     pub parking: Parking,
     /// Whether and how watches outlive the loss of their tunnel.
     pub watches: Watches,
+    /// How much one caller and one cluster may take at once.
+    pub limits: Limits,
     /// How the audit log is kept; without it nothing is recorded.
     pub audit: Option<audit::Settings>,
     /// Where those who run the server ask it.

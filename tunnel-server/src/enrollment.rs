@@ -1,7 +1,6 @@
 //! The door for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
 
 mod desk;
-mod failures;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,13 +26,16 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
+use crate::listener::failures::Failures;
 use crate::listener::{Accepted, Limits};
 use desk::Desk;
-use failures::Failures;
 
 /// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
 pub const LIMITS: Limits =
-    Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10) };
+    Limits { connections_max: 1_000, handshakes_max: 200, handshake: Duration::from_secs(10), source: None };
+
+/// Most failures of one source in a minute; whoever has failed so often is not listened to until it ends.
+const FAILURES_MAX: u32 = 20;
 
 /// Most streams of one connection: an agent asks for one thing at a time.
 const STREAMS_MAX: u32 = 4;
@@ -76,7 +78,7 @@ impl Enrollment {
     /// A door at which `signer` issues agents' certificates.
     #[must_use]
     pub fn new(directory: Directory, signer: Arc<dyn Signer>, terms: Terms) -> Self {
-        Self(Arc::new(Inner { directory, signer, terms, failures: Failures::default() }))
+        Self(Arc::new(Inner { directory, signer, terms, failures: Failures::new(FAILURES_MAX) }))
     }
 
     /// Serves one connection to its end.

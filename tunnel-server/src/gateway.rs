@@ -14,17 +14,18 @@ mod refusal;
 mod retry;
 mod shares;
 mod stack;
+mod strangers;
 mod upgrade;
 mod watch;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use audit::Log;
+use audit::{Log, Why};
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use policy::ClusterFacts;
 use policy::action::{Action, Asked, Head, Names};
 use proto::headers::{self, HeaderFault};
@@ -36,11 +37,11 @@ use tokio::time::Instant;
 use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
-use crate::config::{self, PARKED_MAX, Parking};
+use crate::config::{self, Limits, PARKED_MAX, Parking};
 use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
-use crate::identity::{Authenticated, Authenticator, Caller};
+use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
 use crate::metrics;
 use crate::permit::{Forbidden, Permit, Policy};
 use crate::registry::{Places, Registry};
@@ -48,8 +49,9 @@ use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
 use recorded::{RecordedBody, end_of, status_of};
-use shares::Shares;
+use shares::{Kind, Shares};
 use stack::CallerBody;
+use strangers::Strangers;
 use watch::{Watch, Watches};
 
 pub use browsers::BrowserFault;
@@ -57,7 +59,7 @@ pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
 pub use patience::NotAParkLimit;
 pub use refusal::Refusal;
-pub use shares::EXCHANGES_PER_CALLER_MAX;
+pub use shares::{EXCHANGES_PER_CALLER_MAX, Limit, Use};
 pub use stack::EXCHANGES_MAX;
 
 /// The callers' door. Clones are the same door.
@@ -81,6 +83,17 @@ pub struct Admission {
     pub browser_origins: Vec<String>,
 }
 
+/// How callers are served.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// How requests wait for a cluster that is away.
+    pub parking: Parking,
+    /// How watches outlive that.
+    pub watches: config::Watches,
+    /// How much one caller and one cluster may take at once.
+    pub limits: Limits,
+}
+
 struct Inner {
     browser_origins: Arc<[String]>,
     authenticator: Authenticator,
@@ -93,6 +106,7 @@ struct Inner {
     slots: Arc<Semaphore>,
     exchanges: Exchanges,
     shares: Shares,
+    strangers: Strangers,
     watches: Watches,
     recorder: Recorder,
 }
@@ -121,18 +135,11 @@ struct Manner {
 }
 
 impl Gateway {
-    /// A door for callers whom `admission` admits, to clusters that `registry` reaches; where it does not reach one,
-    /// requests wait as `parking` says, and watches outlive that as `watches` says. What cannot be recorded
+    /// A door for callers whom `admission` admits, to clusters that `registry` reaches, as `terms` say. What cannot be recorded
     /// in `log` is not served.
     #[must_use]
-    pub fn new(
-        admission: Admission,
-        registry: Registry,
-        parking: Parking,
-        watches: config::Watches,
-        log: Log,
-        scope: Scope,
-    ) -> Self {
+    pub fn new(admission: Admission, registry: Registry, terms: Terms, log: Log, scope: Scope) -> Self {
+        let Terms { parking, watches, limits } = terms;
         let Admission { authenticator, names, policy, assertions, exchanges: table, browser_origins } =
             admission;
         scope.attend(table.clone().keep());
@@ -154,7 +161,8 @@ impl Gateway {
             table,
             slots,
             exchanges: metrics::exchanges(),
-            shares: Shares::default(),
+            shares: Shares::new(limits),
+            strangers: Strangers::new(limits.source.failed_logins),
             watches: Watches::new(watches),
             recorder,
         }))
@@ -164,6 +172,15 @@ impl Gateway {
     #[must_use]
     pub fn places(&self) -> Places {
         self.0.passage.places.clone()
+    }
+
+    /// How much of each limit of callers and clusters is used.
+    #[must_use]
+    pub fn uses(&self) -> Vec<Use> {
+        let max = self.0.shares.limits().source.failed_logins as usize;
+        let most = self.0.strangers.most(std::time::Instant::now());
+        let of_sources = Use { limit: Limit::SourceFailures(0).as_str(), max, most };
+        [of_sources].into_iter().chain(self.0.shares.uses()).collect()
     }
 
     /// Serves one request. Whatever goes wrong before the answer's head becomes a `Status`; what goes wrong after it
@@ -196,10 +213,11 @@ impl Gateway {
         mut request: Request<CallerBody>,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let recorder = &self.0.recorder;
-        let (certified, now) = (peer.certified.as_ref(), SystemTime::now());
-        let known = self.0.authenticator.authenticate(certified, request.headers(), now).await;
-        let known = known.inspect_err(|error| recorder.stranger(peer.address.ip(), recorded::why(error)))?;
+        let now = SystemTime::now();
+        let known = self.known(peer, request.headers(), now).await?;
         let caller = known.claimed();
+        // Before anything is written of it: who asks too fast fills no log.
+        self.0.shares.ask(caller)?;
         let sort = request.body().held().clone();
         match self.admit(&known, peer, &mut request) {
             Ok(Admitted::List) => {
@@ -214,6 +232,37 @@ impl Gateway {
             Err(refusal) => {
                 recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
                 Err(refusal)
+            }
+        }
+    }
+
+    /// Who asks, unless too many of its source have failed to say so of late.
+    async fn known(
+        &self,
+        peer: &Peer,
+        headers: &HeaderMap,
+        now: SystemTime,
+    ) -> Result<Authenticated, Refusal> {
+        let Inner { strangers, recorder, authenticator, shares, .. } = &*self.0;
+        let (source, certified) = (peer.address.ip(), peer.certified.as_ref());
+        if !strangers.may_try(source, certified.is_some(), headers, std::time::Instant::now()) {
+            recorder.stranger(source, Why::Refused);
+            return Err(shares.refused(Limit::SourceFailures(shares.limits().source.failed_logins)).into());
+        }
+        match authenticator.authenticate(certified, headers, now).await {
+            Ok(known) => {
+                if certified.is_none() {
+                    strangers.succeeded(headers);
+                }
+                Ok(known)
+            }
+            Err(error) => {
+                recorder.stranger(source, recorded::why(&error));
+                // Who cannot be asked has not said no.
+                if !matches!(error, NotAuthenticated::Away(_)) {
+                    strangers.failed(source, std::time::Instant::now());
+                }
+                Err(error.into())
             }
         }
     }
@@ -307,7 +356,9 @@ impl Gateway {
         let (query, now) = (recorded.permit().action().path().query(), Instant::now());
         let patience = Patience::of(&self.0.parking, query, request.headers(), now)?;
         let wait = Wait::new(if passes_through { patience.none(now) } else { patience }, &peer.waits);
-        let share = self.0.shares.take(recorded.permit().caller()).ok_or(Refusal::ShareTaken)?;
+        let (caller, action) = (recorded.permit().caller(), recorded.permit().action());
+        let share = self.0.shares.take(caller, action.cluster(), Kind::of(action, upgrade))?;
+        let mut share = share.seated().await?;
         let passage = &self.0.passage;
         if let Some(protocol) = upgrade {
             let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
@@ -315,7 +366,9 @@ impl Gateway {
         }
         if passes_through {
             let exchange = Exchange::begin(recorded, &request, passage, wait).await?;
-            return Ok(exchange.ask(request.map(Sent::Caller)).await?.passed(share));
+            let answered = exchange.ask(request.map(Sent::Caller)).await?;
+            share.begun();
+            return Ok(answered.passed(share));
         }
         let mut watch = Watch::of(self, peer, authorization, &recorded, &request);
         let answered = if retry::is_repeatable(recorded.permit(), &request) {
@@ -324,6 +377,7 @@ impl Gateway {
         } else {
             Exchange::begin(recorded, &request, passage, wait).await?.ask(request.map(Sent::Caller)).await?
         };
+        share.begun();
         Ok(match watch {
             Some(watch) => watch.follow(answered, share),
             None => answered.passed(share),

@@ -3,22 +3,27 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use daemon::{BindError, Home, Scope};
 use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
 mod counts;
+pub(crate) mod failures;
 mod handshake;
+pub(crate) mod sources;
 pub mod tls;
 
 pub use counts::{Counts, Tally};
+use handshake::{HandshakeError, Shaken};
+pub use sources::SourceLimits;
+use sources::{Knock, PROVING_TIME_MAX};
 
 /// Connections that may wait in the kernel to be accepted; the kernel's own bound is `net.core.somaxconn`.
 const BACKLOG: u32 = 1024;
@@ -35,6 +40,8 @@ pub struct Limits {
     pub handshakes_max: usize,
     /// From accept to the end of the handshake.
     pub handshake: Duration,
+    /// What one source may take of these without a certificate, if that is bounded.
+    pub source: Option<SourceLimits>,
 }
 
 /// A bound TCP socket.
@@ -90,11 +97,25 @@ pub struct Accepted {
 #[must_use = "the connection is no longer counted when this is dropped"]
 pub struct Place {
     _place: OwnedSemaphorePermit,
+    /// Of one who showed no certificate.
+    _standing: Option<Standing>,
+}
+
+/// What a connection takes of its source, until it is dropped.
+#[derive(Debug)]
+struct Standing {
+    counts: Arc<Counts>,
+    knock: Option<Knock>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections_max: 10_000, handshakes_max: 2_000, handshake: Duration::from_secs(10) }
+        Self {
+            connections_max: 10_000,
+            handshakes_max: 2_000,
+            handshake: Duration::from_secs(10),
+            source: None,
+        }
     }
 }
 
@@ -154,14 +175,10 @@ impl Listener {
                         debug!(%peer, "too many connections or handshakes, closed a new one");
                         continue;
                     };
-                    let place = Place { _place: place };
+                    let Some((standing, displaced)) = self.counts.knock(peer) else { continue };
                     let home = homes.next().unwrap_or_else(|| scope.home_for(0));
-                    self.hand_over(
-                        &scope,
-                        home,
-                        Newcomer { stream, peer, place, handshake },
-                        accepted.clone(),
-                    );
+                    let newcomer = Newcomer { stream, peer, place, standing, displaced, handshake };
+                    self.hand_over(&scope, home, newcomer, accepted.clone());
                 }
                 Err(error) if concerns_one_connection(&error) => Counts::one_more(&self.counts.accept_failed),
                 Err(error) => {
@@ -192,13 +209,27 @@ impl Listener {
     {
         let (doors, limits, counts) = (self.doors.clone(), self.limits, self.counts());
         scope.spawn_on(home, async move {
-            let Newcomer { stream, peer, place, handshake } = newcomer;
-            let shaken = handshake::shake(stream, &doors, limits.handshake).await;
+            let Newcomer { stream, peer, place, mut standing, displaced, handshake } = newcomer;
+            let must_prove = standing.must_prove();
+            let limit = if must_prove { limits.handshake.min(PROVING_TIME_MAX) } else { limits.handshake };
+            let shaken = handshake::shake(stream, &doors, limit);
+            // Both arms are cancel-safe: a handshake that is dropped closes its connection.
+            let shaken = tokio::select! {
+                shaken = shaken => shaken,
+                _ = displaced, if must_prove => Err(HandshakeError::Displaced),
+            };
             drop(handshake);
             match shaken {
-                Ok(shaken) => {
+                Ok(Shaken { peer_certificates: None, .. }) if must_prove => {
+                    Counts::one_more(&counts.source_limited);
+                    debug!(%peer, "too many connections of its source, closed one without a certificate");
+                }
+                Ok(Shaken { stream, peer_certificates, spoken }) => {
                     Counts::one_more(&counts.accepted);
-                    let handshake::Shaken { stream, peer_certificates, spoken } = shaken;
+                    if peer_certificates.is_some() {
+                        standing.certified();
+                    }
+                    let place = Place { _place: place, _standing: Some(standing) };
                     accepted(Accepted { stream, peer, peer_certificates, spoken, home, place }).await;
                 }
                 Err(error) => {
@@ -214,8 +245,32 @@ impl Listener {
 struct Newcomer {
     stream: TcpStream,
     peer: SocketAddr,
-    place: Place,
+    place: OwnedSemaphorePermit,
+    standing: Standing,
+    /// Resolves when another of its source takes its place, where it has to prove itself.
+    displaced: oneshot::Receiver<()>,
     handshake: OwnedSemaphorePermit,
+}
+
+impl Standing {
+    fn must_prove(&self) -> bool {
+        self.knock.is_some_and(Knock::must_prove)
+    }
+
+    /// A certificate was shown: it takes nothing of its source any more.
+    fn certified(&mut self) {
+        if let (Some(knock), Some(mut sources)) = (self.knock.take(), self.counts.sources()) {
+            sources.certified(knock, Instant::now());
+        }
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        if let (Some(knock), Some(mut sources)) = (self.knock.take(), self.counts.sources()) {
+            sources.left(knock);
+        }
+    }
 }
 
 fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {

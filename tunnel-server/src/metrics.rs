@@ -20,6 +20,7 @@ const GREETINGS_FAILED: &str = "tombolo_server_greetings_failed_total";
 const KEYS_COPIED: &str = "tombolo_server_agent_keys_copied_total";
 const ENROLLMENTS: &str = "tombolo_server_enrollments_total";
 const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
+const LIMITED: &str = "tombolo_server_limited_total";
 const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
 const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
 const WATCHES_PARKED: &str = "tombolo_server_watches_parked";
@@ -30,6 +31,20 @@ const POLICY_TAKEN: &str = "tombolo_server_policy_reload_last_success_timestamp_
 const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
+
+/// The limits of callers and clusters, as values of the label `limit`.
+pub const LIMITS: [&str; 10] = [
+    "source_failures",
+    "caller_exchanges",
+    "caller_requests",
+    "caller_rate",
+    "caller_watches",
+    "caller_upgrades",
+    "cluster_watches",
+    "cluster_upgrades",
+    "cluster_queue",
+    "cluster_requests",
+];
 
 /// Why a read was sent once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +117,10 @@ pub fn describe() {
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
     for reason in ["stalled", "revoked", "expired", "policy_changed", "session_too_old"] {
         counter!(EXCHANGES_ENDED, "reason" => reason).increment(0);
+    }
+    describe_counter!(LIMITED, "Requests that did not begin because a limit was reached, by limit.");
+    for limit in LIMITS {
+        counter!(LIMITED, "limit" => limit).increment(0);
     }
     describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
     exchanges_stalled(0);
@@ -288,6 +307,11 @@ pub fn exchange_stalled_out() {
 /// Counts an exchange that this server ended because it may not go on.
 pub fn exchange_ended(reason: &'static str) {
     counter!(EXCHANGES_ENDED, "reason" => reason).increment(1);
+}
+
+/// Counts a request that did not begin because of a limit, which is one of [`LIMITS`].
+pub fn limited(limit: &'static str) {
+    counter!(LIMITED, "limit" => limit).increment(1);
 }
 
 /// Counts a read that is sent once more.

@@ -1,6 +1,7 @@
 //! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
 
 mod extension;
+mod knocks;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,6 +30,7 @@ use crate::directory::{Credential, Directory};
 use crate::identity;
 use crate::metrics;
 use crate::registry::{Enlisted, NotEnlisted, Probed, Registry};
+use knocks::Knocks;
 
 /// Handshakes of agents in progress; beyond, the newest is turned away.
 const HANDSHAKES_MAX: usize = 1024;
@@ -57,6 +59,7 @@ struct Inner {
     links: Links,
     spawn: Arc<dyn Spawn>,
     handshakes: AtomicUsize,
+    knocks: Mutex<Knocks>,
     /// Everything that still needs the endpoint.
     connections: TaskTracker,
 }
@@ -102,6 +105,7 @@ impl Reception {
             links,
             spawn,
             handshakes: AtomicUsize::new(0),
+            knocks: Mutex::new(Knocks::new(Instant::now())),
             connections: TaskTracker::new(),
         }))
     }
@@ -129,7 +133,7 @@ impl Reception {
     pub async fn receive(self, stream: TlsStream<TcpStream>, peer: SocketAddr, home: Home, scope: &Scope) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
-        match Entry::of(in_progress, true) {
+        match Entry::of(in_progress, true, true) {
             Entry::Granted => {
                 let connection = Some(self.0.connections.token());
                 let knocking = Knocking::Tcp(Box::new(stream), peer);
@@ -159,7 +163,11 @@ impl Reception {
     fn admit(&self, arriving: Arriving, scope: &Scope, turn: usize) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
-        match Entry::of(in_progress, arriving.is_validated()) {
+        let is_easy = {
+            let mut knocks = self.0.knocks.lock().unwrap_or_else(PoisonError::into_inner);
+            knocks.is_easy(arriving.address().ip(), Instant::now())
+        };
+        match Entry::of(in_progress, arriving.is_validated(), is_easy) {
             Entry::Refused => arriving.refuse(),
             Entry::AddressFirst => arriving.retry(),
             Entry::Granted => {
@@ -193,11 +201,12 @@ impl Knocking {
 }
 
 impl Entry {
-    /// For one whose address is known to be its own or not, while so many handshakes are `in_progress`.
-    fn of(in_progress: usize, is_validated: bool) -> Self {
+    /// For one whose address is known to be its own or not, while so many handshakes are `in_progress`, and few came of late
+    /// from where it comes, or not.
+    fn of(in_progress: usize, is_validated: bool, is_easy: bool) -> Self {
         if in_progress >= HANDSHAKES_MAX {
             Self::Refused
-        } else if in_progress >= HANDSHAKES_EASY_MAX && !is_validated {
+        } else if (in_progress >= HANDSHAKES_EASY_MAX || !is_easy) && !is_validated {
             Self::AddressFirst
         } else {
             Self::Granted
@@ -457,8 +466,11 @@ mod tests {
             (HANDSHAKES_MAX - 1, Entry::AddressFirst, Entry::Granted),
             (HANDSHAKES_MAX, Entry::Refused, Entry::Refused),
         ] {
-            assert_eq!(Entry::of(in_progress, false), unproved, "{in_progress}");
-            assert_eq!(Entry::of(in_progress, true), proved, "{in_progress}");
+            assert_eq!(Entry::of(in_progress, false, true), unproved, "{in_progress}");
+            assert_eq!(Entry::of(in_progress, true, true), proved, "{in_progress}");
+            assert_eq!(Entry::of(in_progress, true, false), proved, "{in_progress} of many");
+            let of_many = if unproved == Entry::Granted { Entry::AddressFirst } else { unproved };
+            assert_eq!(Entry::of(in_progress, false, false), of_many, "{in_progress} of many");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::Scope;
+use daemon::{Rate, Scope};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::client::Resumption;
 use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, version};
@@ -21,12 +21,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use transport::tls::Material;
-use tunnel_server::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
+use tunnel_server::listener::{Accepted, Counts, Doors, Limits, Listener, SourceLimits, Spoken, tls};
 
 /// Longer than anything here takes; its end is a failure.
 const SOON: Duration = Duration::from_secs(20);
 
-const WAITS: Limits = Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600) };
+const WAITS: Limits =
+    Limits { connections_max: 16, handshakes_max: 16, handshake: Duration::from_secs(600), source: None };
 
 #[tokio::test]
 async fn a_caller_without_a_certificate_gets_through_without_one() {
@@ -196,6 +197,29 @@ async fn beyond_the_limit_of_connections_the_newest_is_closed_until_one_has_ende
     timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
     assert!(door.connect(door.caller(None, &version::TLS13)).await.is_ok());
     assert_eq!(door.counts.now().turned_away, 1);
+}
+
+#[tokio::test]
+async fn beyond_its_sources_connections_only_who_shows_a_certificate_is_let_in() {
+    let source = Some(SourceLimits { connections: 1, rate: Rate { per_second: 1_000, burst: 1_000 } });
+    let mut door = Door::open(Limits { source, ..WAITS });
+    let alice = door.callers.issue("alice");
+    let nameless = || door.caller(None, &version::TLS13);
+    let mut first = door.connect(nameless()).await.unwrap();
+    let beyond = match door.connect(nameless()).await {
+        Ok(mut stream) => is_served(&mut stream).await,
+        Err(_) => false,
+    };
+    let mut certified = door.connect(door.caller(Some(&alice), &version::TLS13)).await.unwrap();
+
+    assert!(!beyond);
+    assert!(is_served(&mut certified).await && is_served(&mut first).await);
+    assert_eq!((door.counts.now().source_limited, door.counts.now().source_most), (1, 1));
+    let seen = door.next().await;
+    drop(first);
+    timeout(SOON, seen.ended.closed()).await.expect("the first connection ends");
+    let mut again = door.connect(door.caller(None, &version::TLS13)).await.unwrap();
+    assert!(is_served(&mut again).await, "its place is free again");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{AGENT_TOKEN, PKI, Rig, Surroundings, free_port};
+use super::{AGENT_TOKEN, PKI, ROOMY_AGENT, Rig, Surroundings, free_port};
 use crate::fake_api::FakeApi;
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
@@ -144,6 +144,7 @@ impl Rig {
         let probes = free_port();
         // The holder of TOKEN bears the groups' prefix of tokens, which an agent's default guard does not know.
         let guard = if more.contains("impersonation:") { "" } else { GUARD };
+        let limits = if more.contains("limits:") { "" } else { ROOMY_AGENT };
         let servers = format!("servers: [\"{}\"]\n", self.dialed());
         let servers = if more.contains("servers:") { "" } else { &servers };
         let tls = format!(
@@ -155,7 +156,7 @@ impl Rig {
             &format!("{name}.yaml"),
             &format!(
                 "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: {cluster}\n{servers}{tls}\
-                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{more}\n",
+                 apiServer: {}\nstateDir: {}\nprobes: {{ listen: \"{probes}\" }}\n{guard}{limits}{more}\n",
                 api_server.yaml(),
                 self.path().join(format!("{name}.state")).display(),
             ),

@@ -42,6 +42,7 @@ mod roles;
 mod rotation;
 mod second_opinion;
 mod servers;
+mod sharing;
 mod stalled;
 mod stopping;
 mod strangers;

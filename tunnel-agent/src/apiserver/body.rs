@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use daemon::Seat;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -25,6 +26,8 @@ pub struct ResponseBody {
     // Before `hold`: the stream is reset before its slot is given to another.
     incoming: Option<Incoming>,
     hold: Option<Hold>,
+    /// Kept for as long as something is on its way.
+    seat: Option<Seat>,
     progress: Progress,
 }
 
@@ -59,19 +62,25 @@ pub(super) struct RequestBody {
 impl ResponseBody {
     /// The body of an answer without one.
     pub fn empty() -> Self {
-        Self { incoming: None, hold: None, progress: Progress::default() }
+        Self { incoming: None, hold: None, seat: None, progress: Progress::default() }
     }
 
     pub(super) fn new(incoming: Incoming, hold: Hold, progress: Progress) -> Self {
-        let mut body = Self { incoming: Some(incoming), hold: Some(hold), progress };
+        let mut body = Self { incoming: Some(incoming), hold: Some(hold), seat: None, progress };
         if body.is_end_stream() {
             body.end();
         }
         body
     }
 
+    /// Keeps the request's seat to the answer's end.
+    pub fn keep(&mut self, seat: Seat) {
+        self.seat = (!self.is_end_stream()).then_some(seat);
+    }
+
     /// The whole answer has arrived.
     fn end(&mut self) {
+        self.seat = None;
         match self.hold.take() {
             Some(Hold::Pooled(slot)) if self.progress.has_ended() => slot.finish(),
             // An answer before the request's end: the rest is not wanted, and over HTTP/1.1 the connection is spoilt.
@@ -112,11 +121,13 @@ impl Body for ResponseBody {
             Some(Err(error)) => {
                 self.incoming = None;
                 self.hold = None;
+                self.seat = None;
                 Poll::Ready(Some(Err(ApiServerError::Lost(Arc::new(error)))))
             }
             None if self.was_cut() => {
                 self.incoming = None;
                 self.hold = None;
+                self.seat = None;
                 Poll::Ready(Some(Err(ApiServerError::CutShort)))
             }
             None => {

@@ -7,6 +7,8 @@ use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
 
 use crate::apiserver::{ApiServer, CONNECTIONS_MAX, PoolFigures};
+use crate::config::Limits;
+use crate::forward::Turns;
 
 /// Has `metrics` ask at each scrape; the API server has a pool for each of these.
 pub(super) fn ask<'a>(metrics: &Metrics, links: &Links, api_servers: impl Iterator<Item = &'a ApiServer>) {
@@ -15,6 +17,22 @@ pub(super) fn ask<'a>(metrics: &Metrics, links: &Links, api_servers: impl Iterat
         links.tell(lines, Instant::now());
         let pools: Vec<PoolFigures> = api_servers.iter().map(ApiServer::pool_figures).collect();
         tell_pools(lines, &pools);
+    });
+}
+
+/// And for seats at the API server.
+pub(super) fn ask_for_turns(metrics: &Metrics, turns: &Turns, limits: Limits) {
+    let turns = turns.clone();
+    metrics.ask(move |lines| {
+        let figures = turns.figures();
+        let help = "Requests that the API server is asked now, without what runs long and has begun.";
+        lines.gauge("tombolo_agent_seats_taken", help).is(&[], figures.taken);
+        let help = "Most of them.";
+        lines.gauge("tombolo_agent_seats_max", help).is(&[], limits.requests);
+        let help = "Requests that wait now for one of these to end.";
+        lines.gauge("tombolo_agent_seats_waiting", help).is(&[], figures.waiting);
+        let help = "Most that wait.";
+        lines.gauge("tombolo_agent_seats_waiting_max", help).is(&[], limits.queue);
     });
 }
 

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
+use super::limits;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Written {
@@ -21,6 +23,7 @@ pub(super) struct Written {
     pub(super) api_server: Option<ApiServer>,
     pub(super) impersonation: Option<Impersonation>,
     pub(super) pass_through: Option<bool>,
+    pub(super) limits: Option<limits::Written>,
     pub(super) advertise: Option<Vec<String>>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,

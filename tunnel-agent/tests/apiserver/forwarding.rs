@@ -14,7 +14,8 @@ use proto::AllowList;
 use proto::wire::Assert;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tunnel_agent::apiserver::{ApiServer, Limits};
-use tunnel_agent::forward::{ForwardError, Forwarder};
+use tunnel_agent::config;
+use tunnel_agent::forward::{ForwardError, Forwarder, Turns};
 use tunnel_agent::guard::{Cleared, Guard};
 
 use crate::fake::{Log, http1, http2, pair, soon};
@@ -145,13 +146,23 @@ async fn a_body_travels_whole_both_ways() {
 
 /// The tunnel's stream, with the agent's side served as `streams` does: one exchange, and an error ends it.
 pub(crate) fn stream(scope: &Scope, api_server: ApiServer, errors: Log) -> DuplexStream {
+    let forwarder = Forwarder::new(api_server, None, Turns::new(config::Limits::default()), scope.clone());
+    stream_of(scope, forwarder, ("Łukasz", false), errors)
+}
+
+/// The same for this user, and what may run long or not.
+pub(crate) fn stream_of(
+    scope: &Scope,
+    forwarder: Forwarder,
+    (user, long_running): (&'static str, bool),
+    errors: Log,
+) -> DuplexStream {
     let (near, far) = tokio::io::duplex(64 * 1024);
-    let forwarder = Forwarder::new(api_server, None, scope.clone());
     let service = service_fn(move |request| {
         let (forwarder, errors) = (forwarder.clone(), errors.clone());
         async move {
             let active = Arc::new(Exchanges::new("test", "kind", &[]).begin());
-            let served = forwarder.serve(&identity(), "id-1", false, request, &active).await;
+            let served = forwarder.serve(&identity(user), "id-1", long_running, request, &active).await;
             if let Err(error) = &served {
                 errors.add(format!("{:?}", ForwardError::code(error)));
             }
@@ -208,9 +219,9 @@ fn lines<'a>(seen: &'a str, name: &str) -> Vec<&'a str> {
     seen.lines().filter_map(|line| line.strip_prefix(&format!("{name}: "))).collect()
 }
 
-fn identity() -> Cleared {
+fn identity(user: &str) -> Cleared {
     let everybody = || Some(vec!["*".to_owned()]);
-    let identity = Assert { user: "Łukasz".to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };
+    let identity = Assert { user: user.to_owned(), groups: vec!["dev".to_owned(), "ops".to_owned()] };
     let list = AllowList::new(everybody(), everybody(), None).unwrap();
     Guard::new(list, false).check(&identity.into()).unwrap()
 }

@@ -10,4 +10,5 @@ mod fake;
 mod forwarding;
 mod pooling;
 mod rotating;
+mod sharing;
 mod upgrading;

@@ -19,7 +19,8 @@ use crate::identity::{AdminCertificate, admin_identity};
 use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
 
 /// How many may come at once, and how quickly: a few people and their programs.
-const LIMITS: Limits = Limits { connections_max: 128, handshakes_max: 64, handshake: Duration::from_secs(5) };
+const LIMITS: Limits =
+    Limits { connections_max: 128, handshakes_max: 64, handshake: Duration::from_secs(5), source: None };
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]

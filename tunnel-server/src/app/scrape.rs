@@ -10,7 +10,7 @@ use transport::{Buffers, Carrier};
 
 use super::Bound;
 use crate::directory;
-use crate::gateway::EXCHANGES_MAX;
+use crate::gateway::{EXCHANGES_MAX, Use};
 use crate::listener::{Listener, Tally};
 use crate::metrics::{Census, Known};
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
@@ -29,6 +29,8 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     });
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
+    let gateway = bound.gateway.clone();
+    metrics.ask(move |lines| tell_limits(lines, &gateway.uses()));
     let log = bound.log.clone();
     metrics.ask(move |lines| tell_audit(lines, &log));
     let buffers = bound.endpoint.buffers();
@@ -66,12 +68,15 @@ fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
         .counter(
             "tombolo_server_connections_total",
             "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
-             handshake_failed, or accept_failed in the system.",
+             handshake_failed, accept_failed in the system, or source_limited for too many of its source and no certificate.",
         )
         .is(&[("outcome", "accepted")], callers.accepted)
         .is(&[("outcome", "turned_away")], callers.turned_away)
         .is(&[("outcome", "handshake_failed")], callers.handshake_failed)
-        .is(&[("outcome", "accept_failed")], callers.accept_failed);
+        .is(&[("outcome", "accept_failed")], callers.accept_failed)
+        .is(&[("outcome", "source_limited")], callers.source_limited);
+    let help = "Connections without a certificate of the source that has most of them.";
+    lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.source_most);
     let help = "Connections of callers that are open now, all that shake hands by TCP included.";
     lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
     let help = "Handshakes in progress now, by door; an agent's greeting is part of it.";
@@ -79,6 +84,19 @@ fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
         .gauge("tombolo_server_handshakes_active", help)
         .is(&[("door", "callers")], callers.handshakes_open)
         .is(&[("door", "agents")], agents_shaking);
+}
+
+fn tell_limits(lines: &mut Lines, uses: &[Use]) {
+    let help = "What one caller or one cluster may have at most, by limit.";
+    let mut most = lines.gauge("tombolo_server_limit", help);
+    for Use { limit, max, .. } in uses {
+        most.is(&[("limit", limit)], *max);
+    }
+    let help = "What the caller, or the cluster, has that has most, by limit.";
+    let mut used = lines.gauge("tombolo_server_limit_used", help);
+    for Use { limit, most, .. } in uses {
+        used.is(&[("limit", limit)], *most);
+    }
 }
 
 fn tell_parking(lines: &mut Lines, places: &Places) {

@@ -32,6 +32,16 @@ A watch whose tunnel was lost waits up to 10 min for its cluster, and goes on wh
 it was: `watches: { resume: true, limitSeconds: 600, perCluster: 1000,
 eventBytesMax: 2097152 }`; `resume: false` ends it with its tunnel.
 
+One caller has at most 100 requests under way, asks 200 times a second, and has 250
+watches of a cluster and 20 shells; a cluster has 400 requests under way, beyond which
+100 wait in turn for a second: `limits: { caller: { requests: 100,
+requestsPerSecond: 200, burst: 400, watchesPerCluster: 250, upgrades: 20 }, cluster:
+{ requests: 400, watches: 1000, upgrades: 200, queue: 100, queueSeconds: 1 } }`.
+
+One address without certificates has 200 connections, 50 new ones a second, and 20
+failed logins a minute: `limits: { source: { connections: 200, newPerSecond: 50,
+failedLoginsPerMinute: 20 } }`; whoever shows a client certificate comes in anyway.
+
 What is asked and how it ended is written to audit/ in the state directory, or
 nothing is served: `audit: { sink: file, directory: DIR, maxFileBytes: 67108864,
 filesKept: 8, sync: interval }`; sink may be stdout or off, sync may be always.

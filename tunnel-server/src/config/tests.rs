@@ -5,6 +5,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use clap::CommandFactory;
+use daemon::Rate;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
@@ -33,6 +34,10 @@ clusters:
   - { name: edge-p, passThrough: true }
 parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
+limits:
+  source: { connections: 21, newPerSecond: 22, failedLoginsPerMinute: 23 }
+  caller: { requests: 11, requestsPerSecond: 12, burst: 13, watchesPerCluster: 14, upgrades: 15 }
+  cluster: { requests: 16, watches: 17, upgrades: 18, queue: 19, queueSeconds: 20 }
 audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
 admin:
   socket: run/admin.sock
@@ -92,6 +97,15 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (false, Duration::from_secs(70), 9));
     assert_eq!(watches.event_bytes_max, 5000);
+    let SourceLimits { connections, new, failed_logins } = config.limits.source;
+    assert_eq!((connections, new.per_second, new.burst, failed_logins), (21, 22, 44, 23));
+    let CallerLimits { requests, rate, watches_per_cluster, upgrades } = config.limits.caller;
+    assert_eq!(
+        (requests, rate, watches_per_cluster, upgrades),
+        (11, Rate { per_second: 12, burst: 13 }, 14, 15)
+    );
+    let ClusterLimits { requests, watches, upgrades, queue, queue_wait } = config.limits.cluster;
+    assert_eq!((requests, watches, upgrades, queue, queue_wait.as_secs()), (16, 17, 18, 19, 20));
     let audit = config.audit.unwrap();
     assert_eq!((audit.server, audit.directory), (config.server_id, files.path().join("log")));
     assert_eq!((audit.target, audit.sync), (Target::Files { bytes_max: 1_048_576, kept: 3 }, Sync::Always));
@@ -168,6 +182,7 @@ fn what_is_not_said_has_its_default() {
     let watches = config.watches;
     assert_eq!((watches.resume, watches.limit, watches.per_cluster), (true, Duration::from_secs(600), 1000));
     assert_eq!(watches.event_bytes_max, 2 * 1024 * 1024);
+    assert_eq!(config.limits, Limits::default());
     assert_eq!(config.clusters, Vec::new());
     assert!(matches!(config.layout, Layout::PerCore { .. }));
 }
@@ -262,6 +277,30 @@ fn what_is_wrong_is_named_with_its_key_and_value() {
         ("eventBytesMax: 5000", "eventBytesMax: 16777217", "watches.eventBytesMax", "16777217"),
         ("drainGraceSeconds: 5", "drainGraceSeconds: 601", "drainGraceSeconds", "601"),
         ("threads: 2", "threads: 0", "runtime.threads", "0"),
+    ] {
+        assert!(WHOLE.contains(from), "{from}");
+        let error = key_error(&files, &WHOLE.replace(from, to));
+        assert_eq!((error.key.as_str(), error.value.as_str()), (key, value), "{to}");
+    }
+}
+
+#[test]
+fn what_is_wrong_of_the_limits_is_named_with_its_key_and_value() {
+    let files = files();
+    for (from, to, key, value) in [
+        ("connections: 21", "connections: 0", "limits.source.connections", "0"),
+        ("newPerSecond: 22", "newPerSecond: 100001", "limits.source.newPerSecond", "100001"),
+        ("Minute: 23", "Minute: 0", "limits.source.failedLoginsPerMinute", "0"),
+        ("requests: 11", "requests: 0", "limits.caller.requests", "0"),
+        ("Second: 12", "Second: 100001", "limits.caller.requestsPerSecond", "100001"),
+        ("burst: 13", "burst: 0", "limits.caller.burst", "0"),
+        ("watchesPerCluster: 14", "watchesPerCluster: 10001", "limits.caller.watchesPerCluster", "10001"),
+        ("upgrades: 15", "upgrades: 0", "limits.caller.upgrades", "0"),
+        ("requests: 16", "requests: 10001", "limits.cluster.requests", "10001"),
+        ("watches: 17", "watches: 0", "limits.cluster.watches", "0"),
+        ("upgrades: 18", "upgrades: 0", "limits.cluster.upgrades", "0"),
+        ("queue: 19", "queue: 10001", "limits.cluster.queue", "10001"),
+        ("queueSeconds: 20", "queueSeconds: 61", "limits.cluster.queueSeconds", "61"),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let error = key_error(&files, &WHOLE.replace(from, to));

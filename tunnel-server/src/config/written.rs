@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
-use super::{admin, audit_log};
+use super::{admin, audit_log, limits};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -22,6 +22,7 @@ pub(super) struct Written {
     pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,
     pub(super) watches: Option<Watches>,
+    pub(super) limits: Option<limits::Written>,
     pub(super) audit: Option<audit_log::Written>,
     pub(super) admin: Option<admin::Written>,
     pub(super) state_dir: Option<PathBuf>,

@@ -242,9 +242,11 @@ pub(crate) fn end_of_code(code: AbortCode) -> EndReason {
         AbortCode::Draining => EndReason::Drain,
         AbortCode::Abandoned | AbortCode::BadOpen | AbortCode::Unknown(_) => EndReason::AgentLost,
         AbortCode::CallerStalled => EndReason::Limit,
-        AbortCode::GuardRefused | AbortCode::NoPassThrough | AbortCode::NoBearer | AbortCode::BadRequest => {
-            EndReason::Refused
-        }
+        AbortCode::GuardRefused
+        | AbortCode::NoPassThrough
+        | AbortCode::NoBearer
+        | AbortCode::Busy
+        | AbortCode::BadRequest => EndReason::Refused,
         AbortCode::ApiServerUnreachable
         | AbortCode::ApiServerSilent
         | AbortCode::ApiServerUntrusted

@@ -11,7 +11,7 @@ use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::{Value, json};
 
-use super::{BrowserFault, CALLER_SILENCE_MAX, EXCHANGES_PER_CALLER_MAX, NotAParkLimit};
+use super::{BrowserFault, CALLER_SILENCE_MAX, Limit, NotAParkLimit};
 use crate::assertion::NotAsserted;
 use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
@@ -97,12 +97,9 @@ pub enum Refusal {
     /// As many requests are being served as may be.
     #[error("this gateway serves as many requests as it may: try again in a second")]
     Busy,
-    /// As many requests of this caller are being served as may be.
-    #[error(
-        "you have {max} requests running here, which is the most for one caller: end some, or try again in a second",
-        max = EXCHANGES_PER_CALLER_MAX
-    )]
-    ShareTaken,
+    /// As many requests of this caller, or of this cluster, are being served as may be.
+    #[error("{0}")]
+    Limited(#[from] Limit),
     /// It cannot be recorded, and so is not done. Why is for who runs the server.
     #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
     NotRecorded(#[from] NotRecorded),
@@ -133,7 +130,7 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 35] = [
+    pub const CAUSES: [&str; 39] = [
         "BrowserRefused",
         "AuthenticatorAway",
         "NotAuthenticated",
@@ -160,13 +157,17 @@ impl Refusal {
         "AgentWithoutCredential",
         "ForbiddenByAgent",
         "NoBearerToken",
+        "AgentBusy",
         "AgentStopping",
         "AgentGaveUp",
         "RedirectRefused",
         "NotHTTP",
         "BrokenBody",
         "GatewayBusy",
+        "TooManyFailedLogins",
         "CallerBusy",
+        "CallerTooFast",
+        "ClusterFull",
         "NotRecorded",
         "NotWatchedAgain",
     ];
@@ -213,7 +214,7 @@ impl Refusal {
             Self::CallerSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
             Self::Redirect(_) | Self::Nonsense(_) => StatusCode::BAD_GATEWAY,
-            Self::Busy | Self::ShareTaken => StatusCode::TOO_MANY_REQUESTS,
+            Self::Busy | Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotWatchedAgain(_, status) => *status,
         }
     }
@@ -221,9 +222,12 @@ impl Refusal {
     /// When to try again, and whether a program may do so by itself.
     fn retry(&self) -> Option<Retry> {
         match self {
-            Self::Busy | Self::ShareTaken | Self::NoTunnel(NoTunnel::Crowded(_)) => {
-                Some(Retry::ByItself(SOON))
-            }
+            Self::Limited(Limit::SourceFailures(_)) => Some(Retry::ByItself(LATER)),
+            // The agent says so before it asks its API server.
+            Self::Busy
+            | Self::Limited(_)
+            | Self::Aborted(_, AbortCode::Busy)
+            | Self::NoTunnel(NoTunnel::Crowded(_)) => Some(Retry::ByItself(SOON)),
             Self::NoTunnel(NoTunnel::Away { .. }) => Some(Retry::AsItLikes(LATER)),
             Self::NotRecorded(_) => Some(Retry::ByItself(SOON)),
             Self::Browser(_)
@@ -279,7 +283,7 @@ impl Refusal {
             Self::Nonsense(_) => "NotHTTP",
             Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
-            Self::ShareTaken => "CallerBusy",
+            Self::Limited(limit) => cause_of_limit(*limit),
             Self::NotRecorded(_) => "NotRecorded",
             Self::NotWatchedAgain(..) => "NotWatchedAgain",
         }
@@ -315,7 +319,7 @@ impl Refusal {
             | Self::Nonsense(_)
             | Self::BrokenBody
             | Self::Busy
-            | Self::ShareTaken
+            | Self::Limited(_)
             | Self::NotRecorded(_)
             | Self::NotWatchedAgain(..) => None,
         }
@@ -387,6 +391,21 @@ impl Refusal {
     }
 }
 
+fn cause_of_limit(limit: Limit) -> &'static str {
+    match limit {
+        Limit::SourceFailures(_) => "TooManyFailedLogins",
+        Limit::CallerExchanges(_)
+        | Limit::CallerRequests(_)
+        | Limit::CallerWatches(_)
+        | Limit::CallerUpgrades(_) => "CallerBusy",
+        Limit::CallerRate(_) => "CallerTooFast",
+        Limit::ClusterWatches(_)
+        | Limit::ClusterUpgrades(_)
+        | Limit::ClusterQueue
+        | Limit::ClusterRequests(_) => "ClusterFull",
+    }
+}
+
 fn status_of_fault(fault: &ActionFault) -> StatusCode {
     match fault {
         ActionFault::Method(_) | ActionFault::ListOnlyGet => StatusCode::METHOD_NOT_ALLOWED,
@@ -447,6 +466,10 @@ fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
             format!("the API server of cluster {cluster} answered what is not HTTP")
         }
         AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
+        AbortCode::Busy => format!(
+            "the agent of cluster {cluster} asks its API server as much as it may, and too many requests wait: try again in a \
+             second"
+        ),
         AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
         AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
             format!("the agent of cluster {cluster} gave up: {code}")
@@ -463,6 +486,7 @@ fn status_of_code(code: AbortCode) -> StatusCode {
         AbortCode::ApiServerSilent => StatusCode::GATEWAY_TIMEOUT,
         AbortCode::GuardRefused | AbortCode::NoPassThrough => StatusCode::FORBIDDEN,
         AbortCode::NoBearer => StatusCode::UNAUTHORIZED,
+        AbortCode::Busy => StatusCode::TOO_MANY_REQUESTS,
         AbortCode::BadRequest => StatusCode::BAD_REQUEST,
         AbortCode::ApiServerLost
         | AbortCode::ApiServerNonsense
@@ -483,6 +507,7 @@ fn cause_of_code(code: AbortCode) -> &'static str {
         AbortCode::NoCredential => "AgentWithoutCredential",
         AbortCode::GuardRefused | AbortCode::NoPassThrough => "ForbiddenByAgent",
         AbortCode::NoBearer => "NoBearerToken",
+        AbortCode::Busy => "AgentBusy",
         AbortCode::BadRequest => "HeadersRefused",
         AbortCode::Draining => "AgentStopping",
         AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
@@ -539,7 +564,10 @@ mod tests {
             Refusal::Nonsense(cluster.clone()),
             Refusal::BrokenBody,
             Refusal::Busy,
-            Refusal::ShareTaken,
+            Refusal::Limited(Limit::CallerRequests(1)),
+            Refusal::Limited(Limit::SourceFailures(1)),
+            Refusal::Limited(Limit::CallerRate(1)),
+            Refusal::Limited(Limit::ClusterQueue),
             Refusal::NotRecorded(NotRecorded::Closed),
             Refusal::NotWatchedAgain(cluster.clone(), StatusCode::BAD_GATEWAY),
         ];

@@ -30,7 +30,7 @@ impl Exchange {
         self,
         protocol: Protocol,
         mut request: Request<CallerBody>,
-        share: Share,
+        mut share: Share,
     ) -> Result<Response<AnswerBody>, Refusal> {
         let answering = self.answering();
         let caller = hyper::upgrade::on(&mut request);
@@ -44,6 +44,7 @@ impl Exchange {
         // The exchange itself may run as long as it likes; whether there is one is soon known.
         let answer = sender.send_request(request);
         let mut response = answering.head(answer, Some(progress), &self.route.tunnel).await?;
+        share.begun();
 
         if protocol.is_accepted_by(response.status(), response.headers()) {
             let edge = hyper::upgrade::on(&mut response);

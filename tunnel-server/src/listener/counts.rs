@@ -1,11 +1,15 @@
 //! What the listener counts.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
+use tracing::debug;
 
-use super::Limits;
+use super::sources::{Entry, Sources};
+use super::{Limits, Standing};
 
 /// Counters that only grow, and the places that are taken.
 #[derive(Debug)]
@@ -17,6 +21,9 @@ pub struct Counts {
     pub(super) turned_away: AtomicU64,
     pub(super) accept_failed: AtomicU64,
     pub(super) handshake_failed: AtomicU64,
+    pub(super) source_limited: AtomicU64,
+    /// What each source takes, if that is bounded.
+    sources: Option<Mutex<Sources<oneshot::Sender<()>>>>,
 }
 
 /// The values of [`Counts`] at one time.
@@ -30,6 +37,10 @@ pub struct Tally {
     pub accept_failed: u64,
     /// Handshakes that failed or took too long.
     pub handshake_failed: u64,
+    /// Connections that were closed because their source had too many, or too many of late, and they showed no certificate.
+    pub source_limited: u64,
+    /// What the source has that has most connections without a certificate.
+    pub source_most: usize,
     /// Connections that are open now, those that shake hands included.
     pub connections_open: usize,
     /// Handshakes in progress now.
@@ -45,6 +56,8 @@ impl Tally {
             turned_away: self.turned_away + other.turned_away,
             accept_failed: self.accept_failed + other.accept_failed,
             handshake_failed: self.handshake_failed + other.handshake_failed,
+            source_limited: self.source_limited + other.source_limited,
+            source_most: self.source_most.max(other.source_most),
             connections_open: self.connections_open + other.connections_open,
             handshakes_open: self.handshakes_open + other.handshakes_open,
         }
@@ -61,6 +74,8 @@ impl Counts {
             turned_away: AtomicU64::new(0),
             accept_failed: AtomicU64::new(0),
             handshake_failed: AtomicU64::new(0),
+            source_limited: AtomicU64::new(0),
+            sources: limits.source.map(|limits| Mutex::new(Sources::new(limits))),
         }
     }
 
@@ -74,9 +89,35 @@ impl Counts {
             turned_away: value(&self.turned_away),
             accept_failed: value(&self.accept_failed),
             handshake_failed: value(&self.handshake_failed),
+            source_limited: value(&self.source_limited),
+            source_most: self.sources().map_or(0, |sources| sources.most()),
             connections_open: self.limits.connections_max - self.connections.available_permits(),
             handshakes_open: self.limits.handshakes_max - self.handshakes.available_permits(),
         }
+    }
+
+    /// One more connection from `peer`, with what resolves when another takes its place; `None` where its source has too many.
+    pub(super) fn knock(self: &Arc<Self>, peer: SocketAddr) -> Option<(Standing, oneshot::Receiver<()>)> {
+        let (ends, displaced) = oneshot::channel();
+        let Some(mut sources) = self.sources() else {
+            return Some((Standing { counts: Arc::clone(self), knock: None }, displaced));
+        };
+        // Whoever is displaced is dropped here, which ends its handshake.
+        match sources.knock(peer.ip(), ends, Instant::now()) {
+            Entry::Granted(knock, _) => {
+                Some((Standing { counts: Arc::clone(self), knock: Some(knock) }, displaced))
+            }
+            Entry::Refused => {
+                Self::one_more(&self.source_limited);
+                debug!(%peer, "too many connections of its source, closed a new one");
+                None
+            }
+        }
+    }
+
+    pub(super) fn sources(&self) -> Option<MutexGuard<'_, Sources<oneshot::Sender<()>>>> {
+        let sources = self.sources.as_ref()?;
+        Some(sources.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn one_more(counter: &AtomicU64) {

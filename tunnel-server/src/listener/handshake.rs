@@ -35,6 +35,8 @@ pub(super) enum HandshakeError {
     TwoDoors,
     #[error("TLS was not agreed on")]
     Tls(#[source] io::Error),
+    #[error("another of the same source took its place, which had come to no certificate for too long")]
+    Displaced,
     #[error("the handshake took longer than {} s", .0.as_secs())]
     Deadline(Duration),
 }

@@ -73,7 +73,7 @@ pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
         | Refusal::NoTunnel(_)
         | Refusal::NoStream(_)
         | Refusal::Busy
-        | Refusal::ShareTaken => EndReason::Refused,
+        | Refusal::Limited(_) => EndReason::Refused,
         Refusal::NotRecorded(_) => EndReason::AuditFailed,
         Refusal::Ended(why) => ended_by(*why),
         Refusal::Lost(_) | Refusal::AgentSilent(_) | Refusal::LinkSilent(_) => EndReason::AgentLost,

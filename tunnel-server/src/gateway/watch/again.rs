@@ -129,7 +129,10 @@ fn may_pass(refusal: &Refusal) -> bool {
             | Refusal::Lost(_)
             | Refusal::Aborted(
                 _,
-                AbortCode::Draining | AbortCode::Abandoned | AbortCode::ApiServerUnreachable
+                AbortCode::Draining
+                    | AbortCode::Abandoned
+                    | AbortCode::Busy
+                    | AbortCode::ApiServerUnreachable
             )
     )
 }
@@ -163,7 +166,7 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         | Refusal::BrokenBody
         | Refusal::Busy
         | Refusal::NotRecorded(_)
-        | Refusal::ShareTaken => WatchEnded::Refused,
+        | Refusal::Limited(_) => WatchEnded::Refused,
     };
     Outcome::Refused(ended, status)
 }

@@ -1,0 +1,157 @@
+//! Seats for what runs at once, and who gets the next one: fairly, flow by flow, and nobody waits for longer than it wants.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+mod queues;
+
+use queues::{Entered, FairQueues, Granted, Ticket};
+pub use queues::{HAND, QUEUES};
+
+/// Seats, and who waits for one. Clones are the same seats.
+#[derive(Clone)]
+pub struct Seats(Arc<Inner>);
+
+struct Inner {
+    /// Keyed anew in each process, so that nobody can choose a name that shares all its queues with another's.
+    hasher: RandomState,
+    queues: Mutex<FairQueues<Waiter>>,
+}
+
+type Waiter = oneshot::Sender<Result<Seat, NoSeat>>;
+
+/// How many of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeatLimits {
+    /// Seats.
+    pub seats: usize,
+    /// Most that wait in one of the [`QUEUES`] queues.
+    pub per_queue: usize,
+    /// Most that wait in all of them.
+    pub waiting: usize,
+}
+
+/// A seat, until it is dropped.
+#[must_use = "the seat is free again when this is dropped"]
+pub struct Seat {
+    seats: Seats,
+    granted: Option<Granted>,
+}
+
+/// Why there is no seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoSeat {
+    /// As many of this flow wait as may, or more than of any other.
+    #[error("too many wait already")]
+    Crowded,
+    /// None became free in time.
+    #[error("none became free in time")]
+    TooLong,
+}
+
+/// How things are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeatFigures {
+    /// Seats that are taken.
+    pub taken: usize,
+    /// How many wait for one.
+    pub waiting: usize,
+}
+
+impl Seats {
+    /// So many seats, all free.
+    #[must_use]
+    pub fn new(limits: SeatLimits) -> Self {
+        Self(Arc::new(Inner { hasher: RandomState::new(), queues: Mutex::new(FairQueues::new(limits)) }))
+    }
+
+    /// A seat for one more of `flow`, now or after a wait of at most `patience`. Cancel-safe: who is dropped while it waits
+    /// leaves its place in the queue, and whose seat has come meanwhile leaves that.
+    ///
+    /// # Errors
+    ///
+    /// [`NoSeat`].
+    pub async fn take(&self, flow: impl Hash, patience: Duration) -> Result<Seat, NoSeat> {
+        let (waiter, seat) = oneshot::channel();
+        let entered = self.lock().enter(self.0.hasher.hash_one(flow), waiter);
+        let ticket = match entered {
+            Entered::Seated(granted) => return Ok(self.seat(granted)),
+            Entered::Crowded(_) => return Err(NoSeat::Crowded),
+            Entered::Waits { ticket, displaced } => {
+                if let Some(displaced) = displaced {
+                    // Who is gone needs no answer.
+                    let _ = displaced.send(Err(NoSeat::Crowded));
+                }
+                ticket
+            }
+        };
+        let _waiting = Waiting { seats: self, ticket };
+        match timeout(patience, seat).await {
+            Ok(Ok(seat)) => seat,
+            // Nobody drops a waiter unanswered while the seats are there, and they are.
+            Ok(Err(_)) => Err(NoSeat::Crowded),
+            Err(_) => Err(NoSeat::TooLong),
+        }
+    }
+
+    /// How things are now.
+    #[must_use]
+    pub fn figures(&self) -> SeatFigures {
+        let queues = self.lock();
+        SeatFigures { taken: queues.taken(), waiting: queues.waiting() }
+    }
+
+    fn seat(&self, granted: Granted) -> Seat {
+        Seat { seats: self.clone(), granted: Some(granted) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FairQueues<Waiter>> {
+        // Nothing under this lock runs code of others: a panic would be one of the queues' own.
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in a queue, until it is dropped. Once its seat was granted it is no place any more.
+struct Waiting<'a> {
+    seats: &'a Seats,
+    ticket: Ticket,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let left = self.seats.lock().leave(self.ticket);
+        // Behind the lock: what is dropped with it may be a seat.
+        drop(left);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let Some(granted) = self.granted.take() else { return };
+        let next = self.seats.lock().release(granted);
+        if let Some((granted, waiter)) = next {
+            // Whoever has just gone gives its seat back here, and with it the next one its turn.
+            drop(waiter.send(Ok(self.seats.seat(granted))));
+        }
+    }
+}
+
+impl fmt::Debug for Seats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Seats").field(&self.figures()).finish()
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seat").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

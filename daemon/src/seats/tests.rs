@@ -1,0 +1,81 @@
+//! Waiting for a seat: who gets it, who does not, and who was dropped meanwhile.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::Instant;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(1);
+const LIMITS: SeatLimits = SeatLimits { seats: 2, per_queue: 50, waiting: 3 };
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_gets_the_seat_that_comes_free() {
+    let seats = Seats::new(LIMITS);
+    let (first, _second) =
+        (seats.take("ann", PATIENCE).await.unwrap(), seats.take("ann", PATIENCE).await.unwrap());
+    let mut waits = Box::pin(seats.take("ben", PATIENCE));
+    assert!(waits.as_mut().now_or_never().is_none(), "all seats are taken");
+    assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 1 });
+
+    drop(first);
+
+    let seat = waits.await.unwrap();
+    assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 0 });
+    drop(seat);
+    assert_eq!(seats.figures().taken, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_longer_than_it_wants_or_where_there_is_no_room() {
+    let seats = Seats::new(LIMITS);
+    let _held = [seats.take("ann", PATIENCE).await.unwrap(), seats.take("ann", PATIENCE).await.unwrap()];
+    let began = Instant::now();
+    let mut waiting: Vec<_> = (0..LIMITS.waiting).map(|_| Box::pin(seats.take("ann", PATIENCE))).collect();
+    assert!(waiting.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
+
+    assert_eq!(seats.take("ann", PATIENCE).await.unwrap_err(), NoSeat::Crowded);
+    assert_eq!(Instant::now(), began, "at once");
+    for waits in waiting {
+        assert_eq!(waits.await.unwrap_err(), NoSeat::TooLong);
+    }
+    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 0 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_dropped_while_it_waits_leaves_its_place_and_the_seat_that_came_meanwhile() {
+    let seats = Seats::new(LIMITS);
+    let (first, second) =
+        (seats.take("ann", PATIENCE).await.unwrap(), seats.take("ann", PATIENCE).await.unwrap());
+    let (mut gone, mut stays) =
+        (Box::pin(seats.take("ben", PATIENCE)), Box::pin(seats.take("cid", PATIENCE)));
+    assert!(gone.as_mut().now_or_never().is_none() && stays.as_mut().now_or_never().is_none());
+
+    drop(gone);
+    assert_eq!(seats.figures().waiting, 1, "its place");
+    drop(first);
+    // Granted, and nobody has looked.
+    assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 0 });
+    drop(stays);
+    assert_eq!(seats.figures().taken, 1, "its seat");
+    drop(second);
+    assert_eq!(seats.figures(), SeatFigures::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_fills_the_room_makes_place_for_who_does_not() {
+    let seats = Seats::new(SeatLimits { seats: 1, per_queue: 50, waiting: 3 * HAND });
+    let _held = seats.take("ann", PATIENCE).await.unwrap();
+    let mut greedy: Vec<_> = (0..3 * HAND).map(|_| Box::pin(seats.take("ann", PATIENCE))).collect();
+    assert!(greedy.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
+    // One whose hand is not all ann's; which names these are is drawn anew for each pool.
+    let mut modest: Vec<_> = (0..3).map(|n| Box::pin(seats.take(("ben", n), PATIENCE))).collect();
+
+    let refused = modest.iter_mut().filter_map(|waits| waits.as_mut().now_or_never()).count();
+
+    assert_eq!(refused, 0);
+    let displaced = greedy.iter_mut().filter_map(|waits| waits.as_mut().now_or_never()).count();
+    assert_eq!(displaced, 3);
+}

@@ -1,0 +1,156 @@
+//! Whose turn it is at the API server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::{Scope, SeatFigures};
+use http::{Request, Response};
+use http_body_util::StreamBody;
+use hyper::body::{Frame, Incoming};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::sync::{Semaphore, mpsc};
+use tunnel_agent::apiserver::Limits;
+use tunnel_agent::config;
+use tunnel_agent::forward::{Forwarder, Turns};
+
+use crate::fake::{Fake, Log, http2, pair, soon};
+use crate::forwarding::stream_of;
+
+const GET: &[u8] = b"GET /api/v1/pods HTTP/1.1\r\nHost: g\r\nConnection: close\r\n\r\n";
+
+/// Longer than any trial.
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+/// An API server that says who asks, and ends its answers when it is told; and an agent.
+struct Stage {
+    scope: Scope,
+    _fake: Fake,
+    forwarder: Forwarder,
+    turns: Turns,
+    asked: mpsc::Receiver<String>,
+    ends: Arc<Semaphore>,
+    errors: Log,
+}
+
+#[tokio::test]
+async fn a_modest_caller_is_next_whatever_a_greedy_one_has_waiting() {
+    let (seats, waiting) = (16, 24);
+    let limits = config::Limits { requests: seats, queue: 100, queue_wait: FOR_EVER };
+    let mut stage = Stage::new(limits).await;
+    let mut streams = Vec::new();
+    for _ in 0..seats + waiting {
+        streams.push(stage.ask("greedy", false).await);
+    }
+    for _ in 0..seats {
+        assert_eq!(soon(stage.asked.recv()).await.unwrap(), "greedy");
+    }
+    stage.becomes(SeatFigures { taken: seats, waiting }).await;
+    streams.push(stage.ask("modest", false).await);
+    stage.becomes(SeatFigures { taken: seats, waiting: waiting + 1 }).await;
+
+    stage.ends.add_permits(1);
+
+    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "modest");
+    stage.ends.add_permits(seats + waiting);
+    for stream in streams {
+        assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "everybody is answered");
+    }
+    assert_eq!(stage.turns.figures(), SeatFigures::default());
+    assert!(stage.errors.lines().is_empty());
+}
+
+#[tokio::test]
+async fn beyond_the_agents_limits_a_request_is_refused_and_the_api_server_sees_nothing_of_it() {
+    let mut stage = Stage::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
+    let mut held = vec![stage.ask("ann", false).await];
+    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ann");
+    held.extend([stage.ask("ann", false).await, stage.ask("ann", false).await]);
+    stage.becomes(SeatFigures { taken: 1, waiting: 2 }).await;
+
+    assert_eq!(answer(stage.ask("ann", false).await).await, "", "no answer of an API server");
+    assert_eq!(stage.errors.lines(), ["Busy"]);
+    stage.ends.add_permits(3);
+    for stream in held {
+        assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "who waited is answered");
+    }
+
+    let mut brief =
+        Stage::new(config::Limits { requests: 1, queue: 2, queue_wait: Duration::from_millis(20) }).await;
+    let _held = brief.ask("ann", false).await;
+    assert_eq!(soon(brief.asked.recv()).await.unwrap(), "ann");
+    assert_eq!(answer(brief.ask("ben", false).await).await, "", "it waited in vain");
+    assert_eq!(brief.errors.lines(), ["Busy"]);
+    assert!(brief.asked.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_seat_is_held_to_the_last_byte_but_for_what_runs_long_until_it_has_begun() {
+    let mut stage = Stage::new(config::Limits { requests: 1, queue: 2, queue_wait: FOR_EVER }).await;
+    let _watch = stage.ask("ann", true).await;
+    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ann");
+    stage.becomes(SeatFigures { taken: 0, waiting: 0 }).await;
+
+    let request = stage.ask("ann", false).await;
+    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ann");
+    let next = stage.ask("ben", false).await;
+    stage.becomes(SeatFigures { taken: 1, waiting: 1 }).await;
+    // Whoever hangs up makes place, too.
+    drop(request);
+
+    assert_eq!(soon(stage.asked.recv()).await.unwrap(), "ben");
+    drop(next);
+    stage.becomes(SeatFigures::default()).await;
+}
+
+impl Stage {
+    async fn new(limits: config::Limits) -> Self {
+        let (asks, asked) = mpsc::channel(1_000);
+        let ends = Arc::new(Semaphore::new(0));
+        let told = Arc::clone(&ends);
+        let (scope, fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+            let (asks, told) = (asks.clone(), Arc::clone(&told));
+            http2(connection, move |request: Request<Incoming>| {
+                let (asks, told) = (asks.clone(), Arc::clone(&told));
+                let user = request.headers()["impersonate-user"].to_str().unwrap().to_owned();
+                async move {
+                    asks.send(user).await.unwrap();
+                    // The head at once, and the end when it is told.
+                    let body = futures::stream::once(async move {
+                        told.acquire_owned().await.unwrap().forget();
+                        Ok::<_, std::io::Error>(Frame::data("x".into()))
+                    });
+                    Response::new(StreamBody::new(body))
+                }
+            })
+        })
+        .await;
+        let turns = Turns::new(limits);
+        let forwarder = Forwarder::new(api_server, None, turns.clone(), scope.clone());
+        Self { scope, _fake: fake, forwarder, turns, asked, ends, errors: Log::default() }
+    }
+
+    async fn ask(&self, user: &'static str, long_running: bool) -> DuplexStream {
+        let forwarder = self.forwarder.clone();
+        let mut stream = stream_of(&self.scope, forwarder, (user, long_running), self.errors.clone());
+        stream.write_all(GET).await.unwrap();
+        stream
+    }
+
+    /// Waits until seats are taken and waited for like this.
+    async fn becomes(&self, wanted: SeatFigures) {
+        let looking = async {
+            while self.turns.figures() != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        let became = tokio::time::timeout(crate::fake::PATIENCE, looking).await;
+        assert!(became.is_ok(), "{:?} never became {wanted:?}", self.turns.figures());
+    }
+}
+
+/// All that comes on a stream.
+async fn answer(mut stream: DuplexStream) -> String {
+    let mut answer = String::new();
+    let _ = soon(stream.read_to_string(&mut answer)).await;
+    answer
+}

@@ -133,6 +133,14 @@ impl Http1Caller {
         }
     }
 
+    /// Reads a head, or `None` of a connection that ends without one.
+    pub async fn try_read_head_or_end(&mut self) -> Option<String> {
+        while !self.unread.windows(4).any(|four| four == b"\r\n\r\n") {
+            self.more().await.ok().filter(|more| *more > 0)?;
+        }
+        self.try_read_head().await.ok()
+    }
+
     /// Reads as many bytes.
     pub async fn read_exactly(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count {

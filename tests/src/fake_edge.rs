@@ -51,6 +51,12 @@ impl FakeEdge {
         Self { rig, fake, agent }
     }
 
+    /// The same with another level of the daemons' logs.
+    pub async fn start_logging(log_level: &'static str, version: HttpVersion) -> Self {
+        let options = FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() };
+        Self::start_behind(Rig::start_logging(log_level, "").await, options).await
+    }
+
     async fn start_behind(rig: Rig, options: FakeApiOptions) -> Self {
         let (fake, agent) = add_cluster_with(&rig, CLUSTER, options).await;
         Self { rig, fake, agent }

@@ -67,6 +67,7 @@ pub struct Rig {
     gateway: SocketAddr,
     probes: SocketAddr,
     log_level: String,
+    log_format: &'static str,
     stand: Option<Stand>,
     /// What is started has a clock that can be moved.
     has_clocks: bool,
@@ -131,7 +132,9 @@ impl Rig {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
         let log_level = std::env::var(LOG_LEVEL).unwrap_or_else(|_| log_level.to_owned());
-        let mut rig = Self { scratch, server: None, gateway, probes, log_level, stand, has_clocks: false };
+        let log_format = "text";
+        let mut rig =
+            Self { scratch, server: None, gateway, probes, log_level, log_format, stand, has_clocks: false };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "127.0.0.2", "--name", "gateway.test"];
         let names = [names.as_slice(), &["--suffix", "clusters.test"]].concat();
@@ -207,6 +210,11 @@ impl Rig {
     /// The server's process.
     pub fn server(&mut self) -> &mut Process {
         self.server.as_mut().expect("the server was started")
+    }
+
+    /// Its id.
+    pub fn server_id(&self) -> u32 {
+        self.server.as_ref().and_then(Process::id).expect("the server runs")
     }
 
     /// Memory of the server that is in RAM now.
@@ -341,6 +349,11 @@ impl Rig {
         self.has_clocks = true;
     }
 
+    /// Lets what is started from now on write its log in this form.
+    pub fn take_log_format(&mut self, format: &'static str) {
+        self.log_format = format;
+    }
+
     /// The other way round: what is started from now on has the right time.
     pub fn leave_clocks(&mut self) {
         self.has_clocks = false;
@@ -373,6 +386,14 @@ impl Rig {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
+    /// What `tombolo` says on stdout and stderr, however it ends, but for a signal.
+    pub async fn tombolo_says(&self, words: &[&str]) -> String {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        assert!(output.status.code().is_some(), "tombolo {words:?}: {output:?}");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
     /// Writes a file of the rig, and returns where it is.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path().join(name);
@@ -399,7 +420,7 @@ impl Rig {
             .in_network_namespace(network_namespace)
             .with_hosts(hosts)
             .arguments(["--config".to_owned(), config.display().to_string()])
-            .arguments(["--log-format", "text", "--log-level", &self.log_level]);
+            .arguments(["--log-format", self.log_format, "--log-level", &self.log_level]);
         let of_all = self.stand.iter().flat_map(|stand| stand.variables.clone());
         let invocation = variables
             .into_iter()

@@ -1,6 +1,7 @@
 //! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
 
 mod server_role;
+mod short_chains;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 pub use server_role::MeantServers;
 use server_role::ServerRole;
+pub use short_chains::{CHAIN_CERTIFICATES_MAX, ShortChains};
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
@@ -81,7 +83,7 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(ShortChains::of(verifier))
         .with_cert_resolver(Arc::new(ForTunnelsAlone(Arc::new(shown))));
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no 0-RTT.

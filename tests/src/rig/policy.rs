@@ -9,7 +9,7 @@ const EVERYTHING: &str = "{ verbs: [\"*\"], apiGroups: [\"*\"], resources: [\"*\
 const GENERATION: &str = "tombolo_server_policy_generation";
 
 /// The file that a rig's servers read.
-pub(super) const FILE: &str = "policy.yaml";
+pub const FILE: &str = "policy.yaml";
 
 impl Rig {
     /// Puts other rules in force, each as YAML of one line, and waits until the server has taken them.

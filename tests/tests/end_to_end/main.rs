@@ -19,6 +19,7 @@ mod enrollment;
 mod fleet;
 mod floods;
 mod framing;
+mod handshakes;
 mod hangup;
 mod headers;
 mod kubectl;

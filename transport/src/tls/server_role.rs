@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 use trust::peer::{self, NotOfRole};
 
-use super::{TlsError, provider};
+use super::{TlsError, provider, short_chains};
 
 /// The servers that an agent means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +61,7 @@ impl ServerCertVerifier for ServerRole {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        short_chains::check(intermediates)?;
         let verified =
             self.chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
         self.is_meant(end_entity).map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;

@@ -9,6 +9,7 @@ use rustls::server::{
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use transport::tls::ShortChains;
 
 /// HTTP/2 in the handshake (RFC 9113, section 3.2).
 pub const ALPN_H2: &[u8] = b"h2";
@@ -77,7 +78,7 @@ pub fn for_admins(
     key: PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
-    for_grpc(chain, key, verifier(roots)?.build()?)
+    for_grpc(chain, key, ShortChains::of(verifier(roots)?.build()?))
 }
 
 fn for_grpc(
@@ -111,7 +112,7 @@ fn callers_verifier(
         return Ok(WebPkiClientVerifier::no_client_auth());
     };
     // Whoever shows none may still have a token.
-    Ok(verifier(roots)?.allow_unauthenticated().build()?)
+    Ok(ShortChains::of(verifier(roots)?.allow_unauthenticated().build()?))
 }
 
 fn verifier(roots: Vec<CertificateDer<'static>>) -> Result<ClientCertVerifierBuilder, TlsError> {

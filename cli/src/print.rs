@@ -6,13 +6,19 @@ use std::io::{self, ErrorKind, Write};
 /// Prints one line each; whoever stopped reading (`| head`) is no error.
 pub(crate) fn lines(lines: &[String]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    forgive_hang_up(lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()))
+    forgive_hang_up(
+        lines.iter().try_for_each(|line| writeln!(out, "{}", visible_lines(line))).and_then(|()| out.flush()),
+    )
 }
 
 /// The same for what goes on: whether anybody still reads.
 pub(crate) fn still_read(lines: &[String]) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    match lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush()) {
+    match lines
+        .iter()
+        .try_for_each(|line| writeln!(out, "{}", visible_lines(line)))
+        .and_then(|()| out.flush())
+    {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
@@ -21,7 +27,7 @@ pub(crate) fn still_read(lines: &[String]) -> io::Result<bool> {
 
 /// Says something to the person beside what is printed for programs, on standard error.
 pub(crate) fn note(text: &str) -> io::Result<()> {
-    forgive_hang_up(writeln!(io::stderr().lock(), "{text}"))
+    forgive_hang_up(writeln!(io::stderr().lock(), "{}", visible_lines(text)))
 }
 
 /// Prints a document as it is, without adding a line end.
@@ -32,8 +38,9 @@ pub(crate) fn document(text: &str) -> io::Result<()> {
 
 /// Rows as lines whose columns stand below each other.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible(cell))).collect();
     let mut widths = [0; N];
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
@@ -45,6 +52,23 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// What a stranger may have named, which must neither steer the terminal nor begin another line; JSON stays what it is.
+pub(crate) fn visible(text: &str) -> String {
+    let escaped = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let shown = |c: char| if escaped(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    text.chars().map(shown).collect()
+}
+
+/// The same of text that has lines of its own.
+fn visible_lines(text: &str) -> String {
+    text.split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => visible(line) + "\n",
+            None => visible(line),
+        })
+        .collect()
+}
+
 /// Prints an error with its causes to standard error.
 pub(crate) fn failure(error: &dyn Error) {
     let mut text = format!("error: {error}");
@@ -54,7 +78,7 @@ pub(crate) fn failure(error: &dyn Error) {
         cause = error.source();
     }
     // Nobody is left to tell if standard error is closed; the exit code still says it.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible_lines(&text));
 }
 
 fn forgive_hang_up(printed: io::Result<()>) -> io::Result<()> {

@@ -75,7 +75,7 @@ fn which(name: Option<String>, serial: Option<String>) -> Which {
 
 fn named(which: &Which) -> String {
     match which {
-        Which::Name(name) => format!("user {name}"),
+        Which::Name(name) => format!("user {}", print::visible(name)),
         Which::Serial(serial) => format!("serial {serial}"),
         Which::Everyone(Everyone {}) => "everyone".to_owned(),
     }

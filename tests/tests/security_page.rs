@@ -11,16 +11,11 @@ const GROUPS: [(char, usize); 9] =
 /// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
 const PENDING: &[(&str, &str)] = &[
     ("A3", "waits for the CONNECT listener"),
-    ("A8", "no trial from outside in full"),
     ("A9", "waits for the CONNECT listener"),
     ("A10", "waits for the CONNECT listener"),
     ("A12", "waits for real pods: long outputs under loss"),
     ("C7", "waits for the CONNECT listener"),
-    ("C13", "no trial from outside in full"),
-    ("C18", "no canary in bodies, queries and names yet"),
-    ("E6", "in [faults.md](faults.md) alone, rows 10 and 41"),
     ("E7", "by design: the gateway relays WebSockets and speaks none"),
-    ("E8", "no trial from outside in full"),
     ("F1", "no trial from outside in full"),
     ("F2", "no trial from outside in full"),
     ("F4", "no trial from outside in full"),
@@ -30,14 +25,11 @@ const PENDING: &[(&str, &str)] = &[
     ("F9", "in [faults.md](faults.md) alone, rows 10 and 41"),
     ("F11", "no trial from outside in full"),
     ("F12", "by design: streams of QUIC, no HTTP/3"),
-    ("G6", "no trial from outside in full"),
     ("H2", "waits for the CONNECT listener"),
     ("H3", "waits for the CONNECT listener"),
     ("H4", "waits for the CONNECT listener"),
     ("H5", "waits for the SOCKS5 listener"),
     ("H6", "waits for `tombolo proxy`"),
-    ("I1", "no canary in bodies, queries and names yet"),
-    ("I2", "no trial from outside in full"),
 ];
 
 #[test]

@@ -14,6 +14,7 @@ use x509_parser::x509::X509Name;
 use super::bundle;
 use crate::args::CaShow;
 use crate::pem::{self, PemError};
+use crate::print::visible;
 
 /// A few lines for each certificate of the file, an empty line between two.
 pub(crate) fn show(order: &CaShow) -> Result<Vec<String>, PemError> {
@@ -148,9 +149,4 @@ fn left(left: Duration) -> String {
 fn fingerprint(der: &[u8]) -> String {
     let bytes: Vec<_> = digest(&SHA256, der).as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
     bytes.join(":")
-}
-
-/// Text of a stranger's certificate, which must not steer the terminal.
-fn visible(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
 }

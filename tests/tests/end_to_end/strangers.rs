@@ -196,6 +196,53 @@ async fn a_datagram_that_is_no_heartbeat_ends_the_tunnel_of_who_sent_it_and_harm
     trial.others_are_undisturbed().await;
 }
 
+/// I2 of docs/security.md.
+#[tokio::test]
+async fn what_an_agent_calls_itself_and_its_cluster_stays_in_its_line_of_the_log() {
+    let trial = Trial::start().await;
+    const EVIL: &str = "evil\u{1b}[31m\r\nlevel=ERROR forged\u{9b}0m\u{2028}next";
+    for cluster in ["edge-b", EVIL] {
+        let mut agent = trial.dial("edge-b").await;
+        let Some(Frame::Hello(known)) = hello(cluster, &[1]).frame else { unreachable!("a Hello") };
+        agent.send(&Frame::Hello(Hello { software: EVIL.to_owned(), ..known }).into()).await;
+        // Taken for what its certificate says, or refused.
+        assert!(matches!(agent.receive().await, Some(Frame::Welcome(_) | Frame::Refused(_))));
+    }
+
+    trial.rig.logged("server.log", 0, "software=\"evil").await;
+    let log = trial.rig.server_log();
+    let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{2028}';
+    assert!(
+        !log.contains(obeyed),
+        "{:?}",
+        log.lines().filter(|line| line.contains(obeyed)).collect::<Vec<_>>()
+    );
+    assert!(log.lines().all(|line| line.starts_with("20")), "{log}");
+    trial.others_are_undisturbed().await;
+}
+
+/// G6 of docs/security.md: unknown groups are the only things within things that a frame of ours can have.
+#[tokio::test]
+async fn groups_within_groups_end_the_tunnel_of_who_sent_them_and_harm_nobody() {
+    const DEPTH: usize = 10_000;
+    let trial = Trial::start().await;
+    // Fields of number 1000: a group begins, and ends.
+    let (begin, end) = ([0xc3, 0x3e], [0xc4, 0x3e]);
+    for nested in [begin.repeat(DEPTH), [begin.repeat(DEPTH), end.repeat(DEPTH)].concat()] {
+        let mut agent = trial.dial("edge-b").await;
+        let length = [
+            byte(nested.len() & 0x7f) | 0x80,
+            byte((nested.len() >> 7) & 0x7f) | 0x80,
+            byte(nested.len() >> 14),
+        ];
+
+        agent.write(&[&length[..], &nested].concat()).await;
+
+        assert!(matches!(agent.closed().await, ConnectionError::ApplicationClosed(_)));
+    }
+    trial.others_are_undisturbed().await;
+}
+
 #[tokio::test]
 async fn noise_at_the_udp_port_harms_nobody() {
     let trial = Trial::start().await;

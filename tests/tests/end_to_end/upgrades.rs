@@ -319,6 +319,49 @@ fn pieces() -> impl Iterator<Item = Vec<u8>> {
     (0_u32..16).map(|piece| (piece * 16_384..(piece + 1) * 16_384).flat_map(u32::to_be_bytes).collect())
 }
 
+/// A8 of docs/security.md: whoever read these frames would make room for what they announce.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_of_spdy_that_lie_about_their_size_pass_as_they_are_and_cost_nothing() {
+    const MEMORY_BYTES_MAX: u64 = 8 * 1024 * 1024;
+    let mut edge = FakeEdge::start(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::upgrade());
+    let (settings, syn_stream, headers, data) =
+        ([0x80, 3, 0, 4], [0x80, 3, 0, 1], [0x80, 3, 0, 8], [0, 0, 0, 1]);
+    let most = [0, 0xff, 0xff, 0xff];
+    let frames: Vec<Vec<u8>> = vec![
+        // 16 MiB announced, of 2 and of 4 thousand million entries, and none of them sent.
+        [settings, most, [0x80, 0, 0, 0]].concat(),
+        [settings, most, [0xff; 4]].concat(),
+        // A stream whose headers, not compressed at all, are 4 thousand million and 2 GiB each.
+        [&syn_stream[..], &most, &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x78, 1, 0, 8, 0, 0xf7, 0xff], &[0xff; 8]]
+            .concat(),
+        [&headers[..], &most, &[0, 0, 0, 1, 0x78, 0xf9], &[0xff; 64]].concat(),
+        [data, [1, 0xff, 0xff, 0xff]].concat(),
+        [[0x80, 0x7f, 0xff, 0xff], most].concat(),
+        vec![0xff; 64 * 1024],
+    ];
+    // What an upgraded connection takes at its best.
+    let mut warm = upgraded(&edge, "SPDY/3.1").await;
+    warm.write(vec![0; 64 * 1024]).await;
+    warm.read_exactly(64 * 1024).await;
+    let before = [edge.rig.server().resident_bytes(), edge.agent.process.resident_bytes()];
+
+    for protocol in PROTOCOLS {
+        for frame in &frames {
+            let mut caller = upgraded(&edge, protocol).await;
+            // Again and again, with nothing that was announced.
+            let sent = frame.repeat(64 * 1024 / frame.len());
+            caller.write(&sent).await;
+            assert!(caller.read_exactly(sent.len()).await == sent, "{protocol}: {:?}", &frame[..8]);
+        }
+    }
+
+    let after = [edge.rig.server().peak_bytes(), edge.agent.process.peak_bytes()];
+    let more = [after[0].saturating_sub(before[0]), after[1].saturating_sub(before[1])];
+    eprintln!("server and agent: {more:?} bytes more at the worst moment");
+    assert!(more.iter().all(|more| *more < MEMORY_BYTES_MAX), "{more:?}");
+}
+
 async fn upgraded(edge: &FakeEdge, protocol: &str) -> Http1Caller {
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write(asking(protocol)).await;

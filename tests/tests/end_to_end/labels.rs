@@ -1,0 +1,131 @@
+//! Whatever strangers and callers write, the metrics have no series of it.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use tests::caller::GATEWAY;
+use tests::dice::Dice;
+use tests::fake_api::{Answer, Behaviour, HttpVersion};
+use tests::fake_edge::FakeEdge;
+use tests::raw_http2::{RawHead, RawHttp2};
+use tests::rig::{GROUP, TOKEN};
+
+/// The catalogue has a million.
+const REQUESTS: usize = 5_000;
+/// What everything begins with that is named at random.
+const NAMED: &str = "zq";
+/// On one connection, which a gateway closes after too many malformed ones.
+const ON_ONE: usize = 250;
+const AT_ONCE: usize = 50;
+const USERS: u64 = 20;
+const SERIES_MAX: usize = 2_000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_series_of_either_daemon_bears_what_hosts_paths_user_agents_and_users_are_called() {
+    let edge = FakeEdge::start(HttpVersion::Http2).await;
+    edge.fake.otherwise(Behaviour::json("{}"));
+    for status in [201, 404, 409, 418, 500, 599] {
+        edge.fake.on(&format!("/api/{status}"), Behaviour::Answer(Answer::json(status, "{}")));
+    }
+
+    round(&edge, &mut Dice::new(1)).await;
+
+    let series = series(&edge).await;
+    // Which combinations of ours appear depends on the dice; what strangers have named is in none.
+    let named: Vec<&String> = series.iter().filter(|series| series.to_lowercase().contains(NAMED)).collect();
+    assert_eq!(named, Vec::<&String>::new());
+    assert!(series.len() < SERIES_MAX && series.len() > 50, "{} series", series.len());
+    assert!(edge.fake.requests().len() > REQUESTS / 10, "{} were served", edge.fake.requests().len());
+}
+
+/// A head in which everything that somebody can name is named at random.
+fn head(dice: &mut Dice) -> RawHead {
+    let word = |dice: &mut Dice| format!("{NAMED}{:x}", dice.roll());
+    let method = match dice.below(10) {
+        0 => word(dice).to_uppercase(),
+        1 => "DELETE".to_owned(),
+        2 => "PATCH".to_owned(),
+        _ => "GET".to_owned(),
+    };
+    let authority = match dice.below(6) {
+        0 => format!("{}.clusters.test", word(dice)),
+        1 => word(dice),
+        _ => GATEWAY.to_owned(),
+    };
+    let path = match dice.below(8) {
+        0 => format!("/{}/{}", word(dice), word(dice)),
+        1 => format!("/clusters/{}/api/v1/{}", word(dice), word(dice)),
+        2 => format!(
+            "/clusters/edge-a/api/{}/{}",
+            [201, 404, 409, 418, 500, 599][dice.below(6) as usize],
+            word(dice)
+        ),
+        3 => format!(
+            "/clusters/edge-a/apis/{}/v1/namespaces/{}/{}/{}",
+            word(dice),
+            word(dice),
+            word(dice),
+            word(dice)
+        ),
+        4 => format!("/clusters/edge-a/api/v1/namespaces/n/pods/p/{}?x={}", word(dice), word(dice)),
+        _ => format!("/clusters/edge-a/{}?{}={}", word(dice), word(dice), word(dice)),
+    };
+    let mut head: Vec<(&str, String)> = vec![
+        (":method", method),
+        (":scheme", "https".to_owned()),
+        (":authority", authority),
+        (":path", path),
+        ("user-agent", word(dice)),
+    ];
+    match dice.below(8) {
+        0 => head.push(("authorization", format!("Bearer {}", word(dice)))),
+        1 => head.push(("authorization", format!("{} {}", word(dice), word(dice)))),
+        2 => head.push(("impersonate-user", word(dice))),
+        3 => head.push(("origin", format!("https://{}.test", word(dice)))),
+        _ => {}
+    }
+    if !head.iter().any(|(name, _)| *name == "authorization") && dice.below(4) > 0 {
+        head.push(("authorization", format!("Bearer {TOKEN}")));
+    }
+    head.into_iter().map(|(name, value)| (name.to_owned(), value.into_bytes())).collect()
+}
+
+async fn round(edge: &FakeEdge, dice: &mut Dice) {
+    let mut left = REQUESTS;
+    while left > 0 {
+        let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
+        for _ in 0..ON_ONE / AT_ONCE {
+            let heads: Vec<RawHead> = (0..AT_ONCE).map(|_| head(dice)).collect();
+            left = left.saturating_sub(AT_ONCE);
+            if caller.ask(&heads).await.is_err() {
+                break;
+            }
+        }
+    }
+    let end = SystemTime::now() + Duration::from_secs(3600);
+    for _ in 0..USERS {
+        let user = format!("{NAMED}-{:x}", dice.roll());
+        let identity = edge.rig.caller_until(&user, &[GROUP], end);
+        let heads: Vec<RawHead> = (0..5)
+            .map(|_| {
+                let mut head = head(dice);
+                head.retain(|(name, _)| name != "authorization");
+                head
+            })
+            .collect();
+        // A connection that is closed is an answer, too.
+        let _ = RawHttp2::dial(&edge.rig, GATEWAY, Some(&identity)).await.ask(&heads).await;
+    }
+}
+
+/// The names of all series with their labels.
+async fn series(edge: &FakeEdge) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for probes in [edge.rig.probes(), edge.agent.probes] {
+        let text = edge.rig.metrics(probes).await;
+        let lines =
+            text.lines().skip_while(|line| !line.starts_with('#')).filter(|line| !line.starts_with('#'));
+        all.extend(lines.filter_map(|line| Some(line.rsplit_once(' ')?.0.to_owned())));
+    }
+    all
+}

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help demo test soak chaos load binaries lint fmt tools
+.PHONY: help demo test soak chaos load fuzz mutants binaries lint fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ chaos: ## tries every fault of docs/faults.md and writes what it saw there, then
 
 load: ## measures everything in miniature, release build (LOAD_FLAGS="leak --plots plots": docs/measuring.md)
 	@.ci/load
+
+fuzz: ## runs every fuzz target for a minute, guided by coverage (FUZZ_FLAGS="--seconds 600 --crate proto frames")
+	@.ci/fuzz $(FUZZ_FLAGS)
+
+mutants: ## breaks what decides who may do what in every small way, and says which breaks no unit test has noticed (MUTANTS_FLAGS="--package policy")
+	@.ci/mutants $(MUTANTS_FLAGS)
 
 binaries: ## builds the programs under test, for running single tests with cargo
 	@.ci/binaries

@@ -13,6 +13,8 @@ mod checkpoint;
 mod desk;
 mod event;
 mod files;
+#[cfg(test)]
+mod fuzz;
 mod json;
 mod keys;
 mod log;

@@ -141,7 +141,9 @@ impl Follower {
         let (body, code) = split(line.bytes).ok_or(Wrong::NotALine)?;
         let code = std::str::from_utf8(code).ok().and_then(Code::from_text).ok_or(Wrong::NotALine)?;
         let written: Written<'_> = serde_json::from_slice(line.bytes).map_err(|_| Wrong::NotALine)?;
-        let found = written.number(Note::Sequence).ok_or(Wrong::NotALine)?;
+        // The last number there is has none behind it, and no log gets so far.
+        let found = written.number(Note::Sequence).filter(|number| *number < u64::MAX);
+        let found = found.ok_or(Wrong::NotALine)?;
         self.follows(&written, found)?;
         if let Some(chain) = &mut self.chain
             && chain.follow(body) != code

@@ -7,6 +7,8 @@
 pub mod action;
 mod document;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod method;
 mod network;
 mod rules;

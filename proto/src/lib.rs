@@ -11,6 +11,8 @@ pub mod codes;
 pub mod deadlines;
 pub mod enrollment;
 pub mod frame;
+#[cfg(test)]
+mod fuzz;
 pub mod glob;
 pub mod greeting;
 pub mod headers;

@@ -4,6 +4,8 @@
 
 pub mod bundle;
 mod ca;
+#[cfg(test)]
+mod fuzz;
 mod hash;
 mod intermediate;
 mod key;

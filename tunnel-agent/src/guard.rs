@@ -4,6 +4,8 @@ use proto::allow_list::{Assertable, NotAssertable};
 use proto::wire::http_open::Identity;
 use proto::{AbortCode, AllowList};
 
+#[cfg(test)]
+mod fuzz;
 pub mod targets;
 
 /// What the agent's own file says; the server cannot widen it.

@@ -16,6 +16,8 @@ mod bearer;
 mod certificate;
 mod credential;
 mod fetch;
+#[cfg(test)]
+mod fuzz;
 mod host_api;
 mod name;
 pub mod oidc;

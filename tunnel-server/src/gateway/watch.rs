@@ -6,6 +6,8 @@
 mod again;
 mod cbor;
 mod event;
+#[cfg(test)]
+mod fuzz;
 mod json;
 mod protobuf;
 mod query;

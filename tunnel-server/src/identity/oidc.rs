@@ -1,6 +1,8 @@
 //! Callers by an OpenID Connect issuer's tokens, verified here by the keys that it publishes.
 
 mod claims;
+#[cfg(test)]
+mod fuzz;
 mod jwt;
 mod keys;
 mod refresh;

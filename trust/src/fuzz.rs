@@ -1,0 +1,101 @@
+//! Fuzz targets: what strangers ask to have signed, what they show, and what they say to be signed.
+
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime};
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::x509::SubjectPublicKeyInfo;
+
+use crate::{Anchors, Pin, ProvenKey, Role, Root, Serial, TrustBundle, peer, proof};
+
+/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+const ITERATIONS: usize = 1_000;
+
+/// Of a request that is taken only a key is taken, in the one encoding that it has.
+#[test]
+fn certificate_requests() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Ok(key) = ProvenKey::of_csr(bytes) else { return };
+        let spki = key.spki();
+        let (rest, read) = SubjectPublicKeyInfo::from_der(&spki).unwrap();
+        assert!(rest.is_empty() && read.raw == spki);
+        assert!(
+            bytes.windows(spki.len()).any(|window| window == spki),
+            "a key that the request does not have"
+        );
+    });
+}
+
+/// A bundle is taken only from who is trusted, whatever is changed in one that was signed: an input says by pairs of bytes
+/// which places of it get which values, and then is tried by itself.
+#[test]
+fn bundles() {
+    let (root, signed) = signed();
+    let anchors = Anchors::new("tombolo".parse().unwrap()).and_pin(root.pin());
+    let original = anchors.accept(signed, None).unwrap().unwrap();
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        assert!(anchors.accept(bytes, None).is_err() || bytes == signed, "a bundle that nobody signed");
+        let mut changed = signed.clone();
+        for pair in bytes.chunks_exact(3) {
+            let place = usize::from(pair[0]) << 8 | usize::from(pair[1]);
+            let bytes = changed.len();
+            changed[place % bytes] = pair[2];
+        }
+        if let Ok(taken) = anchors.accept(&changed, None) {
+            assert_eq!(taken.as_ref(), Some(&original), "a bundle that was changed");
+        }
+        if let Ok(bundle) = TrustBundle::look(bytes) {
+            assert!(!bundle.roots(Role::Server).is_empty() && bundle.version() > 0);
+        }
+    });
+}
+
+/// A certificate that nobody issued is nobody's, whichever role it is asked for.
+#[test]
+fn certificates() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let der = CertificateDer::from(bytes);
+        if let Ok(agent) = peer::agent(&der, "tombolo") {
+            let uri = agent.uri("tombolo");
+            assert!(bytes.windows(uri.len()).any(|window| window == uri.as_bytes()));
+            assert!(peer::admin(&der, "tombolo").is_err() && peer::server(&der, "tombolo").is_err());
+        }
+        let _ = (peer::admin(&der, "tombolo"), peer::server(&der, "tombolo"));
+    });
+}
+
+/// No bytes are a proof, and what is read as a pin or a serial number is written alike.
+#[test]
+fn proofs_and_pins() {
+    let key = signed().0.key();
+    let spki = rcgen::PublicKeyData::subject_public_key_info(key);
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let exporter = [7; proof::EXPORTER_BYTES];
+        let serial = Serial::from([1; 16]);
+        for purpose in [proof::Purpose::Renewal, proof::Purpose::Extension] {
+            let proof = proof::Proof { purpose, exporter: &exporter, serial, spki: bytes };
+            assert!(!proof.is_signed(&spki, bytes) && !proof.is_signed(bytes, bytes));
+        }
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        if let Ok(pin) = text.parse::<Pin>() {
+            assert_eq!(pin.to_string().parse(), Ok(pin));
+        }
+        if let Ok(serial) = text.parse::<Serial>() {
+            assert_eq!(serial.to_string().parse(), Ok(serial));
+        }
+    });
+}
+
+/// A root of servers and a bundle that it signed, made once.
+fn signed() -> &'static (Root, Vec<u8>) {
+    static SIGNED: OnceLock<(Root, Vec<u8>)> = OnceLock::new();
+    SIGNED.get_or_init(|| {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let domain = || "tombolo".parse().unwrap();
+        let root = Root::generate(Role::Server, domain(), now).unwrap();
+        let roots = [(Role::Server, root.certificate().clone())];
+        let bytes = TrustBundle::new(1, domain(), now, roots).unwrap().sign(&[&root]).unwrap();
+        (root, bytes)
+    })
+}

@@ -1,0 +1,75 @@
+//! Fuzz targets: what an edge sends as the events of a watch.
+
+use super::event::{Encoding, Scanner, Step, Unframed};
+use super::query::{Query, Start};
+use super::safe_point::Version;
+
+/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+const ITERATIONS: usize = 2_000;
+
+/// Where an event ends does not depend on the pieces in which it comes, and what is read of it stands in it.
+#[test]
+fn events() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        for encoding in [Encoding::Json, Encoding::Protobuf, Encoding::Cbor] {
+            let whole = ends(encoding, bytes, bytes.len().max(1));
+            for piece_bytes in [1, 3] {
+                assert_eq!(
+                    ends(encoding, bytes, piece_bytes),
+                    whole,
+                    "{encoding:?} in pieces of {piece_bytes}"
+                );
+            }
+            let mut start = 0;
+            for end in whole.0 {
+                let event = &bytes[start..end];
+                start = end;
+                if let Ok(event_read) = encoding.read(event) {
+                    let columns = event_read.columns.map(|columns| columns.place);
+                    assert!(columns.is_none_or(|place| event.get(place).is_some()));
+                }
+                let _ = encoding.kind_of(event);
+                let _ = encoding.error_event(event);
+            }
+            // What no scanner has looked at, too: an answer's body is read whole.
+            let _ = (encoding.read(bytes), encoding.kind_of(bytes));
+        }
+    });
+}
+
+/// A version is a number, and a query that says one is read as it says.
+#[test]
+fn queries() {
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        if let Some(version) = Version::parse(text) {
+            assert!(version.as_str() == text && text.bytes().all(|byte| byte.is_ascii_digit()));
+        }
+        let Some(query) = Query::parse(Some(text)) else { return };
+        let version = Version::parse("7").unwrap();
+        let again = Query::parse(Some(&query.again(&version, None)));
+        assert!(again.is_some_and(|again| again.start == Start::At(version)));
+    });
+}
+
+/// Where events end, and whether something came that is none; fed in pieces of so many bytes.
+fn ends(encoding: Encoding, bytes: &[u8], piece_bytes: usize) -> (Vec<usize>, Option<Unframed>) {
+    let (mut scanner, mut ends, mut at) = (Scanner::of(encoding), Vec::new(), 0);
+    for piece in bytes.chunks(piece_bytes) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let taken = match scanner.step(rest) {
+                Ok(Step::Between(taken) | Step::Within(taken)) => taken,
+                Ok(Step::End(taken)) => {
+                    ends.push(at + taken);
+                    taken
+                }
+                Err(unframed) => return (ends, Some(unframed)),
+            };
+            assert!(taken > 0 && taken <= rest.len());
+            at += taken;
+            rest = &rest[taken..];
+        }
+    }
+    (ends, None)
+}

@@ -57,3 +57,29 @@ fn mask(address: IpAddr, bits: u8) -> u128 {
     // A shift by all bits there are would overflow.
     all & u128::MAX.checked_shl(behind).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bit_in_front_of_the_mask_counts_and_none_behind_it() {
+        for (network, bits) in
+            [("10.0.0.0", 32_u8), ("0.0.0.0", 32), ("2001:db8::", 128), ("8000::", 128), ("::", 128)]
+        {
+            let address: IpAddr = network.parse().unwrap();
+            for length in 0..=bits {
+                let Ok(network) = format!("{network}/{length}").parse::<Network>() else { continue };
+                for bit in 0..bits {
+                    let flipped = bits_of(address) ^ 1 << (bits - 1 - bit);
+                    let other = match address {
+                        IpAddr::V4(_) => IpAddr::V4(u32::try_from(flipped).unwrap().into()),
+                        IpAddr::V6(_) => IpAddr::V6(flipped.into()),
+                    };
+                    assert_eq!(network.has(other), bit >= length, "{network:?} {other}");
+                }
+                assert!(network.has(address), "{network:?}");
+            }
+        }
+    }
+}

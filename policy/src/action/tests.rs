@@ -312,6 +312,47 @@ fn a_received_head_has_one_host_and_http1_no_authority() {
     assert_eq!(received(Version::HTTP_11, &path, &headers), Err(Hosts));
 }
 
+#[test]
+fn a_connection_to_a_clusters_host_name_is_for_that_cluster_alone() {
+    let asked = |server_name, host, target: &'static str| {
+        let head = Head { server_name, ..head(None, Some(host), &Method::GET, target.as_bytes(), None) };
+        Action::parse(&names(), &head).map(drop)
+    };
+    for name in ["edge-a.clusters.example", "EDGE-A.Clusters.Example."] {
+        assert_eq!(asked(Some(name), CLUSTER_HOST, "/api"), Ok(()), "{name}");
+        assert_eq!(asked(Some(name), PATH_HOST, "/clusters/edge-a/api"), Ok(()), "{name}");
+        for (host, target) in [
+            ("edge-b.clusters.example", "/api"),
+            (PATH_HOST, "/clusters/edge-b/api"),
+            (PATH_HOST, "/clusters"),
+        ] {
+            assert_eq!(
+                asked(Some(name), host, target),
+                Err(ActionFault::OtherConnection),
+                "{name} {host}{target}"
+            );
+        }
+    }
+    for name in [None, Some("gateway.example"), Some("127.0.0.1"), Some("clusters.example")] {
+        assert_eq!(asked(name, CLUSTER_HOST, "/api"), Ok(()), "{name:?}");
+        assert_eq!(asked(name, PATH_HOST, "/clusters"), Ok(()), "{name:?}");
+    }
+}
+
+#[test]
+fn what_is_asked_is_told_as_kubernetes_names_it() {
+    for (target, told) in [
+        ("/api/v1/pods", "pods"),
+        ("/api/v1/namespaces/shop/pods/x/log", "pods/log in the namespace shop"),
+        ("/apis/apps/v1/namespaces/shop/deployments", "deployments.apps in the namespace shop"),
+        ("/apis/apps/v1/deployments/d/scale", "deployments.apps/scale"),
+        ("/healthz/etcd", "/healthz/etcd"),
+    ] {
+        let told_as = action(CLUSTER_HOST, target).map(|action| action.object().to_string());
+        assert_eq!(told_as.as_deref(), Ok(told), "{target}");
+    }
+}
+
 fn received(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(bool, bool), ActionFault> {
     let head = Head::received(None, version, &Method::GET, uri, headers, None)?;
     Ok((head.authority.is_some(), head.host.is_some()))

@@ -12,6 +12,7 @@ pub mod demo;
 pub mod dial;
 pub mod dice;
 pub mod enroll;
+pub mod evil_quic;
 pub mod fake_api;
 pub mod fake_edge;
 pub mod floor_plan;

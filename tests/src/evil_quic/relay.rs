@@ -1,0 +1,198 @@
+//! An attacker on the path: it sees, alters, repeats and invents datagrams, and has no key of theirs.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
+
+use crate::dice::Dice;
+
+/// Datagrams of one direction that may be repeated later.
+const KEPT_MAX: usize = 512;
+
+/// The largest datagram.
+const DATAGRAM_BYTES_MAX: usize = 65_535;
+
+/// A place between an agent and its server. It tampers with nothing until it is told to.
+#[must_use = "the path ends when this is dropped"]
+pub struct Relay {
+    address: SocketAddr,
+    inner: Arc<Inner>,
+    _tasks: JoinSet<()>,
+}
+
+struct Inner {
+    server: SocketAddr,
+    tampers: AtomicBool,
+    /// What was repeated of the agent's datagrams to the server, counted.
+    done: [AtomicU64; 3],
+    /// What agents sent, the oldest first.
+    seen: Mutex<Vec<Vec<u8>>>,
+}
+
+/// What was done to datagrams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// A bit was flipped.
+    Corrupted,
+    /// An old one was sent once more.
+    Replayed,
+    /// One of nobody's was sent.
+    Forged,
+}
+
+impl Relay {
+    /// A relay in front of `server`.
+    ///
+    /// # Errors
+    /// No socket.
+    pub async fn before(server: SocketAddr) -> io::Result<Self> {
+        let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
+        let (address, mut tasks) = (socket.local_addr()?, JoinSet::new());
+        let inner = Inner {
+            server,
+            tampers: AtomicBool::new(false),
+            done: Default::default(),
+            seen: Mutex::new(Vec::new()),
+        };
+        let inner = Arc::new(inner);
+        tasks.spawn(Arc::clone(&inner).to_server(socket));
+        Ok(Self { address, inner, _tasks: tasks })
+    }
+
+    /// Where agents find it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on it does what it can.
+    pub fn tamper(&self) {
+        self.inner.tampers.store(true, Ordering::Relaxed);
+    }
+
+    /// How often it has done this.
+    pub fn done(&self, deed: Deed) -> u64 {
+        self.inner.done[deed as usize].load(Ordering::Relaxed)
+    }
+
+    /// What agents have sent so far.
+    pub fn seen(&self) -> Vec<Vec<u8>> {
+        self.inner.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Inner {
+    /// Passes on what agents send, each from a socket of its own, and what comes back to it.
+    async fn to_server(self: Arc<Self>, socket: Arc<UdpSocket>) {
+        let mut ways: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+        let (mut back, mut path) = (JoinSet::new(), Path::new(1));
+        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        while let Ok((bytes, from)) = socket.recv_from(&mut buffer).await {
+            let way = match ways.get(&from) {
+                Some(way) => Arc::clone(way),
+                None => {
+                    let Ok(way) = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.map(Arc::new) else {
+                        return;
+                    };
+                    ways.insert(from, Arc::clone(&way));
+                    back.spawn(Arc::clone(&self).to_agent(Arc::clone(&way), Arc::clone(&socket), from));
+                    way
+                }
+            };
+            self.keep(&buffer[..bytes]);
+            for datagram in path.through(&self, &buffer[..bytes]) {
+                // What is lost is lost.
+                let _ = way.send_to(&datagram, self.server).await;
+            }
+        }
+    }
+
+    async fn to_agent(self: Arc<Self>, way: Arc<UdpSocket>, socket: Arc<UdpSocket>, agent: SocketAddr) {
+        let (mut buffer, mut path) = (vec![0; DATAGRAM_BYTES_MAX], Path::new(2));
+        loop {
+            // An error tells of an earlier datagram.
+            let Ok((bytes, _)) = way.recv_from(&mut buffer).await else { continue };
+            for datagram in path.through(&self, &buffer[..bytes]) {
+                let _ = socket.send_to(&datagram, agent).await;
+            }
+        }
+    }
+
+    fn keep(&self, datagram: &[u8]) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() < KEPT_MAX {
+            seen.push(datagram.to_vec());
+        }
+    }
+}
+
+/// One direction.
+struct Path {
+    dice: Dice,
+    old: Vec<Vec<u8>>,
+    /// The last long header: version and names.
+    long: Vec<u8>,
+}
+
+impl Path {
+    fn new(seed: u64) -> Self {
+        Self { dice: Dice::new(seed), old: Vec::new(), long: Vec::new() }
+    }
+
+    /// What comes out where this goes in.
+    fn through(&mut self, inner: &Inner, datagram: &[u8]) -> Vec<Vec<u8>> {
+        if datagram[0] & 0x80 != 0 {
+            self.long = datagram[1..datagram.len().min(47)].to_vec();
+        }
+        let mut out = vec![datagram.to_vec()];
+        if !inner.tampers.load(Ordering::Relaxed) {
+            return out;
+        }
+        let did = |deed: Deed| inner.done[deed as usize].fetch_add(1, Ordering::Relaxed);
+        if self.dice.below(10) == 0 {
+            let bit = self.dice.below(8 * datagram.len() as u64);
+            out[0][usize::try_from(bit / 8).expect("a place")] ^= 1 << (bit % 8);
+            did(Deed::Corrupted);
+        }
+        if self.dice.below(10) == 0 && !self.old.is_empty() {
+            let place = self.dice.below(self.old.len() as u64);
+            out.push(self.old[usize::try_from(place).expect("a place")].clone());
+            did(Deed::Replayed);
+        }
+        if self.dice.below(10) == 0 {
+            out.push(self.forged(datagram));
+            did(Deed::Forged);
+        }
+        if self.old.len() < KEPT_MAX {
+            self.old.push(datagram.to_vec());
+        }
+        out
+    }
+
+    /// A packet of nobody's: Version Negotiation, Retry, Initial, Handshake, or what looks like a CONNECTION_CLOSE or a
+    /// stateless reset, with the names of the connection as far as they can be seen.
+    fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
+        let noise =
+            |dice: &mut Dice, bytes| (0..bytes).map(|_| dice.roll().to_le_bytes()[0]).collect::<Vec<u8>>();
+        let names = self.long.get(4..).unwrap_or_default().to_vec();
+        match self.dice.below(5) {
+            0 => [&[0x80, 0, 0, 0, 0], names.as_slice(), &[0, 0, 0, 2]].concat(),
+            kind @ 1..=3 => {
+                let first = [0xf0, 0xc3, 0xe3][usize::try_from(kind - 1).expect("a place")];
+                let mut packet = [&[first, 0, 0, 0, 1], names.as_slice()].concat();
+                packet.extend(noise(&mut self.dice, 1200));
+                packet
+            }
+            _ => {
+                let head = datagram.len().min(21);
+                let mut packet = datagram[..head].to_vec();
+                packet.extend(noise(&mut self.dice, 40));
+                packet
+            }
+        }
+    }
+}

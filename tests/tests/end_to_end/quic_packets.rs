@@ -1,0 +1,217 @@
+//! What a tunnel-server makes of first packets whose sender nobody knows, and has no need to show itself.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tests::dice::Dice;
+use tests::evil_quic::frames::{self, connection_close, varint};
+use tests::evil_quic::initial::{DATAGRAM_BYTES, Initial, client_hello, is_retry, of_retry};
+use tests::evil_quic::parameters;
+use tests::evil_quic::trial::{ANSWER_MAX, Trial};
+
+/// Handshakes with transport parameters that are wrong.
+const BROKEN: u64 = 2_000;
+
+/// After so many of them an honest agent comes.
+const HONEST_EVERY: u64 = 500;
+
+/// Strangers who begin a handshake and never go on: more than the server takes of those whose address nobody has checked.
+const STRANGERS: u8 = 240;
+const OF_EACH: usize = 2;
+
+/// The server gives them this long (8 s), and tries to reach them meanwhile.
+const FORGOTTEN: &str = "tombolo_server_greetings_failed_total{reason=\"too_slow\"}";
+
+/// What the server begins without having seen that its peer is where it says to be.
+const UNCHECKED_MAX: f64 = 256.0;
+
+/// What the neighbour asks while strangers begin handshakes as fast as they can.
+const ASKED: usize = 100;
+
+#[tokio::test]
+async fn transport_parameters_of_every_kind_are_answered_and_end_nothing_but_their_own_handshake() {
+    let trial = Trial::start().await;
+    let stranger = Stranger::at(&trial, Ipv4Addr::LOCALHOST);
+    let (mut dice, goodbye) = (Dice::new(1), connection_close());
+    for attempt in 1..=BROKEN {
+        let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+        let bytes = parameters::broken(&source, &mut dice);
+        stranger.send(&Initial::new(&destination, &source, &client_hello(bytes)).sealed());
+        assert!(stranger.is_answered(&source), "attempt {attempt} is not answered");
+        let close = Initial { number: 1, ..Initial::new(&destination, &source, &goodbye) };
+        stranger.send(&close.sealed());
+        stranger.forget();
+        if attempt % HONEST_EVERY == 0 {
+            trial.newcomers_are_welcome().await;
+            trial.others_are_undisturbed().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn first_packets_that_lie_or_are_joined_or_bear_unknown_frames_harm_nobody() {
+    let trial = Trial::start().await;
+    let stranger = Stranger::at(&trial, Ipv4Addr::LOCALHOST);
+    let hello = |source: &[u8]| client_hello(parameters::written(&parameters::good(source)));
+    let mut dice = Dice::new(2);
+    let mut names = || [dice.roll(), dice.roll(), dice.roll()].map(u64::to_be_bytes);
+    for _ in 0..20 {
+        let [one, two, source] = names();
+        let frames = hello(&source);
+        let initial = Initial::new(&one, &source, &frames);
+        // Two packets of two connections in one datagram, and one of a name that its keys are not made of.
+        let half = DATAGRAM_BYTES / 2;
+        let other = Initial::new(&two, &source, &frames);
+        stranger.send(&[initial.sealed_in(half), other.sealed_in(half)].concat());
+        stranger.send(&Initial { destination: &two, ..initial.clone() }.sealed());
+        // Of no length, of one that is not allowed in a first packet, and twice the same packet.
+        stranger.send(&Initial { keyed_by: &[], destination: &[], ..initial.clone() }.sealed());
+        stranger.send(&Initial { keyed_by: &[7], destination: &[7], ..initial.clone() }.sealed());
+        stranger.send(&[initial.sealed(), initial.sealed()].concat());
+        for token in [&[0; 1][..], &[0xff; 64], &[7; 400]] {
+            stranger.send(&Initial { token, ..initial.clone() }.sealed());
+        }
+        for kind in frames::UNKNOWN.chain([0x08, 0x1e, 0x30, 0x4000, (1 << 62) - 1]) {
+            let [destination, ..] = names();
+            let unknown = varint(kind).repeat(8);
+            stranger.send(&Initial::new(&destination, &source, &unknown).sealed());
+            stranger.send(&Initial::new(&destination, &source, &[frames.clone(), unknown].concat()).sealed());
+        }
+        stranger.forget();
+    }
+    trial.newcomers_are_welcome().await;
+    trial.others_are_undisturbed().await;
+}
+
+#[tokio::test]
+async fn who_never_shows_to_be_where_it_says_is_sent_thrice_what_it_sent_and_one_datagram_at_most() {
+    let trial = Trial::start().await;
+    let strangers: Vec<Stranger> =
+        (0..STRANGERS).map(|last| Stranger::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
+    let mut dice = Dice::new(3);
+    for stranger in strangers.iter().cycle().take(strangers.len() * OF_EACH) {
+        let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+        let hello = client_hello(parameters::written(&parameters::good(&source)));
+        stranger.send(&Initial::new(&destination, &source, &hello).sealed());
+    }
+
+    // By then it has sent to each whatever it ever sends.
+    trial.rig.measured(FORGOTTEN, |forgotten| forgotten >= UNCHECKED_MAX).await;
+    let mut retries = 0;
+    for stranger in &strangers {
+        let (mut received, mut tokens) = (0, Vec::new());
+        while let Some(datagram) = stranger.received() {
+            received += datagram.len();
+            if is_retry(&datagram) {
+                assert!(4 * datagram.len() < DATAGRAM_BYTES, "{} bytes to ask to come again", datagram.len());
+                tokens.extend(of_retry(&datagram).map(|(id, token)| (id.to_vec(), token.to_vec())));
+            }
+        }
+        // quinn begins a datagram as long as one byte is left of the allowance (quinn-rs/quinn#1082).
+        let begun = OF_EACH - tokens.len();
+        let bound = (3 + 1) * DATAGRAM_BYTES * begun + DATAGRAM_BYTES / 4 * tokens.len();
+        assert!(received <= bound, "{received} bytes to who has begun {begun} handshakes");
+        retries += tokens.len();
+        // A token is for its address: from elsewhere, for another connection, or altered it is none.
+        for (id, token) in tokens {
+            let hello = client_hello(parameters::written(&parameters::good(b"replayed")));
+            let replayed = Initial { token: &token, ..Initial::new(&id, b"replayed", &hello) };
+            strangers[0].send(&replayed.sealed());
+            stranger.send(&replayed.sealed());
+            let altered: Vec<u8> = token.iter().map(|byte| byte ^ 1).collect();
+            stranger.send(
+                &Initial { token: &altered, ..Initial::new(b"another-id", b"replayed", &hello) }.sealed(),
+            );
+        }
+    }
+    let begun = usize::from(STRANGERS) * OF_EACH - retries;
+    eprintln!("{retries} of {} were asked to come again", usize::from(STRANGERS) * OF_EACH);
+    assert!(retries > 0 && begun as f64 >= UNCHECKED_MAX, "{retries} retries");
+    trial.newcomers_are_welcome().await;
+    trial.others_are_undisturbed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_handshakes_refuses_neither_a_tunnels_requests_nor_an_honest_newcomer() {
+    let trial = Trial::start().await;
+    let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
+    let strangers: Vec<Stranger> =
+        (0..64).map(|last| Stranger::at(&trial, Ipv4Addr::new(127, 0, 2, last + 1))).collect();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut dice = Dice::new(4);
+            for stranger in strangers.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+                let hello = client_hello(parameters::written(&parameters::good(&source)));
+                stranger.send(&Initial::new(&destination, &source, &hello).sealed());
+                stranger.forget();
+                begun.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let honest = async {
+            for _ in 0..ASKED {
+                trial.others_are_undisturbed().await;
+            }
+            trial.newcomers_are_welcome().await;
+        };
+        let honest = std::panic::AssertUnwindSafe(|| {
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(honest))
+        });
+        let outcome = std::panic::catch_unwind(honest);
+        stop.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+    });
+    let begun = begun.into_inner();
+    eprintln!("{begun} handshakes were begun meanwhile");
+    assert!(begun as f64 > UNCHECKED_MAX, "{begun} are no flood");
+    trial.others_are_undisturbed().await;
+}
+
+/// Somebody at an address of this machine, who sends datagrams.
+struct Stranger(UdpSocket);
+
+impl Stranger {
+    fn at(trial: &Trial, address: Ipv4Addr) -> Self {
+        let socket = UdpSocket::bind((address, 0)).expect("all of 127.0.0.0/8 is this machine");
+        socket.connect(trial.rig.gateway()).expect("it is on this machine");
+        socket.set_nonblocking(true).expect("a socket's option");
+        Self(socket)
+    }
+
+    fn send(&self, datagram: &[u8]) {
+        // A queue that is full loses it, as a network does.
+        let _ = self.0.send(datagram);
+    }
+
+    /// A datagram that has come.
+    fn received(&self) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 65_535];
+        match self.0.recv(&mut buffer) {
+            Ok(bytes) => {
+                buffer.truncate(bytes);
+                Some(buffer)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Whether a datagram comes whose first packet is to this name.
+    fn is_answered(&self, name: &[u8]) -> bool {
+        self.0.set_nonblocking(false).expect("a socket's option");
+        self.0.set_read_timeout(Some(ANSWER_MAX)).expect("a socket's option");
+        let mut buffer = vec![0; 65_535];
+        let answers =
+            std::iter::from_fn(|| self.0.recv(&mut buffer).ok().map(|bytes| buffer[..bytes].to_vec()));
+        let is_to = |datagram: Vec<u8>| datagram.get(6..).is_some_and(|rest| rest.starts_with(name));
+        let is_answered = answers.into_iter().any(is_to);
+        self.0.set_nonblocking(true).expect("a socket's option");
+        is_answered
+    }
+
+    /// Drops what has come.
+    fn forget(&self) {
+        while self.received().is_some() {}
+    }
+}

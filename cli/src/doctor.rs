@@ -5,6 +5,7 @@ mod caller;
 mod certificate;
 mod clock;
 mod configuration;
+mod host;
 mod kubeconfig;
 mod reach;
 mod report;

@@ -22,6 +22,10 @@ const DENIED: u8 = 1;
 /// The exit code where nothing could be decided.
 const NOT_DECIDED: u8 = 2;
 
+/// What a policy by itself cannot know.
+const MAY_STILL_REFUSE: &str =
+    "A server with policy.delegation in its configuration asks that cluster too, which may still refuse.";
+
 /// Why a policy does not decide.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
@@ -64,12 +68,14 @@ fn decided(order: PolicyExplain) -> Result<bool, PolicyError> {
     match output {
         None => {
             let may = if allowed { "may" } else { "may not" };
-            print::lines(&[format!("{:?} {may} {question}: {}", question.user, reason(verdict))])?;
+            let said = format!("{:?} {may} {question}: {}", question.user, reason(verdict));
+            let more = allowed.then(|| MAY_STILL_REFUSE.to_owned());
+            print::lines(&[said].into_iter().chain(more).collect::<Vec<_>>())?;
         }
         Some(PolicyOutput::Json) => {
             let rule = verdict.rule().map(AsRef::<str>::as_ref);
             let said = json!({ "allowed": allowed, "rule": rule, "reason": reason(verdict).to_string(),
-                "cluster": question.cluster.as_str(), "asked": question.asked() });
+                "cluster": question.cluster.as_str(), "asked": question.asked(), "delegationMayRefuse": allowed });
             print::lines(&[said.to_string()])?;
         }
     }

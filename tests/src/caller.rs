@@ -98,6 +98,21 @@ impl Http1Caller {
         Ok(std::mem::replace(&mut self.unread, rest))
     }
 
+    /// Reads whole lines until one of them ends with this text in what was read.
+    ///
+    /// # Panics
+    /// If the connection ends before.
+    pub async fn read_until(&mut self, text: &str) -> String {
+        let mut read = Vec::new();
+        while !(read.ends_with(b"\n") && String::from_utf8_lossy(&read).contains(text)) {
+            let next = self.try_read_exactly(1).await;
+            read.extend(
+                next.unwrap_or_else(|error| panic!("{error} behind {:?}", String::from_utf8_lossy(&read))),
+            );
+        }
+        String::from_utf8_lossy(&read).into_owned()
+    }
+
     /// Writes all of it.
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_write(bytes).await.expect("the gateway reads");

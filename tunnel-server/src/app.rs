@@ -283,14 +283,18 @@ fn admission(
     directory: &Directory,
     scope: &Scope,
 ) -> Result<Admission, Failure> {
+    let delegation = authentication::delegation(config, scope)?;
     let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
         &config.gateway;
+    let (directory, age_max) = (directory.clone(), *session_age_max);
+    let exchanges = exchanges::Table::new(directory, policy.clone(), delegation.clone(), age_max);
     Ok(Admission {
         authenticator: authentication::authenticator(config.trust_domain.clone(), authentication, scope)?,
         names: Names::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),
+        delegation,
         assertions: Assertions::new(std::mem::take(&mut config.clusters)),
-        exchanges: exchanges::Table::new(directory.clone(), policy.clone(), *session_age_max),
+        exchanges,
         browser_origins: browser_origins.clone(),
     })
 }

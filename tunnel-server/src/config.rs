@@ -116,6 +116,8 @@ pub struct Config {
     pub enrollment: Option<Enrollment>,
     /// The file that says who may do what in which clusters; not read yet.
     pub policy_file: PathBuf,
+    /// Who is asked besides whether callers may what policy allows, if anybody is.
+    pub delegation: Option<HostCluster>,
     /// What holds for some clusters; at most [`NAMES_MAX`]. The first that is about a cluster does.
     pub clusters: Vec<ClusterRules>,
     /// How requests wait for a cluster that is away.
@@ -208,16 +210,23 @@ pub struct Oidc {
 pub struct TokenReview {
     /// A DNS label.
     pub name: String,
+    /// Where it is.
+    pub host: HostCluster,
+    /// Whom tokens are for: one of these, at least one.
+    pub audiences: Vec<String>,
+    /// In front of their names; none of them empty.
+    pub prefixes: Prefixes,
+}
+
+/// An API server that this server asks.
+#[derive(Debug)]
+pub struct HostCluster {
     /// `https://HOST[:PORT]`.
     pub server: Uri,
     /// What its certificate must chain to; at least one.
     pub roots: Vec<CertificateDer<'static>>,
     /// The token with which it is asked, read each time.
     pub token_file: PathBuf,
-    /// Whom tokens are for: one of these, at least one.
-    pub audiences: Vec<String>,
-    /// In front of their names; none of them empty.
-    pub prefixes: Prefixes,
 }
 
 /// Callers' certificates.

@@ -2,7 +2,10 @@
 //!
 //! An exchange stands in the table from its permit to its last byte, also while it waits for its cluster. It is ended when its
 //! credential is revoked or runs out, when policy comes to forbid it, or when it has run for too long. One attendant sees to
-//! that: at once where the directory or the policy has changed, and every second for what time alone ends.
+//! that: at once where the directory or the policy has changed, and every second for what time alone ends. Another asks those
+//! whose answer counts for a while.
+
+mod again;
 
 pub(crate) mod record;
 pub(crate) mod stalls;
@@ -24,7 +27,9 @@ use tracing::{debug, info};
 use crate::directory::{Directory, Shown};
 use crate::identity::{Caller, Credential, Method};
 use crate::metrics;
-use crate::permit::{Allowable, Edition, Permit, Policy};
+use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
+
+pub use again::UNASKED_MAX;
 
 /// Parts of the table, each behind a lock of its own, so that exchanges of different homes do not wait for each other.
 const SHARDS: usize = 16;
@@ -39,6 +44,7 @@ pub struct Table(Arc<Inner>);
 struct Inner {
     directory: Directory,
     policy: Policy,
+    delegation: Delegation,
     age_max: Duration,
     shards: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
     next_number: AtomicU64,
@@ -59,6 +65,8 @@ trait Permitted: Send + Sync {
     fn cluster(&self) -> &ClusterId;
     fn verb(&self) -> &'static str;
     fn generation(&self) -> u64;
+    /// What another cluster was asked about it.
+    fn question(&self) -> Option<&Question>;
     /// Whether this edition too would give it.
     fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
 }
@@ -82,6 +90,14 @@ pub enum Ended {
     /// The credential's time is over.
     #[error("the credential of this request has expired: log in again")]
     Expired,
+    /// The cluster that is asked about callers forbids it.
+    #[error(
+        "the cluster that this server asks about its callers allows this no longer: ask who runs that cluster for a rule"
+    )]
+    ForbiddenByHost,
+    /// That cluster could not be asked for [`UNASKED_MAX`].
+    #[error("the cluster that this server asks about its callers does not answer: try again")]
+    HostAway,
     /// Policy forbids it.
     #[error("the policy of this server was changed and allows this no longer: ask its operator for a rule")]
     PolicyChanged,
@@ -100,12 +116,12 @@ enum Cause {
 }
 
 impl Table {
-    /// A table for exchanges that `policy` permits, of callers and clusters as `directory` knows them, none of which runs for
-    /// longer than `age_max`.
+    /// A table for exchanges that `policy` permits and `delegation` too, of callers and clusters as `directory` knows them,
+    /// none of which runs for longer than `age_max`.
     #[must_use]
-    pub fn new(directory: Directory, policy: Policy, age_max: Duration) -> Self {
+    pub fn new(directory: Directory, policy: Policy, delegation: Delegation, age_max: Duration) -> Self {
         let (shards, next_number) = (Default::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { directory, policy, age_max, shards, next_number }))
+        Self(Arc::new(Inner { directory, policy, delegation, age_max, shards, next_number }))
     }
 
     /// Whether anything may begin for this caller: its credential was not revoked.
@@ -259,7 +275,14 @@ impl Live {
 
 impl Ended {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Revoked, Self::Expired, Self::PolicyChanged, Self::TooOld];
+    pub const ALL: [Self; 6] = [
+        Self::Revoked,
+        Self::Expired,
+        Self::PolicyChanged,
+        Self::ForbiddenByHost,
+        Self::HostAway,
+        Self::TooOld,
+    ];
 
     /// A word for logs and metrics.
     #[must_use]
@@ -268,6 +291,8 @@ impl Ended {
             Self::Revoked => "revoked",
             Self::Expired => "expired",
             Self::PolicyChanged => "policy_changed",
+            Self::ForbiddenByHost => "forbidden_by_host",
+            Self::HostAway => "host_away",
             Self::TooOld => "session_too_old",
         }
     }
@@ -288,6 +313,10 @@ impl<W: Allowable> Permitted for Permit<W> {
 
     fn generation(&self) -> u64 {
         Self::generation(self)
+    }
+
+    fn question(&self) -> Option<&Question> {
+        Self::question(self)
     }
 
     fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {

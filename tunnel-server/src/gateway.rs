@@ -43,7 +43,7 @@ use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
 use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
 use crate::metrics;
-use crate::permit::{Forbidden, Permit, Policy};
+use crate::permit::{Delegation, Permit, Policy};
 use crate::registry::{Places, Registry};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
@@ -75,6 +75,8 @@ pub struct Admission {
     pub names: Names,
     /// Whether it may.
     pub policy: Policy,
+    /// Whom else to ask whether it may.
+    pub delegation: Delegation,
     /// As whom the cluster sees it.
     pub assertions: Assertions,
     /// And whether that stays so.
@@ -99,6 +101,7 @@ struct Inner {
     authenticator: Authenticator,
     names: Names,
     policy: Policy,
+    delegation: Delegation,
     passage: Passage,
     parking: Parking,
     /// What goes on.
@@ -140,9 +143,17 @@ impl Gateway {
     #[must_use]
     pub fn new(admission: Admission, registry: Registry, terms: Terms, log: Log, scope: Scope) -> Self {
         let Terms { parking, watches, limits } = terms;
-        let Admission { authenticator, names, policy, assertions, exchanges: table, browser_origins } =
-            admission;
+        let Admission {
+            authenticator,
+            names,
+            policy,
+            delegation,
+            assertions,
+            exchanges: table,
+            browser_origins,
+        } = admission;
         scope.attend(table.clone().keep());
+        scope.attend(table.clone().keep_asking());
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
         let stalls = Stalls::new();
@@ -156,6 +167,7 @@ impl Gateway {
             authenticator,
             names,
             policy,
+            delegation,
             passage,
             parking,
             table,
@@ -219,7 +231,7 @@ impl Gateway {
         // Before anything is written of it: who asks too fast fills no log.
         self.0.shares.ask(caller)?;
         let sort = request.body().held().clone();
-        match self.admit(&known, peer, &mut request) {
+        match self.admit(&known, peer, &mut request).await {
             Ok(Admitted::List) => {
                 sort.active().set_sort("list");
                 recorded::answered(recorder, &request, caller, peer, None).await?;
@@ -267,8 +279,8 @@ impl Gateway {
         }
     }
 
-    /// Each step takes the proof of the one before; nothing is sent before the last.
-    fn admit(
+    /// Each step takes the proof of the one before; nothing is sent before the last. Waits only for whom else it asks.
+    async fn admit(
         &self,
         known: &Authenticated,
         peer: &Peer,
@@ -296,7 +308,7 @@ impl Gateway {
                     // Nobody is asserted there, and so nobody else either.
                     (true, Some(_)) => return Err(impersonation().into()),
                 };
-                let permit = self.authorize(caller, assumed, action)?;
+                let permit = self.authorize(caller, assumed, action).await?;
                 let live = inner.table.enter(&permit)?;
                 if let Some(credential) = authorization.as_ref().filter(|_| passes_through) {
                     request.headers_mut().insert(AUTHORIZATION, headers::secret(credential));
@@ -307,17 +319,19 @@ impl Gateway {
         }
     }
 
-    /// The policy's verdict. The log learns which rule made it, the caller does not.
-    fn authorize(
+    /// The policy's verdict, and that of whom else is asked. The log learns which rule made it, the caller does not.
+    async fn authorize(
         &self,
         caller: &Caller,
         assumed: Option<Assert>,
         action: Action,
-    ) -> Result<Permit, Forbidden> {
+    ) -> Result<Permit, Refusal> {
         // What the server's own store says, and nothing that an agent does.
         let labels = self.0.passage.registry.directory().labels(action.cluster());
         let verdict = self.0.policy.edition().authorize(caller, assumed, action, &ClusterFacts { labels });
-        verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))
+        let allowed =
+            verdict.inspect_err(|forbidden| debug!(rule = forbidden.rule.as_deref(), "policy forbids it"))?;
+        Ok(self.0.delegation.grant(allowed).await?)
     }
 
     async fn exchange(

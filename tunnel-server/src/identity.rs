@@ -21,6 +21,7 @@ mod fuzz;
 mod host_api;
 mod name;
 pub mod oidc;
+pub(crate) mod questions;
 pub mod review;
 mod token;
 
@@ -34,7 +35,7 @@ pub use credential::Credential;
 pub use host_api::{ANSWER_BYTES_MAX, HostApi};
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
 use oidc::{Issuer, Jwt, TokenFault};
-use review::{ReviewFault, Reviewer};
+use review::{ReviewFault, Reviewed, Reviewer};
 use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 
@@ -48,6 +49,8 @@ pub struct Caller {
     user: String,
     groups: Vec<String>,
     credential: Credential,
+    /// How the cluster that reviewed its token knows it.
+    reviewed: Option<Arc<Reviewed>>,
 }
 
 /// A caller who is known. Whether it may have sent a second credential is not, before it is known for which cluster.
@@ -179,6 +182,12 @@ impl Caller {
         &self.groups
     }
 
+    /// How the cluster that reviewed its token knows it.
+    #[must_use]
+    pub fn reviewed(&self) -> Option<&Reviewed> {
+        self.reviewed.as_deref()
+    }
+
     /// With what it proved that.
     #[must_use]
     pub fn credential(&self) -> &Credential {
@@ -190,7 +199,7 @@ impl Caller {
     pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let credential = Credential { id: "pretended".into(), issued: None, expires: None };
-        Self { method: Method::StaticToken, user: user.to_owned(), groups, credential }
+        Self { method: Method::StaticToken, user: user.to_owned(), groups, credential, reviewed: None }
     }
 }
 
@@ -301,7 +310,7 @@ impl Authenticator {
         peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateFault::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
         let credential = certificate::credential(leaf);
-        let caller = Caller { method: Method::ClientCertificate, user, groups, credential };
+        let caller = Caller { method: Method::ClientCertificate, user, groups, credential, reviewed: None };
         Ok(self.own(caller, prefixes).map_err(CertificateFault::Name)?)
     }
 
@@ -312,7 +321,8 @@ impl Authenticator {
             tokens.as_ref().and_then(|tokens| Some((tokens, tokens.holder(token)?)))
         {
             let Holder { user, groups, credential } = holder.clone();
-            let caller = Caller { method: Method::StaticToken, user, groups, credential };
+            let method = Method::StaticToken;
+            let caller = Caller { method, user, groups, credential, reviewed: None };
             return self.own(caller, tokens.prefixes()).map_err(|_| NotAuthenticated::UnknownToken);
         }
         if issuers.is_empty() && reviewer.is_none() {

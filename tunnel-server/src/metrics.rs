@@ -115,7 +115,15 @@ pub fn describe() {
         counter!(ENROLLMENTS, "outcome" => outcome).increment(0);
     }
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");
-    for reason in ["stalled", "revoked", "expired", "policy_changed", "session_too_old"] {
+    for reason in [
+        "stalled",
+        "revoked",
+        "expired",
+        "policy_changed",
+        "forbidden_by_host",
+        "host_away",
+        "session_too_old",
+    ] {
         counter!(EXCHANGES_ENDED, "reason" => reason).increment(0);
     }
     describe_counter!(LIMITED, "Requests that did not begin because a limit was reached, by limit.");

@@ -11,8 +11,11 @@ use tokio::sync::watch;
 
 use crate::identity::Caller;
 
+mod delegation;
 mod file;
 
+pub use delegation::{Delegation, NotDelegated, OPINION_FOR};
+pub(crate) use delegation::{Opinion, Question};
 pub(crate) use file::PolicyFile;
 pub use file::PolicyFileError;
 
@@ -27,7 +30,13 @@ pub struct Edition {
     generation: u64,
 }
 
-/// Proof that policy allowed this caller this. Only [`Edition::authorize`] and [`Edition::authorize_dial`] make one.
+/// What the policy allows. It becomes a permit where nobody else refuses it. Only [`Edition::authorize`] and
+/// [`Edition::authorize_dial`] make one.
+#[derive(Debug)]
+#[must_use = "what the policy allows is no permit yet"]
+pub struct Allowed<W = Action>(Permit<W>);
+
+/// Proof that policy allowed this caller this, and the cluster that is asked too, if one is. Only [`Delegation::grant`] makes one.
 #[derive(Debug, Clone)]
 #[must_use = "a permit that goes nowhere allows nothing"]
 pub struct Permit<W = Action> {
@@ -36,6 +45,8 @@ pub struct Permit<W = Action> {
     what: W,
     generation: u64,
     rule: Arc<str>,
+    /// What another cluster was asked about it.
+    question: Option<Question>,
 }
 
 /// Connecting a caller to a target at the edge.
@@ -53,8 +64,10 @@ pub trait Allowable: Clone + Send + Sync + 'static {
     fn cluster(&self) -> &ClusterId;
     /// As policy reads it.
     fn request(&self) -> Request<'_>;
-    /// One word for it, for logs.
+    /// One word for it, for logs and for the cluster that is asked too.
     fn verb(&self) -> &'static str;
+    /// The way to the cluster that it takes, as policy calls it.
+    fn mode(&self) -> &'static str;
     /// As a refusal names it.
     fn wanted(&self) -> Wanted;
 }
@@ -136,7 +149,7 @@ impl Forbidden {
 }
 
 impl Edition {
-    /// Permits `action` to `caller`, by what the server's own store knows of the action's cluster; and where it has
+    /// Allows `action` to `caller`, by what the server's own store knows of the action's cluster; and where it has
     /// `assumed` another identity, that too. What is allowed to the other identity is for the cluster to know: here
     /// nobody gains anything by being somebody else.
     ///
@@ -149,8 +162,8 @@ impl Edition {
         assumed: Option<Assert>,
         action: Action,
         facts: &ClusterFacts,
-    ) -> Result<Permit, Forbidden> {
-        let mut permit = self.allow(caller, action, facts)?;
+    ) -> Result<Allowed, Forbidden> {
+        let Allowed(mut permit) = self.allow(caller, action, facts)?;
         if let Some(identity) = &assumed {
             let cluster = permit.what.cluster();
             let verdict = self.rules.decide_identity(who(caller), cluster, facts, identity);
@@ -160,10 +173,10 @@ impl Edition {
             }
         }
         permit.assumed = assumed;
-        Ok(permit)
+        Ok(Allowed(permit))
     }
 
-    /// Permits `caller` to be connected to a target, by what the server's own store knows of its cluster.
+    /// Allows `caller` to be connected to a target, by what the server's own store knows of its cluster.
     ///
     /// # Errors
     ///
@@ -173,7 +186,7 @@ impl Edition {
         caller: &Caller,
         dial: Dial,
         facts: &ClusterFacts,
-    ) -> Result<Permit<Dial>, Forbidden> {
+    ) -> Result<Allowed<Dial>, Forbidden> {
         self.allow(caller, dial, facts)
     }
 
@@ -182,7 +195,7 @@ impl Edition {
         caller: &Caller,
         what: W,
         facts: &ClusterFacts,
-    ) -> Result<Permit<W>, Forbidden> {
+    ) -> Result<Allowed<W>, Forbidden> {
         let cluster = what.cluster();
         let verdict = self.decide(caller, &what, facts);
         let Verdict::Allowed(rule) = verdict else {
@@ -191,7 +204,8 @@ impl Edition {
             return Err(forbidden(caller, wanted, verdict.rule()));
         };
         let (caller, rule) = (caller.clone(), Arc::clone(rule));
-        Ok(Permit { caller, assumed: None, what, generation: self.generation, rule })
+        let generation = self.generation;
+        Ok(Allowed(Permit { caller, assumed: None, what, generation, rule, question: None }))
     }
 
     /// Whether this edition too would give `permit`, which another may have given.
@@ -220,7 +234,20 @@ impl Edition {
     }
 }
 
+#[cfg(test)]
+impl Allowed {
+    /// The permit, where nobody else is asked.
+    pub(crate) fn unasked(self) -> Permit {
+        self.0
+    }
+}
+
 impl<W> Permit<W> {
+    /// What another cluster was asked about it, if one is.
+    pub(crate) fn question(&self) -> Option<&Question> {
+        self.question.as_ref()
+    }
+
     /// Who may.
     #[must_use]
     pub fn caller(&self) -> &Caller {
@@ -273,6 +300,10 @@ impl Allowable for Action {
         Self::verb(self).as_str()
     }
 
+    fn mode(&self) -> &'static str {
+        "kube-api"
+    }
+
     fn wanted(&self) -> Wanted {
         Wanted::Action(Box::new(self.clone()))
     }
@@ -288,6 +319,10 @@ impl Allowable for Dial {
     }
 
     fn verb(&self) -> &'static str {
+        "dial"
+    }
+
+    fn mode(&self) -> &'static str {
         "dial"
     }
 

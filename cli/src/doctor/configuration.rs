@@ -74,6 +74,23 @@ pub(super) struct Gateway {
 pub(super) struct Authentication {
     pub(super) client_certificate: Option<ClientCertificate>,
     pub(super) token_file: Option<TokenFile>,
+    pub(super) oidc: Vec<Oidc>,
+    pub(super) token_review: Option<HostCluster>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Oidc {
+    pub(super) ca_file: PathBuf,
+}
+
+/// An API server that the server asks.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct HostCluster {
+    pub(super) server: String,
+    pub(super) ca_file: PathBuf,
+    pub(super) token_file: PathBuf,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -100,6 +117,7 @@ pub(super) struct Tunnel {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Policy {
     pub(super) file: PathBuf,
+    pub(super) delegation: Option<HostCluster>,
 }
 
 #[derive(Debug, Default, Deserialize)]

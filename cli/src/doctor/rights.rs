@@ -1,4 +1,4 @@
-//! What an agent may do at its API server, asked of the API server itself.
+//! What an agent, or a server, may do at an API server, asked of the API server itself.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,18 @@ use super::report::Report;
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 const CHECK: &str = "rights";
-const ADVICE: &str = "apply what `tombolo rbac` makes of the agent's configuration to the cluster";
+const ADVICE: Advice = Advice {
+    credential: "renew the token or certificate of the agent's ServiceAccount",
+    rights: "apply what `tombolo rbac` makes of the agent's configuration to the cluster",
+};
+
+/// What to do where the API server does not say yes.
+pub(super) struct Advice {
+    /// Where it does not accept the credential.
+    pub(super) credential: &'static str,
+    /// Where a right is missing.
+    pub(super) rights: &'static str,
+}
 
 /// Something that an agent must be allowed, in one way or otherwise: verb and group.
 struct Right {
@@ -29,7 +40,7 @@ struct Right {
 }
 
 /// What says that there is no point in asking more.
-struct Ended;
+pub(super) struct Ended;
 
 /// Asks the API server what the agent may do there; the first answer shows the clock, too.
 pub(super) async fn examine(
@@ -43,18 +54,14 @@ pub(super) async fn examine(
     for right in rights(impersonation) {
         let mut allowed = false;
         for (verb, group) in [Some(right.way), right.otherwise].into_iter().flatten() {
-            let review = json!({
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": { "resourceAttributes": {
-                    "verb": verb,
-                    "group": group,
-                    "resource": right.resource,
-                    "namespace": right.namespace,
-                    "name": right.name,
-                } },
+            let attributes = json!({
+                "verb": verb,
+                "group": group,
+                "resource": right.resource,
+                "namespace": right.namespace,
+                "name": right.name,
             });
-            let asked = ask(&review, reached, prefix, &mut shown, report).await;
+            let asked = ask(&attributes, reached, prefix, &ADVICE, &mut shown, report).await;
             let Ok(may) = asked else { return };
             allowed |= may;
             if allowed {
@@ -70,18 +77,25 @@ pub(super) async fn examine(
         report
             .ok(CHECK, "the agent may impersonate users and groups, and read the control plane's endpoints");
     } else {
-        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE);
+        report.fail(CHECK, format!("the agent may not {}", missing.join(", nor ")), ADVICE.rights);
     }
 }
 
-/// Whether one is allowed. What ends the examination is reported.
-async fn ask(
-    review: &Value,
+/// Whether what these attributes of a resource say is allowed. The first answer shows the clock, too, and what ends the
+/// examination is reported.
+pub(super) async fn ask(
+    attributes: &Value,
     reached: &mut Reached,
     prefix: &str,
+    advice: &Advice,
     shown: &mut bool,
     report: &mut Report,
 ) -> Result<bool, Ended> {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": attributes },
+    });
     let answer =
         match reached.ask(Method::POST, &format!("{prefix}{REVIEWS}"), Some(review.to_string())).await {
             Ok(answer) => answer,
@@ -98,13 +112,16 @@ async fn ask(
     match answer.status {
         200 | 201 => Ok(review["status"]["allowed"] == Value::Bool(true)),
         401 => {
-            let advice = "renew the token or certificate of the agent's ServiceAccount";
             let said = format!("the API server does not accept it ({})", message(&answer));
-            report.fail("credential", said, advice);
+            report.fail("credential", said, advice.credential);
             Err(Ended)
         }
         status => {
-            report.fail(CHECK, format!("the API server answers {status} ({})", message(&answer)), ADVICE);
+            report.fail(
+                CHECK,
+                format!("the API server answers {status} ({})", message(&answer)),
+                advice.rights,
+            );
             Err(Ended)
         }
     }

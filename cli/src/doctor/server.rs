@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::certificate;
 use super::configuration::{self, ServerConfig};
+use super::host;
 use super::report::Report;
 use crate::admin::{Admin, AdminError};
 use crate::args::{DoctorServer, Place};
@@ -41,6 +42,7 @@ pub(super) async fn examine(order: &DoctorServer, scope: &Scope, report: &mut Re
         return;
     };
     files(&config, base, report);
+    host::examine(&config, base, scope, report).await;
     let running = admin(&config, base, scope, report).await;
     let gateway = config.gateway.listen.unwrap_or(LISTEN_DEFAULT);
     let tunnel = config.tunnel.listen.unwrap_or(LISTEN_DEFAULT);

@@ -94,7 +94,11 @@ fn an_explanation_names_the_rule_and_the_exit_code_is_the_verdict() {
         (format!("{ALICE} --as ci:deployer"), 1, "no rule allows it"),
     ] {
         let assert = bench.run(&format!("policy explain --policy policy.yaml {asked}")).code(code);
-        assert_says(&crate::bench::stdout(assert), said);
+        let explained = crate::bench::stdout(assert);
+        assert_says(&explained, said);
+        let may_be_refused =
+            explained.contains("policy.delegation") && explained.contains("may still refuse");
+        assert_eq!(may_be_refused, code == 0, "{explained}");
     }
 }
 
@@ -141,6 +145,7 @@ fn programs_read_what_was_understood_and_what_was_decided() {
             "allowed": true, "rule": "readers", "reason": "the rule readers allows it", "cluster": "edge-1",
             "asked": { "verb": "get", "apiGroup": "apps", "resource": "deployments", "subresource": "scale",
                 "namespace": "shop", "name": "d" },
+            "delegationMayRefuse": true,
         })
     );
 }

@@ -187,6 +187,50 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
     doctor(&rig, &["agent", "--config", "ca.yaml"]).await.fails("QUIC", &["cannot be trusted"]);
 }
 
+#[tokio::test]
+async fn those_whom_a_server_asks_about_callers_are_asked_once_whether_it_may() {
+    let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
+    rig.write("host-ca.crt", api.ca_pem());
+    rig.write("host.token", "the-servers-own-token\n");
+    let text = fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
+    let host = format!("server: \"{}\", caFile: host-ca.crt, tokenFile: host.token", api.url());
+    let issuer = "{ name: corp, issuer: \"https://corp.example\", caFile: pki/server-ca.crt }";
+    let text = text.replace(
+        "  authentication:\n",
+        &format!("  authentication:\n    oidc: [{issuer}]\n    tokenReview: {{ {host} }}\n"),
+    );
+    let text = text.replace(
+        "policy: { file: policy.yaml }",
+        &format!("policy: {{ file: policy.yaml, delegation: {{ {host} }} }}"),
+    );
+    let words = |name| ["server", "--config", name];
+    rig.write("asking.yaml", &text);
+    let says = |allowed: bool| {
+        let answer = format!("{{\"status\":{{\"allowed\":{allowed}}}}}");
+        api.on(REVIEWS, Behaviour::Answer(Answer::json(201, answer)));
+    };
+
+    says(true);
+    let well = doctor(&rig, &words("asking.yaml")).await;
+    well.is_well(&["issuer's CA", "may create tokenreviews", "may create subjectaccessreviews"]);
+    let asked: Vec<Value> =
+        api.requests().iter().map(|asked| serde_json::from_slice(&asked.body).expect("JSON")).collect();
+    let resources: Vec<&Value> =
+        asked.iter().map(|asked| &asked["spec"]["resourceAttributes"]["resource"]).collect();
+    assert_eq!(resources, ["tokenreviews", "subjectaccessreviews"]);
+
+    says(false);
+    let powerless = doctor(&rig, &words("asking.yaml")).await;
+    powerless.fails("rights", &["may not create tokenreviews", "system:auth-delegator"]);
+    powerless.fails("rights", &["may not create subjectaccessreviews", "system:auth-delegator"]);
+    api.on(REVIEWS, Behaviour::Answer(Answer::json(401, "{}")));
+    doctor(&rig, &words("asking.yaml")).await.fails("credential", &["does not accept it", "tokenFile"]);
+    rig.write("no-token.yaml", &text.replace("host.token", "no.token"));
+    doctor(&rig, &words("no-token.yaml")).await.fails("credential", &["no.token"]);
+    rig.write("other-ca.yaml", &text.replace("host-ca.crt", "pki/caller-ca.crt"));
+    doctor(&rig, &words("other-ca.yaml")).await.fails("TLS", &["is not of the CA that is trusted here"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_api_server_says_what_the_deployment_grants_and_what_is_missing_without_it() {
     let cluster = EdgeCluster::start().await.expect("a cluster starts");

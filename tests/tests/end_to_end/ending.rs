@@ -93,7 +93,7 @@ async fn what_waits_for_its_cluster_is_ended_too() {
 
     site.at(&["user", "revoke", "--name", "ann"]).await;
 
-    reads_until(&mut watch, "CredentialRevoked").await;
+    watch.read_until("CredentialRevoked").await;
     assert!(waits.read_head().await.starts_with("HTTP/1.1 401 "));
 }
 
@@ -155,7 +155,7 @@ impl Site {
         watch.write(request(&format!("{WATCHED}?watch=1&resourceVersion={version}"), "")).await;
         assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "));
         self.store.put("shown", "seen");
-        reads_until(&mut watch, "seen").await;
+        watch.read_until("seen").await;
         watch
     }
 
@@ -181,7 +181,7 @@ impl Site {
 impl Running {
     /// None of it comes to a clean end, but the watch, which is told why.
     async fn are_ended(mut self, cause: &str, code: &str) {
-        let told = reads_until(&mut self.watch, cause).await;
+        let told = self.watch.read_until(cause).await;
         assert!(told.contains("\"ERROR\"") && told.contains(&format!("\"code\":{code}")), "{told}");
         let (_, end) = self.shell.read_to_end().await;
         end.expect_err("a shell is cut off");
@@ -194,7 +194,7 @@ impl Running {
         assert_eq!(self.shell.read_exactly(4).await, b"pong");
         self.download.read_exactly(1024 * 1024).await;
         site.store.put("shown", "later");
-        reads_until(&mut self.watch, "later").await;
+        self.watch.read_until("later").await;
     }
 }
 
@@ -204,20 +204,4 @@ async fn caller(site: &Site, identity: &Issued) -> Http1Caller {
 
 fn request(target: &str, lines: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {GATEWAY}\r\n{lines}\r\n")
-}
-
-/// Reads until this text has come.
-async fn reads_until(caller: &mut Http1Caller, text: &str) -> String {
-    let mut read = Vec::new();
-    loop {
-        read.extend(
-            caller
-                .try_read_exactly(1)
-                .await
-                .unwrap_or_else(|error| panic!("{error} behind {:?}", String::from_utf8_lossy(&read))),
-        );
-        if read.ends_with(b"\n") && String::from_utf8_lossy(&read).contains(text) {
-            return String::from_utf8_lossy(&read).into_owned();
-        }
-    }
 }

@@ -1,9 +1,10 @@
 //! Callers by tokens that another cluster's API server knows: a real one that tells the truth, and one that does not.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::caller::Http1Caller;
+use tests::caller::{GATEWAY, Http1Caller};
 use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::kube::EdgeCluster;
@@ -159,6 +160,36 @@ async fn a_reviewer_that_is_away_is_503_and_others_come_in() {
     assert_eq!(by(&rig, "refused").await.status, 503);
     assert_eq!(rig.ask_with_token("GET", "/clusters", &[]).await.status, 200);
     assert!(fake.requests().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_who_hang_up_while_their_tokens_are_reviewed_take_nobodys_turn() {
+    let (reviewer, rig, _fake, _agent) = stage().await;
+    reviewer.on(REVIEWS, Behaviour::Stall);
+    let mut callers = Vec::new();
+    for number in 0..40 {
+        let mut caller = Http1Caller::dial_name(&rig, GATEWAY, None).await;
+        let lines = format!("Host: {GATEWAY}\r\nAuthorization: Bearer left-{number}\r\n");
+        caller.write(format!("GET {PATH} HTTP/1.1\r\n{lines}\r\n")).await;
+        callers.push(caller);
+    }
+    // As many as are reviewed at once.
+    while reviewer.requests().len() < 32 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(callers);
+    let user = json!({ "username": "ann", "groups": ["ops"] });
+    reviewer.on(
+        REVIEWS,
+        Behaviour::Answer(review(&json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] }))),
+    );
+
+    // Each of theirs ends at its own deadline.
+    let mut number = 0;
+    while by(&rig, &format!("stays-{number}")).await.status != 200 {
+        number += 1;
+        assert!(number < 30, "there is no turn for who stays");
+    }
 }
 
 /// A13 of docs/security.md.

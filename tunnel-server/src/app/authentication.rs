@@ -1,4 +1,4 @@
-//! Builds the ways in which callers prove who they are.
+//! Builds the ways in which callers prove who they are, and whom else to ask whether they may.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 
-use crate::config;
+use crate::config::{self, Config};
 use crate::identity::oidc::{Demands, Issuer};
 use crate::identity::review::Reviewer;
 use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, Ways};
+use crate::permit::Delegation;
 
 /// The ways that are configured; the keys of issuers are kept fresh within `scope`.
 pub(super) fn authenticator(
@@ -28,7 +29,7 @@ pub(super) fn authenticator(
     for issuer in &issuers {
         scope.attend(Arc::clone(issuer).follow());
     }
-    let reviewer = ways.token_review.as_ref().map(reviewer).transpose()?.map(Arc::new);
+    let reviewer = ways.token_review.as_ref().map(|way| reviewer(way, scope)).transpose()?.map(Arc::new);
     let ways = Ways { certificates, tokens: tokens.transpose()?, issuers, reviewer };
     Ok(Authenticator::new(trust_domain, ways))
 }
@@ -46,10 +47,21 @@ fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {
     Issuer::new(&way.name, way.algorithms.clone(), demands, tls).map_err(Failure::could_not_go_on)
 }
 
-fn reviewer(way: &config::TokenReview) -> Result<Reviewer, Failure> {
-    let api = HostApi::new(way.server.clone(), way.token_file.clone(), trusting(&way.roots)?);
-    Reviewer::new(&way.name, api, way.audiences.clone(), prefixes(&way.prefixes))
-        .map_err(Failure::could_not_go_on)
+fn reviewer(way: &config::TokenReview, scope: &Scope) -> Result<Reviewer, Failure> {
+    let (api, prefixes) = (host_api(&way.host)?, prefixes(&way.prefixes));
+    Reviewer::new(&way.name, api, &way.audiences, prefixes, scope.clone()).map_err(Failure::could_not_go_on)
+}
+
+/// Whom else to ask whether callers may, if anybody is configured.
+pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, Failure> {
+    let Some(host) = &config.delegation else { return Ok(Delegation::default()) };
+    let reviewer = config.gateway.authentication.token_review.as_ref();
+    let is_reviewer = reviewer.is_some_and(|way| way.host.server == host.server);
+    Ok(Delegation::to(host_api(host)?, is_reviewer, scope.clone()))
+}
+
+fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failure> {
+    Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
 }
 
 fn prefixes(config::Prefixes { username, groups }: &config::Prefixes) -> Prefixes {

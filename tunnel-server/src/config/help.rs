@@ -20,7 +20,9 @@ The least that a configuration file has to say:
   policy: { file: policy.yaml }
 
 The policy is a file of its own, of kind Policy, and is read again when it
-changes; `tombolo policy check` says what is wrong in it.
+changes; `tombolo policy check` says what is wrong in it. What it allows another
+cluster's RBAC may forbid: `policy: { file: policy.yaml, delegation: { server:
+https://HOST:6443, caFile: host-ca.crt, tokenFile: host-token } }`.
 
 Requests for a cluster that is away wait up to 15 s for its return, 256 for each
 cluster, unless `parking: { limitSeconds: 30, perCluster: 100 }` says otherwise.

@@ -1,4 +1,4 @@
-//! Those who issue callers' tokens, and who reviews them.
+//! Those who are asked about callers: who issues their tokens, and the API servers that know more of them.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use rustls_pki_types::CertificateDer;
 
 use super::authentication::{file, prefixes};
 use super::valid::NOTHING;
-use super::{ISSUERS_MAX, NAMES_MAX, Oidc, TokenReview, pem, written};
+use super::{HostCluster, ISSUERS_MAX, NAMES_MAX, Oidc, TokenReview, pem, written};
 
 /// By which tokens may be signed unless told otherwise: what every issuer has.
 const ALGORITHMS_DEFAULT: [Algorithm; 2] = [Algorithm::RS256, Algorithm::ES256];
@@ -85,10 +85,7 @@ pub(super) fn token_review(written: written::TokenReview, directory: &Path) -> R
     let at = |key: &str| format!("{TOKEN_REVIEW}.{key}");
     let audiences = audiences.unwrap_or_default();
     bounded(&at("audiences"), audiences.len(), 1..=NAMES_MAX)?;
-    let (server_text, server) = https(at("server"), server)?;
-    if server.path_and_query().is_some_and(|path| path.as_str() != "/") {
-        return Err(KeyError::new(at("server"), server_text, "https://HOST[:PORT] without a path"));
-    }
+    let host = host_cluster(TOKEN_REVIEW, written::HostCluster { server, ca_file, token_file }, directory)?;
     let prefixes = prefixes(TOKEN_REVIEW, username_prefix, groups_prefix)?;
     for (key, prefix) in [("usernamePrefix", &prefixes.username), ("groupsPrefix", &prefixes.groups)] {
         if prefix.is_empty() {
@@ -98,14 +95,31 @@ pub(super) fn token_review(written: written::TokenReview, directory: &Path) -> R
     }
     Ok(TokenReview {
         name: label(at("name"), name)?,
-        server,
-        roots: roots(&at("caFile"), ca_file, directory)?,
-        token_file: file(&at("tokenFile"), token_file, directory)?,
+        host,
         audiences: audiences
             .into_iter()
             .map(|audience| text(at("audiences"), Some(audience)))
             .collect::<Result<_, _>>()?,
         prefixes,
+    })
+}
+
+/// An API server that is asked, whose keys stand below `way`.
+pub(super) fn host_cluster(
+    way: &str,
+    written: written::HostCluster,
+    directory: &Path,
+) -> Result<HostCluster, KeyError> {
+    let written::HostCluster { server, ca_file, token_file } = written;
+    let at = |key: &str| format!("{way}.{key}");
+    let (server_text, server) = https(at("server"), server)?;
+    if server.path_and_query().is_some_and(|path| path.as_str() != "/") {
+        return Err(KeyError::new(at("server"), server_text, "https://HOST[:PORT] without a path"));
+    }
+    Ok(HostCluster {
+        server,
+        roots: roots(&at("caFile"), ca_file, directory)?,
+        token_file: file(&at("tokenFile"), token_file, directory)?,
     })
 }
 

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod asked;
+
 const WHOLE: &str = "
 serverId: gateway-7
 trustDomain: edge.example

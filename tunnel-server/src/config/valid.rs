@@ -17,6 +17,7 @@ use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 use super::audit_log;
 use super::authentication::{authentication, file};
 use super::clusters::clusters;
+use super::issuers::host_cluster;
 use super::written::{self, Written};
 use super::{
     Admin, CertifiedPair, Config, CopiedKey, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX,
@@ -93,6 +94,8 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     roots_differ(&gateway, &tunnel, &admin)?;
     let trust_bundle = trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
+    let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
+    let delegation = delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     Ok(Config {
         audit: audit_log::valid(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
@@ -103,7 +106,8 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
         gateway,
         tunnel,
         enrollment,
-        policy_file: file("policy.file", policy.unwrap_or_default().file, directory)?,
+        policy_file: file("policy.file", policy_file, directory)?,
+        delegation,
         clusters: self::clusters(clusters.unwrap_or_default())?,
         parking: self::parking(parking.unwrap_or_default())?,
         watches: self::watches(watches.unwrap_or_default())?,

@@ -133,6 +133,15 @@ pub(super) struct Enrollment {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Policy {
     pub(super) file: Option<PathBuf>,
+    pub(super) delegation: Option<HostCluster>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct HostCluster {
+    pub(super) server: Option<String>,
+    pub(super) ca_file: Option<PathBuf>,
+    pub(super) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

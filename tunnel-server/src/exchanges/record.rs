@@ -232,8 +232,8 @@ pub(crate) fn ended_by(why: Ended) -> EndReason {
     match why {
         Ended::Revoked => EndReason::Revoked,
         Ended::Expired => EndReason::Expired,
-        Ended::PolicyChanged => EndReason::PolicyChanged,
-        Ended::TooOld => EndReason::Limit,
+        Ended::PolicyChanged | Ended::ForbiddenByHost => EndReason::PolicyChanged,
+        Ended::TooOld | Ended::HostAway => EndReason::Limit,
     }
 }
 

@@ -12,7 +12,7 @@ use super::Peer;
 use super::refusal::Refusal;
 use crate::exchanges::record::Recorder;
 use crate::identity::Caller;
-use crate::permit::Permit;
+use crate::permit::{NotDelegated, Permit};
 
 pub(super) use body::RecordedBody;
 use words::{asked, identity, object};
@@ -52,8 +52,14 @@ pub(super) async fn answered<B>(
     };
     event.note(
         Note::Decision,
-        if matches!(refusal, Some(Refusal::Forbidden(_))) { "forbid" } else { "allow" },
+        match refusal {
+            Some(Refusal::Forbidden(_) | Refusal::NotDelegated(NotDelegated::Forbidden { .. })) => "forbid",
+            Some(_) | None => "allow",
+        },
     );
+    if let Some(Refusal::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal {
+        event.note(Note::Cluster, cluster.as_str());
+    }
     if let Some(Refusal::Forbidden(forbidden)) = refusal {
         if let Some(rule) = &forbidden.rule {
             event.note(Note::Rule, &**rule);

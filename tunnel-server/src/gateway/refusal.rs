@@ -15,7 +15,7 @@ use super::{BrowserFault, CALLER_SILENCE_MAX, Limit, NotAParkLimit};
 use crate::assertion::NotAsserted;
 use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
-use crate::permit::Forbidden;
+use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
 use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;
@@ -39,6 +39,9 @@ pub enum Refusal {
     /// Policy does not let this caller reach this cluster.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
+    /// Policy does, and the cluster that is asked too does not, or does not say.
+    #[error("{0}")]
+    NotDelegated(#[from] NotDelegated),
     /// The cluster may not be told who asks.
     #[error("{0}")]
     NotAsserted(#[from] NotAsserted),
@@ -130,7 +133,7 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 39] = [
+    pub const CAUSES: [&str; 41] = [
         "BrowserRefused",
         "AuthenticatorAway",
         "NotAuthenticated",
@@ -140,6 +143,8 @@ impl Refusal {
         "SessionTooOld",
         "NotARequest",
         "ForbiddenByPolicy",
+        "ForbiddenByHost",
+        "HostAway",
         "NotAsserted",
         "HeadersRefused",
         "UpgradeRefused",
@@ -200,7 +205,8 @@ impl Refusal {
             | Self::Headers(HeaderFault::Impersonation(_))
             | Self::Forbidden(_)
             | Self::NotAsserted(_)
-            | Self::Ended(Ended::PolicyChanged) => StatusCode::FORBIDDEN,
+            | Self::NotDelegated(NotDelegated::Forbidden { .. })
+            | Self::Ended(Ended::PolicyChanged | Ended::ForbiddenByHost) => StatusCode::FORBIDDEN,
             Self::Headers(
                 HeaderFault::Alias(_)
                 | HeaderFault::ConnectionNames(_)
@@ -209,7 +215,11 @@ impl Refusal {
                 | HeaderFault::Hosts,
             ) => StatusCode::BAD_REQUEST,
             // Never 404, although one cluster is not known: a controller would take that for "the object is gone".
-            Self::NoTunnel(_) | Self::NoStream(_) | Self::NotRecorded(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoTunnel(_)
+            | Self::NoStream(_)
+            | Self::NotRecorded(_)
+            | Self::NotDelegated(NotDelegated::Away)
+            | Self::Ended(Ended::HostAway) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Lost(_) | Self::AgentSilent(_) | Self::LinkSilent(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::CallerSilent => StatusCode::REQUEST_TIMEOUT,
             Self::Aborted(_, code) => status_of_code(*code),
@@ -235,6 +245,7 @@ impl Refusal {
             | Self::Ended(_)
             | Self::Action(_)
             | Self::Forbidden(_)
+            | Self::NotDelegated(_)
             | Self::NotAsserted(_)
             | Self::Headers(_)
             | Self::Upgrade(_)
@@ -264,6 +275,10 @@ impl Refusal {
             Self::Ended(Ended::Expired) => "CredentialExpired",
             Self::Ended(Ended::PolicyChanged) => "PolicyChanged",
             Self::Ended(Ended::TooOld) => "SessionTooOld",
+            Self::Ended(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
+                "ForbiddenByHost"
+            }
+            Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
             Self::Action(_) => "NotARequest",
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::NotAsserted(_) => "NotAsserted",
@@ -305,6 +320,7 @@ impl Refusal {
             | Self::Ended(_)
             | Self::Action(_)
             | Self::Forbidden(_)
+            | Self::NotDelegated(_)
             | Self::NotAsserted(_)
             | Self::Headers(_)
             | Self::Upgrade(_)
@@ -550,6 +566,8 @@ mod tests {
             Refusal::Ended(Ended::Expired),
             Refusal::Ended(Ended::PolicyChanged),
             Refusal::Ended(Ended::TooOld),
+            Refusal::Ended(Ended::ForbiddenByHost),
+            Refusal::NotDelegated(NotDelegated::Away),
             Refusal::Action(ActionFault::TooLong),
             Refusal::Headers(HeaderFault::TooMany),
             Refusal::NoTunnel(NoTunnel::NeverSeen(cluster.clone())),

@@ -32,7 +32,7 @@ fn a_permit_says_who_what_by_which_edition_and_by_which_rule() {
     let policy = policy(ALICE_READS);
     let (caller, action) = (Caller::pretended("alice", &["ops"]), action("/api/v1/pods"));
 
-    let permit = policy.edition().authorize(&caller, None, action.clone(), &facts()).unwrap();
+    let permit = policy.edition().authorize(&caller, None, action.clone(), &facts()).unwrap().unasked();
 
     assert_eq!((permit.caller(), permit.action()), (&caller, &action));
     assert_eq!((permit.generation(), permit.rule()), (1, "alice-reads"));
@@ -74,7 +74,7 @@ fn a_permit_is_judged_again_by_the_edition_that_takes_the_place_of_its_own() {
     let mut editions = policy.editions();
     let first = policy.edition();
     let alice = Caller::pretended("alice", &[]);
-    let permit = first.authorize(&alice, None, action("/api/v1/pods"), &facts()).unwrap();
+    let permit = first.authorize(&alice, None, action("/api/v1/pods"), &facts()).unwrap().unasked();
     assert!(first.still_permits(&permit, &facts()));
     assert!(!editions.has_changed().unwrap());
 
@@ -94,7 +94,7 @@ fn a_permit_depends_on_the_clusters_labels() {
     let live = ClusterFacts { labels: [("stage".to_owned(), "live".to_owned())].into() };
     let caller = Caller::pretended("alice", &[]);
 
-    let permit = edition.authorize(&caller, None, action("/api/v1/pods"), &live).unwrap();
+    let permit = edition.authorize(&caller, None, action("/api/v1/pods"), &live).unwrap().unasked();
 
     assert!(!edition.still_permits(&permit, &facts()));
     assert!(edition.may_reach(&caller, permit.action().cluster(), &live));
@@ -109,7 +109,7 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
         policy.edition().authorize(&Caller::pretended(user, &[]), Some(assumed), action, &facts())
     };
 
-    let permit = asked("alice", identity("bob", &["ops", "dev"]), pods()).unwrap();
+    let permit = asked("alice", identity("bob", &["ops", "dev"]), pods()).unwrap().unasked();
     assert_eq!((permit.caller().user(), permit.rule()), ("alice", "alice-reads"));
     assert_eq!(permit.assumed(), Some(&identity("bob", &["ops", "dev"])));
 

@@ -66,6 +66,7 @@ pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
         | Refusal::NotAuthenticated(_)
         | Refusal::Action(_)
         | Refusal::Forbidden(_)
+        | Refusal::NotDelegated(_)
         | Refusal::NotAsserted(_)
         | Refusal::Headers(_)
         | Refusal::Upgrade(_)

@@ -22,6 +22,7 @@ use crate::gateway::patience::Wait;
 use crate::gateway::retry::copied;
 use crate::identity::{Caller, NotAuthenticated};
 use crate::metrics::{self, WatchEnded};
+use crate::permit::NotDelegated;
 use crate::registry::NoTunnel;
 
 /// Pause before a cluster is asked once more that was there and could not answer, because its agent is back before its API
@@ -80,7 +81,7 @@ impl Watch {
         // Behind the wait, which may have been long.
         let (caller, assumed) = (self.authenticated().await?, self.assumed.clone());
         self.gateway.0.table.admits(&caller)?;
-        let permit = self.gateway.authorize(&caller, assumed, self.action.clone())?;
+        let permit = self.gateway.authorize(&caller, assumed, self.action.clone()).await?;
         let request = copied(&self.head);
         let recorded = self.record.again(permit);
         let exchange = Exchange::begin(recorded, &request, &inner.passage, Wait::none()).await?;
@@ -119,12 +120,14 @@ impl Watch {
     }
 }
 
-/// Whether a refusal says that the cluster was there for a moment only, or not with all that it needs. Nothing has been
-/// answered then, and a watch changes nothing.
+/// Whether a refusal says that the cluster was there for a moment only, or not with all that it needs, or that somebody who
+/// knows its caller was not. Nothing has been answered then, and a watch changes nothing.
 fn may_pass(refusal: &Refusal) -> bool {
     matches!(
         refusal,
         Refusal::NoTunnel(NoTunnel::Away { .. })
+            | Refusal::NotAuthenticated(NotAuthenticated::Away(_))
+            | Refusal::NotDelegated(NotDelegated::Away)
             | Refusal::NoStream(_)
             | Refusal::Lost(_)
             | Refusal::Aborted(
@@ -148,6 +151,7 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         Refusal::NotAuthenticated(_)
         | Refusal::Ended(_)
         | Refusal::Forbidden(_)
+        | Refusal::NotDelegated(_)
         | Refusal::NotAsserted(_) => WatchEnded::NotAllowed,
         Refusal::NotWatchedAgain(..) => WatchEnded::Answered,
         Refusal::Browser(_)

@@ -1,15 +1,16 @@
 //! What a reviewer's answer says, read with distrust.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use trust::user_token::TokenDigest;
 
 use crate::identity::credential::{Credential, hex};
 use crate::identity::name::{NameFault, Prefixes};
 use crate::identity::oidc::{Jwt, expiry};
+use crate::identity::questions::{AWAY_FOR, Answer};
 use crate::identity::token::ID_BYTES;
 use crate::identity::{Caller, Method, NotAuthenticated};
 
@@ -19,15 +20,28 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// Longest such name, in bytes.
 const CREDENTIAL_ID_BYTES_MAX: usize = 72;
 
+/// How long a token that was accepted is not reviewed again: whoever takes it back waits for so long.
+pub const ACCEPTED_FOR: Duration = Duration::from_secs(60);
+
+/// How long a token that was refused is not reviewed again.
+pub const REFUSED_FOR: Duration = Duration::from_secs(10);
+
+/// Longest that a reviewer may say of one user, in bytes of JSON.
+pub const REVIEWED_BYTES_MAX: usize = 16 * 1024;
+
+/// A user as its own cluster knows it, without our prefixes: for questions to that cluster alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reviewed(Value);
+
 /// What was found out about a token, and when.
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
-    pub(super) at: Instant,
-    pub(super) said: Said,
+    at: Instant,
+    said: Said,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Said {
+enum Said {
     /// Whose it is.
     Yes(Arc<Bearer>),
     /// It is nobody's, or nobody's here.
@@ -42,6 +56,7 @@ pub(super) struct Bearer {
     user: String,
     groups: Vec<String>,
     credential: Credential,
+    reviewed: Arc<Reviewed>,
 }
 
 /// Why a token is not taken although its reviewer could be asked.
@@ -56,17 +71,15 @@ pub enum ReviewFault {
     /// A user or a group that cannot be.
     #[error(transparent)]
     Name(#[from] NameFault),
+    /// More than [`REVIEWED_BYTES_MAX`].
+    #[error("the cluster that knows the token says more than {max} bytes of its bearer", max = REVIEWED_BYTES_MAX)]
+    TooLarge,
     /// Its time has passed since.
     #[error("the token has expired")]
     Expired,
 }
 
 impl Verdict {
-    /// Nobody could be asked.
-    pub(super) fn away() -> Self {
-        Self { at: Instant::now(), said: Said::Away }
-    }
-
     /// What the `status` of a TokenReview says of `token`.
     pub(super) fn of(status: &Value, token: &str, audiences: &[String], prefixes: &Prefixes) -> Self {
         let said = match bearer(status, token, audiences, prefixes) {
@@ -82,12 +95,53 @@ impl Verdict {
             Said::No(fault) => return Err(fault.into()),
             Said::Away => return Err(NotAuthenticated::Away(method.clone())),
         };
-        let Bearer { user, groups, credential } = &*bearer;
+        let Bearer { user, groups, credential, reviewed } = &*bearer;
         if credential.expires.is_some_and(|expires| expires <= now) {
             return Err(ReviewFault::Expired.into());
         }
         let (user, groups, credential) = (user.clone(), groups.clone(), credential.clone());
-        Ok(Caller { method: method.clone(), user, groups, credential })
+        let reviewed = Some(Arc::clone(reviewed));
+        Ok(Caller { method: method.clone(), user, groups, credential, reviewed })
+    }
+}
+
+impl Reviewed {
+    /// The user of a TokenReview's status; `None` if that is too much.
+    fn of(user: &Value) -> Option<Self> {
+        let known = |name: &str| user.get(name).cloned().unwrap_or_default();
+        // As a SubjectAccessReview names them.
+        let said = json!({
+            "user": known("username"), "groups": known("groups"), "uid": known("uid"), "extra": known("extra"),
+        });
+        (said.to_string().len() <= REVIEWED_BYTES_MAX).then_some(Self(said))
+    }
+
+    /// The subject of a SubjectAccessReview.
+    pub(crate) fn subject(&self) -> &Value {
+        &self.0
+    }
+}
+
+impl Answer for Verdict {
+    fn away() -> Self {
+        Self { at: Instant::now(), said: Said::Away }
+    }
+
+    fn at(&self) -> Instant {
+        self.at
+    }
+
+    fn until(&self) -> Instant {
+        self.at
+            + match self.said {
+                Said::Yes(_) => ACCEPTED_FOR,
+                Said::No(_) => REFUSED_FOR,
+                Said::Away => AWAY_FOR,
+            }
+    }
+
+    fn is_yes(&self) -> bool {
+        matches!(self.said, Said::Yes(_))
     }
 }
 
@@ -124,11 +178,36 @@ fn bearer(
         Some(Ok(jwt)) => expiry(&jwt),
         Some(Err(_)) | None => (None, None),
     };
+    let reviewed = Arc::new(Reviewed::of(user).ok_or(ReviewFault::TooLarge)?);
     let (user, groups) = prefixes.apply_reviewed(name, &groups)?;
-    Ok(Bearer { user, groups, credential: Credential { id, issued, expires } })
+    Ok(Bearer { user, groups, credential: Credential { id, issued, expires }, reviewed })
 }
 
 /// An array of nothing but texts.
 fn texts(value: Option<&Value>) -> Option<Vec<&str>> {
     value?.as_array()?.iter().map(Value::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_bearer_as_much_is_taken_as_may_be_and_not_one_byte_more() {
+        let prefixes = Prefixes { username: "host:".to_owned(), groups: "host:".to_owned() };
+        let read = |padding: usize| {
+            let user = json!({ "username": "ann", "groups": ["ops"], "uid": "7", "extra": { "k": ["v".repeat(padding)] } });
+            let known = Reviewed::of(&user).map(|known| known.subject().to_string().len());
+            let status = json!({ "authenticated": true, "audiences": ["a"], "user": user });
+            (known, bearer(&status, "token", &["a".to_owned()], &prefixes).map(|bearer| bearer.reviewed))
+        };
+        let around = read(0).0.unwrap();
+        let (known, reviewed) = read(REVIEWED_BYTES_MAX - around);
+        assert_eq!(known, Some(REVIEWED_BYTES_MAX));
+        // With the names that its cluster gave it, and what else a decision there may need.
+        let subject = reviewed.unwrap().subject().clone();
+        assert_eq!((&subject["user"], &subject["groups"]), (&json!("ann"), &json!(["ops"])));
+        assert_eq!(subject["uid"], "7");
+        assert_eq!(read(REVIEWED_BYTES_MAX - around + 1).1, Err(ReviewFault::TooLarge));
+    }
 }

@@ -23,7 +23,7 @@ use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
 use crate::gateway::{self, Admission, Gateway};
-use crate::listener::{Accepted, Doors, Limits, Listener, SourceLimits, Spoken, tls};
+use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
 use crate::permit::{Policy, PolicyFile};
 use crate::reception::Reception;
@@ -199,21 +199,19 @@ struct Hosts {
 
 impl Hosts {
     async fn serve(self, accepted: Accepted) {
-        let Accepted { stream, peer, peer_certificates, spoken, home, place } = accepted;
-        let is_h2 = match spoken {
-            Spoken::Http1 => false,
-            Spoken::Http2 => true,
-            Spoken::Tunnel => {
+        let (entered, home, place) = accepted.entered();
+        match entered {
+            Entered::Agent(stream) => {
                 // The registry has places for tunnels; these are the callers'.
                 drop(place);
-                return self.reception.receive(stream, peer, home, &self.scope).await;
+                self.reception.receive(stream, home, &self.scope).await;
             }
-        };
-        let server_name = stream.get_ref().1.server_name().map(str::to_owned);
-        let peer = self.gateway.peer(peer, server_name, peer_certificates.as_deref());
-        self.gateway.serve_connection(stream, peer, is_h2).await;
-        // Held among all to the connection's end.
-        drop(place);
+            Entered::Caller(stream) => {
+                self.gateway.serve_connection(stream).await;
+                // Held among all to the connection's end.
+                drop(place);
+            }
+        }
     }
 }
 

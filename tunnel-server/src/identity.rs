@@ -24,6 +24,7 @@ pub mod oidc;
 pub(crate) mod questions;
 pub mod review;
 mod token;
+mod verified;
 
 pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
 pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
@@ -38,6 +39,7 @@ use oidc::{Issuer, Jwt, TokenFault};
 use review::{ReviewFault, Reviewed, Reviewer};
 use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
+pub use verified::Verified;
 
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;

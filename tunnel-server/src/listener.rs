@@ -92,6 +92,32 @@ pub struct Accepted {
     pub place: Place,
 }
 
+/// A connection that came in by the agents' door, with a certificate of their CA. Only [`Accepted::entered`] makes one.
+#[derive(Debug)]
+pub struct AgentStream {
+    /// The connection.
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+}
+
+/// A connection that came in by the callers' door. Only [`Accepted::entered`] makes one.
+#[derive(Debug)]
+pub struct CallerStream {
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+    peer_certificates: Option<Vec<CertificateDer<'static>>>,
+    is_http2: bool,
+}
+
+/// A connection, handed to the door by which it came and to no other: each takes its own kind.
+#[derive(Debug)]
+pub enum Entered {
+    /// An agent's.
+    Agent(AgentStream),
+    /// A caller's.
+    Caller(CallerStream),
+}
+
 /// One of the places that [`Limits::connections_max`] gives. A limit lasts as long as what it limits.
 #[derive(Debug)]
 #[must_use = "the connection is no longer counted when this is dropped"]
@@ -106,6 +132,63 @@ pub struct Place {
 struct Standing {
     counts: Arc<Counts>,
     knock: Option<Knock>,
+}
+
+impl Accepted {
+    /// The connection by the door through which it came, with its home and its place.
+    pub fn entered(self) -> (Entered, Home, Place) {
+        let Self { stream, peer, peer_certificates, spoken, home, place } = self;
+        let entered = match spoken {
+            Spoken::Tunnel => Entered::Agent(AgentStream { stream, peer }),
+            Spoken::Http1 | Spoken::Http2 => Entered::Caller(CallerStream {
+                stream,
+                peer,
+                peer_certificates,
+                is_http2: spoken == Spoken::Http2,
+            }),
+        };
+        (entered, home, place)
+    }
+}
+
+impl AgentStream {
+    /// The connection, and the other side's address.
+    #[must_use]
+    pub fn into_parts(self) -> (TlsStream<TcpStream>, SocketAddr) {
+        (self.stream, self.peer)
+    }
+}
+
+impl CallerStream {
+    /// The other side's address.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The name that was asked for in the handshake.
+    #[must_use]
+    pub fn server_name(&self) -> Option<&str> {
+        self.stream.get_ref().1.server_name()
+    }
+
+    /// The other side's certificate, leaf first, verified against the callers' CA; `None` if it showed none.
+    #[must_use]
+    pub fn peer_certificates(&self) -> Option<&[CertificateDer<'static>]> {
+        self.peer_certificates.as_deref()
+    }
+
+    /// Whether HTTP/2 was agreed on.
+    #[must_use]
+    pub fn is_http2(&self) -> bool {
+        self.is_http2
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn into_stream(self) -> TlsStream<TcpStream> {
+        self.stream
+    }
 }
 
 impl Default for Limits {

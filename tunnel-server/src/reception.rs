@@ -27,7 +27,8 @@ use tracing::{debug, info, warn};
 use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
 
 use crate::directory::{Credential, Directory};
-use crate::identity;
+use crate::identity::{self, AgentCertificate, Verified};
+use crate::listener::AgentStream;
 use crate::metrics;
 use crate::registry::{Enlisted, NotEnlisted, Probed, Registry};
 use knocks::Knocks;
@@ -130,12 +131,13 @@ impl Reception {
     }
 
     /// Receives an agent that came to a TCP door on `home`, from its greeting to its tunnel's end.
-    pub async fn receive(self, stream: TlsStream<TcpStream>, peer: SocketAddr, home: Home, scope: &Scope) {
+    pub async fn receive(self, stream: AgentStream, home: Home, scope: &Scope) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
         match Entry::of(in_progress, true, true) {
             Entry::Granted => {
                 let connection = Some(self.0.connections.token());
+                let (stream, peer) = stream.into_parts();
                 let knocking = Knocking::Tcp(Box::new(stream), peer);
                 handshake.receive(knocking, home, scope.clone(), connection).await;
             }
@@ -254,7 +256,7 @@ impl Handshake {
                 return Err(GreetError::Refused(reason));
             }
         };
-        let credential = Credential { serial: shown.serial, issued: shown.issued.into() };
+        let credential = credential(&shown);
         let may_enter = |greeting: &Greeting| {
             if scope.is_draining() {
                 return Err((Reason::Draining, "this server is stopping; dial again".to_owned()));
@@ -271,6 +273,11 @@ impl Drop for Handshake {
     fn drop(&mut self) {
         self.0.handshakes.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// By what an agent that came in is found again.
+fn credential(shown: &Verified<AgentCertificate>) -> Credential {
+    Credential { serial: shown.serial.clone(), issued: shown.issued.into() }
 }
 
 impl Inner {

@@ -78,7 +78,7 @@ async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall:
     let Accepted { stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let chain = peer_certificates.unwrap_or_default();
     let AdminCertificate { name, serial, ends } = match admin_identity(&chain, &known.trust_domain) {
-        Ok(shown) => shown,
+        Ok(shown) => shown.into_inner(),
         Err(error) => {
             log.stranger(peer.ip(), Why::Refused);
             debug!(%peer, %error, "a certificate of the administrators' CA that is no administrator's");

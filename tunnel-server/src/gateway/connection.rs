@@ -9,7 +9,6 @@ use daemon::{Scope, chain};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
@@ -17,6 +16,7 @@ use tracing::debug;
 use super::patience::Waits;
 use super::{Gateway, hangup};
 use crate::identity::Certified;
+use crate::listener::CallerStream;
 
 /// Streams of one HTTP/2 connection. Go's programs open another connection beyond it.
 const STREAMS_MAX: u32 = 250;
@@ -45,7 +45,7 @@ const PING_MAX: Duration = Duration::from_secs(20);
 const PENDING_RESETS_MAX: usize = 20;
 const LOCAL_RESETS_MAX: usize = 1024;
 
-/// Who is at the other end of a connection. [`Gateway::peer`] makes one.
+/// Who is at the other end of a connection.
 pub struct Peer {
     pub(super) address: SocketAddr,
     pub(super) server_name: Option<String>,
@@ -55,22 +55,19 @@ pub struct Peer {
 }
 
 impl Gateway {
-    /// A caller's connection from `address`, which asked TLS for `server_name` and showed `certificates`, verified against
-    /// the callers' root, leaf first.
-    #[must_use]
-    pub fn peer(
-        &self,
-        address: SocketAddr,
-        server_name: Option<String>,
-        certificates: Option<&[CertificateDer<'_>]>,
-    ) -> Peer {
-        let certified = certificates.and_then(|chain| self.0.authenticator.read(chain));
-        Peer { address, server_name, certified, waits: Waits::default() }
+    /// Whose connection this is: its address, the name that it asked TLS for, and its certificate, if it showed one. One that
+    /// names another role is no caller's.
+    fn peer(&self, stream: &CallerStream) -> Peer {
+        let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
+        let server_name = stream.server_name().map(str::to_owned);
+        Peer { address: stream.peer(), server_name, certified, waits: Waits::default() }
     }
 
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
     /// its last answer.
-    pub async fn serve_connection(self, stream: TlsStream<TcpStream>, peer: Peer, is_h2: bool) {
+    pub async fn serve_connection(self, stream: CallerStream) {
+        let (peer, is_h2) = (self.peer(&stream), stream.is_http2());
+        let stream = stream.into_stream();
         let (from, scope, peer) = (peer.address, self.0.passage.scope.clone(), Arc::new(peer));
         let served = if is_h2 {
             self.serve_h2(stream, peer, scope).await

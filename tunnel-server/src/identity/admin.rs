@@ -8,6 +8,7 @@ use trust::peer::{self, NotOfRole};
 
 use super::certificate::{credential, read};
 use super::credential::Credential;
+use super::verified::Verified;
 
 /// An administrator's certificate, verified and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +39,11 @@ pub enum NotAnAdmin {
 pub fn admin_identity(
     chain: &[CertificateDer<'_>],
     trust_domain: &str,
-) -> Result<AdminCertificate, NotAnAdmin> {
+) -> Result<Verified<AdminCertificate>, NotAnAdmin> {
     let leaf = chain.first().ok_or(NotAnAdmin::NoCertificate)?;
     let name = peer::admin(leaf, trust_domain)?;
     let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
     let Credential { id, issued: _, expires } = credential(&leaf);
     let ends = expires.ok_or(NotOfRole::Unreadable)?;
-    Ok(AdminCertificate { name, serial: id.to_string(), ends })
+    Ok(Verified::role(AdminCertificate { name, serial: id.to_string(), ends }))
 }

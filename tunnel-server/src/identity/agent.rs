@@ -9,6 +9,7 @@ use trust::peer::{self, NotOfRole};
 
 use super::certificate::{credential, read};
 use super::credential::Credential;
+use super::verified::Verified;
 
 /// An agent's certificate, verified and read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,12 +43,13 @@ pub enum NotAnAgent {
 pub fn agent_identity(
     chain: &[CertificateDer<'_>],
     trust_domain: &str,
-) -> Result<AgentCertificate, NotAnAgent> {
+) -> Result<Verified<AgentCertificate>, NotAnAgent> {
     let leaf = chain.first().ok_or(NotAnAgent::NoCertificate)?;
     let agent = peer::agent(leaf, trust_domain)?;
     let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
     let Credential { id, issued, expires } = credential(&leaf);
     let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
     // Certificates are dated back by those who issue them.
-    Ok(AgentCertificate { agent, serial: id.to_string(), issued: begins + BACKDATED, ends })
+    let issued = begins + BACKDATED;
+    Ok(Verified::role(AgentCertificate { agent, serial: id.to_string(), issued, ends }))
 }

@@ -302,6 +302,7 @@ fn debug_shows_no_token() {
 fn an_agents_certificate_names_cluster_and_instance() {
     let agent = agent_identity(&[issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"))], "tombolo")
         .unwrap()
+        .into_inner()
         .agent;
     assert_eq!((agent.cluster().as_str(), agent.instance()), ("edge-a", "one"));
 }

@@ -284,10 +284,16 @@ fn admission(
     let delegation = authentication::delegation(config, scope)?;
     let config::Gateway { host_suffix, hosts, authentication, session_age_max, browser_origins, .. } =
         &config.gateway;
-    let (directory, age_max) = (directory.clone(), *session_age_max);
-    let exchanges = exchanges::Table::new(directory, policy.clone(), delegation.clone(), age_max);
+    let authenticator = authentication::authenticator(config.trust_domain.clone(), authentication, scope)?;
+    let exchanges = exchanges::Table::new(
+        directory.clone(),
+        policy.clone(),
+        delegation.clone(),
+        authenticator.clone(),
+        *session_age_max,
+    );
     Ok(Admission {
-        authenticator: authentication::authenticator(config.trust_domain.clone(), authentication, scope)?,
+        authenticator,
         names: Names::new(host_suffix.as_deref(), hosts),
         policy: policy.clone(),
         delegation,

@@ -25,11 +25,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::directory::{Directory, Shown};
-use crate::identity::{Caller, Credential, Method};
+use crate::identity::{Authenticator, Caller, Credential, Method};
 use crate::metrics;
 use crate::permit::{Allowable, Delegation, Edition, Permit, Policy, Question};
 
-pub use again::UNASKED_MAX;
+pub use again::{REVIEWED_EVERY, UNASKED_MAX};
 
 /// Parts of the table, each behind a lock of its own, so that exchanges of different homes do not wait for each other.
 const SHARDS: usize = 16;
@@ -45,6 +45,7 @@ struct Inner {
     directory: Directory,
     policy: Policy,
     delegation: Delegation,
+    authenticator: Authenticator,
     age_max: Duration,
     shards: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
     next_number: AtomicU64,
@@ -116,12 +117,18 @@ enum Cause {
 }
 
 impl Table {
-    /// A table for exchanges that `policy` permits and `delegation` too, of callers and clusters as `directory` knows them,
-    /// none of which runs for longer than `age_max`.
+    /// A table for exchanges that `policy` permits and `delegation` too, of callers whom `authenticator` and of clusters that
+    /// `directory` knows, none of which runs for longer than `age_max`.
     #[must_use]
-    pub fn new(directory: Directory, policy: Policy, delegation: Delegation, age_max: Duration) -> Self {
+    pub fn new(
+        directory: Directory,
+        policy: Policy,
+        delegation: Delegation,
+        authenticator: Authenticator,
+        age_max: Duration,
+    ) -> Self {
         let (shards, next_number) = (Default::default(), AtomicU64::new(0));
-        Self(Arc::new(Inner { directory, policy, delegation, age_max, shards, next_number }))
+        Self(Arc::new(Inner { directory, policy, delegation, authenticator, age_max, shards, next_number }))
     }
 
     /// Whether anything may begin for this caller: its credential was not revoked.
@@ -155,6 +162,7 @@ impl Table {
     pub async fn keep(self) {
         let mut editions = self.0.policy.editions();
         let mut changes = self.0.directory.changes();
+        let mut tokens = self.0.authenticator.changes();
         let mut time = interval(LOOK_EVERY);
         time.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -162,6 +170,7 @@ impl Table {
             let cause = tokio::select! {
                 Ok(()) = editions.changed() => Cause::Change,
                 Ok(()) = changes.changed() => Cause::Change,
+                () = Authenticator::changed(&mut tokens) => Cause::Change,
                 _ = time.tick() => Cause::Time,
             };
             self.look(cause).await;
@@ -201,7 +210,7 @@ impl Inner {
     /// Why an exchange may not go on, if it may not.
     fn judge(&self, entry: &Entry, now: SystemTime) -> Option<Ended> {
         let (caller, cluster) = (entry.permit.caller(), entry.permit.cluster());
-        if self.is_revoked(caller) {
+        if self.is_revoked(caller) || !self.authenticator.still_knows(caller) {
             return Some(Ended::Revoked);
         }
         if let Some(why) = self.run_out(entry, now) {

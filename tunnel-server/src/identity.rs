@@ -2,11 +2,13 @@
 //!
 //! Certificates come in verified, the time comes in as an argument. Those who issue and review tokens are asked from here.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
 use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
 use trust::peer;
 use x509_parser::prelude::X509Certificate;
 
@@ -24,6 +26,7 @@ pub mod oidc;
 pub(crate) mod questions;
 pub mod review;
 mod token;
+mod token_book;
 mod verified;
 
 pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
@@ -33,12 +36,14 @@ pub use bearer::SubprotocolFault;
 pub use certificate::CertificateFault;
 use certificate::Validity;
 pub use credential::Credential;
+pub(crate) use credential::KeptToken;
 pub use host_api::{ANSWER_BYTES_MAX, HostApi};
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
 use oidc::{Issuer, Jwt, TokenFault};
 use review::{ReviewFault, Reviewed, Reviewer};
 use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
+pub use token_book::TokenBook;
 pub use verified::Verified;
 
 /// Longest bearer token, in bytes.
@@ -53,6 +58,8 @@ pub struct Caller {
     credential: Credential,
     /// How the cluster that reviewed its token knows it.
     reviewed: Option<Arc<Reviewed>>,
+    /// The token that is to be reviewed again.
+    token: Option<KeptToken>,
 }
 
 /// A caller who is known. Whether it may have sent a second credential is not, before it is known for which cluster.
@@ -102,7 +109,7 @@ pub struct Ways {
     /// Client certificates, whose names get these prefixes.
     pub certificates: Option<Prefixes>,
     /// These tokens.
-    pub tokens: Option<StaticTokens>,
+    pub tokens: Option<TokenBook>,
     /// Tokens of these issuers, no two of which bear the same name.
     pub issuers: Vec<Arc<Issuer>>,
     /// Whatever other token it knows.
@@ -184,6 +191,11 @@ impl Caller {
         &self.groups
     }
 
+    /// The token that is to be reviewed again while something runs by it, if it came by one.
+    pub(crate) fn token(&self) -> Option<&KeptToken> {
+        self.token.as_ref()
+    }
+
     /// How the cluster that reviewed its token knows it.
     #[must_use]
     pub fn reviewed(&self) -> Option<&Reviewed> {
@@ -201,7 +213,7 @@ impl Caller {
     pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let credential = Credential { id: "pretended".into(), issued: None, expires: None };
-        Self { method: Method::StaticToken, user: user.to_owned(), groups, credential, reviewed: None }
+        Self { method: Method::StaticToken, user: user.to_owned(), groups, credential, reviewed: None, token: None }
     }
 }
 
@@ -252,7 +264,7 @@ impl Authenticator {
     /// Accepts what is given. A certificate that names another role of the trust domain is refused.
     #[must_use]
     pub fn new(trust_domain: String, ways: Ways) -> Self {
-        let tokens = ways.tokens.as_ref().map(StaticTokens::prefixes);
+        let tokens = ways.tokens.as_ref().map(TokenBook::prefixes);
         let issuers = ways.issuers.iter().map(|issuer| issuer.prefixes());
         let reviewer = ways.reviewer.as_ref().map(|reviewer| reviewer.prefixes());
         let all = ways.certificates.iter().chain(tokens).chain(issuers).chain(reviewer);
@@ -305,6 +317,45 @@ impl Authenticator {
         Ok(Authenticated { caller: caller?, has_second })
     }
 
+    /// Whether what a caller came in by is still known here, as far as this server knows it itself: a token of the file may be
+    /// gone from there.
+    #[must_use]
+    pub fn still_knows(&self, caller: &Caller) -> bool {
+        match caller.method {
+            Method::StaticToken => {
+                self.ways.tokens.as_ref().is_none_or(|tokens| tokens.current().knows(caller))
+            }
+            Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) => true,
+        }
+    }
+
+    /// Resolves when [`Authenticator::still_knows`] may have another answer. Cancel-safe.
+    pub async fn changed(changes: &mut Option<watch::Receiver<Arc<StaticTokens>>>) {
+        match changes {
+            // The sender lives as long as whoever is asked.
+            Some(changes) => drop(changes.changed().await),
+            None => pending().await,
+        }
+    }
+
+    /// What is waited for by [`Authenticator::changed`].
+    #[must_use]
+    pub fn changes(&self) -> Option<watch::Receiver<Arc<StaticTokens>>> {
+        self.ways.tokens.as_ref().map(TokenBook::changes)
+    }
+
+    /// Shows the token of a caller to its reviewer again.
+    ///
+    /// # Errors
+    ///
+    /// It is nobody's any more, or somebody else's, or nobody answers.
+    pub(crate) async fn review_again(&self, caller: &Caller, now: SystemTime) -> Result<(), NotAuthenticated> {
+        let (Some(reviewer), Some(token)) = (&self.ways.reviewer, &caller.token) else { return Ok(()) };
+        let again = reviewer.caller(token.token(), now).await?;
+        let again = self.own(again, reviewer.prefixes()).map_err(ReviewFault::Name)?;
+        if again == *caller { Ok(()) } else { Err(NotAuthenticated::UnknownToken) }
+    }
+
     fn by_certificate(&self, leaf: &X509Certificate<'_>) -> Result<Caller, NotAuthenticated> {
         let Some(prefixes) = &self.ways.certificates else {
             return Err(NotAuthenticated::NoCredential(self.accepted()));
@@ -312,7 +363,7 @@ impl Authenticator {
         peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateFault::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
         let credential = certificate::credential(leaf);
-        let caller = Caller { method: Method::ClientCertificate, user, groups, credential, reviewed: None };
+        let caller = Caller { method: Method::ClientCertificate, user, groups, credential, reviewed: None, token: None };
         Ok(self.own(caller, prefixes).map_err(CertificateFault::Name)?)
     }
 
@@ -320,11 +371,11 @@ impl Authenticator {
     async fn by_token(&self, token: &str, now: SystemTime) -> Result<Caller, NotAuthenticated> {
         let Ways { tokens, issuers, reviewer, .. } = &self.ways;
         if let Some((tokens, holder)) =
-            tokens.as_ref().and_then(|tokens| Some((tokens, tokens.holder(token)?)))
+            tokens.as_ref().and_then(|tokens| Some((tokens, tokens.current().holder(token)?.clone())))
         {
-            let Holder { user, groups, credential } = holder.clone();
+            let Holder { user, groups, credential } = holder;
             let method = Method::StaticToken;
-            let caller = Caller { method, user, groups, credential, reviewed: None };
+            let caller = Caller { method, user, groups, credential, reviewed: None, token: None };
             return self.own(caller, tokens.prefixes()).map_err(|_| NotAuthenticated::UnknownToken);
         }
         if issuers.is_empty() && reviewer.is_none() {

@@ -30,6 +30,8 @@ const POLICY_GENERATION: &str = "tombolo_server_policy_generation";
 const POLICY_TAKEN: &str = "tombolo_server_policy_reload_last_success_timestamp_seconds";
 const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
+const TOKENS_FAILURES: &str = "tombolo_server_token_file_reload_failures_total";
+const TOKENS_CURRENT: &str = "tombolo_server_token_file_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// The limits of callers and clusters, as values of the label `limit`.
@@ -349,6 +351,20 @@ pub fn policy_in_force(generation: u64, at: SystemTime) {
 pub fn policy_refused() {
     counter!(POLICY_FAILURES).increment(1);
     gauge!(POLICY_CURRENT).set(0.0);
+}
+
+/// Tells of the token file, which was read at the start.
+pub fn describe_token_file() {
+    describe_counter!(TOKENS_FAILURES, "Times that the token file had changed and was not taken.");
+    counter!(TOKENS_FAILURES).increment(0);
+    describe_gauge!(TOKENS_CURRENT, "Whether the token file is in force as it stands there now.");
+    gauge!(TOKENS_CURRENT).set(1.0);
+}
+
+/// Notes that the token file had changed, and whether it was taken.
+pub fn token_file_read(is_taken: bool) {
+    counter!(TOKENS_FAILURES).increment(u64::from(!is_taken));
+    gauge!(TOKENS_CURRENT).set(if is_taken { 1.0 } else { 0.0 });
 }
 
 /// Notes how many exchanges wait for callers who do not read.

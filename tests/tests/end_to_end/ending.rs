@@ -9,8 +9,9 @@ use tests::caller::{GATEWAY, Http1Caller};
 use tests::fake_api::{Behaviour, Store};
 use tests::fake_edge::{CLUSTER, FakeEdge};
 use tests::pki::Issued;
-use tests::rig::GROUP;
 use tests::rig::policy::allow_all;
+use tests::rig::{GROUP, TOKEN, ask};
+use trust::user_token::TokenDigest;
 
 const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
 const WATCHED: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps";
@@ -48,6 +49,32 @@ async fn another_policy_ends_what_it_forbids_and_nothing_that_it_allows() {
     ann.are_ended("PolicyChanged", "403").await;
     ben.go_on(&site).await;
     site.recorded("policy_changed", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_gone_from_the_file_ends_what_runs_by_it_and_a_broken_file_changes_nothing() {
+    let site = Site::start().await;
+    let rig = &site.edge.rig;
+    let (mut tess, ben) = (site.watch_with(None, &format!("Authorization: Bearer {TOKEN}\r\n")).await, site.everything(&site.ben).await);
+    let is_current = "tombolo_server_token_file_reload_last_successful";
+
+    rig.write("tokens.csv", "no digest,tess,1\n");
+    rig.measured(is_current, |current| current == 0.0).await;
+    assert_eq!(rig.ask_with_token("GET", PODS, &[]).await.status, 404, "the last good file holds");
+    site.store.put("shown", "still");
+    tess.read_until("still").await;
+
+    let other = "another-token-for-trials";
+    rig.write("tokens.csv", &format!("{},other,1,\"{GROUP}\"\n", TokenDigest::of(other.as_bytes())));
+    let told = tess.read_until("CredentialRevoked").await;
+    assert!(told.contains("\"ERROR\"") && told.contains("\"code\":401"), "{told}");
+    rig.measured(is_current, |current| current == 1.0).await;
+    assert_eq!(rig.ask_with_token("GET", PODS, &[]).await.status, 401);
+    let authorization = format!("Bearer {other}");
+    let headers = [("Authorization", authorization.as_str())];
+    let reply = ask(rig.gateway(), &rig.server_ca(), None, "GET", PODS, &headers).await.unwrap();
+    assert_eq!(reply.status, 404, "who is new in the file comes in: {}", reply.body);
+    ben.go_on(&site).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,9 +177,14 @@ impl Site {
 
     /// A watch that has shown an event.
     async fn watch(&self, whose: &Issued) -> Http1Caller {
-        let mut watch = caller(self, whose).await;
+        self.watch_with(Some(whose), "").await
+    }
+
+    /// The same with further lines in the request's head.
+    async fn watch_with(&self, whose: Option<&Issued>, lines: &str) -> Http1Caller {
+        let mut watch = Http1Caller::dial_name(&self.edge.rig, GATEWAY, whose).await;
         let version = self.store.put("shown", "1");
-        watch.write(request(&format!("{WATCHED}?watch=1&resourceVersion={version}"), "")).await;
+        watch.write(request(&format!("{WATCHED}?watch=1&resourceVersion={version}"), lines)).await;
         assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "));
         self.store.put("shown", "seen");
         watch.read_until("seen").await;

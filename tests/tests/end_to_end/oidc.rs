@@ -1,14 +1,14 @@
 //! Callers by tokens of an OpenID Connect issuer: which are taken, and what none of a hundred changes gets in.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use tests::caller::{Http2Caller, SOON};
-use tests::fake_api::{Answer, Behaviour, Cut, FakeApi, HttpVersion};
+use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON};
+use tests::fake_api::{Answer, Behaviour, Cut, FakeApi, HttpVersion, Store};
 use tests::fake_edge::add_cluster;
 use tests::oidc::{AUDIENCE, By, EC_KEY, Issuer, KEYS, RSA_KEY};
 use tests::rig::policy::allow_all;
-use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask};
+use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
@@ -56,7 +56,7 @@ async fn no_mutant_of_a_good_token_gets_in() {
     let mutants =
         [claims(&stage, &good), texts(&stage, &good), headers(&stage, &good), shapes(&stage, &good)].concat();
     assert!(mutants.len() > 100, "{}", mutants.len());
-    let mut caller = Http2Caller::dial_name(&stage.rig, tests::caller::GATEWAY, None).await;
+    let mut caller = Http2Caller::dial_name(&stage.rig, GATEWAY, None).await;
     for (what, token) in &mutants {
         let authorization = format!("Bearer {token}");
         let answer = caller.ask("GET", PATH, &[("authorization", &authorization)]).await.unwrap();
@@ -112,6 +112,34 @@ async fn new_keys_are_found_once_for_many_tokens_and_old_ones_hold_while_the_iss
         .on(KEYS, Behaviour::raw("HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n{", Cut::Hold));
     stage.issuer.fake.refuse().await;
     assert_eq!(stage.ask(&newer).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_by_the_next_tunnel_as_long_as_its_callers_token_holds() {
+    let Stage { issuer, rig, fake, _agent: agent } = Stage::set("").await;
+    let store = Store::new();
+    fake.on("/api/v1/namespaces", Behaviour::Store(store.clone()));
+    let mut claims = issuer.claims("ann");
+    let ends = SystemTime::now() + Duration::from_secs(5);
+    claims["exp"] = json!(ends.duration_since(UNIX_EPOCH).unwrap().as_secs());
+    let mut watch = Http1Caller::dial_name(&rig, GATEWAY, None).await;
+    let version = store.put("shown", "1");
+    let lines = format!("Host: {GATEWAY}\r\nAuthorization: Bearer {}\r\n", issuer.token_of(&claims.to_string()));
+    watch.write(format!("GET {PATH}?watch=1&resourceVersion={version} HTTP/1.1\r\n{lines}\r\n")).await;
+    assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "));
+    store.put("shown", "seen");
+    watch.read_until("seen").await;
+
+    drop(agent);
+    let anybody = "impersonation: { users: [\"*\"], groups: [\"*\"] }";
+    let _agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), anybody).await;
+    store.put("shown", "by the next tunnel");
+    watch.read_until("by the next tunnel").await;
+
+    // With the leeway that an issuer's clock is given.
+    let told = watch.read_until("CredentialExpired").await;
+    assert!(told.contains("\"ERROR\"") && told.contains("\"code\":401"), "{told}");
+    assert!(SystemTime::now() >= ends, "not before its time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

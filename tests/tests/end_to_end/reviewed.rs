@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http1Caller};
-use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
+use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion, Store};
 use tests::fake_edge::add_cluster;
 use tests::kube::EdgeCluster;
 use tests::rig::policy::allow_all;
-use tests::rig::{Agent, Reply, Rig, ask};
+use tests::rig::{Agent, ApiServer, Reply, Rig, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
@@ -190,6 +190,29 @@ async fn callers_who_hang_up_while_their_tokens_are_reviewed_take_nobodys_turn()
         number += 1;
         assert!(number < 30, "there is no turn for who stays");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_by_a_reviewed_token_goes_on_by_the_next_tunnel() {
+    let (reviewer, rig, fake, agent) = stage().await;
+    let user = json!({ "username": "ann", "groups": ["ops"] });
+    let truth = review(&json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] }));
+    reviewer.on(REVIEWS, Behaviour::Answer(truth));
+    let store = Store::new();
+    fake.on("/api/v1/namespaces", Behaviour::Store(store.clone()));
+    let mut watch = Http1Caller::dial_name(&rig, GATEWAY, None).await;
+    let version = store.put("shown", "1");
+    let lines = format!("Host: {GATEWAY}\r\nAuthorization: Bearer long-lived\r\n");
+    watch.write(format!("GET {PATH}?watch=1&resourceVersion={version} HTTP/1.1\r\n{lines}\r\n")).await;
+    assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "));
+    store.put("shown", "seen");
+    watch.read_until("seen").await;
+
+    drop(agent);
+    let anybody = "impersonation: { users: [\"*\"], groups: [\"*\"] }";
+    let _agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), anybody).await;
+    store.put("shown", "by the next tunnel");
+    watch.read_until("by the next tunnel").await;
 }
 
 /// A13 of docs/security.md.

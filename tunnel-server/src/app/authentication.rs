@@ -1,17 +1,21 @@
 //! Builds the ways in which callers prove who they are, and whom else to ask whether they may.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use daemon::{Failure, Scope};
+use daemon::{Failure, FileWatch, Scope};
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
 
 use crate::config::{self, Config};
 use crate::identity::oidc::{Demands, Issuer};
 use crate::identity::review::Reviewer;
-use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, Ways};
+use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
+use crate::metrics;
 use crate::permit::Delegation;
 
 /// The ways that are configured; the keys of issuers are kept fresh within `scope`.
@@ -21,17 +25,57 @@ pub(super) fn authenticator(
     scope: &Scope,
 ) -> Result<Authenticator, Failure> {
     let certificates = ways.client_certificate.as_ref().map(|way| prefixes(&way.prefixes));
-    let tokens = ways.token_file.as_ref().map(|way| {
-        StaticTokens::parse(&way.contents, prefixes(&way.prefixes)).map_err(|error| way.refused(error))
-    });
+    let tokens = ways.token_file.as_ref().map(|way| tokens(way, scope)).transpose()?;
     let issuers: Vec<Arc<Issuer>> =
         ways.oidc.iter().map(|way| issuer(way).map(Arc::new)).collect::<Result<_, _>>()?;
     for issuer in &issuers {
         scope.attend(Arc::clone(issuer).follow());
     }
     let reviewer = ways.token_review.as_ref().map(|way| reviewer(way, scope)).transpose()?.map(Arc::new);
-    let ways = Ways { certificates, tokens: tokens.transpose()?, issuers, reviewer };
+    let ways = Ways { certificates, tokens, issuers, reviewer };
     Ok(Authenticator::new(trust_domain, ways))
+}
+
+/// The tokens of a file, which is read again within `scope` whenever it may have changed.
+fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
+    metrics::describe_token_file();
+    let prefixes = prefixes(&way.prefixes);
+    let tokens = StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))?;
+    let book = TokenBook::new(tokens);
+    scope.attend(follow(book.clone(), way.path.clone(), way.contents.clone()));
+    Ok(book)
+}
+
+/// Puts in force what the file says, whenever that is something else than before and all of it holds; until then the last good
+/// one stays.
+async fn follow(book: TokenBook, path: PathBuf, contents: Vec<u8>) {
+    let mut watch = FileWatch::of(&path);
+    let mut found = Ok(contents);
+    loop {
+        watch.changed().await;
+        let read_at = path.clone();
+        let Ok(read) = spawn_blocking(move || config::TokenFile::read(&read_at)).await else {
+            return; // The process ends.
+        };
+        let read = read.map_err(|error| error.to_string());
+        if read == found {
+            continue;
+        }
+        let taken = read.clone().and_then(|contents| {
+            StaticTokens::parse(&contents, book.prefixes().clone()).map_err(|error| error.to_string())
+        });
+        found = read;
+        metrics::token_file_read(taken.is_ok());
+        match taken {
+            Ok(tokens) => {
+                book.replace(tokens);
+                info!(file = %path.display(), "other tokens are in force");
+            }
+            Err(error) => {
+                warn!(file = %path.display(), error, "the token file was not taken, the last good one stays in force");
+            }
+        }
+    }
 }
 
 fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {

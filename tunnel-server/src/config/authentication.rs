@@ -13,6 +13,7 @@ const TOKEN_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// Where the methods stand.
 const CLIENT_CERTIFICATE: &str = "gateway.authentication.clientCertificate";
 const TOKEN_FILE: &str = "gateway.authentication.tokenFile";
+const TOKEN_FILE_PATH: &str = "gateway.authentication.tokenFile.path";
 
 const USERNAME_PREFIX: &str = "usernamePrefix";
 const GROUPS_PREFIX: &str = "groupsPrefix";
@@ -64,13 +65,23 @@ fn client_certificate(
 
 fn token_file(written: written::TokenFile, directory: &Path) -> Result<TokenFile, KeyError> {
     let written::TokenFile { path, username_prefix, groups_prefix } = written;
-    let key = format!("{TOKEN_FILE}.path");
-    let path = file(&key, path, directory)?;
+    let path = file(TOKEN_FILE_PATH, path, directory)?;
     Ok(TokenFile {
-        contents: readable_file(&key, &path, TOKEN_FILE_BYTES_MAX)?,
+        contents: TokenFile::read(&path)?,
         path,
         prefixes: prefixes(TOKEN_FILE, username_prefix, groups_prefix)?,
     })
+}
+
+impl TokenFile {
+    /// What stands in the file at `path` now. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, or is too large.
+    pub fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+        readable_file(TOKEN_FILE_PATH, path, TOKEN_FILE_BYTES_MAX)
+    }
 }
 
 /// The path of a file that must be named; a relative one starts at the configuration file.

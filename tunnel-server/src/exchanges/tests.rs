@@ -6,10 +6,11 @@ use futures::FutureExt as _;
 use http::Method;
 use policy::Rules;
 use policy::action::Action;
+use trust::user_token::TokenDigest;
 
 use super::*;
 use crate::directory::{Amendment, Callers};
-use crate::identity::Caller;
+use crate::identity::{Caller, Prefixes, StaticTokens, TokenBook, Ways};
 use crate::permit::Delegation;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -70,6 +71,40 @@ async fn what_the_labels_of_a_cluster_allowed_ends_with_them() {
 }
 
 #[tokio::test]
+async fn what_runs_by_a_token_ends_when_the_token_is_gone_or_is_somebody_elses() {
+    let prefixes = || Prefixes { username: "token:".to_owned(), groups: "token:".to_owned() };
+    let line = |token: &str, user: &str| format!("{},{user},1\n", TokenDigest::of(token.as_bytes()));
+    let parsed = |file: String| StaticTokens::parse(file.as_bytes(), prefixes()).unwrap();
+    let [ann, ben, cid] = ["ann", "ben", "cid"].map(|user| line(&format!("{user}s"), user));
+    let book = TokenBook::new(parsed(format!("{ann}{ben}{cid}")));
+    let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
+    let authenticator = Authenticator::new("tombolo".to_owned(), ways);
+    let house = House::asking(DAY, authenticator.clone());
+    house.policy.replace(rules(&["token:ann", "token:ben", "token:cid"]));
+    let enter = async |token: &str| {
+        let authorization = http::HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+        let headers: http::HeaderMap = [(http::header::AUTHORIZATION, authorization)].into_iter().collect();
+        let known = authenticator.authenticate(None, &headers, SystemTime::now()).await.unwrap();
+        house.table.enter(&house.permit_of(known.claimed()))
+    };
+    let (ann_runs, ben_runs, cid_runs) =
+        (enter("anns").await.unwrap(), enter("bens").await.unwrap(), enter("cids").await.unwrap());
+
+    // A line moves, one goes, and one names another holder now.
+    let changes = async {
+        book.replace(parsed(format!("{}{}", line("cids", "ann"), line("anns", "ann"))));
+        assert_eq!(ben_runs.ended().await, Ended::Revoked);
+        assert_eq!(cid_runs.ended().await, Ended::Revoked);
+    };
+    tokio::select! {
+        () = house.table.clone().keep() => panic!("it keeps on"),
+        () = changes => {}
+    }
+    assert_eq!(ann_runs.end(), None);
+    assert!(enter("anns").await.is_ok());
+}
+
+#[tokio::test]
 async fn time_alone_ends_what_has_run_for_too_long() {
     let house = House::of(Duration::ZERO);
     assert_eq!(house.enter("ann").err(), Some(Ended::TooOld));
@@ -120,20 +155,33 @@ impl House {
     }
 
     fn of(age_max: Duration) -> Self {
+        Self::asking(age_max, Authenticator::new("tombolo".to_owned(), Ways::default()))
+    }
+
+    fn asking(age_max: Duration, authenticator: Authenticator) -> Self {
         let state = tempfile::tempdir().unwrap();
         let directory =
             Directory::open(&daemon::StateDir::open(&state.path().join("state")).unwrap()).unwrap();
         let policy = Policy::new(rules(&["ann", "ben"]));
-        let table = Table::new(directory.clone(), policy.clone(), Delegation::default(), age_max);
+        let table = Table::new(
+            directory.clone(),
+            policy.clone(),
+            Delegation::default(),
+            authenticator,
+            age_max,
+        );
         Self { table, directory, policy, _state: state }
     }
 
     fn permit(&self, user: &str) -> Permit {
+        self.permit_of(&Caller::pretended(user, &[]))
+    }
+
+    fn permit_of(&self, caller: &Caller) -> Permit {
         let cluster = "edge-a".parse().unwrap();
         let action = Action::of_cluster(cluster, &Method::GET, "/api/v1/pods", None).unwrap();
         let facts = ClusterFacts { labels: self.directory.labels(action.cluster()) };
-        let caller = Caller::pretended(user, &[]);
-        self.policy.edition().authorize(&caller, None, action, &facts).unwrap().unasked()
+        self.policy.edition().authorize(caller, None, action, &facts).unwrap().unasked()
     }
 
     fn enter(&self, user: &str) -> Result<Live, Ended> {
@@ -157,8 +205,9 @@ fn rules(users: &[&str]) -> Rules {
 
 fn rule(user: &str) -> String {
     format!(
-        "- {{ name: {user}, effect: Allow, subjects: [{{ method: token, user: {user} }}], clusters: {{ names: ['*'] }}, \
-         mode: kube-api, actions: [{{ verbs: ['*'], apiGroups: ['*'], resources: ['*'], namespaces: ['*'] }}] }}\n"
+        "- {{ name: {}, effect: Allow, subjects: [{{ method: token, user: {user:?} }}], clusters: {{ names: ['*'] }}, \
+         mode: kube-api, actions: [{{ verbs: ['*'], apiGroups: ['*'], resources: ['*'], namespaces: ['*'] }}] }}\n",
+        user.replace(':', "-")
     )
 }
 

@@ -1,6 +1,6 @@
 //! With what a caller has proved who it is: enough to find it again, and when it ends.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,6 +14,26 @@ pub struct Credential {
     pub issued: Option<SystemTime>,
     /// The first moment at which it holds no more; `None` where it has no end.
     pub expires: Option<SystemTime>,
+}
+
+/// A token that is kept as long as what runs by it, to be shown to its reviewer again. Its `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct KeptToken(Arc<str>);
+
+impl KeptToken {
+    pub(super) fn of(token: &str) -> Self {
+        Self(token.into())
+    }
+
+    pub(super) fn token(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for KeptToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeptToken")
+    }
 }
 
 /// An id of these bytes, in hexadecimal.

@@ -16,7 +16,7 @@ pub use verdict::{ACCEPTED_FOR, REFUSED_FOR, REVIEWED_BYTES_MAX, ReviewFault, Re
 
 use super::host_api::HostApi;
 use super::questions::Questions;
-use super::{Caller, Method, NotAuthenticated, Prefixes};
+use super::{Caller, KeptToken, Method, NotAuthenticated, Prefixes};
 use verdict::Verdict;
 
 const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -73,7 +73,8 @@ impl Reviewer {
         let (audiences, prefixes, shown) =
             (Arc::clone(&self.audiences), self.prefixes.clone(), token.to_owned());
         let read = move |status: &_| Verdict::of(status, &shown, &audiences, &prefixes);
-        self.reviews.answer(&mac, question, read).await.caller(&self.method, now)
+        let caller = self.reviews.answer(&mac, question, read).await.caller(&self.method, now)?;
+        Ok(Caller { token: Some(KeptToken::of(token)), ..caller })
     }
 }
 

@@ -391,6 +391,7 @@ fn both() -> Authenticator {
 }
 
 fn authenticator(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Authenticator {
+    let tokens = tokens.map(TokenBook::new);
     Authenticator::new("tombolo".to_owned(), Ways { certificates, tokens, ..Ways::default() })
 }
 

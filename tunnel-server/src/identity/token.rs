@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use trust::user_token::TokenDigest;
 
+use super::Caller;
 use super::credential::{Credential, hex};
 use super::name::{NameFault, Prefixes};
 
@@ -21,6 +23,8 @@ pub(super) const ID_BYTES: usize = 8;
 #[derive(Clone)]
 pub struct StaticTokens {
     holders: HashMap<TokenDigest, Holder>,
+    /// The same by the ids of their credentials.
+    ids: HashMap<Arc<str>, TokenDigest>,
     prefixes: Prefixes,
 }
 
@@ -84,7 +88,7 @@ impl StaticTokens {
     ///
     /// [`TokenFileError`]; one wrong line makes the whole file wrong.
     pub fn parse(file: &[u8], prefixes: Prefixes) -> Result<Self, TokenFileError> {
-        let mut tokens = Self { holders: HashMap::new(), prefixes };
+        let mut tokens = Self { holders: HashMap::new(), ids: HashMap::new(), prefixes };
         let mut last = 1;
         for (index, line) in file.split(|byte| *byte == b'\n').enumerate() {
             last = index + 1;
@@ -103,6 +107,12 @@ impl StaticTokens {
     /// Whose `token` is. Digests are compared, so that time tells nothing about a token.
     pub(super) fn holder(&self, token: &str) -> Option<&Holder> {
         self.holders.get(&TokenDigest::of(token.as_bytes()))
+    }
+
+    /// Whether the token by which somebody came in still stands there, for the same user and groups.
+    pub(super) fn knows(&self, caller: &Caller) -> bool {
+        let holder = self.ids.get(&caller.credential.id).and_then(|digest| self.holders.get(digest));
+        holder.is_some_and(|holder| holder.user == caller.user && holder.groups == caller.groups)
     }
 
     fn take(&mut self, line: &[u8]) -> Result<(), TokenFileFault> {
@@ -130,6 +140,7 @@ impl StaticTokens {
             Entry::Vacant(place) => {
                 // Of the digest's digest what tells it from others: logs hold nothing to find a token by.
                 let id = hex(&digest.digest()[..ID_BYTES]);
+                self.ids.insert(Arc::clone(&id), *place.key());
                 let credential = Credential { id, issued: None, expires: None };
                 place.insert(Holder { user, groups, credential });
                 Ok(())

@@ -30,6 +30,7 @@ use crate::reception::Reception;
 use crate::registry::Registry;
 
 mod authentication;
+mod files;
 mod recording;
 mod scrape;
 
@@ -95,14 +96,17 @@ impl Bound {
         let admission = admission(&mut config, &policy, &directory, scope)?;
         let doors = admin_doors(&mut config)?;
         let enrollment = config.enrollment.take();
-        let (enrollment, site) =
-            enrollment.map(|door| bind_enrollment(door, &config, &directory)).transpose()?.unzip();
+        let trust_bundle = follow_bundle(&config, scope);
+        let (enrollment, site) = enrollment
+            .map(|door| bind_enrollment(door, &config, &directory, trust_bundle.clone()))
+            .transpose()?
+            .unzip();
         let Config { parking, watches, limits, .. } = config;
         let terms = gateway::Terms { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
-        let host = host(server_id.clone(), &keys, config.trust_bundle)?;
+        let host = (host(server_id.clone(), &keys)?, trust_bundle);
         let reception =
             Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, spawn);
         let mut bound = Self {
@@ -251,6 +255,7 @@ fn bind_enrollment(
     door: config::Enrollment,
     config: &Config,
     directory: &Directory,
+    trust_bundle: watch::Receiver<Arc<[u8]>>,
 ) -> Result<((Listener, Enrollment), Site), Failure> {
     let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = door;
     let pair = &config.certificate;
@@ -261,7 +266,7 @@ fn bind_enrollment(
     let doors = Doors { callers: Some(tls), agents: None };
     let listener = Listener::bind("enrollment.listen", listen, doors, enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
-    let terms = Terms { lifetime, grace, trust_bundle: config.trust_bundle.clone() };
+    let terms = Terms { lifetime, grace, trust_bundle };
     let site = Site { address, pins };
     Ok(((listener, Enrollment::new(directory.clone(), signer, terms)), site))
 }
@@ -327,12 +332,22 @@ fn keys(state: &StateDir) -> Result<EndpointKeys, Failure> {
     }
 }
 
-/// What this process says of itself to agents.
-fn host(server_id: String, keys: &EndpointKeys, trust_bundle: Vec<u8>) -> Result<Host, Failure> {
+/// The trust bundle that agents are given, now and whenever its file has changed.
+fn follow_bundle(config: &Config, scope: &Scope) -> watch::Receiver<Arc<[u8]>> {
+    let (given, taken) = watch::channel(Arc::from(config.trust_bundle.as_slice()));
+    if let Some(path) = config.trust_bundle_file.clone() {
+        let (domain, contents) = (config.trust_domain.clone(), config.trust_bundle.clone());
+        scope.attend(files::follow_bundle(path, domain, contents, given));
+    }
+    taken
+}
+
+/// What this process says of itself to agents, but for the trust bundle, which may be another by then.
+fn host(server_id: String, keys: &EndpointKeys) -> Result<Host, Failure> {
     let mut boot = [0; 16];
     aws_lc_rs::rand::fill(&mut boot).map_err(Failure::could_not_go_on)?;
     let software = concat!("tunnel-server/", env!("CARGO_PKG_VERSION")).to_owned();
-    Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark(), trust_bundle })
+    Ok(Host { server_id, software, boot: BootNonce(boot), keys_mark: keys.mark(), trust_bundle: Vec::new() })
 }
 
 /// A server's number in connection IDs, drawn from its name, so that nobody has to hand numbers out.

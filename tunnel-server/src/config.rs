@@ -34,6 +34,7 @@ pub use enrollment::GRACE_DAYS_MAX;
 pub use limits::{
     CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
 };
+pub use valid::trust_bundle;
 
 /// The file that is read unless `--config` names another.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
@@ -106,6 +107,8 @@ pub struct Config {
     pub trust_domain: String,
     /// What the server shows to callers and to agents.
     pub certificate: CertifiedPair,
+    /// Where the trust bundle stands, if there is one.
+    pub trust_bundle_file: Option<PathBuf>,
     /// The trust bundle that agents are given, signed by a root of servers that is in it; empty, if there is none.
     pub trust_bundle: Vec<u8>,
     /// The door for callers.

@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::enrollment::enrollment_server::EnrollmentServer;
 use proto::enrollment::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use rustls_pki_types::CertificateDer;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 use tonic::codegen::Service as _;
@@ -63,8 +64,8 @@ pub struct Terms {
     pub lifetime: Duration,
     /// How long after its end its key still gets the next one.
     pub grace: Duration,
-    /// The trust bundle that agents are given.
-    pub trust_bundle: Vec<u8>,
+    /// The trust bundle that agents are given, now and later.
+    pub trust_bundle: watch::Receiver<Arc<[u8]>>,
 }
 
 struct Inner {

@@ -213,7 +213,14 @@ impl Caller {
     pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
         let credential = Credential { id: "pretended".into(), issued: None, expires: None };
-        Self { method: Method::StaticToken, user: user.to_owned(), groups, credential, reviewed: None, token: None }
+        Self {
+            method: Method::StaticToken,
+            user: user.to_owned(),
+            groups,
+            credential,
+            reviewed: None,
+            token: None,
+        }
     }
 }
 
@@ -349,7 +356,11 @@ impl Authenticator {
     /// # Errors
     ///
     /// It is nobody's any more, or somebody else's, or nobody answers.
-    pub(crate) async fn review_again(&self, caller: &Caller, now: SystemTime) -> Result<(), NotAuthenticated> {
+    pub(crate) async fn review_again(
+        &self,
+        caller: &Caller,
+        now: SystemTime,
+    ) -> Result<(), NotAuthenticated> {
         let (Some(reviewer), Some(token)) = (&self.ways.reviewer, &caller.token) else { return Ok(()) };
         let again = reviewer.caller(token.token(), now).await?;
         let again = self.own(again, reviewer.prefixes()).map_err(ReviewFault::Name)?;
@@ -363,7 +374,14 @@ impl Authenticator {
         peer::caller(leaf, &self.trust_domain).map_err(|_| CertificateFault::Role)?;
         let (user, groups) = certificate::subject(leaf, prefixes)?;
         let credential = certificate::credential(leaf);
-        let caller = Caller { method: Method::ClientCertificate, user, groups, credential, reviewed: None, token: None };
+        let caller = Caller {
+            method: Method::ClientCertificate,
+            user,
+            groups,
+            credential,
+            reviewed: None,
+            token: None,
+        };
         Ok(self.own(caller, prefixes).map_err(CertificateFault::Name)?)
     }
 

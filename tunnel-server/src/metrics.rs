@@ -30,8 +30,8 @@ const POLICY_GENERATION: &str = "tombolo_server_policy_generation";
 const POLICY_TAKEN: &str = "tombolo_server_policy_reload_last_success_timestamp_seconds";
 const POLICY_FAILURES: &str = "tombolo_server_policy_reload_failures_total";
 const POLICY_CURRENT: &str = "tombolo_server_policy_reload_last_successful";
-const TOKENS_FAILURES: &str = "tombolo_server_token_file_reload_failures_total";
-const TOKENS_CURRENT: &str = "tombolo_server_token_file_reload_last_successful";
+const FILE_FAILURES: &str = "tombolo_server_file_reload_failures_total";
+const FILE_CURRENT: &str = "tombolo_server_file_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// The limits of callers and clusters, as values of the label `limit`.
@@ -47,6 +47,15 @@ pub const LIMITS: [&str; 10] = [
     "cluster_queue",
     "cluster_requests",
 ];
+
+/// A file beside the policy that is read again when it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reread {
+    /// Of static tokens.
+    Tokens,
+    /// That agents are given.
+    TrustBundle,
+}
 
 /// Why a read was sent once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +170,15 @@ pub fn describe() {
         "1 if the policy in force is what the file says, 0 if the file was not taken."
     );
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
+}
+
+impl Reread {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::TrustBundle => "trust_bundle",
+        }
+    }
 }
 
 impl Retried {
@@ -353,18 +371,18 @@ pub fn policy_refused() {
     gauge!(POLICY_CURRENT).set(0.0);
 }
 
-/// Tells of the token file, which was read at the start.
-pub fn describe_token_file() {
-    describe_counter!(TOKENS_FAILURES, "Times that the token file had changed and was not taken.");
-    counter!(TOKENS_FAILURES).increment(0);
-    describe_gauge!(TOKENS_CURRENT, "Whether the token file is in force as it stands there now.");
-    gauge!(TOKENS_CURRENT).set(1.0);
+/// Tells of a file that was read at the start.
+pub fn describe_file(file: Reread) {
+    describe_counter!(FILE_FAILURES, "Times that a file had changed and was not taken.");
+    counter!(FILE_FAILURES, "file" => file.as_str()).increment(0);
+    describe_gauge!(FILE_CURRENT, "Whether a file is in force as it stands there now.");
+    gauge!(FILE_CURRENT, "file" => file.as_str()).set(1.0);
 }
 
-/// Notes that the token file had changed, and whether it was taken.
-pub fn token_file_read(is_taken: bool) {
-    counter!(TOKENS_FAILURES).increment(u64::from(!is_taken));
-    gauge!(TOKENS_CURRENT).set(if is_taken { 1.0 } else { 0.0 });
+/// Notes that a file had changed, and whether it was taken.
+pub fn file_read(file: Reread, is_taken: bool) {
+    counter!(FILE_FAILURES, "file" => file.as_str()).increment(u64::from(!is_taken));
+    gauge!(FILE_CURRENT, "file" => file.as_str()).set(if is_taken { 1.0 } else { 0.0 });
 }
 
 /// Notes how many exchanges wait for callers who do not read.

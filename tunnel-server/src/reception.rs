@@ -18,7 +18,7 @@ use proto::spiffe::AgentId;
 use proto::wire::Extension;
 use proto::wire::refused::Reason;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
@@ -57,6 +57,8 @@ struct Inner {
     registry: Registry,
     trust_domain: String,
     host: Host,
+    /// Given with each greeting, as it stands then.
+    trust_bundle: watch::Receiver<Arc<[u8]>>,
     links: Links,
     spawn: Arc<dyn Spawn>,
     handshakes: AtomicUsize,
@@ -87,15 +89,15 @@ struct Greeted {
 }
 
 impl Reception {
-    /// A door at `endpoint` of `host`, for agents of `trust_domain`, whose tunnels are counted in `links`. What drives those
-    /// that come by TCP goes to `spawn`.
+    /// A door at `endpoint` of `host`, which gives a trust bundle to agents of `trust_domain`, whose tunnels are counted in
+    /// `links`. What drives those that come by TCP goes to `spawn`.
     #[must_use]
     pub fn new(
         endpoint: Endpoint,
         registry: Registry,
         links: Links,
         trust_domain: String,
-        host: Host,
+        (host, trust_bundle): (Host, watch::Receiver<Arc<[u8]>>),
         spawn: Arc<dyn Spawn>,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -103,6 +105,7 @@ impl Reception {
             registry,
             trust_domain,
             host,
+            trust_bundle,
             links,
             spawn,
             handshakes: AtomicUsize::new(0),
@@ -264,7 +267,9 @@ impl Handshake {
             let may_enter = inner.registry.may_enter(&greeting.agent, &credential);
             may_enter.map_err(|not| (reason(&not), not.to_string()))
         };
-        let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &inner.host, may_enter).await?;
+        let trust_bundle = inner.trust_bundle.borrow().to_vec();
+        let host = Host { trust_bundle, ..inner.host.clone() };
+        let (tunnel, driver, greeting) = arrived.greet(&shown.agent, &host, may_enter).await?;
         Ok(Greeted { tunnel, driver, greeting, credential, ends: shown.ends })
     }
 }

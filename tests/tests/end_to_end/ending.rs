@@ -55,8 +55,11 @@ async fn another_policy_ends_what_it_forbids_and_nothing_that_it_allows() {
 async fn a_token_that_is_gone_from_the_file_ends_what_runs_by_it_and_a_broken_file_changes_nothing() {
     let site = Site::start().await;
     let rig = &site.edge.rig;
-    let (mut tess, ben) = (site.watch_with(None, &format!("Authorization: Bearer {TOKEN}\r\n")).await, site.everything(&site.ben).await);
-    let is_current = "tombolo_server_token_file_reload_last_successful";
+    let (mut tess, ben) = (
+        site.watch_with(None, &format!("Authorization: Bearer {TOKEN}\r\n")).await,
+        site.everything(&site.ben).await,
+    );
+    let is_current = "tombolo_server_file_reload_last_successful{file=\"tokens\"}";
 
     rig.write("tokens.csv", "no digest,tess,1\n");
     rig.measured(is_current, |current| current == 0.0).await;

@@ -124,7 +124,8 @@ async fn a_watch_goes_on_by_the_next_tunnel_as_long_as_its_callers_token_holds()
     claims["exp"] = json!(ends.duration_since(UNIX_EPOCH).unwrap().as_secs());
     let mut watch = Http1Caller::dial_name(&rig, GATEWAY, None).await;
     let version = store.put("shown", "1");
-    let lines = format!("Host: {GATEWAY}\r\nAuthorization: Bearer {}\r\n", issuer.token_of(&claims.to_string()));
+    let lines =
+        format!("Host: {GATEWAY}\r\nAuthorization: Bearer {}\r\n", issuer.token_of(&claims.to_string()));
     watch.write(format!("GET {PATH}?watch=1&resourceVersion={version} HTTP/1.1\r\n{lines}\r\n")).await;
     assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "));
     store.put("shown", "seen");

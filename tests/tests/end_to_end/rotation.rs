@@ -1,6 +1,7 @@
 //! The servers' root is exchanged, and no site is touched.
 
 use std::fs;
+use std::path::PathBuf;
 
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
@@ -11,13 +12,7 @@ async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_ser
     let api = FakeApi::start().await.expect("a fake starts");
     api.on("/version", Behaviour::json("{}"));
     let source = ApiServer::of_fake(&rig, &api);
-    // The authority goes on in another folder: what the site was given stays as it was.
-    let moved = rig.path().join("moved");
-    fs::create_dir(&moved).expect("a folder");
-    for entry in fs::read_dir(rig.path().join("pki")).expect("the authority") {
-        let entry = entry.expect("a file");
-        fs::copy(entry.path(), moved.join(entry.file_name())).expect("a copy");
-    }
+    let moved = move_authority(&rig);
     let agent = rig.agent("edge-a", &source).await;
     rig.logged("edge-a.log", 0, "bundle=1").await;
     drop(agent);
@@ -38,6 +33,49 @@ async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_ser
     rig.connected("edge-a").await;
     assert_eq!(rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 200);
     assert!(!rig.agent_log("edge-b").contains("tunnel opened"), "{}", rig.agent_log("edge-b"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_server_gives_agents_the_bundle_that_came_into_its_file_and_none_that_would_leave_them_behind()
+ {
+    let rig = Rig::start_with("trust: { bundleFile: pki/trust.bundle }").await;
+    let api = FakeApi::start().await.expect("a fake starts");
+    let source = ApiServer::of_fake(&rig, &api);
+    let agent = rig.agent("edge-a", &source).await;
+    rig.logged("edge-a.log", 0, "bundle=1").await;
+    let is_current = "tombolo_server_file_reload_last_successful{file=\"trust_bundle\"}";
+    let first = fs::read(rig.path().join("pki/trust.bundle")).expect("a bundle");
+
+    // One of another authority, which no agent would take.
+    rig.tombolo(&["ca", "init", "--dir", "elsewhere"]).await;
+    fs::copy(rig.path().join("elsewhere/trust.bundle"), rig.path().join("pki/trust.bundle")).expect("a copy");
+    rig.measured(is_current, |current| current == 0.0).await;
+    drop(agent);
+    let agent = rig.agent("edge-a", &source).await;
+    fs::write(rig.path().join("pki/trust.bundle"), &first).expect("a file can be written");
+    rig.measured(is_current, |current| current == 1.0).await;
+
+    let moved = move_authority(&rig);
+    rig.tombolo(&["ca", "rotate", "--dir", "moved", "--role", "server"]).await;
+    let from = rig.server_log().len();
+    fs::copy(moved.join("trust.bundle"), rig.path().join("pki/trust.bundle")).expect("a copy");
+    rig.logged("server.log", from, "what it says now is in force").await;
+    drop(agent);
+    // Agents that know the old root alone come in, and learn of the new one.
+    let _agent = rig.agent("edge-a", &source).await;
+    rig.logged("edge-a.log", 0, "bundle=2").await;
+    assert!(!rig.agent_log("edge-a").contains("was not taken"), "{}", rig.agent_log("edge-a"));
+}
+
+/// The authority goes on in another folder: what sites were given stays as it was.
+fn move_authority(rig: &Rig) -> PathBuf {
+    let moved = rig.path().join("moved");
+    fs::create_dir(&moved).expect("a folder");
+    for entry in fs::read_dir(rig.path().join("pki")).expect("the authority") {
+        let entry = entry.expect("a file");
+        fs::copy(entry.path(), moved.join(entry.file_name())).expect("a copy");
+    }
+    moved
 }
 
 /// Takes a step in the exchange, and starts the server with what came of it.

@@ -1,21 +1,19 @@
 //! Builds the ways in which callers prove who they are, and whom else to ask whether they may.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use daemon::{Failure, FileWatch, Scope};
+use daemon::{Failure, Scope};
 use rustls::client::Resumption;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
-use tokio::task::spawn_blocking;
-use tracing::{info, warn};
 
+use super::files;
 use crate::config::{self, Config};
 use crate::identity::oidc::{Demands, Issuer};
 use crate::identity::review::Reviewer;
 use crate::identity::{Authenticator, HostApi, Prefixes, StaticTokens, TokenBook, Ways};
-use crate::metrics;
+use crate::metrics::Reread;
 use crate::permit::Delegation;
 
 /// The ways that are configured; the keys of issuers are kept fresh within `scope`.
@@ -38,44 +36,18 @@ pub(super) fn authenticator(
 
 /// The tokens of a file, which is read again within `scope` whenever it may have changed.
 fn tokens(way: &config::TokenFile, scope: &Scope) -> Result<TokenBook, Failure> {
-    metrics::describe_token_file();
     let prefixes = prefixes(&way.prefixes);
     let tokens = StaticTokens::parse(&way.contents, prefixes).map_err(|error| way.refused(error))?;
     let book = TokenBook::new(tokens);
-    scope.attend(follow(book.clone(), way.path.clone(), way.contents.clone()));
+    let others = book.clone();
+    let take = move |contents: Vec<u8>| {
+        let tokens = StaticTokens::parse(&contents, others.prefixes().clone());
+        others.replace(tokens.map_err(|error| error.to_string())?);
+        Ok(())
+    };
+    let (path, contents) = (way.path.clone(), way.contents.clone());
+    scope.attend(files::follow(Reread::Tokens, path, contents, config::TokenFile::read, take));
     Ok(book)
-}
-
-/// Puts in force what the file says, whenever that is something else than before and all of it holds; until then the last good
-/// one stays.
-async fn follow(book: TokenBook, path: PathBuf, contents: Vec<u8>) {
-    let mut watch = FileWatch::of(&path);
-    let mut found = Ok(contents);
-    loop {
-        watch.changed().await;
-        let read_at = path.clone();
-        let Ok(read) = spawn_blocking(move || config::TokenFile::read(&read_at)).await else {
-            return; // The process ends.
-        };
-        let read = read.map_err(|error| error.to_string());
-        if read == found {
-            continue;
-        }
-        let taken = read.clone().and_then(|contents| {
-            StaticTokens::parse(&contents, book.prefixes().clone()).map_err(|error| error.to_string())
-        });
-        found = read;
-        metrics::token_file_read(taken.is_ok());
-        match taken {
-            Ok(tokens) => {
-                book.replace(tokens);
-                info!(file = %path.display(), "other tokens are in force");
-            }
-            Err(error) => {
-                warn!(file = %path.display(), error, "the token file was not taken, the last good one stays in force");
-            }
-        }
-    }
 }
 
 fn issuer(way: &config::Oidc) -> Result<Issuer, Failure> {

@@ -1,7 +1,7 @@
 //! From what was written to what is valid; the only place where defaults stand.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::{
@@ -56,6 +56,8 @@ const WATCH_EVENT_DEFAULT_BYTES: usize = 2 * 1024 * 1024;
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
+const BUNDLE_FILE: &str = "trust.bundleFile";
+
 /// What stands in an error for a key that is not there.
 pub(super) const NOTHING: &str = "nothing";
 
@@ -92,7 +94,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     let admin = super::admin::valid(admin.unwrap_or_default(), flags, directory)?;
     roots_differ(&gateway, &tunnel, &admin)?;
-    let trust_bundle = trust_bundle(trust.unwrap_or_default(), &trust_domain, directory)?;
+    let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
     let delegation = delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?;
@@ -100,6 +102,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     Ok(Config {
         audit: audit_log::valid(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
         server_id,
+        trust_bundle_file,
         trust_bundle,
         trust_domain,
         certificate,
@@ -139,17 +142,30 @@ fn certificate(written: written::Tls, directory: &Path) -> Result<CertifiedPair,
     Ok(pair)
 }
 
-/// The bytes of the bundle file. Agents judge them by what they trust; here they are judged by what they say themselves, so
-/// that a mistake shows at once and not at every site.
-fn trust_bundle(written: written::Trust, domain: &str, directory: &Path) -> Result<Vec<u8>, KeyError> {
-    const KEY: &str = "trust.bundleFile";
+/// Where the bundle file is, and its bytes.
+fn bundle_file(
+    written: written::Trust,
+    domain: &str,
+    directory: &Path,
+) -> Result<(Option<PathBuf>, Vec<u8>), KeyError> {
     let written::Trust { bundle_file } = written;
-    let Some(path) = bundle_file else { return Ok(Vec::new()) };
-    let path = file(KEY, Some(path), directory)?;
-    let bytes = readable_file(KEY, &path, BUNDLE_BYTES_MAX as u64)?;
+    let Some(path) = bundle_file else { return Ok((None, Vec::new())) };
+    let path = file(BUNDLE_FILE, Some(path), directory)?;
+    let bytes = trust_bundle(&path, domain)?;
+    Ok((Some(path), bytes))
+}
+
+/// The bytes of the bundle file at `path`, for this trust domain. Agents judge them by what they trust; here they are judged by
+/// what they say themselves, so that a mistake shows at once and not at every site. Blocks.
+///
+/// # Errors
+///
+/// [`KeyError`], which says what is wrong with the file.
+pub fn trust_bundle(path: &Path, domain: &str) -> Result<Vec<u8>, KeyError> {
+    let bytes = readable_file(BUNDLE_FILE, path, BUNDLE_BYTES_MAX as u64)?;
     let refused = |reason: &dyn std::fmt::Display| {
         let allowed = format!("a trust bundle of this trust domain, as `tombolo ca` writes it ({reason})");
-        KeyError::new(KEY, path.display(), allowed)
+        KeyError::new(BUNDLE_FILE, path.display(), allowed)
     };
     let domain = domain.parse().map_err(|error| refused(&error))?;
     let roots = TrustBundle::look(&bytes).map_err(|error| refused(&error))?.roots(Role::Server).to_vec();

@@ -151,7 +151,7 @@ impl Desk {
     }
 
     fn credential(&self, answer: &Answer) -> Credential {
-        Credential { chain: answer.chain(), trust_bundle: self.door.terms.trust_bundle.clone() }
+        Credential { chain: answer.chain(), trust_bundle: self.door.terms.trust_bundle.borrow().to_vec() }
     }
 
     fn listen(&self) -> Result<(), Status> {

@@ -53,7 +53,8 @@ impl Table {
                 let again = self.0.authenticator.review_again(&caller, SystemTime::now()).await;
                 (token, opinion(&again))
             });
-            let asked: Vec<_> = stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
+            let asked: Vec<_> =
+                stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(ASKED_MAX).collect().await;
             for (token, opinion) in asked {
                 if reviewed.is_over(&token, REVIEWED_EVERY, opinion, Instant::now()) {
                     let why = if opinion == Opinion::No { Ended::Revoked } else { Ended::HostAway };

@@ -163,13 +163,8 @@ impl House {
         let directory =
             Directory::open(&daemon::StateDir::open(&state.path().join("state")).unwrap()).unwrap();
         let policy = Policy::new(rules(&["ann", "ben"]));
-        let table = Table::new(
-            directory.clone(),
-            policy.clone(),
-            Delegation::default(),
-            authenticator,
-            age_max,
-        );
+        let table =
+            Table::new(directory.clone(), policy.clone(), Delegation::default(), authenticator, age_max);
         Self { table, directory, policy, _state: state }
     }
 

@@ -1,0 +1,111 @@
+//! Files that are read again whenever they may have changed; what is no good changes nothing, and the last good one stays.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use daemon::config::KeyError;
+use daemon::{FileWatch, chain};
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
+use trust::Role;
+use trust::bundle::{Anchors, BundleError, TrustBundle};
+
+use crate::config;
+use crate::metrics::{self, Reread};
+
+/// Has `take` look at the file at `path` whenever something else is found there than `contents`, and then whenever that
+/// changes. What it says of a file that it does not take is for the log.
+pub(super) async fn follow(
+    file: Reread,
+    path: PathBuf,
+    contents: Vec<u8>,
+    read: impl Fn(&Path) -> Result<Vec<u8>, KeyError> + Clone + Send + 'static,
+    mut take: impl FnMut(Vec<u8>) -> Result<(), String> + Send,
+) {
+    metrics::describe_file(file);
+    let mut watch = FileWatch::of(&path);
+    let mut found = Ok(contents);
+    loop {
+        watch.changed().await;
+        let (read, path_again) = (read.clone(), path.clone());
+        let Ok(now) = spawn_blocking(move || read(&path_again)).await else {
+            return; // The process ends.
+        };
+        let now = now.map_err(|error| error.to_string());
+        if now == found {
+            continue;
+        }
+        found = now.clone();
+        let taken = now.and_then(&mut take);
+        metrics::file_read(file, taken.is_ok());
+        match taken {
+            Ok(()) => info!(file = %path.display(), "it has changed, and what it says now is in force"),
+            Err(error) => {
+                warn!(file = %path.display(), error, "it has changed and was not taken, the last good one stays in force");
+            }
+        }
+    }
+}
+
+/// The same for the trust bundle that agents are given: the next one must be one that whoever has the present one takes, so
+/// that none of them is left behind.
+pub(super) async fn follow_bundle(
+    path: PathBuf,
+    domain: String,
+    contents: Vec<u8>,
+    given: watch::Sender<Arc<[u8]>>,
+) {
+    let mut held = contents.clone();
+    let (read_in, taken_in) = (domain.clone(), domain);
+    let read = move |path: &Path| config::trust_bundle(path, &read_in);
+    let take = move |bytes: Vec<u8>| {
+        succeeds(&held, &bytes, &taken_in).map_err(|error| chain(&error).to_string())?;
+        held.clone_from(&bytes);
+        given.send_replace(bytes.into());
+        Ok(())
+    };
+    follow(Reread::TrustBundle, path, contents, read, take).await;
+}
+
+/// Whether an agent that has the bundle `held` takes `next`.
+fn succeeds(held: &[u8], next: &[u8], domain: &str) -> Result<(), BundleError> {
+    let held = TrustBundle::look(held)?;
+    let domain = domain.parse().unwrap_or_else(|_| held.domain().clone());
+    let anchors = Anchors::new(domain).and_roots(held.roots(Role::Server));
+    anchors.accept(next, Some(&held)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use trust::Root;
+
+    use super::*;
+
+    #[test]
+    fn a_bundle_is_followed_by_one_that_its_own_roots_have_signed_and_by_no_other() {
+        let domain: trust::names::TrustDomain = "tombolo".parse().unwrap();
+        let now = SystemTime::now();
+        let root = || Root::generate(Role::Server, domain.clone(), now).unwrap();
+        let (old, new, other) = (root(), root(), root());
+        let bundle = |version, roots: &[&Root], by: &[&Root]| {
+            let roots = roots.iter().map(|root| (Role::Server, root.certificate().clone()));
+            TrustBundle::new(version, domain.clone(), now, roots).unwrap().sign(by).unwrap()
+        };
+        let first = bundle(1, &[&old], &[&old]);
+        let both = bundle(2, &[&old, &new], &[&old]);
+        assert!(succeeds(&first, &both, "tombolo").is_ok());
+        assert!(succeeds(&both, &bundle(3, &[&new], &[&new]), "tombolo").is_ok());
+        assert!(succeeds(&first, &first, "tombolo").is_ok());
+        for (what, next) in [
+            ("without overlap", bundle(3, &[&new], &[&new])),
+            ("a stranger's", bundle(2, &[&old, &other], &[&other])),
+            ("noise", b"noise".to_vec()),
+        ] {
+            assert!(succeeds(&first, &next, "tombolo").is_err(), "{what}");
+        }
+        assert!(matches!(succeeds(&both, &first, "tombolo"), Err(BundleError::Older { .. })));
+    }
+}

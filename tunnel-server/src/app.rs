@@ -94,7 +94,7 @@ impl Bound {
             .bearing(config.tunnel.outage_limit);
         let (listener, agents) = listeners(&config, &endpoint)?;
         let admission = admission(&mut config, &policy, &directory, scope)?;
-        let doors = admin_doors(&mut config)?;
+        let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
@@ -124,6 +124,7 @@ impl Bound {
             enrollment,
         };
         scrape::ask(&metrics, &bound, links);
+        scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
         if doors.socket.is_some() || doors.remote.is_some() {
             bound.admin = Some(bound.admin(doors, server_id, directory, site).await?);
         }
@@ -244,10 +245,13 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
 }
 
 /// Where the admin API is to be asked: the port is taken here, the socket last of all.
-fn admin_doors(config: &mut Config) -> Result<admin::Doors, Failure> {
-    let tcp = config.admin.tcp.take();
-    let remote = tcp.map(|tcp| Remote::bind(tcp, &config.certificate, &config.trust_domain)).transpose()?;
-    Ok(admin::Doors { socket: config.admin.socket.take(), remote })
+fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failure> {
+    let remote = config.admin.tcp.take().map(|tcp| {
+        let (given, rules) = watch::channel(Arc::new(tcp.rules.clone()));
+        scope.attend(files::follow_admins(config.file.clone(), given));
+        Remote::bind(tcp, rules, &config.certificate, &config.trust_domain)
+    });
+    Ok(admin::Doors { socket: config.admin.socket.take(), remote: remote.transpose()? })
 }
 
 /// The door at which agents enroll, which shows the root as well: all that a newcomer knows of it is its pin.

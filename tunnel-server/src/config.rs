@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use daemon::args::SharedFlags;
@@ -30,6 +30,7 @@ mod pem;
 mod valid;
 mod written;
 
+pub use admin::admin_rules;
 pub use enrollment::GRACE_DAYS_MAX;
 pub use limits::{
     CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
@@ -101,6 +102,8 @@ pub struct Flags {
 /// A valid configuration, the files that it names included.
 #[derive(Debug)]
 pub struct Config {
+    /// Where it was read.
+    pub file: PathBuf,
     /// This server's name among its like, a DNS label.
     pub server_id: String,
     /// The trust domain of all certificates.
@@ -359,9 +362,37 @@ pub struct AdminTcp {
     pub listen: SocketAddr,
     /// The roots that administrators' certificates must chain to; at least one, and none that agents or callers chain to.
     pub roots: Vec<CertificateDer<'static>>,
+    /// What they may do, as the file said it at the start.
+    pub rules: AdminRules,
+}
+
+/// What administrators may do from other machines.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AdminRules {
     /// What each name may do, 1 to [`ADMINS_MAX`]; who is not named may nothing.
     pub roles: BTreeMap<Label, AdminRole>,
+    /// Whose certificates are refused, at most [`ADMINS_MAX`].
+    pub revoked: Vec<AdminRevocation>,
 }
+
+/// Which certificates of administrators are refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminRevocation {
+    /// One, by its serial number in lower-case hexadecimal.
+    Serial(String),
+    /// All that were issued earlier.
+    IssuedBefore {
+        /// Of this name alone, if there is one.
+        name: Option<Label>,
+        /// Than this.
+        time: SystemTime,
+    },
+}
+
+/// An administrator's certificate is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this administrator's certificate was revoked")]
+pub struct AdminRevoked;
 
 /// What an administrator may do from another machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -395,7 +426,7 @@ impl Config {
         let path = flags.shared.config.clone().unwrap_or_else(|| FILE_DEFAULT.into());
         let written = daemon::config::load(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
-        Ok(valid::config(written, flags, directory)?)
+        Ok(valid::config(written, flags, &path, directory)?)
     }
 
     /// The TLS material of the door for agents.

@@ -55,6 +55,8 @@ pub enum Reread {
     Tokens,
     /// That agents are given.
     TrustBundle,
+    /// The configuration, as far as it speaks of administrators.
+    Admins,
 }
 
 /// Why a read was sent once more.
@@ -177,6 +179,7 @@ impl Reread {
         match self {
             Self::Tokens => "tokens",
             Self::TrustBundle => "trust_bundle",
+            Self::Admins => "admins",
         }
     }
 }

@@ -17,6 +17,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tonic::Code;
 
+use crate::users::serial_with_colons;
+
 /// How long anything may take.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
@@ -164,6 +166,61 @@ async fn a_watch_lasts_no_longer_than_the_certificate_of_who_watches() {
     // A certificate holds to the end of its last second, and the watch to its beginning.
     assert!(SystemTime::now() + Duration::from_secs(1) >= end);
     assert!(asked(&rig, address, Some(&vera), LIST).await.is_err());
+}
+
+#[tokio::test]
+async fn another_role_and_a_revoked_certificate_act_at_once_on_what_is_open_and_a_broken_file_changes_nothing()
+ {
+    let (address, config) = remote_door(&ROLES);
+    let rig = Rig::start_with(&config).await;
+    let (vera, olga, enno) = (rig.admin("vera").await, rig.admin("olga").await, rig.admin("enno").await);
+    let is_current = "tombolo_server_file_reload_last_successful{file=\"admins\"}";
+    let open = "tombolo_server_admin_connections_active";
+    let mut watches = Vec::new();
+    for shown in [&vera, &olga] {
+        let wire = AdminWire::dial(address, &rig.server_ca(), Some(shown)).await.expect("TLS");
+        let mut client = AdminClient::with_origin(wire, AdminWire::origin());
+        let begun = client.watch_clusters(WatchClustersRequest::default()).await.expect("it begins");
+        let mut events = begun.into_inner();
+        let first = events.message().await.expect("an event");
+        assert!(
+            matches!(first, Some(WatchClustersResponse { event: Some(Event::InitialEnd(_)) })),
+            "{first:?}"
+        );
+        watches.push((client, events));
+    }
+    rig.measured(open, |open| open == 2.0).await;
+
+    let whole = std::fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
+    rig.write("server.yaml", "no configuration");
+    rig.measured(is_current, |current| current == 0.0).await;
+    assert_eq!(asked(&rig, address, Some(&olga), LIST).await, Ok(Code::Ok), "the last good roles hold");
+
+    // vera may nothing any more, enno may look, and olga stays who she is.
+    let changed = whole.replace(
+        "{ name: vera, role: viewer }, { name: enno, role: enroller }",
+        "{ name: enno, role: viewer }",
+    );
+    assert_ne!(changed, whole);
+    rig.write("server.yaml", &changed);
+    rig.measured(is_current, |current| current == 1.0).await;
+    let ended = timeout(DONE_MAX, watches[0].1.message()).await.expect("her watch ends by itself");
+    assert!(ended.is_err(), "{ended:?}");
+    assert_eq!(asked(&rig, address, Some(&vera), LIST).await, Ok(Code::PermissionDenied));
+    assert_eq!(asked(&rig, address, Some(&enno), LIST).await, Ok(Code::Ok));
+    rig.measured(open, |open| open == 1.0).await;
+
+    // One certificate of hers, not her next one.
+    let serial = serial_with_colons(&olga);
+    rig.write(
+        "server.yaml",
+        &changed.replace("roles: [", &format!("revoked: [{{ serial: '{serial}' }}], roles: [")),
+    );
+    let ended = timeout(DONE_MAX, watches[1].1.message()).await.expect("her watch ends by itself");
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(asked(&rig, address, Some(&olga), LIST).await.is_err(), "she is told nothing");
+    let next = rig.root_of("admin").issue_named("olga", &[], OLGA);
+    assert_eq!(asked(&rig, address, Some(&next), LIST).await, Ok(Code::Ok));
 }
 
 /// What an administrator is answered by the command.

@@ -95,7 +95,7 @@ async fn at(rig: &Rig, words: &[&str]) -> String {
 }
 
 /// As openssl prints it.
-fn serial_with_colons(issued: &Issued) -> String {
+pub(crate) fn serial_with_colons(issued: &Issued) -> String {
     let der = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).expect("a certificate");
     let (_, certificate) = X509Certificate::from_der(&der).expect("a certificate");
     certificate.raw_serial_as_string()

@@ -1,6 +1,6 @@
 //! The door to other machines: TLS with a certificate of the administrators' CA, whose name the configuration gives a role.
 
-use std::collections::BTreeMap;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,13 +10,12 @@ use daemon::Failure;
 use tokio::sync::watch;
 use tonic_reflection::server::v1::ServerReflection;
 use tracing::debug;
-use trust::names::Label;
 
 use super::authorize::Actor;
 use super::hall::Hall;
-use crate::config::{AdminRole, AdminTcp, CertifiedPair};
-use crate::identity::{AdminCertificate, admin_identity};
-use crate::listener::{Accepted, Doors, Limits, Listener, Spoken, tls};
+use crate::config::{AdminRevoked, AdminRole, AdminRules, AdminTcp, CertifiedPair};
+use crate::identity::{AdminCertificate, Verified, admin_identity};
+use crate::listener::{Accepted, Counts, Doors, Limits, Listener, Spoken, tls};
 
 /// How many may come at once, and how quickly: a few people and their programs.
 const LIMITS: Limits =
@@ -33,23 +32,38 @@ pub struct Remote {
 #[derive(Debug)]
 struct Known {
     trust_domain: String,
-    roles: BTreeMap<Label, AdminRole>,
+    /// Now and later: a change holds for connections that are open.
+    rules: watch::Receiver<Arc<AdminRules>>,
 }
 
+/// What a connection's certificate is worth by the rules of some time.
+type Standing = Result<Option<AdminRole>, AdminRevoked>;
+
 impl Remote {
-    /// Takes the port. The server shows `pair` there.
+    /// Takes the port. The server shows `pair` there, and lets administrators do what `rules` say at that time.
     ///
     /// # Errors
     /// [`Failure`]: the port is taken, or a certificate is of no use.
-    pub fn bind(tcp: AdminTcp, pair: &CertifiedPair, trust_domain: &str) -> Result<Self, Failure> {
-        let AdminTcp { listen, roots, roles } = tcp;
+    pub fn bind(
+        tcp: AdminTcp,
+        rules: watch::Receiver<Arc<AdminRules>>,
+        pair: &CertifiedPair,
+        trust_domain: &str,
+    ) -> Result<Self, Failure> {
+        let AdminTcp { listen, roots, rules: _ } = tcp;
         let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
             .map_err(Failure::misconfigured)?;
         // The sender is dropped: certificates are read at the start.
         let (_, tls) = watch::channel(Arc::new(tls));
         let doors = Doors { callers: Some(tls), agents: None };
         let listener = Listener::bind("admin.tcp.listen", listen, doors, LIMITS)?;
-        Ok(Self { listener, known: Known { trust_domain: trust_domain.to_owned(), roles } })
+        Ok(Self { listener, known: Known { trust_domain: trust_domain.to_owned(), rules } })
+    }
+
+    /// What it counts, also while it runs.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        self.listener.counts()
     }
 
     /// Where it is.
@@ -77,8 +91,8 @@ impl Remote {
 async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall: Hall<R>, log: Log) {
     let Accepted { stream, peer, peer_certificates, spoken, home: _, place } = accepted;
     let chain = peer_certificates.unwrap_or_default();
-    let AdminCertificate { name, serial, ends } = match admin_identity(&chain, &known.trust_domain) {
-        Ok(shown) => shown.into_inner(),
+    let shown = match admin_identity(&chain, &known.trust_domain) {
+        Ok(shown) => shown,
         Err(error) => {
             log.stranger(peer.ip(), Why::Refused);
             debug!(%peer, %error, "a certificate of the administrators' CA that is no administrator's");
@@ -90,8 +104,46 @@ async fn serve<R: ServerReflection>(accepted: Accepted, known: Arc<Known>, hall:
         debug!(%peer, "a connection to the admin API that does not speak HTTP/2");
         return;
     }
-    let role = known.roles.get(&name).copied();
-    let life = ends.duration_since(SystemTime::now()).unwrap_or_default();
-    hall.serve(stream, Actor::Remote { name, role, serial, from: peer }, life).await;
+    let mut rules = known.rules.clone();
+    let standing = standing(&shown, &rules.borrow_and_update());
+    let role = match standing {
+        Ok(role) => role,
+        Err(error) => {
+            log.stranger(peer.ip(), Why::Refused);
+            debug!(%peer, %error, "an administrator was refused");
+            return;
+        }
+    };
+    let life = shown.ends.duration_since(SystemTime::now()).unwrap_or_default();
+    let (name, serial) = (shown.name.clone(), shown.serial.clone());
+    let served = hall.serve(stream, Actor::Remote { name, role, serial, from: peer }, life);
+    // Both arms are cancel-safe: a connection that is dropped ends with all that runs over it.
+    tokio::select! {
+        () = served => {}
+        () = changed(&shown, standing, &mut rules) => {
+            debug!(%peer, "a connection to the admin API was ended: its administrator's role is another now");
+        }
+    }
     drop(place);
+}
+
+fn standing(shown: &Verified<AdminCertificate>, rules: &AdminRules) -> Standing {
+    rules.role(&shown.name, &shown.serial, shown.issued)
+}
+
+/// Resolves when other rules make something else of a certificate. Cancel-safe.
+async fn changed(
+    shown: &Verified<AdminCertificate>,
+    before: Standing,
+    rules: &mut watch::Receiver<Arc<AdminRules>>,
+) {
+    loop {
+        if rules.changed().await.is_err() {
+            // Nobody reads the file any more: the process ends.
+            return pending().await;
+        }
+        if standing(shown, &rules.borrow_and_update()) != before {
+            return;
+        }
+    }
 }

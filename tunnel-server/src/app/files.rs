@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use trust::Role;
 use trust::bundle::{Anchors, BundleError, TrustBundle};
 
-use crate::config;
+use crate::config::{self, AdminRules};
 use crate::metrics::{self, Reread};
 
 /// Has `take` look at the file at `path` whenever something else is found there than `contents`, and then whenever that
@@ -66,6 +66,25 @@ pub(super) async fn follow_bundle(
         Ok(())
     };
     follow(Reread::TrustBundle, path, contents, read, take).await;
+}
+
+/// The same for what the configuration's own file says of administrators: the rest of it takes a restart.
+pub(super) async fn follow_admins(path: PathBuf, given: watch::Sender<Arc<AdminRules>>) {
+    let (contents, at) = (read_config(&path).unwrap_or_default(), path.clone());
+    let take = move |bytes: Vec<u8>| {
+        let text = String::from_utf8(bytes).map_err(|error| error.to_string())?;
+        let rules = config::admin_rules(&text, &at).map_err(|error| chain(&error).to_string())?;
+        given.send_replace(Arc::new(rules));
+        Ok(())
+    };
+    follow(Reread::Admins, path, contents, read_config, take).await;
+}
+
+fn read_config(path: &Path) -> Result<Vec<u8>, KeyError> {
+    let text = daemon::config::read(path).map_err(|error| {
+        KeyError::new("admin.tcp", path.display(), format!("in a file that can be read ({})", chain(&error)))
+    })?;
+    Ok(text.into_bytes())
 }
 
 /// Whether an agent that has the bundle `held` takes `next`.

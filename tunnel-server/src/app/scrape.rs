@@ -1,5 +1,6 @@
 //! What the server is asked at each scrape: what merely is, and is counted by nobody.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use audit::Log;
@@ -11,7 +12,7 @@ use transport::{Buffers, Carrier};
 use super::Bound;
 use crate::directory;
 use crate::gateway::{EXCHANGES_MAX, Use};
-use crate::listener::{Listener, Tally};
+use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 
@@ -35,6 +36,27 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     metrics.ask(move |lines| tell_audit(lines, &log));
     let buffers = bound.endpoint.buffers();
     metrics.ask(move |lines| tell_buffers(lines, buffers));
+}
+
+/// Has `metrics` ask the admin API's door to other machines at each scrape, if there is one.
+pub(super) fn ask_admins(metrics: &Metrics, counts: Option<Arc<Counts>>) {
+    metrics.ask(move |lines| {
+        let tally = counts.as_ref().map(|counts| counts.now()).unwrap_or_default();
+        let help = "Connections to the admin API from other machines, by what became of them.";
+        tell_connections(lines, "tombolo_server_admin_connections_total", help, &tally);
+        let help = "Connections to the admin API from other machines that are open now.";
+        lines.gauge("tombolo_server_admin_connections_active", help).is(&[], tally.connections_open);
+    });
+}
+
+fn tell_connections(lines: &mut Lines, name: &str, help: &str, tally: &Tally) {
+    lines
+        .counter(name, help)
+        .is(&[("outcome", "accepted")], tally.accepted)
+        .is(&[("outcome", "turned_away")], tally.turned_away)
+        .is(&[("outcome", "handshake_failed")], tally.handshake_failed)
+        .is(&[("outcome", "accept_failed")], tally.accept_failed)
+        .is(&[("outcome", "source_limited")], tally.source_limited);
 }
 
 fn tell_clusters(lines: &mut Lines, registry: &Registry, census: &Census) {
@@ -64,17 +86,10 @@ fn known(listed: &Listed) -> Known {
 }
 
 fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
-    lines
-        .counter(
-            "tombolo_server_connections_total",
-            "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
-             handshake_failed, accept_failed in the system, or source_limited for too many of its source and no certificate.",
-        )
-        .is(&[("outcome", "accepted")], callers.accepted)
-        .is(&[("outcome", "turned_away")], callers.turned_away)
-        .is(&[("outcome", "handshake_failed")], callers.handshake_failed)
-        .is(&[("outcome", "accept_failed")], callers.accept_failed)
-        .is(&[("outcome", "source_limited")], callers.source_limited);
+    let help = "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
+                handshake_failed, accept_failed in the system, or source_limited for too many of its source and no \
+                certificate.";
+    tell_connections(lines, "tombolo_server_connections_total", help, callers);
     let help = "Connections without a certificate of the source that has most of them.";
     lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.source_most);
     let help = "Connections of callers that are open now, all that shake hands by TCP included.";

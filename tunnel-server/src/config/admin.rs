@@ -1,17 +1,22 @@
 //! The doors of the admin API, as they were written and as they are valid.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use daemon::config::{KeyError, bounded, socket_address};
+use prost_types::Timestamp;
 use proto::admin::SOCKET_DEFAULT;
 use serde::Deserialize;
+use trust::Serial;
 use trust::names::Label;
 
 use super::authentication::file;
 use super::valid::NOTHING;
-use super::{ADMINS_MAX, Admin, AdminRole, AdminTcp, Flags, pem};
+use super::{
+    ADMINS_MAX, Admin, AdminRevocation, AdminRevoked, AdminRole, AdminRules, AdminTcp, ConfigError, Flags,
+    KIND, pem,
+};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -28,6 +33,7 @@ struct WrittenTcp {
     #[serde(rename = "adminCAFile")]
     admin_ca_file: Option<PathBuf>,
     roles: Option<Vec<WrittenRole>>,
+    revoked: Option<Vec<WrittenRevocation>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -35,6 +41,14 @@ struct WrittenTcp {
 struct WrittenRole {
     name: Option<String>,
     role: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct WrittenRevocation {
+    name: Option<String>,
+    serial: Option<String>,
+    issued_before: Option<String>,
 }
 
 /// Where the admin API is; a relative path starts at the configuration file. A flag is how its socket is asked for, too.
@@ -55,32 +69,104 @@ pub(super) fn valid(written: Written, flags: &Flags, directory: &Path) -> Result
 }
 
 fn tcp(written: WrittenTcp, directory: &Path) -> Result<AdminTcp, KeyError> {
-    let WrittenTcp { listen, admin_ca_file, roles } = written;
+    let WrittenTcp { listen, admin_ca_file, roles, revoked } = written;
     let listen = listen.ok_or_else(|| KeyError::new("admin.tcp.listen", NOTHING, "an address and a port"))?;
     let admin_ca_file = file("admin.tcp.adminCAFile", admin_ca_file, directory)?;
-    let written = roles.unwrap_or_default();
-    bounded("admin.tcp.roles", written.len(), 1..=ADMINS_MAX)?;
-    let mut roles = BTreeMap::new();
-    for (index, WrittenRole { name, role }) in written.into_iter().enumerate() {
+    let rules = rules(roles.unwrap_or_default(), revoked.unwrap_or_default())?;
+    Ok(AdminTcp {
+        listen: socket_address("admin.tcp.listen", &listen)?,
+        roots: pem::roots("admin.tcp.adminCAFile", &admin_ca_file)?,
+        rules,
+    })
+}
+
+fn rules(roles: Vec<WrittenRole>, revoked: Vec<WrittenRevocation>) -> Result<AdminRules, KeyError> {
+    bounded("admin.tcp.roles", roles.len(), 1..=ADMINS_MAX)?;
+    bounded("admin.tcp.revoked", revoked.len(), 0..=ADMINS_MAX)?;
+    let mut rules = AdminRules::default();
+    for (index, WrittenRole { name, role }) in roles.into_iter().enumerate() {
         let at = |key: &str| format!("admin.tcp.roles[{index}].{key}");
-        let name = name.unwrap_or_default();
-        let allowed = "NAME of the certificate's spiffe://DOMAIN/admin/NAME, in one entry";
-        let refused = || KeyError::new(at("name"), format_args!("{name:?}"), allowed);
-        let label: Label = name.parse().map_err(|_| refused())?;
+        let label = self::name(&at("name"), name.as_deref().unwrap_or_default())?;
         let role = role.unwrap_or_default();
         let role = AdminRole::named(&role).ok_or_else(|| {
             KeyError::new(at("role"), format_args!("{role:?}"), "viewer, enroller or operator")
         })?;
         // The second would widen the first unseen.
-        if roles.insert(label, role).is_some() {
-            return Err(refused());
+        if rules.roles.insert(label, role).is_some() {
+            let name = name.unwrap_or_default();
+            return Err(KeyError::new(at("name"), format_args!("{name:?}"), NAME_ALLOWED));
         }
     }
-    Ok(AdminTcp {
-        listen: socket_address("admin.tcp.listen", &listen)?,
-        roots: pem::roots("admin.tcp.adminCAFile", &admin_ca_file)?,
-        roles,
-    })
+    rules.revoked = revoked.into_iter().enumerate().map(revocation).collect::<Result<_, _>>()?;
+    Ok(rules)
+}
+
+/// Whom an entry refuses: one certificate, or those that were issued before a time, of one name or of all.
+fn revocation((index, written): (usize, WrittenRevocation)) -> Result<AdminRevocation, KeyError> {
+    let WrittenRevocation { name, serial, issued_before } = written;
+    let at = |key: &str| format!("admin.tcp.revoked[{index}].{key}");
+    match (serial, issued_before) {
+        (Some(serial), None) if name.is_none() => {
+            let allowed = "the 32 hexadecimal digits of a certificate's serial number, as `tombolo ca show` prints them";
+            let refused = |_| KeyError::new(at("serial"), format_args!("{serial:?}"), allowed);
+            let found: Serial = serial.replace(':', "").parse().map_err(refused)?;
+            Ok(AdminRevocation::Serial(found.to_string()))
+        }
+        (None, Some(before)) => {
+            let allowed = "a time, as in 2026-01-31T12:00:00Z";
+            let refused = || KeyError::new(at("issuedBefore"), format_args!("{before:?}"), allowed);
+            let time = before.parse::<Timestamp>().ok().and_then(|time| SystemTime::try_from(time).ok());
+            let name = name.map(|name| self::name(&at("name"), &name)).transpose()?;
+            Ok(AdminRevocation::IssuedBefore { name, time: time.ok_or_else(refused)? })
+        }
+        (Some(_), _) | (None, None) => {
+            let allowed = "serial alone, or issuedBefore with a name or without; who is to have no role at all is left out of \
+                           admin.tcp.roles";
+            Err(KeyError::new(format!("admin.tcp.revoked[{index}]"), NOTHING, allowed))
+        }
+    }
+}
+
+const NAME_ALLOWED: &str = "NAME of the certificate's spiffe://DOMAIN/admin/NAME, in one entry";
+
+fn name(key: &str, name: &str) -> Result<Label, KeyError> {
+    name.parse().map_err(|_| KeyError::new(key, format_args!("{name:?}"), NAME_ALLOWED))
+}
+
+/// What a configuration file, whose text this is, says of administrators now. The rest of it takes a restart.
+///
+/// # Errors
+///
+/// [`ConfigError`]: it is no configuration, or has no `admin.tcp` any more.
+pub fn admin_rules(text: &str, path: &Path) -> Result<AdminRules, ConfigError> {
+    let written: super::written::Written = daemon::config::parse(text, path, KIND)?;
+    let tcp = written
+        .admin
+        .and_then(|admin| admin.tcp)
+        .ok_or_else(|| KeyError::new("admin.tcp", NOTHING, "there as before; a restart takes it away"))?;
+    Ok(rules(tcp.roles.unwrap_or_default(), tcp.revoked.unwrap_or_default())?)
+}
+
+impl AdminRules {
+    /// What the bearer of this certificate may; `None` where that is nothing, because the name is not in the list.
+    ///
+    /// # Errors
+    ///
+    /// [`AdminRevoked`].
+    pub fn role(
+        &self,
+        name: &Label,
+        serial: &str,
+        issued: SystemTime,
+    ) -> Result<Option<AdminRole>, AdminRevoked> {
+        let concerns = |revocation: &AdminRevocation| match revocation {
+            AdminRevocation::Serial(revoked) => revoked == serial,
+            AdminRevocation::IssuedBefore { name: of, time } => {
+                issued < *time && of.as_ref().is_none_or(|of| of == name)
+            }
+        };
+        if self.revoked.iter().any(concerns) { Err(AdminRevoked) } else { Ok(self.roles.get(name).copied()) }
+    }
 }
 
 impl AdminRole {

@@ -52,7 +52,8 @@ Those who run the server ask it at a Unix socket, /run/tombolo/admin.sock unless
 `admin: { socket: PATH }` names another; `admin: { enabled: false }` does without.
 From other machines too with a certificate of a CA of its own, and a role (viewer,
 enroller, operator): `admin: { tcp: { listen: 0.0.0.0:9443, adminCAFile:
-admin-ca.crt, roles: [{ name: olga, role: operator }] } }`.
+admin-ca.crt, roles: [{ name: olga, role: operator }] } }`. Roles, and certificates
+that are `revoked`, are read again when the file changes.
 
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what

@@ -47,6 +47,7 @@ admin:
     listen: '[::1]:4'
     adminCAFile: admin-ca.crt
     roles: [{ name: olga, role: operator }, { name: wall-screen, role: viewer }, { name: ci, role: enroller }]
+    revoked: [{ serial: '000000000000000000000000000000AF' }, { name: olga, issuedBefore: '2026-01-31T12:00:00Z' }, { issuedBefore: '1970-01-01T00:00:01Z' }]
 stateDir: state
 probes: { listen: '127.0.0.1:3' }
 drainGraceSeconds: 5
@@ -114,7 +115,7 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.admin.socket, Some(files.path().join("run/admin.sock")));
     let door = config.admin.tcp.unwrap();
     assert_eq!((door.listen.to_string().as_str(), door.roots.len()), ("[::1]:4", 1));
-    let roles: Vec<_> = door.roles.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+    let roles: Vec<_> = door.rules.roles.iter().map(|(name, role)| (name.as_str(), *role)).collect();
     let (ci, olga) = (("ci", AdminRole::Enroller), ("olga", AdminRole::Operator));
     assert_eq!(roles, [ci, olga, ("wall-screen", AdminRole::Viewer)]);
     assert_eq!(config.state_dir, files.path().join("state"));
@@ -355,6 +356,22 @@ fn what_is_wrong_of_the_admin_api_is_named_with_its_key_and_value() {
         ("name: ci, ", "", "admin.tcp.roles[2].name", "\"\""),
         ("role: enroller", "role: Operator", "admin.tcp.roles[2].role", "\"Operator\""),
         (", role: enroller", "", "admin.tcp.roles[2].role", "\"\""),
+        (
+            "serial: '000000000000000000000000000000AF'",
+            "serial: '0x1'",
+            "admin.tcp.revoked[0].serial",
+            "\"0x1\"",
+        ),
+        ("serial: '000000000000000000000000000000AF'", "serial: ''", "admin.tcp.revoked[0].serial", "\"\""),
+        (
+            "serial: '000000000000000000000000000000AF'",
+            "serial: '000000000000000000000000000000AF', name: ci",
+            "admin.tcp.revoked[0]",
+            "nothing",
+        ),
+        ("serial: '000000000000000000000000000000AF'", "name: ci", "admin.tcp.revoked[0]", "nothing"),
+        ("2026-01-31T12:00:00Z", "yesterday", "admin.tcp.revoked[1].issuedBefore", "\"yesterday\""),
+        ("name: olga, issued", "name: Olga, issued", "admin.tcp.revoked[1].name", "\"Olga\""),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let error = key_error(&files, &WHOLE.replace(from, to));
@@ -422,6 +439,37 @@ fn agents_callers_and_administrators_have_roots_of_their_own() {
 }
 
 #[test]
+fn an_administrators_role_is_its_names_and_a_revoked_certificate_has_none() {
+    let files = files();
+    let rules = load(&files, WHOLE, &Flags::default()).unwrap().admin.tcp.unwrap().rules;
+    let day = |day: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(day * 24 * 3_600);
+    let (olga, screen, nemo): (Label, Label, Label) =
+        ("olga".parse().unwrap(), "wall-screen".parse().unwrap(), "nemo".parse().unwrap());
+    // 2026-01-31 is day 20,484.
+    let late = day(20_485);
+    for (name, serial, issued, role) in [
+        (&olga, "0b", late, Ok(Some(AdminRole::Operator))),
+        (&olga, "0b", day(20_484), Err(AdminRevoked)),
+        (&screen, "0b", day(20_484), Ok(Some(AdminRole::Viewer))),
+        (&screen, "000000000000000000000000000000af", late, Err(AdminRevoked)),
+        (&screen, "0b", day(0), Err(AdminRevoked)),
+        (&nemo, "0b", late, Ok(None)),
+    ] {
+        assert_eq!(rules.role(name, serial, issued), role, "{name} {serial} {issued:?}");
+    }
+    let text = fs::read_to_string(written(&files, WHOLE)).unwrap();
+    let path = Path::new("server.yaml");
+    assert_eq!(admin_rules(&text, path).unwrap(), rules);
+    let fewer =
+        admin_rules(&text.replace("name: ci, role: enroller", "name: ci, role: viewer"), path).unwrap();
+    assert_eq!(fewer.roles.values().filter(|role| **role == AdminRole::Viewer).count(), 2);
+    let gone = text.replace("  tcp:\n", "  tcpp:\n");
+    assert!(matches!(admin_rules(&gone, path), Err(ConfigError::Load(_))));
+    let without = format!("apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{LEAST}");
+    assert!(matches!(admin_rules(&without, path), Err(ConfigError::Key(_))));
+}
+
+#[test]
 fn as_many_administrators_as_may_be_have_a_role_and_not_one_more() {
     let files = files();
     let with = |count: usize| {
@@ -430,7 +478,7 @@ fn as_many_administrators_as_may_be_have_a_role_and_not_one_more() {
         format!("{LEAST}admin: {{ tcp: {{ {tcp} }} }}\n")
     };
     let config = load(&files, &with(ADMINS_MAX), &Flags::default()).unwrap();
-    assert_eq!(config.admin.tcp.unwrap().roles.len(), ADMINS_MAX);
+    assert_eq!(config.admin.tcp.unwrap().rules.roles.len(), ADMINS_MAX);
     for count in [0, ADMINS_MAX + 1] {
         assert_eq!(key_error(&files, &with(count)).key, "admin.tcp.roles");
     }

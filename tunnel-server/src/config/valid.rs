@@ -61,7 +61,12 @@ const BUNDLE_FILE: &str = "trust.bundleFile";
 /// What stands in an error for a key that is not there.
 pub(super) const NOTHING: &str = "nothing";
 
-pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Result<Config, KeyError> {
+pub(super) fn config(
+    written: Written,
+    flags: &Flags,
+    path: &Path,
+    directory: &Path,
+) -> Result<Config, KeyError> {
     let Written {
         server_id,
         trust_domain,
@@ -100,6 +105,7 @@ pub(super) fn config(written: Written, flags: &Flags, directory: &Path) -> Resul
     let delegation = delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     Ok(Config {
+        file: path.to_owned(),
         audit: audit_log::valid(audit.unwrap_or_default(), &server_id, &every.state_dir, directory)?,
         server_id,
         trust_bundle_file,

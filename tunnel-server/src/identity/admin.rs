@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use rustls_pki_types::CertificateDer;
+use trust::BACKDATED;
 use trust::names::Label;
 use trust::peer::{self, NotOfRole};
 
@@ -17,6 +18,8 @@ pub struct AdminCertificate {
     pub name: Label,
     /// Its serial number in lower-case hexadecimal.
     pub serial: String,
+    /// When it was issued.
+    pub issued: SystemTime,
     /// The first moment at which it holds no more.
     pub ends: SystemTime,
 }
@@ -43,7 +46,9 @@ pub fn admin_identity(
     let leaf = chain.first().ok_or(NotAnAdmin::NoCertificate)?;
     let name = peer::admin(leaf, trust_domain)?;
     let leaf = read(leaf).ok_or(NotOfRole::Unreadable)?;
-    let Credential { id, issued: _, expires } = credential(&leaf);
-    let ends = expires.ok_or(NotOfRole::Unreadable)?;
-    Ok(Verified::role(AdminCertificate { name, serial: id.to_string(), ends }))
+    let Credential { id, issued, expires } = credential(&leaf);
+    let (Some(begins), Some(ends)) = (issued, expires) else { return Err(NotOfRole::Unreadable.into()) };
+    // Certificates are dated back by those who issue them.
+    let issued = begins + BACKDATED;
+    Ok(Verified::role(AdminCertificate { name, serial: id.to_string(), issued, ends }))
 }

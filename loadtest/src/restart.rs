@@ -22,6 +22,8 @@ use tunnel_agent::config::{self, ApiServerSource, Proxies, ServerAddress};
 use tunnel_agent::dialer::{Dialer, Equipment, Named};
 use tunnel_agent::forward::{Forwarder, Turns};
 use tunnel_agent::guard::Guard;
+use tunnel_agent::guard::targets::Targets;
+use tunnel_agent::relay::Relay;
 use tunnel_agent::streams::Streams;
 
 use crate::agents::{Agent, issue};
@@ -213,7 +215,9 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
     let anybody = || Some(vec!["*".to_owned()]);
     let anybody = AllowList::new(anybody(), anybody(), None)?;
     let turns = Turns::new(config::Limits::default());
-    Ok(Streams::new(Guard::new(anybody, false), Forwarder::new(api_server, None, turns, scope.clone())))
+    let relay = Relay::new(Targets::default(), api_server.clone(), watch::channel(Vec::new()).1);
+    let forwarder = Forwarder::new(api_server, None, turns, scope.clone());
+    Ok(Streams::new(Guard::new(anybody, false), forwarder, relay))
 }
 
 fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer {

@@ -1,5 +1,6 @@
 //! All addresses of a network.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -17,11 +18,30 @@ pub struct Network {
 pub struct NotANetwork;
 
 impl Network {
+    /// The network of one address.
+    #[must_use]
+    pub fn only(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Self { address, bits: width(address) }
+    }
+
+    /// Whether its addresses are of IPv4.
+    #[must_use]
+    pub fn is_ipv4(&self) -> bool {
+        self.address.is_ipv4()
+    }
+
     /// Whether `address` is one of it; one of the other family never is.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && bits_of(address) & mask(self.address, self.bits) == bits_of(self.address)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
     }
 }
 

@@ -1,8 +1,12 @@
 //! What is dialed at the edge: a host and a port.
 
+mod entry;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+pub use entry::{NotATargetEntry, TargetEntry};
 
 /// Longest DNS name (RFC 1035, section 2.3.4), in bytes.
 const HOST_BYTES_MAX: usize = 253;

@@ -77,6 +77,8 @@ codes! {
         ApiServerNonsense = 0x24, "the cluster's API server answered nonsense";
         /// The agent has no credential that its API server could accept.
         NoCredential = 0x25, "the agent has no credential for its API server";
+        /// The connection to the target of a dial broke before its end.
+        TargetLost = 0x26, "the connection to the target broke";
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frames on a byte stream: a length as a varint, then that many bytes of protobuf.
 
-use prost::Message;
+pub use prost::Message;
 use prost::bytes::{Buf, Bytes, BytesMut};
 
 /// Largest frame in bytes, without its length prefix. Nothing is allocated for a frame that claims more.

@@ -14,9 +14,9 @@ mod tunnel_v1 {
 }
 
 pub use tunnel_v1::{
-    Assert, CarrierNote, Closing, ControlFrame, Drain, Drained, Endpoints, Extension, Heartbeat, Hello,
-    HttpOpen, PassThrough, Refused, StreamOpen, Welcome, carrier_note, control_frame, http_open, refused,
-    stream_open,
+    Assert, CarrierNote, Closing, Connected, ControlFrame, DialOpen, DialReply, Drain, Drained, Endpoints,
+    Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Refused, StreamOpen, Welcome,
+    carrier_note, control_frame, dial_reply, http_open, not_connected, refused, stream_open,
 };
 
 use control_frame::Frame;
@@ -33,6 +33,27 @@ impl StreamOpen {
     pub fn http(identity: impl Into<http_open::Identity>, audit_id: String, long_running: bool) -> Self {
         let identity = Some(identity.into());
         Self { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id, long_running })) }
+    }
+
+    /// Opens a stream of bytes to `target`, which is `host:port`.
+    #[must_use]
+    pub fn dial(target: String, audit_id: String) -> Self {
+        Self { kind: Some(stream_open::Kind::Dial(DialOpen { target, audit_id })) }
+    }
+}
+
+impl DialReply {
+    /// The target is at the other end, at `address`.
+    #[must_use]
+    pub fn connected(address: String) -> Self {
+        Self { outcome: Some(dial_reply::Outcome::Connected(Connected { address })) }
+    }
+
+    /// It is not.
+    #[must_use]
+    pub fn not_connected(reason: not_connected::Reason) -> Self {
+        let reason = reason.into();
+        Self { outcome: Some(dial_reply::Outcome::NotConnected(NotConnected { reason })) }
     }
 }
 

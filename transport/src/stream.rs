@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use proto::AbortCode;
-use proto::frame::{self, FrameError};
-use proto::wire::StreamOpen;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use proto::frame::{self, FrameError, Message};
+use proto::wire::{DialReply, StreamOpen};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::carrier::{Stopped, Stream};
 use crate::counted::Counted;
@@ -115,6 +115,29 @@ impl TunnelStream {
     /// # Errors
     /// `OpenFrameError`; the caller aborts the stream with `AbortCode::BadOpen`. The deadline is the caller's, too.
     pub async fn read_open(&mut self) -> Result<StreamOpen, OpenFrameError> {
+        self.read_frame().await
+    }
+
+    /// Reads the frame with which the peer answers the first one of ours, and not one byte behind it.
+    ///
+    /// # Errors
+    /// `OpenFrameError`. The deadline is the caller's.
+    pub async fn read_reply(&mut self) -> Result<DialReply, OpenFrameError> {
+        self.read_frame().await
+    }
+
+    /// Answers the first frame of the peer.
+    ///
+    /// # Errors
+    /// The stream broke. The deadline is the caller's.
+    pub async fn write_reply(&mut self, reply: &DialReply) -> io::Result<()> {
+        let mut frame = BytesMut::new();
+        frame::encode(reply, &mut frame).map_err(io::Error::other)?;
+        self.write_all(&frame).await?;
+        self.flush().await
+    }
+
+    async fn read_frame<M: Message + Default>(&mut self) -> Result<M, OpenFrameError> {
         let mut buffer = BytesMut::new();
         while let Some(lacking) = frame::missing(&buffer)? {
             let whole = buffer.len() + lacking;

@@ -183,6 +183,12 @@ impl ApiServer {
         Ok(Self(Arc::new(Inner { credential, pool: Pool::new(scope.clone(), limits), limits })))
     }
 
+    /// Where it is: `host:port`, as its credential's files last said.
+    #[must_use]
+    pub fn authority(&self) -> Authority {
+        self.0.credential.authority()
+    }
+
     /// Sends a request whose URI is in origin form, with its path byte for byte, and returns the answer's head. `Host`
     /// is ours, and so is `Authorization` unless it is [of callers](Self::of_callers). Dropping the future or the answer cancels at the API server.
     ///

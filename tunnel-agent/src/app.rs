@@ -20,8 +20,10 @@ use crate::discovery::Discovery;
 use crate::enrollment::Enrollment;
 use crate::forward::{Forwarder, Turns};
 use crate::guard::Guard;
+use crate::guard::targets::Targets;
 use crate::identity::Identity;
 use crate::metrics;
+use crate::relay::Relay;
 use crate::servers::Servers;
 use crate::streams::Streams;
 
@@ -91,9 +93,12 @@ impl Bound {
         let turns = Turns::new(config.limits);
         scrape::ask(&metrics, &links, [Some(&api_server), of_callers.as_ref()].into_iter().flatten());
         scrape::ask_for_turns(&metrics, &turns, config.limits);
-        let discovery = Discovery::new(api_server.clone(), config.advertise.clone());
+        let discovery = Discovery::new(api_server.clone(), config.advertise.clone(), &config.targets);
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
-        let streams = Streams::new(guard, Forwarder::new(api_server, of_callers, turns, scope.clone()));
+        let targets = Targets::new(config.dialed(), vec![probes.address()]);
+        let relay = Relay::new(targets, api_server.clone(), discovery.subscribe());
+        let forwarder = Forwarder::new(api_server, of_callers, turns, scope.clone());
+        let streams = Streams::new(guard, forwarder, relay);
         let meant =
             MeantServers { trust_domain: config.trust_domain.clone(), ids: config.server_ids.clone() };
         let parts = Parts {

@@ -8,6 +8,7 @@ use clap::Parser;
 use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
+use policy::TargetEntry;
 use proto::{AllowList, ClusterId};
 use transport::{Carrier, Proxy};
 use trust::Pin;
@@ -28,6 +29,9 @@ pub const KIND: &str = "AgentConfig";
 
 /// Most servers that one agent dials.
 pub const SERVERS_MAX: usize = 8;
+
+/// Most entries of the list of targets.
+pub const TARGETS_MAX: usize = 32;
 
 /// Where Kubernetes puts a pod's credential.
 pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -106,8 +110,10 @@ pub struct Config {
     pub pass_through: bool,
     /// How much is asked of the API server at once.
     pub limits: Limits,
-    /// Endpoints to advertise instead of what the cluster says; `host:port` each.
+    /// Endpoints of the control plane to advertise instead of what the cluster says; `host:port` each.
     pub advertise: Vec<String>,
+    /// What else may be dialed for callers, besides the API server and what is advertised; advertised, too.
+    pub targets: Vec<TargetEntry>,
     /// Where keys and other state are kept.
     pub state_dir: PathBuf,
     /// Where `/livez`, `/readyz` and `/metrics` answer.
@@ -223,6 +229,13 @@ impl Config {
         let written = daemon::config::load(&path, KIND)?;
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         Ok(valid::config(written, flags, directory, &|name| std::env::var(name).ok())?)
+    }
+
+    /// What may be dialed because it is written here.
+    #[must_use]
+    pub fn dialed(&self) -> Vec<TargetEntry> {
+        let advertised = self.advertise.iter().filter_map(|endpoint| endpoint.parse().ok());
+        advertised.chain(self.targets.iter().cloned()).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use daemon::{Scope, chain};
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use policy::TargetEntry;
 use proto::greeting::ENDPOINTS_MAX;
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -41,6 +42,8 @@ const PORT_NAME: &str = "https";
 pub struct Discovery {
     api_server: ApiServer,
     configured: bool,
+    /// What else is advertised.
+    targets: Vec<String>,
     endpoints: watch::Sender<Vec<String>>,
 }
 
@@ -101,15 +104,19 @@ struct Port {
 }
 
 impl Discovery {
-    /// A discovery that knows `advertise` and, if that is empty, nothing before [`Discovery::run`] has asked.
+    /// A discovery that knows `advertise` and, if that is empty, nothing before [`Discovery::run`] has asked; and what else
+    /// is dialed, in any case.
     #[must_use]
-    pub fn new(api_server: ApiServer, advertise: Vec<String>) -> Self {
+    pub fn new(api_server: ApiServer, advertise: Vec<String>, targets: &[TargetEntry]) -> Self {
         let configured = !advertise.is_empty();
-        metrics::endpoints(advertise.len());
-        Self { api_server, configured, endpoints: watch::Sender::new(advertise) }
+        let targets: Vec<String> = targets.iter().map(TargetEntry::to_string).collect();
+        let endpoints = together(advertise, &targets);
+        metrics::endpoints(endpoints.len());
+        Self { api_server, configured, targets, endpoints: watch::Sender::new(endpoints) }
     }
 
-    /// The endpoints now, and whenever they change: `host:port`, sorted, at most [`ENDPOINTS_MAX`].
+    /// The endpoints now, and whenever they change, with the targets behind them: `host:port` or `network/bits:port`, at most
+    /// [`ENDPOINTS_MAX`].
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<Vec<String>> {
         self.endpoints.subscribe()
@@ -141,6 +148,7 @@ impl Discovery {
         metrics::discovered(asked.is_ok());
         match asked {
             Ok(endpoints) => {
+                let endpoints = together(endpoints, &self.targets);
                 metrics::endpoints(endpoints.len());
                 *failing = None;
                 self.endpoints.send_if_modified(|known| {
@@ -163,6 +171,13 @@ impl Discovery {
             }
         }
     }
+}
+
+/// What is advertised: endpoints first, and as many as may be.
+fn together(mut endpoints: Vec<String>, targets: &[String]) -> Vec<String> {
+    endpoints.truncate(ENDPOINTS_MAX - targets.len().min(ENDPOINTS_MAX));
+    endpoints.extend_from_slice(targets);
+    endpoints
 }
 
 /// Asks once.

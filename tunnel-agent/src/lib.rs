@@ -10,5 +10,6 @@ pub mod forward;
 pub mod guard;
 pub mod identity;
 pub mod metrics;
+pub mod relay;
 pub mod servers;
 pub mod streams;

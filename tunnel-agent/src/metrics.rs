@@ -7,6 +7,7 @@ use daemon::metrics::expiry;
 use daemon::metrics::links::{Figures, Links};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use proto::AbortCode;
+use proto::wire::not_connected::Reason;
 use rustls_pki_types::CertificateDer;
 use transport::{Buffers, DialError, Tunnel, TunnelEnded};
 
@@ -16,6 +17,7 @@ const TUNNELS_ENDED: &str = "tombolo_agent_tunnels_ended_total";
 const RECONNECTS: &str = "tombolo_agent_reconnects_total";
 const REFUSED: &str = "tombolo_agent_exchanges_refused_total";
 const GUARD: &str = "tombolo_agent_guard_refusals_total";
+const TARGET_DIALS: &str = "tombolo_agent_target_dials_total";
 const API_DIALS: &str = "tombolo_agent_apiserver_dials_total";
 const DISCOVERIES: &str = "tombolo_agent_discoveries_total";
 const ENDPOINTS: &str = "tombolo_agent_discovered_endpoints";
@@ -24,7 +26,7 @@ const BUFFERS: &str = "tombolo_agent_udp_buffer_bytes";
 const EXPIRY: &str = "tombolo_agent_certificate_expiry_timestamp_seconds";
 
 /// Values of the label `kind` but `unknown`.
-const KINDS: [&str; 4] = [READ, WRITE, LONG_RUNNING, UPGRADE];
+const KINDS: [&str; 5] = [READ, WRITE, LONG_RUNNING, UPGRADE, DIAL];
 
 /// `GET`, `HEAD` and `OPTIONS` that end by themselves.
 pub const READ: &str = "read";
@@ -34,12 +36,14 @@ pub const WRITE: &str = "write";
 pub const LONG_RUNNING: &str = "long_running";
 /// What asks for another protocol.
 pub const UPGRADE: &str = "upgrade";
+/// What is connected to a target.
+pub const DIAL: &str = "dial";
 
 /// How a tunnel ended, as values of the label `reason`.
 const ENDS: [&str; 6] = ["drained", "closed_by_server", "lost", "server_restarted", "violation", "carrier"];
 
 /// Why an exchange was refused, as values of the label `reason`.
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 16] = [
     "abandoned",
     "caller_stalled",
     "bad_open",
@@ -53,6 +57,7 @@ const WORDS: [&str; 15] = [
     "apiserver_lost",
     "apiserver_nonsense",
     "no_credential",
+    "target_lost",
     "no_bearer",
     "unknown",
 ];
@@ -98,6 +103,11 @@ pub fn describe() {
     );
     describe_counter!(API_DIALS, "Connections dialed to the API server, by what became of them.");
     counter!(API_DIALS, "outcome" => "connected").increment(0);
+    describe_counter!(
+        TARGET_DIALS,
+        "Connections to targets that the server asked for, by what became of them."
+    );
+    zero_of(TARGET_DIALS, "outcome", &DialOutcome::ALL.map(DialOutcome::as_str));
     describe_counter!(DISCOVERIES, "Times that the cluster was asked for its control plane, by outcome.");
     zero_of(DISCOVERIES, "outcome", &["ok", "failed"]);
     describe_gauge!(ENDPOINTS, "Endpoints of the control plane that are advertised, configured or found.");
@@ -110,6 +120,50 @@ pub fn describe() {
         "What the kernel gave the newest tunnel's UDP socket for each direction; below a megabyte bulk transfers suffer."
     );
     describe_gauge!(EXPIRY, "When a certificate of this agent's ends, in seconds since 1970, by its use.");
+}
+
+/// What became of a dial to a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DialOutcome {
+    /// It answered.
+    Connected,
+    /// The agent's own list does not have it.
+    Guard,
+    /// Nobody answers there, or it has no address.
+    Unreachable,
+    /// As many are open as may be.
+    Limit,
+}
+
+impl DialOutcome {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Connected, Self::Guard, Self::Unreachable, Self::Limit];
+
+    /// Why there was no connection.
+    #[must_use]
+    pub fn of(reason: Reason) -> Self {
+        match reason {
+            Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special => Self::Guard,
+            Reason::Unresolved | Reason::Unreachable | Reason::Timeout => Self::Unreachable,
+            Reason::Limit => Self::Limit,
+        }
+    }
+
+    /// The value of the label `outcome`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Guard => "guard",
+            Self::Unreachable => "unreachable",
+            Self::Limit => "limit",
+        }
+    }
+}
+
+/// A target was dialed, or was not.
+pub fn dialed(outcome: DialOutcome) {
+    counter!(TARGET_DIALS, "outcome" => outcome.as_str()).increment(1);
 }
 
 /// Streams that are served, by what their requests are.
@@ -262,6 +316,7 @@ fn word(code: AbortCode) -> &'static str {
         AbortCode::ApiServerLost => "apiserver_lost",
         AbortCode::ApiServerNonsense => "apiserver_nonsense",
         AbortCode::NoCredential => "no_credential",
+        AbortCode::TargetLost => "target_lost",
         AbortCode::Unknown(_) => "unknown",
     }
 }

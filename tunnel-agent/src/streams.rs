@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use proto::AbortCode;
-use proto::wire::{HttpOpen, StreamOpen, stream_open};
+use proto::wire::{DialOpen, HttpOpen, StreamOpen, stream_open};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 use transport::{Tunnel, TunnelEnded, TunnelStream};
@@ -22,6 +22,7 @@ use transport::{Tunnel, TunnelEnded, TunnelStream};
 use crate::forward::{ForwardError, Forwarder};
 use crate::guard::{Cleared, Guard};
 use crate::metrics;
+use crate::relay::Relay;
 use told::Told;
 
 /// The first frame of a stream arrives with the stream; a server that opens one and says nothing is broken.
@@ -43,7 +44,16 @@ pub struct Streams(Arc<Inner>);
 struct Inner {
     guard: Guard,
     forwarder: Forwarder,
+    relay: Relay,
     exchanges: Exchanges,
+}
+
+/// What a stream is for.
+enum Opened {
+    /// A request that the guard has let pass.
+    Request(Guarded),
+    /// Bytes to a target, which the relay holds against the guard's list.
+    Dial(DialOpen),
 }
 
 /// A stream that the guard has let pass.
@@ -54,10 +64,10 @@ struct Guarded {
 }
 
 impl Streams {
-    /// Serves streams with `forwarder`, as far as `guard` allows.
+    /// Serves requests with `forwarder`, as far as `guard` allows, and dials with `relay`.
     #[must_use]
-    pub fn new(guard: Guard, forwarder: Forwarder) -> Self {
-        Self(Arc::new(Inner { guard, forwarder, exchanges: metrics::exchanges() }))
+    pub fn new(guard: Guard, forwarder: Forwarder, relay: Relay) -> Self {
+        Self(Arc::new(Inner { guard, forwarder, relay, exchanges: metrics::exchanges() }))
     }
 
     /// Serves every stream of a tunnel until the tunnel ends. Each is work of the scope, so a drain waits for it.
@@ -73,7 +83,11 @@ impl Streams {
     async fn serve_stream(self, mut stream: TunnelStream) {
         let active = Arc::new(self.0.exchanges.begin());
         match self.open(&mut stream).await {
-            Ok(guarded) => self.serve_exchange(stream, guarded, active).await,
+            Ok(Opened::Request(guarded)) => self.serve_exchange(stream, guarded, active).await,
+            Ok(Opened::Dial(dial)) => {
+                active.set_sort(metrics::DIAL);
+                self.0.relay.serve(stream, dial).await;
+            }
             Err(code) => {
                 metrics::refused(code);
                 stream.abort(code);
@@ -82,7 +96,7 @@ impl Streams {
     }
 
     /// Reads what the stream is for, and asks the guard.
-    async fn open(&self, stream: &mut TunnelStream) -> Result<Guarded, AbortCode> {
+    async fn open(&self, stream: &mut TunnelStream) -> Result<Opened, AbortCode> {
         let open = match timeout(OPEN_FRAME_MAX, stream.read_open()).await {
             Ok(Ok(open)) => open,
             Ok(Err(error)) => {
@@ -91,11 +105,15 @@ impl Streams {
             }
             Err(_) => return Err(AbortCode::BadOpen),
         };
-        let StreamOpen { kind: Some(stream_open::Kind::Http(HttpOpen { identity, audit_id, long_running })) } =
-            open
-        else {
-            warn!("the server opened a stream of a kind that this agent does not know: upgrade the agent");
-            return Err(AbortCode::BadOpen);
+        let HttpOpen { identity, audit_id, long_running } = match open {
+            StreamOpen { kind: Some(stream_open::Kind::Http(open)) } => open,
+            StreamOpen { kind: Some(stream_open::Kind::Dial(dial)) } => return Ok(Opened::Dial(dial)),
+            StreamOpen { kind: None } => {
+                warn!(
+                    "the server opened a stream of a kind that this agent does not know: upgrade the agent"
+                );
+                return Err(AbortCode::BadOpen);
+            }
         };
         // Nobody's request is nobody's: an identity that is absent is never taken for a default.
         let Some(identity) = identity else {
@@ -103,7 +121,7 @@ impl Streams {
             return Err(AbortCode::BadOpen);
         };
         match self.0.guard.check(&identity) {
-            Ok(cleared) => Ok(Guarded { cleared, audit_id, long_running }),
+            Ok(cleared) => Ok(Opened::Request(Guarded { cleared, audit_id, long_running })),
             Err(refusal) => {
                 // Who it was is in the line below: above DEBUG nobody is named.
                 metrics::guard_refused(refusal.reason());

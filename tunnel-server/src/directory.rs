@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use daemon::StateDir;
+use policy::Target;
 use proto::ClusterId;
 use tokio::sync::watch;
 
@@ -210,6 +211,13 @@ impl Directory {
     pub fn labels(&self, cluster: &ClusterId) -> BTreeMap<String, String> {
         let known = self.known();
         known.clusters.get(cluster).map(|member| member.record.labels.clone()).unwrap_or_default()
+    }
+
+    /// Whether people let a cluster advertise `target`: in full, or as an address of a network, whatever its port.
+    #[must_use]
+    pub fn may_advertise(&self, cluster: &ClusterId, target: &Target) -> bool {
+        let record = self.record(cluster).filter(|record| record.tombstone.is_none());
+        record.is_some_and(|record| record.advertise.iter().any(|entry| said::covers(entry, target)))
     }
 
     /// Is told whenever somebody was revoked or restored, or something else is said of a cluster.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::ClusterFacts;
+use policy::{ClusterFacts, Target};
 use proto::ClusterId;
 use proto::spiffe::AgentId;
 use tokio::task::yield_now;
@@ -68,6 +68,7 @@ trait Permitted: Send + Sync {
     fn generation(&self) -> u64;
     /// What another cluster was asked about it.
     fn question(&self) -> Option<&Question>;
+    fn target(&self) -> Option<&Target>;
     /// Whether this edition too would give it.
     fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool;
 }
@@ -217,7 +218,9 @@ impl Inner {
             return Some(why);
         }
         let facts = ClusterFacts { labels: self.directory.labels(cluster) };
-        let is_permitted = entry.permit.holds_by(&self.policy.edition(), &facts);
+        let may_have = |target| self.directory.may_advertise(cluster, target);
+        let is_permitted = entry.permit.holds_by(&self.policy.edition(), &facts)
+            && entry.permit.target().is_none_or(may_have);
         (!is_permitted).then_some(Ended::PolicyChanged)
     }
 
@@ -326,6 +329,10 @@ impl<W: Allowable> Permitted for Permit<W> {
 
     fn question(&self) -> Option<&Question> {
         Self::question(self)
+    }
+
+    fn target(&self) -> Option<&Target> {
+        self.what().target()
     }
 
     fn holds_by(&self, edition: &Edition, facts: &ClusterFacts) -> bool {

@@ -3,6 +3,7 @@
 mod body;
 mod browsers;
 mod clusters;
+mod connect;
 mod connection;
 mod forward;
 mod hangup;
@@ -25,7 +26,7 @@ use audit::{Log, Why};
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use policy::ClusterFacts;
 use policy::action::{Action, Asked, Head, Names};
 use proto::headers::{self, HeaderFault};
@@ -38,6 +39,7 @@ use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
 use crate::config::{self, Limits, PARKED_MAX, Parking};
+use crate::dialing::{self, Dials, NotConnected};
 use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
@@ -55,6 +57,7 @@ use strangers::Strangers;
 use watch::{Watch, Watches};
 
 pub use browsers::BrowserFault;
+pub use connect::ConnectFault;
 pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
 pub use patience::NotAParkLimit;
@@ -111,6 +114,7 @@ struct Inner {
     shares: Shares,
     strangers: Strangers,
     watches: Watches,
+    dials: Dials,
     recorder: Recorder,
 }
 
@@ -156,11 +160,23 @@ impl Gateway {
         scope.attend(table.clone().keep_asking());
         let slots = Arc::new(Semaphore::new(EXCHANGES_MAX));
         metrics::describe_refusals(&Refusal::CAUSES);
+        metrics::describe_refusals(&NotConnected::CAUSES);
         let stalls = Stalls::new();
         scope.attend(stalls.clone().watch());
         let recorder = Recorder::new(log, scope.clone());
         scope.attend(recorder.clone().watch(stalls.clone()));
         let places = Places::new(parking.per_cluster, PARKED_MAX);
+        let dials = Dials::new(dialing::Parts {
+            registry: registry.clone(),
+            policy: policy.clone(),
+            delegation: delegation.clone(),
+            table: table.clone(),
+            recorder: recorder.clone(),
+            stalls: stalls.clone(),
+            places: places.clone(),
+            patience: parking.limit,
+            scope: scope.clone(),
+        });
         let passage = Passage { registry, assertions, places, stalls, scope };
         Self(Arc::new(Inner {
             browser_origins: browser_origins.into(),
@@ -176,6 +192,7 @@ impl Gateway {
             shares: Shares::new(limits),
             strangers: Strangers::new(limits.source.failed_logins),
             watches: Watches::new(watches),
+            dials,
             recorder,
         }))
     }
@@ -199,14 +216,23 @@ impl Gateway {
     /// breaks the body off.
     async fn serve(&self, peer: &Arc<Peer>, request: Request<CallerBody>) -> Response<AnswerBody> {
         let slot = request.body().held().clone();
-        let asks_upgrade = request.headers().contains_key(UPGRADE);
+        let connects = request.method() == Method::CONNECT;
+        let asks_upgrade = request.headers().contains_key(UPGRADE) || connects;
         let served = self.served(peer, request).await;
         let record = slot.record();
         if let (Err(refusal), Some(record)) = (&served, record) {
             record.refused(status_of(refusal), end_of(refusal));
         }
-        let mut response = served.unwrap_or_else(|refusal| refused(&refusal));
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let mut response = served.unwrap_or_else(|refusal| {
+            let mut answer = refused(&refusal);
+            if connects {
+                connect::say(&refusal, &mut answer);
+            }
+            answer
+        });
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS
+            || (connects && response.status().is_success())
+        {
             // What comes now is the pipe's.
             return response;
         }
@@ -230,6 +256,9 @@ impl Gateway {
         let caller = known.claimed();
         // Before anything is written of it: who asks too fast fills no log.
         self.0.shares.ask(caller)?;
+        if request.method() == Method::CONNECT {
+            return self.connect(&known, peer, request).await;
+        }
         let sort = request.body().held().clone();
         match self.admit(&known, peer, &mut request).await {
             Ok(Admitted::List) => {

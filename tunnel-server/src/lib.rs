@@ -4,6 +4,7 @@ pub mod admin;
 pub mod app;
 pub mod assertion;
 pub mod config;
+pub mod dialing;
 pub mod directory;
 pub mod enrollment;
 pub mod exchanges;

@@ -258,7 +258,8 @@ pub fn describe_refusals(reasons: &[&'static str]) {
 /// Requests of callers, by verb.
 pub fn exchanges() -> Exchanges {
     // Every value but `unknown`. What runs long, `watch` and `connect`, has a value of its own.
-    Exchanges::new("tombolo_server", "verb", &Verb::ALL.map(Verb::as_str))
+    let verbs: Vec<&str> = Verb::ALL.map(Verb::as_str).into_iter().chain(["dial"]).collect();
+    Exchanges::new("tombolo_server", "verb", &verbs)
 }
 
 /// Tunnels, by cluster.

@@ -62,6 +62,8 @@ pub struct Dial {
 pub trait Allowable: Clone + Send + Sync + 'static {
     /// Of which cluster it is something.
     fn cluster(&self) -> &ClusterId;
+    /// The target, if it is to be connected to one.
+    fn target(&self) -> Option<&Target>;
     /// As policy reads it.
     fn request(&self) -> Request<'_>;
     /// One word for it, for logs and for the cluster that is asked too.
@@ -292,6 +294,10 @@ impl Allowable for Action {
         Self::cluster(self)
     }
 
+    fn target(&self) -> Option<&Target> {
+        None
+    }
+
     fn request(&self) -> Request<'_> {
         Request::KubeApi(Self::verb(self), self.object())
     }
@@ -312,6 +318,10 @@ impl Allowable for Action {
 impl Allowable for Dial {
     fn cluster(&self) -> &ClusterId {
         &self.cluster
+    }
+
+    fn target(&self) -> Option<&Target> {
+        Some(&self.target)
     }
 
     fn request(&self) -> Request<'_> {

@@ -14,6 +14,10 @@ pub enum Note {
     Agent,
     /// How the cluster is reached: `kube-api` or `dial`.
     Mode,
+    /// The host and port that a caller wants to be connected to.
+    Target,
+    /// The address that the agent connected it to.
+    Address,
     /// The generation of the policy that decided.
     PolicyGeneration,
     /// The rule that decided.
@@ -106,6 +110,8 @@ impl Note {
             Self::Cluster => "tombolo.dev/cluster",
             Self::Agent => "tombolo.dev/agent",
             Self::Mode => "tombolo.dev/mode",
+            Self::Target => "tombolo.dev/target",
+            Self::Address => "tombolo.dev/address",
             Self::PolicyGeneration => "tombolo.dev/policy-generation",
             Self::Rule => "tombolo.dev/rule",
             Self::Decision => "tombolo.dev/decision",

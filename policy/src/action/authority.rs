@@ -39,6 +39,14 @@ impl Names {
         Err(ActionFault::ForeignHost)
     }
 
+    /// The cluster whose name TLS was asked for, if it was one's.
+    #[must_use]
+    pub fn cluster_of_connection(&self, server_name: Option<&str>) -> Option<ClusterId> {
+        let (name, suffix) = (server_name?, self.dotted_suffix.as_deref()?);
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        name.strip_suffix(suffix)?.parse().ok()
+    }
+
     /// Whether a request for `cluster`, or for none, may come over a connection whose TLS was asked for `server_name`.
     /// Where that name is a cluster's, the connection is for this cluster alone.
     pub(super) fn fits_connection(&self, server_name: Option<&str>, cluster: Option<&ClusterId>) -> bool {

@@ -36,6 +36,8 @@ pub const HOUSES: &[House] = &[
                     planned("proxy"),
                 ],
             },
+            // What several doors do in the same way.
+            Floor { name: "landing", rooms: &[built("dialing")] },
             // Above the hall, because it asks whether what was permitted still is.
             Floor { name: "gallery", rooms: &[built("exchanges")] },
             Floor { name: "hall", rooms: &[built("registry"), built("permit"), built("assertion")] },
@@ -57,7 +59,10 @@ pub const HOUSES: &[House] = &[
             Floor { name: "roof", rooms: &[built("app")] },
             Floor { name: "tunnels", rooms: &[built("dialer")] },
             Floor { name: "streams", rooms: &[built("streams")] },
-            Floor { name: "requests", rooms: &[built("forward"), built("discovery"), built("enrollment")] },
+            Floor {
+                name: "requests",
+                rooms: &[built("forward"), built("relay"), built("discovery"), built("enrollment")],
+            },
             Floor {
                 name: "walls",
                 rooms: &[built("guard"), built("apiserver"), built("identity"), built("servers")],

@@ -47,6 +47,14 @@ pub fn may_assume(name: &str, (method, group): (&str, &str), clusters: &[&str], 
     )
 }
 
+/// A rule that lets a group of a method dial whatever these clusters have.
+pub fn may_dial(name: &str, (method, group): (&str, &str), clusters: &[&str]) -> String {
+    format!(
+        "{{ name: {name}, effect: Allow, subjects: [{{ method: {method}, group: {group:?} }}], \
+         clusters: {{ names: {clusters:?} }}, mode: dial, targets: [{{ hosts: [\"*\"], ports: [\"*\"] }}] }}"
+    )
+}
+
 /// A rule about what a group of a method does in these clusters.
 pub fn rule(
     name: &str,

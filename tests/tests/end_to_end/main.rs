@@ -13,6 +13,7 @@ mod canaries;
 mod catalogue;
 mod closing;
 mod confined;
+mod connect;
 mod delegated;
 mod depths;
 mod doctor;

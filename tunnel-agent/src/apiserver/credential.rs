@@ -160,6 +160,11 @@ impl Credential {
         }
     }
 
+    /// Where the API server is, as was last read.
+    pub(super) fn authority(&self) -> Authority {
+        self.known().0.target.authority.clone()
+    }
+
     /// Whose it is.
     pub(super) fn whose(&self) -> Whose {
         self.whose

@@ -19,6 +19,7 @@ apiServer: { kubeconfig: admin.conf, context: here }
 passThrough: true
 impersonation: { users: ['*'], groups: ['tombolo:*'], systemNames: ['system:serviceaccount:ci:deployer'] }
 advertise: ['192.168.1.10:6443']
+targets: ['10.96.0.0/12:443', 'db.shop.svc:5432']
 stateDir: state
 probes: { listen: '127.0.0.1:9999' }
 drainGraceSeconds: 5
@@ -55,6 +56,8 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.impersonation.system_names(), ["system:serviceaccount:ci:deployer"]);
     assert!(config.pass_through);
     assert_eq!(config.advertise, ["192.168.1.10:6443"]);
+    let dialed: Vec<String> = config.dialed().iter().map(ToString::to_string).collect();
+    assert_eq!(dialed, ["192.168.1.10:6443", "10.96.0.0/12:443", "db.shop.svc:5432"]);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
     assert_eq!(config.state_dir, Path::new("/etc/tombolo/state"));
@@ -79,6 +82,19 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
     assert_eq!(config.drain_grace, Duration::from_secs(30));
     assert_eq!(config.layout, Layout::PerCore { homes: 1 });
     assert_eq!(config.state_dir, Path::new("/var/lib/tombolo/agent"));
+}
+
+#[test]
+fn as_many_targets_as_may_be_are_read_and_not_one_more() {
+    let with = |count: usize| {
+        let targets: Vec<String> = (1..=count).map(|port| format!("'10.0.0.1:{port}'")).collect();
+        valid(&format!("{LEAST}targets: [{}]\n", targets.join(", ")), &Flags::default())
+    };
+
+    assert_eq!(with(TARGETS_MAX).unwrap().targets.len(), TARGETS_MAX);
+    assert!(with(TARGETS_MAX + 1).unwrap_err().to_string().contains("targets"));
+    let refused = valid(&format!("{LEAST}targets: ['10.0.0.1/8:1']\n"), &Flags::default()).unwrap_err();
+    assert!(refused.to_string().contains("NETWORK/BITS:PORT"), "{refused}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds};
+use policy::{NotATargetEntry, TargetEntry};
 use proto::cluster::is_dns_label;
 use proto::greeting::ENDPOINTS_MAX;
 use proto::session::{SILENCE_LEAST, SILENCE_MOST};
@@ -15,7 +16,7 @@ use super::carriers;
 use super::written::{self, Written};
 use super::{
     ApiServerSource, Config, CredentialSource, EnrollAt, Flags, IN_CLUSTER_DIRECTORY, SERVERS_MAX,
-    ServerAddress, TlsFiles,
+    ServerAddress, TARGETS_MAX, TlsFiles,
 };
 
 /// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
@@ -57,6 +58,7 @@ pub(super) fn config(
         pass_through,
         limits,
         advertise,
+        targets,
         state_dir,
         probes,
         drain_grace_seconds,
@@ -92,6 +94,7 @@ pub(super) fn config(
         pass_through: pass_through.unwrap_or(false),
         limits: super::limits::valid(limits.unwrap_or_default())?,
         advertise: self::advertise(advertise.unwrap_or_default())?,
+        targets: self::targets(targets.unwrap_or_default())?,
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,
         drain_grace: every.drain_grace,
@@ -252,6 +255,14 @@ fn advertise(written: Vec<String>) -> Result<Vec<String>, KeyError> {
         .iter()
         .map(|endpoint| address("advertise", endpoint).map(|endpoint| endpoint.to_string()))
         .collect()
+}
+
+fn targets(written: Vec<String>) -> Result<Vec<TargetEntry>, KeyError> {
+    bounded("targets", written.len(), 0..=TARGETS_MAX)?;
+    let entry = |text: &String| {
+        text.parse().map_err(|fault: NotATargetEntry| KeyError::new("targets", text, fault.to_string()))
+    };
+    written.iter().map(entry).collect()
 }
 
 /// `host:port`, an IPv6 address in brackets.

@@ -25,6 +25,7 @@ pub(super) struct Written {
     pub(super) pass_through: Option<bool>,
     pub(super) limits: Option<limits::Written>,
     pub(super) advertise: Option<Vec<String>>,
+    pub(super) targets: Option<Vec<String>>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,
     pub(super) drain_grace_seconds: Option<u64>,

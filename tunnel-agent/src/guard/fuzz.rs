@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use futures::FutureExt as _;
 use policy::{Host, Target};
 
-use super::targets::{Entry, NotDialed, Targets};
+use policy::TargetEntry;
+
+use super::targets::{NotDialed, Targets};
 
 /// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
 const ITERATIONS: usize = 2_000;
@@ -20,9 +22,9 @@ fn targets() {
         let mut lines = text.lines();
         let Some(Ok(target)) = lines.next().map(str::parse::<Target>) else { return };
         let Some(Ok(found)) = lines.next().map(str::parse::<IpAddr>) else { return };
-        let entries: Vec<Entry> = lines.filter_map(|line| line.parse().ok()).collect();
+        let entries: Vec<TargetEntry> = lines.filter_map(|line| line.parse().ok()).collect();
         let is_listed = |address: IpAddr| {
-            let is_it = |entry: &Entry| matches!(entry, Entry::Exactly(one) if *one.host() == Host::Address(address) && one.port() == target.port());
+            let is_it = |entry: &TargetEntry| matches!(entry, TargetEntry::Exactly(one) if *one.host() == Host::Address(address) && one.port() == target.port());
             entries.iter().any(is_it)
         };
         let targets = Targets::new(entries.clone(), vec![own]);

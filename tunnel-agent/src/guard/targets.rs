@@ -5,10 +5,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::str::FromStr;
 use std::time::Duration;
 
-use policy::{Host, Network, Target};
+use policy::{Host, Target, TargetEntry};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
@@ -21,30 +20,13 @@ pub const RESOLVE_MAX: Duration = Duration::from_secs(5);
 /// What may be dialed. The default is nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Targets {
-    entries: Vec<Entry>,
+    entries: Vec<TargetEntry>,
     own: Vec<SocketAddr>,
-}
-
-/// One entry of the list, with its port.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
-    /// This address, whatever it is; or this name, with what it resolves to.
-    Exactly(Target),
-    /// All addresses of a network but those that are special.
-    Within(Network, u16),
 }
 
 /// An address that was held against the list: this one is dialed, and no other. Only [`Targets::check`] makes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked(SocketAddr);
-
-/// A text that is no entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not an entry, use HOST:PORT with a DNS name or an address in full, or NETWORK/BITS:PORT such as 10.0.0.0/8:5432 or \
-     [2001:db8::/32]:443"
-)]
-pub struct NotAnEntry;
 
 /// Why a target is not dialed.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +56,15 @@ enum Verdict {
 impl Targets {
     /// A list, of an agent that listens at `own` addresses itself.
     #[must_use]
-    pub fn new(entries: Vec<Entry>, own: Vec<SocketAddr>) -> Self {
+    pub fn new(entries: Vec<TargetEntry>, own: Vec<SocketAddr>) -> Self {
         Self { entries, own }
+    }
+
+    /// The same list with `more` entries.
+    #[must_use]
+    pub fn and(&self, more: impl IntoIterator<Item = TargetEntry>) -> Self {
+        let entries = self.entries.iter().cloned().chain(more).collect();
+        Self { entries, own: self.own.clone() }
     }
 
     /// The addresses of `target` that may be dialed, in the order in which `resolve` has them, which is asked at most once.
@@ -93,7 +82,7 @@ impl Targets {
             Host::Name(name) => {
                 let found = resolve(name).await;
                 let found = found.map_err(|error| NotDialed::Unresolved(target.clone(), error))?;
-                let is_it = |entry: &Entry| matches!(entry, Entry::Exactly(one) if one == target);
+                let is_it = |entry: &TargetEntry| matches!(entry, TargetEntry::Exactly(one) if one == target);
                 (found, self.entries.iter().any(is_it))
             }
         };
@@ -116,13 +105,15 @@ impl Targets {
 
     /// What the list says of an address, to which a name led that it has where `is_named`.
     fn verdict(&self, address: SocketAddr, is_named: bool) -> Verdict {
-        let is_exact = |entry: &Entry| match entry {
-            Entry::Exactly(one) => *one.host() == Host::Address(address.ip()) && one.port() == address.port(),
-            Entry::Within(..) => false,
+        let is_exact = |entry: &TargetEntry| match entry {
+            TargetEntry::Exactly(one) => {
+                *one.host() == Host::Address(address.ip()) && one.port() == address.port()
+            }
+            TargetEntry::Within(..) => false,
         };
-        let is_within = |entry: &Entry| match entry {
-            Entry::Within(network, port) => network.has(address.ip()) && *port == address.port(),
-            Entry::Exactly(_) => false,
+        let is_within = |entry: &TargetEntry| match entry {
+            TargetEntry::Within(network, port) => network.has(address.ip()) && *port == address.port(),
+            TargetEntry::Exactly(_) => false,
         };
         if self.entries.iter().any(is_exact) {
             Verdict::Dial(Checked(address))
@@ -162,24 +153,6 @@ impl Checked {
             return Ok(stream);
         }
         Err(io::Error::new(io::ErrorKind::ConnectionRefused, "another address has answered"))
-    }
-}
-
-impl FromStr for Entry {
-    type Err = NotAnEntry;
-
-    fn from_str(text: &str) -> Result<Self, NotAnEntry> {
-        let Some((network, rest)) = text.split_once('/') else {
-            return text.parse().map(Self::Exactly).map_err(|_| NotAnEntry);
-        };
-        let (network, end) = network.strip_prefix('[').map_or((network, ":"), |bracketed| (bracketed, "]:"));
-        let (bits, port) = rest.split_once(end).ok_or(NotAnEntry)?;
-        // Brackets are for what has colons, and for nothing else; and `parse` would take a sign.
-        if network.contains(':') != (end == "]:") || !port.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(NotAnEntry);
-        }
-        let port = port.parse().ok().filter(|port| *port > 0).ok_or(NotAnEntry)?;
-        Ok(Self::Within(format!("{network}/{bits}").parse().map_err(|_| NotAnEntry)?, port))
     }
 }
 

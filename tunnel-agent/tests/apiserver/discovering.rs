@@ -21,7 +21,7 @@ async fn what_the_cluster_says_is_published() {
         })
     })
     .await;
-    let discovery = Discovery::new(api_server, Vec::new());
+    let discovery = Discovery::new(api_server, Vec::new(), &[]);
     let mut endpoints = discovery.subscribe();
 
     scope.spawn(discovery.run(scope.clone()));
@@ -34,7 +34,7 @@ async fn what_the_cluster_says_is_published() {
 #[tokio::test]
 async fn configured_endpoints_win_and_nobody_is_asked() {
     let (scope, fake, api_server) = pair(&["h2"], Limits::default(), |_, _| std::future::pending()).await;
-    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()]);
+    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[]);
     let endpoints = discovery.subscribe();
 
     soon(discovery.run(scope)).await;

@@ -1,7 +1,6 @@
 //! What people may say of a cluster.
 
-use std::net::{IpAddr, SocketAddr};
-
+use policy::{Host, Network, Target};
 use proto::cluster::is_dns_label;
 
 use super::records::Cluster;
@@ -101,14 +100,16 @@ fn is_dns_name(text: &str) -> bool {
 }
 
 fn is_address(text: &str) -> bool {
-    if let Some((address, bits)) = text.split_once('/') {
-        let most = address.parse::<IpAddr>().map(|address| if address.is_ipv4() { 32 } else { 128 });
-        return most.is_ok_and(|most| bits.parse::<u8>().is_ok_and(|bits| bits <= most));
+    text.parse::<Network>().is_ok() || text.parse::<Target>().is_ok()
+}
+
+/// Whether an address that may be advertised is `target`, or has it within.
+pub(super) fn covers(entry: &str, target: &Target) -> bool {
+    match (entry.parse::<Network>(), target.host()) {
+        (Ok(network), Host::Address(address)) => network.has(*address),
+        (Ok(_), Host::Name(_)) => false,
+        (Err(_), _) => entry.parse().is_ok_and(|one: Target| one == *target),
     }
-    let is_named =
-        |(host, port): (&str, &str)| is_dns_name(host) && port.parse::<u16>().is_ok_and(|port| port > 0);
-    text.parse::<SocketAddr>().is_ok_and(|address| address.port() > 0)
-        || text.rsplit_once(':').is_some_and(is_named)
 }
 
 /// A quotation, so that nobody can fill a log with it.
@@ -132,15 +133,40 @@ mod tests {
     }
 
     #[test]
+    fn a_network_has_its_addresses_on_any_port_and_no_name_and_all_else_is_as_it_is_written() {
+        let advertised = ["192.168.1.10:6443", "10.0.0.0/8", "api.site.example:6443"];
+        let may = |target: &str| advertised.iter().any(|entry| covers(entry, &target.parse().unwrap()));
+
+        for target in
+            ["192.168.1.10:6443", "[::ffff:192.168.1.10]:6443", "10.1.2.3:1", "API.site.example.:6443"]
+        {
+            assert!(may(target), "{target}");
+        }
+        for target in ["192.168.1.10:443", "192.168.1.11:6443", "11.0.0.1:1", "[a::a]:1", "site.example:6443"]
+        {
+            assert!(!may(target), "{target}");
+        }
+    }
+
+    #[test]
     fn what_may_be_advertised_is_an_address_with_its_port_or_a_range() {
         for address in
             ["192.168.1.10:6443", "[fd00::1]:6443", "api.site.example:6443", "10.0.0.0/8", "fd00::/8"]
         {
             assert!(is_address(address), "{address:?}");
         }
-        for address in
-            ["", "192.168.1.10", "api:0", "api:x", "10.0.0.0/33", "10.0.0.0/", "a/8", ":6443", "a b:1"]
-        {
+        for address in [
+            "",
+            "192.168.1.10",
+            "api:0",
+            "api:x",
+            "10.0.0.0/33",
+            "10.0.0.1/8",
+            "10.0.0.0/",
+            "a/8",
+            ":6443",
+            "a b:1",
+        ] {
             assert!(!is_address(address), "{address:?}");
         }
     }

@@ -56,6 +56,8 @@ struct Course {
     status: Option<Status>,
     end: Option<EndReason>,
     agent: Option<String>,
+    /// Of the target, as the agent says.
+    address: Option<String>,
     carrier: &'static str,
     streams: u32,
     /// The last stream's.
@@ -149,6 +151,11 @@ impl Record {
         self.0.live.carried_by(&route.agent);
     }
 
+    /// Where the agent was connected to.
+    pub(crate) fn connected(&self, address: String) {
+        self.0.course().address = Some(address);
+    }
+
     /// Resolves when it may not go on. Cancel-safe.
     pub(crate) fn ended(&self) -> impl Future<Output = Ended> + Send + 'static {
         self.0.live.ended()
@@ -220,6 +227,9 @@ impl Drop for Kept {
             .with(Note::BytesUp, self.up.load(Relaxed).to_string())
             .with(Note::BytesDown, self.down.load(Relaxed).to_string())
             .with(Note::Streams, course.streams.to_string());
+        if let Some(address) = course.address {
+            completion = completion.with(Note::Address, address);
+        }
         if let Some(agent) = course.agent {
             completion = completion.with(Note::Agent, agent).with(Note::Carrier, course.carrier);
         }
@@ -252,6 +262,7 @@ pub(crate) fn end_of_code(code: AbortCode) -> EndReason {
         | AbortCode::ApiServerUntrusted
         | AbortCode::ApiServerLost
         | AbortCode::ApiServerNonsense
-        | AbortCode::NoCredential => EndReason::UpstreamReset,
+        | AbortCode::NoCredential
+        | AbortCode::TargetLost => EndReason::UpstreamReset,
     }
 }

@@ -5,14 +5,16 @@ mod words;
 
 use audit::{Completion, EndReason, Event, NotRecorded, Note, Status};
 use http::{Request, StatusCode};
+use proto::ClusterId;
 use proto::upgrade::Protocol;
 use proto::wire::Assert;
 
 use super::Peer;
 use super::refusal::Refusal;
+use crate::dialing::NotConnected;
 use crate::exchanges::record::Recorder;
 use crate::identity::Caller;
-use crate::permit::{NotDelegated, Permit};
+use crate::permit::{Dial, Forbidden, NotDelegated, Permit};
 
 pub(super) use body::RecordedBody;
 use words::{asked, identity, object};
@@ -36,6 +38,11 @@ pub(super) fn intended<B>(
     event
 }
 
+/// To what is about to be connected.
+pub(super) fn dialed<B>(permit: &Permit<Dial>, from: &Peer, request: &Request<B>) -> Event {
+    asked(request, permit.caller(), from, "dial").with(Note::Target, permit.what().target.to_string())
+}
+
 /// Says that a request of somebody known was refused, or that all of the answer to it is ours.
 pub(super) async fn answered<B>(
     recorder: &Recorder,
@@ -50,17 +57,13 @@ pub(super) async fn answered<B>(
         Some(refusal) => (status_of(refusal), EndReason::Refused),
         None => (Status::code(StatusCode::OK.as_u16()), EndReason::Clean),
     };
-    event.note(
-        Note::Decision,
-        match refusal {
-            Some(Refusal::Forbidden(_) | Refusal::NotDelegated(NotDelegated::Forbidden { .. })) => "forbid",
-            Some(_) | None => "allow",
-        },
-    );
-    if let Some(Refusal::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal {
+    let (forbidden, delegated) = (refusal.and_then(forbidden), refusal.and_then(not_delegated));
+    let is_forbidden = forbidden.is_some() || delegated.is_some();
+    event.note(Note::Decision, if is_forbidden { "forbid" } else { "allow" });
+    if let Some(cluster) = delegated {
         event.note(Note::Cluster, cluster.as_str());
     }
-    if let Some(Refusal::Forbidden(forbidden)) = refusal {
+    if let Some(forbidden) = forbidden {
         if let Some(rule) = &forbidden.rule {
             event.note(Note::Rule, &**rule);
         }
@@ -68,6 +71,25 @@ pub(super) async fn answered<B>(
         event.asserted = forbidden.identity().cloned().map(identity);
     }
     recorder.told(event, Completion::new(Some(status), end)).await
+}
+
+/// What policy has refused.
+fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
+    if let Refusal::Forbidden(forbidden) | Refusal::NotConnected(NotConnected::Forbidden(forbidden)) = refusal
+    {
+        return Some(forbidden);
+    }
+    None
+}
+
+/// The cluster of what the cluster that is asked about callers has refused.
+fn not_delegated(refusal: &Refusal) -> Option<&ClusterId> {
+    if let Refusal::NotDelegated(NotDelegated::Forbidden { cluster, .. })
+    | Refusal::NotConnected(NotConnected::NotDelegated(NotDelegated::Forbidden { cluster, .. })) = refusal
+    {
+        return Some(cluster);
+    }
+    None
 }
 
 /// A refusal as the log has it.

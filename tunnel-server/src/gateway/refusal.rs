@@ -1,5 +1,6 @@
 //! Why a caller is not served, as the one kind of answer that Kubernetes' programs understand.
 
+mod codes;
 mod written;
 
 use std::time::Duration;
@@ -11,12 +12,14 @@ use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::{Value, json};
 
-use super::{BrowserFault, CALLER_SILENCE_MAX, Limit, NotAParkLimit};
+use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, Limit, NotAParkLimit};
 use crate::assertion::NotAsserted;
+use crate::dialing::NotConnected;
 use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
+use codes::{cause_of_code, of_code, status_of_code};
 use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;
 use proto::upgrade::UpgradeFault;
@@ -36,6 +39,12 @@ pub enum Refusal {
     /// What is asked cannot be told, or not without guessing.
     #[error("{0}")]
     Action(#[from] ActionFault),
+    /// A CONNECT that does not say enough.
+    #[error("{0}")]
+    Connect(#[from] ConnectFault),
+    /// A CONNECT came to no connection.
+    #[error("{0}")]
+    NotConnected(#[from] NotConnected),
     /// Policy does not let this caller reach this cluster.
     #[error("{0}")]
     Forbidden(#[from] Forbidden),
@@ -133,7 +142,7 @@ impl Refusal {
     pub const KIND: &str = "Status";
 
     /// Every word that [`Refusal::cause`] knows.
-    pub const CAUSES: [&str; 41] = [
+    pub const CAUSES: [&str; 42] = [
         "BrowserRefused",
         "AuthenticatorAway",
         "NotAuthenticated",
@@ -163,6 +172,7 @@ impl Refusal {
         "ForbiddenByAgent",
         "NoBearerToken",
         "AgentBusy",
+        "TargetLost",
         "AgentStopping",
         "AgentGaveUp",
         "RedirectRefused",
@@ -200,6 +210,8 @@ impl Refusal {
             )
             | Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
+            Self::Connect(_) => StatusCode::BAD_REQUEST,
+            Self::NotConnected(fault) => fault.status(),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Browser(_)
             | Self::Headers(HeaderFault::Impersonation(_))
@@ -239,11 +251,15 @@ impl Refusal {
             | Self::Aborted(_, AbortCode::Busy)
             | Self::NoTunnel(NoTunnel::Crowded(_)) => Some(Retry::ByItself(SOON)),
             Self::NoTunnel(NoTunnel::Away { .. }) => Some(Retry::AsItLikes(LATER)),
-            Self::NotRecorded(_) => Some(Retry::ByItself(SOON)),
+            Self::NotRecorded(_) | Self::NotConnected(NotConnected::NotRecorded(_)) => {
+                Some(Retry::ByItself(SOON))
+            }
             Self::Browser(_)
             | Self::NotAuthenticated(_)
             | Self::Ended(_)
             | Self::Action(_)
+            | Self::Connect(_)
+            | Self::NotConnected(_)
             | Self::Forbidden(_)
             | Self::NotDelegated(_)
             | Self::NotAsserted(_)
@@ -279,7 +295,8 @@ impl Refusal {
                 "ForbiddenByHost"
             }
             Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
-            Self::Action(_) => "NotARequest",
+            Self::Action(_) | Self::Connect(_) => "NotARequest",
+            Self::NotConnected(fault) => fault.cause(),
             Self::Forbidden(_) => "ForbiddenByPolicy",
             Self::NotAsserted(_) => "NotAsserted",
             Self::Headers(_) => "HeadersRefused",
@@ -319,6 +336,8 @@ impl Refusal {
             | Self::NotAuthenticated(_)
             | Self::Ended(_)
             | Self::Action(_)
+            | Self::Connect(_)
+            | Self::NotConnected(_)
             | Self::Forbidden(_)
             | Self::NotDelegated(_)
             | Self::NotAsserted(_)
@@ -401,6 +420,8 @@ impl Refusal {
                 | Self::Upgrade(_)
                 | Self::Headers(_)
                 | Self::Action(_)
+                | Self::Connect(_)
+                | Self::NotConnected(_)
                 | Self::BrokenBody
                 | Self::CallerSilent
         )
@@ -442,93 +463,6 @@ fn status_of_fault(fault: &ActionFault) -> StatusCode {
         | ActionFault::NotAHost
         | ActionFault::NotAClusterName
         | ActionFault::UpgradeNotHere => StatusCode::BAD_REQUEST,
-    }
-}
-
-fn of_code(cluster: &ClusterId, code: AbortCode) -> String {
-    match code {
-        AbortCode::ApiServerUnreachable => format!(
-            "cluster {cluster} is connected, but its agent cannot reach its API server: check that the API server runs, \
-             and the agent's apiServer configuration"
-        ),
-        AbortCode::ApiServerSilent => format!(
-            "cluster {cluster} is connected, but its API server did not answer in time: check that API server; the outcome \
-             of this request is not known"
-        ),
-        AbortCode::ApiServerUntrusted => format!(
-            "cluster {cluster} is connected, but its agent does not trust its API server's certificate: check the CA in \
-             the agent's apiServer configuration"
-        ),
-        AbortCode::NoCredential => format!(
-            "cluster {cluster} is connected, but its agent has no credential that its API server accepts: check the \
-             agent's apiServer configuration and its ServiceAccount token"
-        ),
-        AbortCode::GuardRefused => format!(
-            "the agent of cluster {cluster} does not let this identity be asserted: check the agent's impersonation \
-             configuration"
-        ),
-        AbortCode::NoPassThrough => format!(
-            "this server has callers' own credentials pass through to cluster {cluster}, and its agent does not: set \
-             passThrough in the configurations of both, or of neither"
-        ),
-        AbortCode::NoBearer => format!(
-            "cluster {cluster} takes its callers' own tokens: send one, beside your client certificate for this gateway, \
-             as Authorization: Bearer TOKEN"
-        ),
-        AbortCode::ApiServerLost => format!(
-            "the API server of cluster {cluster} broke the connection off: the outcome of this request is not known"
-        ),
-        AbortCode::ApiServerNonsense => {
-            format!("the API server of cluster {cluster} answered what is not HTTP")
-        }
-        AbortCode::BadRequest => format!("the agent of cluster {cluster} refused the request's head"),
-        AbortCode::Busy => format!(
-            "the agent of cluster {cluster} asks its API server as much as it may, and too many requests wait: try again in a \
-             second"
-        ),
-        AbortCode::Draining => format!("the agent of cluster {cluster} is stopping: try again"),
-        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
-            format!("the agent of cluster {cluster} gave up: {code}")
-        }
-    }
-}
-
-fn status_of_code(code: AbortCode) -> StatusCode {
-    match code {
-        AbortCode::ApiServerUnreachable
-        | AbortCode::ApiServerUntrusted
-        | AbortCode::NoCredential
-        | AbortCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
-        AbortCode::ApiServerSilent => StatusCode::GATEWAY_TIMEOUT,
-        AbortCode::GuardRefused | AbortCode::NoPassThrough => StatusCode::FORBIDDEN,
-        AbortCode::NoBearer => StatusCode::UNAUTHORIZED,
-        AbortCode::Busy => StatusCode::TOO_MANY_REQUESTS,
-        AbortCode::BadRequest => StatusCode::BAD_REQUEST,
-        AbortCode::ApiServerLost
-        | AbortCode::ApiServerNonsense
-        | AbortCode::Abandoned
-        | AbortCode::CallerStalled
-        | AbortCode::BadOpen
-        | AbortCode::Unknown(_) => StatusCode::BAD_GATEWAY,
-    }
-}
-
-fn cause_of_code(code: AbortCode) -> &'static str {
-    match code {
-        AbortCode::ApiServerUnreachable => "APIServerUnreachable",
-        AbortCode::ApiServerSilent => "APIServerSilent",
-        AbortCode::ApiServerUntrusted => "APIServerUntrusted",
-        AbortCode::ApiServerLost => "APIServerLost",
-        AbortCode::ApiServerNonsense => "APIServerNotHTTP",
-        AbortCode::NoCredential => "AgentWithoutCredential",
-        AbortCode::GuardRefused | AbortCode::NoPassThrough => "ForbiddenByAgent",
-        AbortCode::NoBearer => "NoBearerToken",
-        AbortCode::Busy => "AgentBusy",
-        AbortCode::BadRequest => "HeadersRefused",
-        AbortCode::Draining => "AgentStopping",
-        AbortCode::Abandoned | AbortCode::CallerStalled | AbortCode::BadOpen | AbortCode::Unknown(_) => {
-            "AgentGaveUp"
-        }
     }
 }
 

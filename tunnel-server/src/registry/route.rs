@@ -1,9 +1,10 @@
 //! The way to a cluster: found now, or waited for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use daemon::Home;
+use policy::{Target, TargetEntry};
 use proto::ClusterId;
 use proto::session::Health;
 use proto::spiffe::AgentId;
@@ -39,6 +40,7 @@ pub struct Route {
     /// Where its exchanges run.
     pub home: Home,
     live: Arc<LiveSince>,
+    endpoints: Arc<Mutex<Vec<String>>>,
 }
 
 /// Since when a tunnel has been live without a break; `None` while it is not.
@@ -183,13 +185,24 @@ fn in_utc(time: SystemTime) -> String {
 }
 
 fn route(entry: &Entry<Enlisting>) -> Route {
-    let Enlisting { tunnel, home, live, credential: _, endpoints: _ } = &entry.tunnel;
+    let Enlisting { tunnel, home, live, endpoints, credential: _ } = &entry.tunnel;
     Route {
         number: entry.ticket,
         agent: entry.agent.clone(),
         tunnel: tunnel.clone(),
         home: *home,
         live: Arc::clone(live),
+        endpoints: Arc::clone(endpoints),
+    }
+}
+
+impl Route {
+    /// Whether the tunnel's agent advertises `target` now.
+    #[must_use]
+    pub fn advertises(&self, target: &Target) -> bool {
+        let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |entry: &String| entry.parse().is_ok_and(|entry: TargetEntry| entry.has(target));
+        endpoints.iter().any(has)
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use futures::FutureExt as _;
 use proptest::prelude::*;
 
+use policy::NotATargetEntry;
+
 use super::*;
 
 /// Targets and what becomes of them with [`list`] and [`dns`]. Python's `ipaddress` has said which address is which.
@@ -31,7 +33,7 @@ fn an_entry_is_a_target_or_a_network_with_a_port_and_has_one_spelling() {
     for good in
         ["db.example:5432", "10.1.2.3:1", "[::1]:65535", "10.0.0.0/8:5432", "[2001:db8::/32]:443", "[::/0]:1"]
     {
-        assert!(good.parse::<Entry>().is_ok(), "{good}");
+        assert!(good.parse::<TargetEntry>().is_ok(), "{good}");
     }
     for bad in [
         "",
@@ -52,7 +54,7 @@ fn an_entry_is_a_target_or_a_network_with_a_port_and_has_one_spelling() {
         "127.1:443",
         "db.example",
     ] {
-        assert_eq!(bad.parse::<Entry>(), Err(NotAnEntry), "{bad}");
+        assert_eq!(bad.parse::<TargetEntry>(), Err(NotATargetEntry), "{bad}");
     }
 }
 
@@ -97,7 +99,7 @@ async fn what_was_checked_is_what_is_dialed() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let target: Target = address.to_string().parse().unwrap();
-    let list = Targets::new(vec![Entry::Exactly(target.clone())], Vec::new());
+    let list = Targets::new(vec![TargetEntry::Exactly(target.clone())], Vec::new());
 
     let checked = list.check(&target, by_system).await.unwrap();
     let (stream, accepted) = tokio::join!(checked[0].dial(), listener.accept());
@@ -122,7 +124,7 @@ proptest! {
         let list = Targets::new(everything.to_vec(), Vec::new());
         let dialed = addresses_of(&list, address, port);
         prop_assert_eq!(dialed.is_empty(), is_special(unmapped(address)));
-        let target = Entry::Exactly(SocketAddr::new(address, port).to_string().parse().unwrap());
+        let target = TargetEntry::Exactly(SocketAddr::new(address, port).to_string().parse().unwrap());
         let named = Targets::new(vec![target], Vec::new());
         prop_assert_eq!(addresses_of(&named, address, port), vec![SocketAddr::new(unmapped(address), port)]);
     }

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use audit::{EndReason, Event, Identity, Note, ObjectRef, User, Why};
-use http::Request;
 use http::header::USER_AGENT;
+use http::{Method, Request};
 use policy::action::{Action, Object};
 use proto::wire::Assert;
 
@@ -14,9 +14,6 @@ use crate::gateway::refusal::Refusal;
 use crate::gateway::stack::audit_id;
 use crate::identity::{Caller, NotAuthenticated};
 
-/// The way to the cluster's API that this door is.
-const MODE: &str = "kube-api";
-
 /// Who asks for what, as far as it is the same for all.
 pub(super) fn asked<B>(
     request: &Request<B>,
@@ -24,14 +21,19 @@ pub(super) fn asked<B>(
     from: &Peer,
     verb: impl Into<Cow<'static, str>>,
 ) -> Event {
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let uri = request.uri();
+    // Of a CONNECT there is no path, but a target.
+    let target = match (uri.path_and_query(), uri.authority()) {
+        (None, Some(authority)) => authority.as_str(),
+        (path, _) => path.map_or("/", |target| target.as_str()),
+    };
     let user = User {
         username: caller.user().to_owned(),
         groups: caller.groups().to_vec(),
         method: caller.method().as_str().to_owned(),
     };
     let mut event = Event::new(verb, audit::without_values(target), user)
-        .with(Note::Mode, MODE)
+        .with(Note::Mode, if request.method() == Method::CONNECT { "dial" } else { "kube-api" })
         .with(Note::Listener, "gateway")
         .with(Note::Source, from.address.to_string())
         .with(Note::CredentialSerial, &*caller.credential().id);
@@ -74,7 +76,9 @@ pub(in crate::gateway) fn end_of(refusal: &Refusal) -> EndReason {
         | Refusal::NoTunnel(_)
         | Refusal::NoStream(_)
         | Refusal::Busy
+        | Refusal::Connect(_)
         | Refusal::Limited(_) => EndReason::Refused,
+        Refusal::NotConnected(fault) => fault.end(),
         Refusal::NotRecorded(_) => EndReason::AuditFailed,
         Refusal::Ended(why) => ended_by(*why),
         Refusal::Lost(_) | Refusal::AgentSilent(_) | Refusal::LinkSilent(_) => EndReason::AgentLost,

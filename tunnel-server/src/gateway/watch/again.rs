@@ -156,6 +156,8 @@ fn refused(refusal: &Refusal, encoding: Encoding) -> Outcome {
         Refusal::NotWatchedAgain(..) => WatchEnded::Answered,
         Refusal::Browser(_)
         | Refusal::Action(_)
+        | Refusal::Connect(_)
+        | Refusal::NotConnected(_)
         | Refusal::Headers(_)
         | Refusal::Upgrade(_)
         | Refusal::ParkLimit(_)

@@ -1,0 +1,75 @@
+//! An entry of a list of targets.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Host, Target};
+use crate::network::Network;
+
+/// One entry of a list of targets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetEntry {
+    /// This address or this name.
+    Exactly(Target),
+    /// All addresses of a network, on this port.
+    Within(Network, u16),
+}
+
+/// A text that is no entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not an entry, use HOST:PORT with a DNS name or an address in full, or NETWORK/BITS:PORT such as 10.0.0.0/8:5432 or \
+     [2001:db8::/32]:443"
+)]
+pub struct NotATargetEntry;
+
+impl TargetEntry {
+    /// Whether it is `target` as it is written; a name is not resolved.
+    #[must_use]
+    pub fn has(&self, target: &Target) -> bool {
+        match (self, target.host()) {
+            (Self::Exactly(one), _) => one == target,
+            (Self::Within(network, port), Host::Address(address)) => {
+                network.has(*address) && *port == target.port()
+            }
+            (Self::Within(..), Host::Name(_)) => false,
+        }
+    }
+
+    /// `target`, whose address is not named in full by that: an agent does not dial it where it is special.
+    #[must_use]
+    pub fn ordinary(target: Target) -> Self {
+        match target.host() {
+            Host::Address(address) => Self::Within(Network::only(*address), target.port()),
+            Host::Name(_) => Self::Exactly(target),
+        }
+    }
+}
+
+impl fmt::Display for TargetEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(target) => target.fmt(f),
+            Self::Within(network, port) if network.is_ipv4() => write!(f, "{network}:{port}"),
+            Self::Within(network, port) => write!(f, "[{network}]:{port}"),
+        }
+    }
+}
+
+impl FromStr for TargetEntry {
+    type Err = NotATargetEntry;
+
+    fn from_str(text: &str) -> Result<Self, NotATargetEntry> {
+        let Some((network, rest)) = text.split_once('/') else {
+            return text.parse().map(Self::Exactly).map_err(|_| NotATargetEntry);
+        };
+        let (network, end) = network.strip_prefix('[').map_or((network, ":"), |bracketed| (bracketed, "]:"));
+        let (bits, port) = rest.split_once(end).ok_or(NotATargetEntry)?;
+        // Brackets are for what has colons, and for nothing else; and `parse` would take a sign.
+        if network.contains(':') != (end == "]:") || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(NotATargetEntry);
+        }
+        let port = port.parse().ok().filter(|port| *port > 0).ok_or(NotATargetEntry)?;
+        Ok(Self::Within(format!("{network}/{bits}").parse().map_err(|_| NotATargetEntry)?, port))
+    }
+}

@@ -1,0 +1,244 @@
+//! From a tunnel's stream to a target in the cluster: held against the agent's own list, connected, then bytes both ways.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::chain;
+use policy::{Target, TargetEntry};
+use proto::AbortCode;
+use proto::wire::not_connected::Reason;
+use proto::wire::{DialOpen, DialReply};
+use tokio::io::{AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+use transport::TunnelStream;
+
+use crate::apiserver::ApiServer;
+use crate::guard::targets::{Checked, NotDialed, Targets, by_system};
+use crate::metrics::{self, DialOutcome};
+
+/// Connections to targets at once.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// A target answers within this time, all addresses of its name together.
+pub const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// The server takes what it is answered within this time.
+const REPLY_MAX: Duration = Duration::from_secs(30);
+
+/// What a connection holds in each direction while the other side does not read.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// Connects streams to targets. Clones are the same.
+#[derive(Clone)]
+pub struct Relay(Arc<Inner>);
+
+struct Inner {
+    targets: Box<dyn Fn() -> Targets + Send + Sync>,
+    places: Arc<Semaphore>,
+}
+
+/// A target that has answered.
+struct Connected {
+    socket: TcpStream,
+    address: Checked,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Why there is no connection to a target.
+#[derive(Debug, thiserror::Error)]
+enum NotConnected {
+    #[error("the server wants to dial what is no target")]
+    NoTarget(#[from] policy::NotATarget),
+    #[error(transparent)]
+    NotDialed(#[from] NotDialed),
+    #[error("nobody answers at {0}")]
+    Unreachable(Target, #[source] io::Error),
+    #[error("{0} did not answer within {max} s", max = CONNECT_MAX.as_secs())]
+    Timeout(Target),
+    #[error("{CONNECTIONS_MAX} connections to targets are open, which is the most")]
+    Full,
+}
+
+impl Relay {
+    /// Connects to what stands in `targets` at that time, and to nothing else.
+    #[must_use]
+    pub fn to(targets: impl Fn() -> Targets + Send + Sync + 'static) -> Self {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        Self(Arc::new(Inner { targets: Box::new(targets), places }))
+    }
+
+    /// Connects to `api_server`, to where the cluster says that its control plane is, and to `targets`, which the agent's own
+    /// file names. What the cluster says of itself is no more than an address in a network: it names nothing that is special.
+    #[must_use]
+    pub fn new(targets: Targets, api_server: ApiServer, endpoints: watch::Receiver<Vec<String>>) -> Self {
+        Self::to(move || {
+            let own = api_server.authority().as_str().parse().map(TargetEntry::Exactly);
+            let endpoints = endpoints.borrow();
+            // Networks among them stand in the file.
+            let found =
+                endpoints.iter().filter_map(|endpoint| endpoint.parse().ok()).map(TargetEntry::ordinary);
+            targets.and(own.into_iter().chain(found))
+        })
+    }
+
+    /// Serves a stream that was opened to dial, to its end.
+    pub async fn serve(&self, mut stream: TunnelStream, open: DialOpen) {
+        let DialOpen { target, audit_id } = open;
+        match self.connect(&target).await {
+            Ok(connected) => {
+                metrics::dialed(DialOutcome::Connected);
+                let reply = DialReply::connected(connected.address.address().to_string());
+                match timeout(REPLY_MAX, stream.write_reply(&reply)).await {
+                    Ok(Ok(())) => connected.join(stream, &audit_id).await,
+                    Ok(Err(_)) | Err(_) => debug!(audit_id, "the server took no answer to its dial"),
+                }
+            }
+            Err(error) => {
+                note(&error, &audit_id);
+                // Dropped unfinished where the server does not take it, which aborts the stream.
+                let _ = timeout(REPLY_MAX, refuse(stream, error.reason())).await;
+            }
+        }
+    }
+
+    async fn connect(&self, target: &str) -> Result<Connected, NotConnected> {
+        let target: Target = target.parse()?;
+        let place = Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| NotConnected::Full)?;
+        let checked = (self.0.targets)().check(&target, by_system).await?;
+        let (socket, address) = timeout(CONNECT_MAX, first(&checked))
+            .await
+            .map_err(|_| NotConnected::Timeout(target.clone()))?
+            .map_err(|error| NotConnected::Unreachable(target, error))?;
+        // What is typed goes at once; the tunnel bundles what is more.
+        let _ = socket.set_nodelay(true);
+        Ok(Connected { socket, address, _place: place })
+    }
+}
+
+impl Connected {
+    /// Moves bytes until both directions have ended, each on its own, or one breaks; then neither side takes it for an end.
+    async fn join(self, mut stream: TunnelStream, audit_id: &str) {
+        let Self { mut socket, address: _, _place } = self;
+        let (gone, verdict) = (stream.gone(), stream.verdict());
+        // Both arms are cancel-safe: what is dropped here is meant to be cut.
+        let broke = tokio::select! {
+            copied = copy_bidirectional_with_sizes(&mut stream, &mut socket, BUFFER_BYTES, BUFFER_BYTES) => {
+                copied.err().map(|error| chain(&error).to_string())
+            }
+            () = gone => Some("the caller has gone".to_owned()),
+        };
+        if let Some(why) = broke {
+            debug!(audit_id, why, "a connection to a target broke");
+            verdict.set(AbortCode::TargetLost);
+            // Closed by RST: to the target, too, half of something must not look whole.
+            let _ = socket.set_zero_linger();
+        }
+    }
+}
+
+impl NotConnected {
+    fn reason(&self) -> Reason {
+        match self {
+            Self::NoTarget(_) => Reason::Target,
+            Self::NotDialed(NotDialed::Unlisted(_)) => Reason::Unlisted,
+            Self::NotDialed(NotDialed::Special(_)) => Reason::Special,
+            Self::NotDialed(NotDialed::NoAddress(_) | NotDialed::Unresolved(..)) => Reason::Unresolved,
+            Self::Unreachable(..) => Reason::Unreachable,
+            Self::Timeout(_) => Reason::Timeout,
+            Self::Full => Reason::Limit,
+        }
+    }
+}
+
+/// The first address at which somebody answers; there is at least one.
+async fn first(checked: &[Checked]) -> io::Result<(TcpStream, Checked)> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in checked {
+        match address.dial().await {
+            Ok(socket) => return Ok((socket, *address)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn refuse(mut stream: TunnelStream, reason: Reason) -> io::Result<()> {
+    stream.write_reply(&DialReply::not_connected(reason)).await?;
+    stream.shutdown().await
+}
+
+fn note(error: &NotConnected, audit_id: &str) {
+    let outcome = DialOutcome::of(error.reason());
+    metrics::dialed(outcome);
+    let said = chain(error).to_string();
+    match outcome {
+        // Somebody wants what this agent was told not to do.
+        DialOutcome::Guard => warn!(audit_id, reason = said, "the guard refused a target"),
+        DialOutcome::Connected | DialOutcome::Unreachable | DialOutcome::Limit => {
+            debug!(audit_id, reason = said, "a target was not dialed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+    use tokio::net::{TcpListener, TcpSocket};
+
+    fn relay(target: SocketAddr) -> Relay {
+        let entry: TargetEntry = target.to_string().parse().unwrap();
+        Relay::to(move || Targets::new(vec![entry.clone()], Vec::new()))
+    }
+
+    async fn reason(relay: &Relay, target: &str) -> Option<Reason> {
+        relay.connect(target).await.err().map(|error| error.reason())
+    }
+
+    #[tokio::test]
+    async fn as_many_targets_are_connected_as_may_be_and_not_one_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let relay = relay(target);
+        let _others = relay.0.places.clone().acquire_many_owned(CONNECTIONS_MAX as u32 - 1).await.unwrap();
+
+        let last = relay.connect(&target.to_string()).await.unwrap();
+        assert_eq!(reason(&relay, &target.to_string()).await, Some(Reason::Limit));
+        drop(last);
+
+        assert_eq!(reason(&relay, &target.to_string()).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_dialed_says_why() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let relay = relay(target);
+        drop(listener);
+
+        for (target, expected) in [
+            (target.to_string().as_str(), Reason::Unreachable),
+            ("10.1.2.3:80", Reason::Unlisted),
+            ("no target", Reason::Target),
+            ("nobody.invalid:80", Reason::Unresolved),
+        ] {
+            assert_eq!(reason(&relay, target).await, Some(expected), "{target}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_does_not_answer_is_given_up() {
+        let full = TcpSocket::new_v4().unwrap();
+        full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let full = full.listen(0).unwrap();
+        let target = full.local_addr().unwrap();
+        // Nobody accepts, and so the kernel answers no more than one.
+        let _first = TcpStream::connect(target).await.unwrap();
+
+        assert_eq!(reason(&relay(target), &target.to_string()).await, Some(Reason::Timeout));
+    }
+}

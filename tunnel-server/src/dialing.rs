@@ -1,0 +1,248 @@
+//! Connects callers to targets at the edge, by whatever door they came: whether they may, through which tunnel, and then the bytes.
+//!
+//! A target counts where three agree: the server's store lets its cluster advertise it, the agent of the tunnel advertises
+//! it, and the agent's own list, which is asked last and by the agent itself, lets it be dialed. What an agent says can only
+//! narrow what the store says.
+
+mod fault;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use audit::EndReason;
+use daemon::{Scope, chain};
+use policy::{ClusterFacts, Target};
+use proto::wire::dial_reply::Outcome;
+use proto::wire::{DialReply, StreamOpen};
+use proto::{AbortCode, ClusterId};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+use transport::{OpenError, OpenFrameError};
+
+use crate::exchanges::record::{Record, Recorded, Recorder, counted};
+use crate::exchanges::stalls::{About, Observed, Stalls};
+use crate::exchanges::{Live, Table};
+use crate::identity::Caller;
+use crate::permit::{Delegation, Dial, Permit, Policy};
+use crate::registry::{Places, Registry, Route};
+
+pub use fault::NotConnected;
+
+/// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.
+pub const REPLY_MAX: Duration = Duration::from_secs(15);
+
+/// How often a tunnel is chosen for one dial.
+const ROUTES_MAX: usize = 3;
+
+/// Bytes that a connection holds in each direction.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// Dials for the doors. Clones are the same.
+#[derive(Clone)]
+pub struct Dials(Arc<Parts>);
+
+/// What dials are made of.
+pub(crate) struct Parts {
+    pub(crate) registry: Registry,
+    pub(crate) policy: Policy,
+    pub(crate) delegation: Delegation,
+    /// What goes on.
+    pub(crate) table: Table,
+    pub(crate) recorder: Recorder,
+    pub(crate) stalls: Stalls,
+    /// In which dials wait for clusters that are away.
+    pub(crate) places: Places,
+    /// For how long.
+    pub(crate) patience: Duration,
+    pub(crate) scope: Scope,
+}
+
+/// A stream at whose other end is a target.
+pub(crate) struct Connected {
+    route: Route,
+    stream: Observed,
+    record: Record,
+    scope: Scope,
+}
+
+impl Dials {
+    pub(crate) fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
+
+    /// Whether `caller` may be connected to `target` in `cluster`, with its place among all that goes on. Policy is asked
+    /// before the store: who may not reach a cluster learns nothing of it.
+    ///
+    /// # Errors
+    /// It may not, or the cluster may not advertise it.
+    pub(crate) async fn permit(
+        &self,
+        caller: &Caller,
+        cluster: ClusterId,
+        target: Target,
+    ) -> Result<(Permit<Dial>, Live), NotConnected> {
+        let Parts { registry, policy, delegation, table, .. } = &*self.0;
+        table.admits(caller)?;
+        let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
+        let allowed = policy.edition().authorize_dial(caller, Dial { cluster, target }, &facts)?;
+        let permit = delegation.grant(allowed).await?;
+        let Dial { cluster, target } = permit.what();
+        if !registry.directory().may_advertise(cluster, target) {
+            return Err(NotConnected::NotOfCluster(cluster.clone(), target.clone()));
+        }
+        let live = table.enter(&permit)?;
+        Ok((permit, live))
+    }
+
+    /// Connects, through a tunnel that is there or comes in time. Ends where the exchange may not go on.
+    ///
+    /// # Errors
+    /// There is no tunnel, or the agent does not connect.
+    pub(crate) async fn connect(
+        &self,
+        recorded: &Recorded<Dial>,
+        audit_id: &str,
+    ) -> Result<Connected, NotConnected> {
+        // Both arms are cancel-safe: a stream that is dropped is aborted.
+        tokio::select! {
+            connected = self.connected(recorded, audit_id) => connected,
+            why = recorded.record().ended() => Err(why.into()),
+        }
+    }
+
+    async fn connected(&self, recorded: &Recorded<Dial>, audit_id: &str) -> Result<Connected, NotConnected> {
+        let Dial { cluster, target } = recorded.permit().what();
+        let open = StreamOpen::dial(target.to_string(), audit_id.to_owned());
+        let until = Instant::now() + self.0.patience;
+        for _ in 0..ROUTES_MAX {
+            let route = self.0.registry.route_within(cluster, until, &self.0.places).await?;
+            if !route.advertises(target) {
+                return Err(NotConnected::NotAdvertised(cluster.clone(), target.clone()));
+            }
+            // Behind the wait, which may have been long.
+            recorded.record().may_open()?;
+            match route.tunnel.open(&open).await {
+                Ok(mut stream) => {
+                    recorded.record().carried(&route, stream.verdict());
+                    let reply = timeout(REPLY_MAX, stream.read_reply()).await;
+                    let verdict = stream.verdict();
+                    let address = judged(cluster, target, reply.ok(), verdict.heard())?;
+                    recorded.record().connected(address);
+                    let about = About {
+                        tunnel: route.number,
+                        cluster: cluster.clone(),
+                        verb: "dial",
+                        audit_id: audit_id.to_owned(),
+                        record: recorded.record().clone(),
+                    };
+                    let stream = self.0.stalls.observe(stream, about);
+                    let (record, scope) = (recorded.record().clone(), self.0.scope.clone());
+                    return Ok(Connected { route, stream, record, scope });
+                }
+                Err(error) => {
+                    debug!(%cluster, error = %chain(&error), "could not open a stream");
+                    match error {
+                        OpenError::Draining | OpenError::Ended(_) => {}
+                        OpenError::Full | OpenError::Frame(_) => break,
+                    }
+                }
+            }
+        }
+        Err(NotConnected::NoStream(cluster.clone()))
+    }
+}
+
+/// The address that the agent was connected to, if it was, by what it has said, if anything.
+fn judged(
+    cluster: &ClusterId,
+    target: &Target,
+    reply: Option<Result<DialReply, OpenFrameError>>,
+    aborted: Option<AbortCode>,
+) -> Result<String, NotConnected> {
+    match (reply, aborted) {
+        (Some(Ok(DialReply { outcome: Some(Outcome::Connected(connected)) })), _) => Ok(connected.address),
+        (Some(Ok(DialReply { outcome: Some(Outcome::NotConnected(refused)) })), _) => {
+            Err(NotConnected::ByAgent(cluster.clone(), target.clone(), refused.reason()))
+        }
+        (None, _) => Err(NotConnected::Silent(cluster.clone())),
+        // Agents of before know of no dials.
+        (Some(_), Some(AbortCode::BadOpen)) => Err(NotConnected::OldAgent(cluster.clone())),
+        (Some(_), _) => Err(NotConnected::Lost(cluster.clone())),
+    }
+}
+
+impl Connected {
+    /// Moves bytes between `caller`, once it is there, and the target, on the tunnel's home, until both directions have ended,
+    /// each on its own, or one breaks: then neither side takes it for an end. `held` is held until then.
+    pub(crate) fn join<C, E>(
+        self,
+        caller: impl Future<Output = Result<C, E>> + Send + 'static,
+        held: impl Send + 'static,
+    ) where
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        E: std::error::Error + Send + 'static,
+    {
+        let Self { route, mut stream, record, scope } = self;
+        scope.spawn_on(route.home, async move {
+            let _held = held;
+            let taking = stream.taking();
+            let caller = match caller.await {
+                Ok(caller) => caller,
+                Err(error) => {
+                    debug!(error = %chain(&error), "a caller has gone before its connection was there");
+                    return;
+                }
+            };
+            let mut caller = counted(caller, Some(record.clone()));
+            let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
+            // Both arms are cancel-safe: what is cut here is meant to be cut.
+            tokio::select! {
+                joined = joined => match joined {
+                    Ok(_) => record.ends(EndReason::Clean),
+                    Err(error) => {
+                        debug!(error = %chain(&error), "a connection to a target broke");
+                        record.breaks(EndReason::ClientCancel);
+                    }
+                },
+                () = taking.ended() => {}
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use proto::wire::not_connected::Reason;
+
+    #[test]
+    fn what_an_agent_says_or_does_not_is_told_apart() {
+        let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:80".parse().unwrap());
+        let judge = |reply, aborted| judged(&cluster, &target, reply, aborted);
+        let broken = || Some(Err(OpenFrameError::Stream(std::io::ErrorKind::UnexpectedEof.into())));
+        let refused = |reason| Some(Ok(DialReply::not_connected(reason)));
+
+        let connected = judge(Some(Ok(DialReply::connected("10.0.0.1:80".to_owned()))), None);
+        assert_eq!(connected.unwrap(), "10.0.0.1:80");
+        for (reply, aborted, status, cause) in [
+            (None, None, StatusCode::GATEWAY_TIMEOUT, "AgentSilent"),
+            (broken(), Some(AbortCode::BadOpen), StatusCode::BAD_GATEWAY, "AgentCannotDial"),
+            (broken(), None, StatusCode::GATEWAY_TIMEOUT, "ClusterLost"),
+            (Some(Ok(DialReply { outcome: None })), None, StatusCode::GATEWAY_TIMEOUT, "ClusterLost"),
+            (refused(Reason::Unlisted), None, StatusCode::FORBIDDEN, "ForbiddenByAgent"),
+            (refused(Reason::Unspecified), None, StatusCode::FORBIDDEN, "ForbiddenByAgent"),
+            (refused(Reason::Unresolved), None, StatusCode::BAD_GATEWAY, "TargetUnreachable"),
+            (refused(Reason::Timeout), None, StatusCode::GATEWAY_TIMEOUT, "TargetSilent"),
+            (refused(Reason::Limit), None, StatusCode::SERVICE_UNAVAILABLE, "AgentFull"),
+        ] {
+            let fault = judge(reply, aborted).unwrap_err();
+            assert_eq!((fault.status(), fault.cause()), (status, cause), "{fault}");
+        }
+    }
+}

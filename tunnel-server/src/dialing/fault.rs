@@ -1,0 +1,176 @@
+//! Why a caller was not connected to a target.
+
+use audit::{EndReason, NotRecorded};
+use http::StatusCode;
+use policy::Target;
+use proto::ClusterId;
+use proto::wire::not_connected::Reason;
+
+use super::REPLY_MAX;
+use crate::exchanges::Ended;
+use crate::exchanges::record::ended_by;
+use crate::permit::{Forbidden, NotDelegated};
+use crate::registry::NoTunnel;
+
+/// Why a caller was not connected to a target; a sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum NotConnected {
+    /// It may not go on, or not even begin.
+    #[error("{0}")]
+    Ended(#[from] Ended),
+    /// Policy does not let this caller dial this.
+    #[error("{0}")]
+    Forbidden(#[from] Forbidden),
+    /// The cluster that is asked about callers does not let it, or cannot be asked.
+    #[error("{0}")]
+    NotDelegated(#[from] NotDelegated),
+    /// The server's store does not let the cluster have it.
+    #[error(
+        "{1} is not among what the cluster {0} may advertise: whoever runs this server allows it by `tombolo cluster update \
+         {0} --advertise {1}`"
+    )]
+    NotOfCluster(ClusterId, Target),
+    /// The agent does not advertise it.
+    #[error("the agent of cluster {0} does not advertise {1}: name it in targets of its configuration")]
+    NotAdvertised(ClusterId, Target),
+    /// There is no way to the cluster.
+    #[error("{0}")]
+    NoTunnel(#[from] NoTunnel),
+    /// The tunnel was there and took no stream.
+    #[error("cluster {0} takes nothing new at the moment: try again")]
+    NoStream(ClusterId),
+    /// The agent refused, or nobody answered it.
+    #[error("{}", of_reason(.0, .1, *.2))]
+    ByAgent(ClusterId, Target, Reason),
+    /// The agent is older than this.
+    #[error("the agent of cluster {0} cannot dial: upgrade it")]
+    OldAgent(ClusterId),
+    /// The agent said nothing.
+    #[error(
+        "the agent of cluster {0} did not say within {max} s whether it is connected: check its log, and the site's link",
+        max = REPLY_MAX.as_secs()
+    )]
+    Silent(ClusterId),
+    /// The tunnel or the stream was lost before the agent's answer.
+    #[error("the connection to cluster {0} was lost: try again")]
+    Lost(ClusterId),
+    /// It cannot be recorded, and so is not done.
+    #[error("this server cannot write its audit log and serves nothing new until it can: try again later")]
+    NotRecorded(#[from] NotRecorded),
+}
+
+impl NotConnected {
+    /// Every word that [`NotConnected::cause`] knows and a refusal of a request does not.
+    pub const CAUSES: [&str; 5] =
+        ["TargetRefused", "TargetUnreachable", "TargetSilent", "AgentCannotDial", "AgentFull"];
+
+    /// The status of HTTP for it.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Ended(Ended::PolicyChanged | Ended::ForbiddenByHost)
+            | Self::Forbidden(_)
+            | Self::NotDelegated(NotDelegated::Forbidden { .. })
+            | Self::NotOfCluster(..)
+            | Self::NotAdvertised(..)
+            | Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
+                StatusCode::FORBIDDEN
+            }
+            Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
+            Self::NoTunnel(_)
+            | Self::NoStream(_)
+            | Self::NotRecorded(_)
+            | Self::Ended(Ended::HostAway)
+            | Self::NotDelegated(NotDelegated::Away)
+            | Self::ByAgent(.., Reason::Limit) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ByAgent(.., Reason::Unresolved | Reason::Unreachable) | Self::OldAgent(_) => {
+                StatusCode::BAD_GATEWAY
+            }
+            Self::ByAgent(.., Reason::Timeout) | Self::Silent(_) | Self::Lost(_) => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+        }
+    }
+
+    /// A word for programs.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Ended(Ended::Revoked) => "CredentialRevoked",
+            Self::Ended(Ended::Expired) => "CredentialExpired",
+            Self::Ended(Ended::PolicyChanged) => "PolicyChanged",
+            Self::Ended(Ended::TooOld) => "SessionTooOld",
+            Self::Ended(Ended::ForbiddenByHost) | Self::NotDelegated(NotDelegated::Forbidden { .. }) => {
+                "ForbiddenByHost"
+            }
+            Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
+            Self::Forbidden(_) => "ForbiddenByPolicy",
+            Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
+            Self::NoTunnel(NoTunnel::NeverSeen(_)) => "ClusterNeverSeen",
+            Self::NoTunnel(NoTunnel::Away { .. }) => "ClusterNotConnected",
+            Self::NoTunnel(NoTunnel::Crowded(_)) => "ClusterCrowded",
+            Self::NoStream(_) => "ClusterBusy",
+            Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
+                "ForbiddenByAgent"
+            }
+            Self::ByAgent(.., Reason::Unresolved | Reason::Unreachable) => "TargetUnreachable",
+            Self::ByAgent(.., Reason::Timeout) => "TargetSilent",
+            Self::ByAgent(.., Reason::Limit) => "AgentFull",
+            Self::OldAgent(_) => "AgentCannotDial",
+            Self::Silent(_) => "AgentSilent",
+            Self::Lost(_) => "ClusterLost",
+            Self::NotRecorded(_) => "NotRecorded",
+        }
+    }
+
+    /// How it ends in the audit log.
+    #[must_use]
+    pub fn end(&self) -> EndReason {
+        match self {
+            Self::Ended(why) => ended_by(*why),
+            Self::Forbidden(_)
+            | Self::NotDelegated(_)
+            | Self::NotOfCluster(..)
+            | Self::NotAdvertised(..)
+            | Self::NoTunnel(_)
+            | Self::NoStream(_)
+            | Self::OldAgent(_)
+            | Self::ByAgent(
+                ..,
+                Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special | Reason::Limit,
+            ) => EndReason::Refused,
+            Self::ByAgent(.., Reason::Unresolved | Reason::Unreachable | Reason::Timeout) => {
+                EndReason::UpstreamReset
+            }
+            Self::Silent(_) | Self::Lost(_) => EndReason::AgentLost,
+            Self::NotRecorded(_) => EndReason::AuditFailed,
+        }
+    }
+}
+
+fn of_reason(cluster: &ClusterId, target: &Target, reason: Reason) -> String {
+    match reason {
+        Reason::Unspecified | Reason::Target => {
+            format!("the agent of cluster {cluster} does not take {target} for a target")
+        }
+        Reason::Unlisted => format!(
+            "the agent of cluster {cluster} does not dial {target}: name it in targets of its configuration"
+        ),
+        Reason::Special => format!(
+            "the agent of cluster {cluster} does not dial {target}, which is a special address: only an entry of targets in \
+             its configuration that names the address in full allows it"
+        ),
+        Reason::Unresolved => {
+            format!("{target} has no address in cluster {cluster}: check the name, and the cluster's DNS")
+        }
+        Reason::Unreachable => format!("nobody answers at {target} in cluster {cluster}: check that it runs"),
+        Reason::Timeout => {
+            format!(
+                "{target} in cluster {cluster} did not answer in time: check that it runs and can be reached there"
+            )
+        }
+        Reason::Limit => format!(
+            "the agent of cluster {cluster} has as many connections to targets as it may: end some, or try again"
+        ),
+    }
+}

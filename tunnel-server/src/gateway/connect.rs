@@ -1,0 +1,108 @@
+//! `CONNECT HOST:PORT`: a caller who wants bytes to and from a target of a cluster, of which it says the name.
+
+use http::{HeaderName, Request, Response};
+use hyper::ext::ReasonPhrase;
+use hyper_util::rt::TokioIo;
+use policy::Target;
+use policy::action::ActionFault;
+use proto::ClusterId;
+
+use super::body::AnswerBody;
+use super::refusal::Refusal;
+use super::shares::Kind;
+use super::stack::{CallerBody, audit_id};
+use super::{Gateway, Peer, recorded};
+use crate::exchanges::Live;
+use crate::identity::{Authenticated, Caller};
+use crate::permit::{Dial, Permit};
+
+/// The header that names the cluster, where the connection's host name does not.
+const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
+
+/// Why a CONNECT is not served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectFault {
+    /// 400.
+    #[error("CONNECT needs HOST:PORT, with a DNS name, an IPv4 address or [an IPv6 address]")]
+    NoTarget,
+    /// 400. Several clusters may have the same addresses.
+    #[error(
+        "CONNECT does not say of which cluster the target is: name it in one header Tombolo-Cluster, or use `tombolo proxy \
+         --cluster NAME`"
+    )]
+    NoCluster,
+}
+
+/// Longest reason phrase, in bytes: a line of a terminal or two.
+const REASON_BYTES_MAX: usize = 256;
+
+/// Says in the status line of HTTP/1.1 why a CONNECT was refused: Go's programs show nothing else of the answer.
+pub(super) fn say<B>(refusal: &Refusal, answer: &mut Response<B>) {
+    let fits = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
+    let said: Vec<u8> = refusal.to_string().bytes().filter(fits).take(REASON_BYTES_MAX).collect();
+    if let Ok(reason) = ReasonPhrase::try_from(said) {
+        answer.extensions_mut().insert(reason);
+    }
+}
+
+impl Gateway {
+    /// Serves a CONNECT: answered with 200 once the target is connected, and not one byte is passed on before.
+    pub(super) async fn connect(
+        &self,
+        known: &Authenticated,
+        peer: &Peer,
+        request: Request<CallerBody>,
+    ) -> Result<Response<AnswerBody>, Refusal> {
+        let caller = known.claimed();
+        let permitted = self.wanted(known.alone()?, peer, &request).await;
+        let (permit, live) = match permitted {
+            Ok(permitted) => permitted,
+            Err(refusal) => {
+                let recorder = self.0.dials.recorder();
+                recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
+                return Err(refusal);
+            }
+        };
+        let share = self.0.shares.take(permit.caller(), &permit.what().cluster, Kind::Upgrade)?;
+        let mut share = share.seated().await?;
+        let event = recorded::dialed(&permit, peer, &request);
+        let recorded = self.0.dials.recorder().intent((permit, live), event).await?;
+        let slot = request.body().held().clone();
+        slot.keep(recorded.record().clone());
+        slot.active().set_sort("dial");
+        let connected = self.0.dials.connect(&recorded, audit_id(&request)).await?;
+        recorded.record().answered(http::StatusCode::OK);
+        share.begun();
+        let caller = hyper::upgrade::on(request);
+        connected.join(async { caller.await.map(TokioIo::new) }, (slot, share));
+        Ok(Response::new(AnswerBody::text("")))
+    }
+
+    /// What is asked for, if it may be.
+    async fn wanted<B: Sync>(
+        &self,
+        caller: &Caller,
+        peer: &Peer,
+        request: &Request<B>,
+    ) -> Result<(Permit<Dial>, Live), Refusal> {
+        let authority = request.uri().authority().ok_or(ConnectFault::NoTarget)?;
+        let target: Target = authority.as_str().parse().map_err(|_| ConnectFault::NoTarget)?;
+        let cluster = self.cluster_of(peer, request)?;
+        Ok(self.0.dials.permit(caller, cluster, target).await?)
+    }
+
+    /// The cluster that header or host name of the connection say: both, if they say the same.
+    fn cluster_of<B>(&self, peer: &Peer, request: &Request<B>) -> Result<ClusterId, Refusal> {
+        let mut said = request.headers().get_all(CLUSTER).iter();
+        let (said, more) = (said.next(), said.next());
+        let said = said.map(|name| name.to_str().ok().and_then(|name| name.parse().ok()));
+        let by_name = self.0.names.cluster_of_connection(peer.server_name.as_deref());
+        match (said, by_name) {
+            _ if more.is_some() => Err(ConnectFault::NoCluster.into()),
+            (Some(None), _) => Err(ActionFault::NotAClusterName.into()),
+            (Some(Some(said)), Some(by_name)) if said != by_name => Err(ActionFault::OtherConnection.into()),
+            (Some(Some(cluster)), _) | (None, Some(cluster)) => Ok(cluster),
+            (None, None) => Err(ConnectFault::NoCluster.into()),
+        }
+    }
+}

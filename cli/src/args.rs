@@ -6,6 +6,7 @@ mod fleet;
 mod users;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -64,6 +65,19 @@ pub(crate) enum Command {
     /// token file are taken together from the first place that names one of them.
     #[command(after_long_help = examples::KUBECONFIG)]
     Kubeconfig(Kubeconfig),
+    /// Serve a cluster's own kubeconfig, by its control-plane IP, until Ctrl-C
+    ///
+    /// For a kubeconfig of the cluster itself, such as kubeadm's admin.conf: prints where a copy of it is, in which
+    /// nothing is changed but proxy-url. TLS goes from kubectl to the cluster's own API server, which sees the kubeconfig's own
+    /// user. The copy is yours alone, and gone at the end; who has not read it is not let in.
+    ///
+    /// The policy must let you dial the API server's address, the server let the cluster advertise it (`tombolo cluster
+    /// update`), and its agent serve it. Where the gateway is and who you are is found as for `tombolo kubeconfig`.
+    ///
+    /// Clusters may have one address: give each its own KUBECACHEDIR, as is printed, because kubectl remembers what it has
+    /// discovered by the address alone.
+    #[command(after_long_help = examples::PROXY)]
+    Proxy(Proxy),
     /// Show the clusters of a server
     ///
     /// Asks the server's admin socket, so run it there, as root or as the server's user; or, with --server, from another
@@ -315,6 +329,42 @@ pub(crate) struct Kubeconfig {
     )]
     pub(crate) embed_certs: bool,
     /// Write this file, with mode 0600, instead of printing
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace the output file if it is already there
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Proxy {
+    #[arg(long, value_name = "URL", help = "Where the gateway is: https://HOST[:PORT]")]
+    pub(crate) gateway: Option<GatewayUrl>,
+    /// Certificates that vouch for the gateway (server-ca.crt)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Your certificate for the gateway
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of your certificate
+    #[arg(long, value_name = "FILE", requires = "cert", conflicts_with = "token_file")]
+    pub(crate) key: Option<PathBuf>,
+    /// A file with your bearer token for the gateway, in place of a certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The cluster to reach
+    #[arg(long, value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// The cluster's own kubeconfig, which is not changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// Its context to use [default: its current-context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Where to listen, on this machine alone; port 0 for a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Write the copy here, with mode 0600, instead of a temporary directory
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Replace the output file if it is already there

@@ -8,7 +8,7 @@ use crate::files::{self, Audience, Existing, NoAbsolutePath, WriteError};
 use crate::pem::{self, PemError};
 use crate::settings::{self, Credential, Settings, SettingsError};
 
-use credential::CredentialError;
+pub(crate) use credential::{CredentialError, bearer_token};
 use document::{Authority, Document};
 
 /// Where the kubeconfig went.
@@ -24,14 +24,8 @@ pub(crate) enum Written {
 pub(crate) enum KubeconfigError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    #[error("no {what}: pass {flag}, set {variable}, or write {key} in {file}")]
-    Missing {
-        what: &'static str,
-        flag: &'static str,
-        variable: &'static str,
-        key: &'static str,
-        file: String,
-    },
+    #[error(transparent)]
+    Missing(#[from] settings::Missing),
     #[error("the cluster {0} is named twice")]
     Twice(proto::ClusterId),
     #[error(transparent)]
@@ -60,35 +54,16 @@ pub(crate) fn write(order: args::Kubeconfig) -> Result<Written, KubeconfigError>
         output,
         force,
     } = order;
-    let credential = match (cert, key, token_file) {
-        (Some(certificate), Some(key), _) => Some(Credential::Certificate { certificate, key }),
-        (_, _, file) => file.map(Credential::TokenFile),
-    };
+    let credential = Credential::of(cert, key, token_file);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: host_names };
     let settings = flags.or(Settings::of_environment()?).or(Settings::of_file()?);
     if let Some(twice) = clusters.iter().enumerate().find(|(at, name)| clusters[..*at].contains(name)) {
         return Err(KubeconfigError::Twice(twice.1.clone()));
     }
 
-    let gateway = settings
-        .gateway
-        .ok_or_else(|| missing("gateway", "--gateway https://HOST:PORT", "TOMBOLO_GATEWAY", "gateway"))?;
-    let authority_path = settings.certificate_authority.ok_or_else(|| {
-        missing(
-            "certificate authority for the gateway",
-            "--ca FILE",
-            "TOMBOLO_CERTIFICATE_AUTHORITY",
-            "certificateAuthority",
-        )
-    })?;
-    let credential = settings.credential.ok_or_else(|| {
-        missing(
-            "credential",
-            "--cert FILE --key FILE or --token-file FILE",
-            "TOMBOLO_CLIENT_CERTIFICATE and TOMBOLO_CLIENT_KEY, or TOMBOLO_TOKEN_FILE",
-            "clientCertificate and clientKey, or tokenFile",
-        )
-    })?;
+    let gateway = settings.the_gateway()?;
+    let authority_path = settings.the_authority()?;
+    let credential = settings.the_credential()?;
     let user = credential::user(&credential, embed_certs)?;
     let certificates = pem::certificates(&authority_path)?;
     let authority = if embed_certs {
@@ -107,15 +82,4 @@ pub(crate) fn write(order: args::Kubeconfig) -> Result<Written, KubeconfigError>
         format!("wrote {} (private)", output.display()),
         format!("next: kubectl --kubeconfig {} --context {} get namespaces", output.display(), clusters[0]),
     ]))
-}
-
-fn missing(
-    what: &'static str,
-    flag: &'static str,
-    variable: &'static str,
-    key: &'static str,
-) -> KubeconfigError {
-    let file = settings::default_path()
-        .map_or_else(|| "~/.config/tombolo/config.yaml".to_owned(), |path| path.display().to_string());
-    KubeconfigError::Missing { what, flag, variable, key, file }
 }

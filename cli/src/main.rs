@@ -14,10 +14,12 @@ mod kubeconfig;
 mod names;
 mod pem;
 mod print;
+mod proxy;
 mod rbac;
 mod revocations;
 mod runtime;
 mod settings;
+mod tls;
 mod tokens;
 mod users;
 mod verification;
@@ -52,6 +54,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             kubeconfig::Written::Document(text) => print::document(&text)?,
             kubeconfig::Written::File(lines) => print::lines(&lines)?,
         },
+        Command::Proxy(order) => proxy::serve(order)?,
         Command::Rbac(order) => print::document(&rbac::manifest(&order)?)?,
         Command::Clusters(order) | Command::Cluster(Cluster::List(order)) => clusters::show(&order)?,
         Command::Cluster(Cluster::Create(order)) => print::lines(&cluster::create(order)?)?,

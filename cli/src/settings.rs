@@ -20,9 +20,21 @@ pub(crate) struct Settings {
 }
 
 /// How a person proves who they are. All of it comes from one place, so that no key meets another place's certificate.
+#[derive(Clone)]
 pub(crate) enum Credential {
     Certificate { certificate: PathBuf, key: PathBuf },
     TokenFile(PathBuf),
+}
+
+/// What nobody has said.
+#[derive(Debug, thiserror::Error)]
+#[error("no {what}: pass {flag}, set {variable}, or write {key} in {file}")]
+pub(crate) struct Missing {
+    what: &'static str,
+    flag: &'static str,
+    variable: &'static str,
+    key: &'static str,
+    file: String,
 }
 
 /// A place's settings as they were written.
@@ -83,7 +95,53 @@ const IN_ENVIRONMENT: Spelling = Spelling {
     host_suffix: "TOMBOLO_HOST_SUFFIX",
 };
 
+impl Credential {
+    /// What flags say, which go together or exclude each other.
+    pub(crate) fn of(
+        certificate: Option<PathBuf>,
+        key: Option<PathBuf>,
+        token_file: Option<PathBuf>,
+    ) -> Option<Self> {
+        match (certificate, key, token_file) {
+            (Some(certificate), Some(key), _) => Some(Self::Certificate { certificate, key }),
+            (_, _, file) => file.map(Self::TokenFile),
+        }
+    }
+}
+
 impl Settings {
+    /// Where the gateway is.
+    pub(crate) fn the_gateway(&self) -> Result<GatewayUrl, Missing> {
+        let missing = || missing("gateway", "--gateway https://HOST:PORT", "TOMBOLO_GATEWAY", "gateway");
+        self.gateway.clone().ok_or_else(missing)
+    }
+
+    /// What vouches for it.
+    pub(crate) fn the_authority(&self) -> Result<PathBuf, Missing> {
+        let missing = || {
+            missing(
+                "certificate authority for the gateway",
+                "--ca FILE",
+                "TOMBOLO_CERTIFICATE_AUTHORITY",
+                "certificateAuthority",
+            )
+        };
+        self.certificate_authority.clone().ok_or_else(missing)
+    }
+
+    /// Who asks it.
+    pub(crate) fn the_credential(&self) -> Result<Credential, Missing> {
+        let missing = || {
+            missing(
+                "credential",
+                "--cert FILE --key FILE or --token-file FILE",
+                "TOMBOLO_CLIENT_CERTIFICATE and TOMBOLO_CLIENT_KEY, or TOMBOLO_TOKEN_FILE",
+                "clientCertificate and clientKey, or tokenFile",
+            )
+        };
+        self.credential.clone().ok_or_else(missing)
+    }
+
     /// These settings, and where they say nothing, those.
     pub(crate) fn or(self, those: Self) -> Self {
         Self {
@@ -191,4 +249,10 @@ fn variable(name: &str) -> Option<OsString> {
 
 fn text_variable(name: &'static str) -> Result<Option<String>, SettingsError> {
     variable(name).map(|value| value.into_string().map_err(|_| SettingsError::NotText(name))).transpose()
+}
+
+fn missing(what: &'static str, flag: &'static str, variable: &'static str, key: &'static str) -> Missing {
+    let file = default_path()
+        .map_or_else(|| "~/.config/tombolo/config.yaml".to_owned(), |path| path.display().to_string());
+    Missing { what, flag, variable, key, file }
 }

@@ -10,19 +10,12 @@ const GROUPS: [(char, usize); 9] =
 
 /// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
 const PENDING: &[(&str, &str)] = &[
-    ("A3", "waits for the CONNECT listener"),
-    ("A9", "waits for the CONNECT listener"),
-    ("A10", "waits for the CONNECT listener"),
+    ("A9", "waits for SOCKS5, SNI and virtual addresses: CONNECT is the only way in"),
     ("A12", "waits for real pods: long outputs under loss"),
-    ("C7", "waits for the CONNECT listener"),
     ("E7", "by design: the gateway relays WebSockets and speaks none"),
     ("F6", "quinn lets the last datagram pass the threefold limit: fourfold at worst"),
     ("F12", "by design: streams of QUIC, no HTTP/3"),
-    ("H2", "waits for the CONNECT listener"),
-    ("H3", "waits for the CONNECT listener"),
-    ("H4", "waits for the CONNECT listener"),
     ("H5", "waits for the SOCKS5 listener"),
-    ("H6", "waits for `tombolo proxy`"),
 ];
 
 #[test]

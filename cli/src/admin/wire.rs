@@ -11,8 +11,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,9 +23,7 @@ use tonic::codegen::Service;
 use super::AdminError;
 use crate::args::{Place, Remote};
 use crate::pem;
-
-/// HTTP/2 in the handshake (RFC 9113, section 3.2).
-const ALPN_H2: &[u8] = b"h2";
+use crate::tls::{self, ALPN_H2, Identity, OURS};
 
 /// One HTTP/2 connection as gRPC wants it.
 #[derive(Clone)]
@@ -84,23 +81,13 @@ impl Service<Request<Body>> for Wire {
 
 /// TLS 1.3 that trusts one root and shows one certificate.
 fn config(remote: &Remote) -> Result<Arc<ClientConfig>, AdminError> {
-    let unusable = |error| AdminError::Pair(Box::new(remote.clone()), error);
-    let mut roots = RootCertStore::empty();
-    for root in pem::certificates(&remote.ca)?.ders {
-        roots.add(root).map_err(unusable)?;
-    }
+    let roots = pem::certificates(&remote.ca)?.ders;
     let chain = pem::certificates(&remote.certificate)?.ders;
     let key = pem::key(&remote.key)?;
     let key = PrivateKeyDer::from_pem_slice(key.text.as_bytes())
         .map_err(|error| pem::PemError::Damaged(remote.key.clone(), error))?;
-    let mut config = ClientConfig::builder_with_provider(transport::tls::provider())
-        .with_protocol_versions(&[&TLS13])
-        .map_err(unusable)?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .map_err(unusable)?;
-    config.alpn_protocols = vec![ALPN_H2.to_vec()];
-    Ok(Arc::new(config))
+    tls::client(roots, Some(Identity { chain, key }), OURS, ALPN_H2)
+        .map_err(|error| AdminError::Pair(Box::new(remote.clone()), error))
 }
 
 fn not_connected(socket: &Path, error: io::Error) -> AdminError {

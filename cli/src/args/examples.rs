@@ -12,6 +12,18 @@ Examples:
       --cert pki/alice-caller.crt --key pki/alice-caller.key \\
       --cluster edge-1 --output kubeconfig";
 
+pub(super) const PROXY: &str = "\
+Examples:
+  In one terminal:
+  tombolo proxy --gateway https://gateway.example:8443 \\
+      --ca pki/server-ca.crt \\
+      --cert pki/alice-caller.crt --key pki/alice-caller.key \\
+      --cluster edge-1 --kubeconfig admin.conf --output edge-1.conf
+  In another:
+  export KUBECONFIG=edge-1.conf
+  export KUBECACHEDIR=~/.kube/cache/tombolo/edge-1
+  kubectl get nodes";
+
 pub(super) const CA: &str = "\
 Examples:
   tombolo ca init --dir pki

@@ -16,7 +16,7 @@ use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Endpoint, EndpointKeys, HANDSHAKE_MAX};
 use x509_parser::extensions::GeneralName;
 
-use super::certificate::{self, Identity};
+use super::certificate;
 use super::configuration::{self, AgentConfig, InCluster};
 use super::kubeconfig::{self, Destination};
 use super::reach::{self, Target};
@@ -24,6 +24,7 @@ use super::report::Report;
 use super::rights;
 use crate::args::DoctorAgent;
 use crate::pem;
+use crate::tls::Identity;
 
 /// Where Kubernetes mounts a pod's credential.
 const IN_CLUSTER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -13,15 +13,10 @@ use x509_parser::prelude::X509Certificate;
 
 use super::report::Report;
 use crate::pem;
+use crate::tls::Identity;
 
 /// A certificate that ends within this is worth a warning: a week to notice, and to do something about it.
 const SOON_DAYS: i64 = 7;
-
-/// A certificate with its key, as TLS wants them.
-pub(super) struct Identity {
-    pub(super) chain: Vec<CertificateDer<'static>>,
-    pub(super) key: PrivateKeyDer<'static>,
-}
 
 /// Reads roots and looks at their dates; `None` where there are none.
 pub(super) fn roots(

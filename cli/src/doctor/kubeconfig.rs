@@ -11,10 +11,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use url::Url;
 
-use super::certificate::{self, Identity};
+use super::certificate;
 use super::reach::Target;
 use super::report::Report;
 use crate::files;
+use crate::tls::Identity;
 
 /// What a context leads to.
 pub(super) struct Destination {

@@ -1,7 +1,6 @@
 //! Reaches an HTTPS server as a caller would, and tells apart why it cannot.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use daemon::Scope;
@@ -11,14 +10,14 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{ALL_VERSIONS, CertificateError};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::certificate::Identity;
 use super::report::Report;
+use crate::tls::{self, ALPN_HTTP1, Identity};
 
 /// How long a name, a connection or a handshake may take.
 const STEP_MAX: Duration = Duration::from_secs(5);
@@ -81,7 +80,7 @@ impl Target {
         let addresses = resolve(report, &host, port).await?;
         let stream = connect(report, whose, &addresses).await?;
         let name = server_name.unwrap_or_else(|| host.clone());
-        let config = match tls(roots, identity) {
+        let config = match tls::client(roots, identity, ALL_VERSIONS, ALPN_HTTP1) {
             Ok(config) => config,
             Err(error) => {
                 report.fail_by("TLS", &error);
@@ -183,25 +182,6 @@ async fn connect(report: &mut Report, whose: &str, addresses: &[SocketAddr]) -> 
     let advice = format!("check that {whose} runs, that the port is right, and firewalls on the way (TCP)");
     report.fail("TCP", format!("{whose} is not reached at {address} ({error})"), advice);
     None
-}
-
-fn tls(
-    roots: Vec<CertificateDer<'static>>,
-    identity: Option<Identity>,
-) -> Result<Arc<ClientConfig>, rustls::Error> {
-    let mut store = RootCertStore::empty();
-    for root in roots {
-        store.add(root)?;
-    }
-    let config = ClientConfig::builder_with_provider(transport::tls::provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(store);
-    let mut config = match identity {
-        Some(Identity { chain, key }) => config.with_client_auth_cert(chain, key)?,
-        None => config.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }
 
 /// Why a certificate was not accepted, each reason with its own way out.

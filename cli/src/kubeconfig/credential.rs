@@ -73,6 +73,16 @@ fn of_certificate(certificate: &Path, key: &Path, embedded: bool) -> Result<User
 }
 
 fn of_token(file: &Path, embedded: bool) -> Result<User, CredentialError> {
+    let token = bearer_token(file)?;
+    Ok(if embedded {
+        User { token: Some(token), ..User::default() }
+    } else {
+        User { token_file: Some(files::absolute(file)?), ..User::default() }
+    })
+}
+
+/// The one token of a file.
+pub(crate) fn bearer_token(file: &Path) -> Result<String, CredentialError> {
     let text = files::read(file)?;
     let token = text.strip_suffix('\n').unwrap_or(&text);
     let token = token.strip_suffix('\r').unwrap_or(token);
@@ -88,9 +98,5 @@ fn of_token(file: &Path, embedded: bool) -> Result<User, CredentialError> {
     if token.len() > TOKEN_BYTES_MAX {
         return Err(CredentialError::LongToken(file.to_owned()));
     }
-    Ok(if embedded {
-        User { token: Some(token.to_owned()), ..User::default() }
-    } else {
-        User { token_file: Some(files::absolute(file)?), ..User::default() }
-    })
+    Ok(token.to_owned())
 }

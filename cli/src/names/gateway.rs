@@ -39,6 +39,13 @@ impl GatewayUrl {
         self.0.host_str().unwrap_or_default()
     }
 
+    /// Where to connect: the host without brackets, and the port.
+    pub(crate) fn address(&self) -> (&str, u16) {
+        let host = self.host();
+        let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        (host, self.0.port_or_known_default().unwrap_or_default())
+    }
+
     /// Where this cluster is found below the gateway's own name.
     pub(crate) fn by_path(&self, cluster: &ClusterId) -> String {
         format!("https://{}{}/clusters/{cluster}", self.host(), self.port())

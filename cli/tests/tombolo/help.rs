@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 43] = [
+const COMMANDS: [&str; 44] = [
     "",
     "ca",
     "ca init",
@@ -18,6 +18,7 @@ const COMMANDS: [&str; 43] = [
     "ca show",
     "kubeconfig",
     "clusters",
+    "proxy",
     "rbac",
     "cluster",
     "cluster create",

@@ -41,6 +41,7 @@ mod paths;
 mod policy;
 mod pressure;
 mod profiles;
+mod proxy;
 mod quic_frames;
 mod quic_packets;
 mod quic_path;

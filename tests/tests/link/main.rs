@@ -1,6 +1,7 @@
 //! The tunnel over links that fail: a cloud and sites in network namespaces, `linksim` between them.
 
 mod addresses;
+mod by_address;
 mod carriers;
 mod exec;
 mod lab;

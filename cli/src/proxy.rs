@@ -1,0 +1,161 @@
+//! `tombolo proxy`: a kubeconfig of a cluster's own works from here, through the gateway, with nothing in it changed but its proxy.
+
+mod door;
+mod gateway;
+mod rewritten;
+
+use std::env;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::error::Unspecified;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use daemon::{Scope, chain};
+use proto::ClusterId;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args;
+use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::print;
+use crate::runtime::{self, NoRuntime};
+use crate::settings::{self, Credential, Settings, SettingsError};
+
+use door::Door;
+use gateway::Gateway;
+use rewritten::{NotRewritten, Rewritten};
+
+/// Random bytes of a run's secret.
+const SECRET_BYTES: usize = 32;
+
+/// Why there is no proxy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProxyError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error(transparent)]
+    Missing(#[from] settings::Missing),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Kubeconfig(#[from] NotRewritten),
+    #[error("{0} is not an address of this machine alone: use 127.0.0.1:PORT or [::1]:PORT")]
+    NotLocal(SocketAddr),
+    #[error("cannot listen on {0}; choose another port with --listen, or 0 for a free one")]
+    Listen(SocketAddr, #[source] io::Error),
+    #[error("the system gave no random bytes")]
+    Random(#[from] Unspecified),
+    #[error("no directory for the kubeconfig can be made; name a file with --output")]
+    Directory(#[source] io::Error),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("cannot print, or cannot wait for a signal")]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    NoRuntime(#[from] NoRuntime),
+}
+
+/// Where the kubeconfig is; gone when this is dropped, because what stands in it is of no use then.
+struct Kept {
+    path: PathBuf,
+    _directory: Option<tempfile::TempDir>,
+}
+
+/// Serves until a signal ends it.
+pub(crate) fn serve(order: args::Proxy) -> Result<(), ProxyError> {
+    runtime::run(async |scope| served(order, scope).await)?
+}
+
+async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
+    let args::Proxy {
+        gateway,
+        ca,
+        cert,
+        key,
+        token_file,
+        cluster,
+        kubeconfig,
+        context,
+        listen,
+        output,
+        force,
+    } = order;
+    let credential = Credential::of(cert, key, token_file);
+    let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: None };
+    let settings = flags.or(Settings::of_environment()?).or(Settings::of_file()?);
+    let gateway = Arc::new(Gateway {
+        url: settings.the_gateway()?,
+        authority: settings.the_authority()?,
+        credential: settings.the_credential()?,
+        cluster: cluster.clone(),
+    });
+    let text = files::read(&kubeconfig)?;
+    if !listen.ip().is_loopback() {
+        return Err(ProxyError::NotLocal(listen));
+    }
+    let listener = TcpListener::bind(listen).await.map_err(|error| ProxyError::Listen(listen, error))?;
+    let address = listener.local_addr()?;
+    let secret = secret()?;
+    let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
+    let Rewritten { text, target } =
+        rewritten::with_proxy(&text, directory, context.as_deref(), &format!("http://u:{secret}@{address}"))?;
+    let kept = keep(&cluster, output, &text, force)?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let told = [
+        format!("export KUBECONFIG={}", kept.path.display()),
+        format!("export KUBECACHEDIR={}", cache(&cluster).display()),
+    ];
+    print::lines(&told)?;
+    print::note(&format!("cluster {cluster} is reached through {address} until Ctrl-C"))?;
+    // Said at once, and not by the first kubectl: the cluster may as well come later.
+    if let Err(refused) = gateway.connect(&target, scope).await {
+        print::note(&format!("{target} cannot be reached now: {}", chain(&refused)))?;
+    }
+    let door = Arc::new(Door::new(&secret, gateway, scope.clone()));
+    // All arms are cancel-safe: what is accepted is served by a task of the scope.
+    tokio::select! {
+        () = door.serve(listener) => {}
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+    drop(kept);
+    Ok(())
+}
+
+fn secret() -> Result<String, Unspecified> {
+    let mut bytes = [0; SECRET_BYTES];
+    aws_lc_rs::rand::fill(&mut bytes)?;
+    Ok(BASE64.encode(bytes))
+}
+
+/// Writes the kubeconfig where only this user reads it.
+fn keep(cluster: &ClusterId, output: Option<PathBuf>, text: &str, force: bool) -> Result<Kept, ProxyError> {
+    let existing = if force { Existing::Replace } else { Existing::Keep };
+    let (path, directory) = match output {
+        Some(path) => (path, None),
+        None => {
+            let directory = tempfile::Builder::new().prefix("tombolo-").tempdir();
+            let directory = directory.map_err(ProxyError::Directory)?;
+            (directory.path().join(format!("{cluster}.kubeconfig")), Some(directory))
+        }
+    };
+    files::write_all(vec![(path.clone(), text, Audience::Owner)], existing)?;
+    Ok(Kept { path, _directory: directory })
+}
+
+/// A cache of the cluster's own: kubectl keys what it has discovered by the server's address alone, which clusters share.
+fn cache(cluster: &ClusterId) -> PathBuf {
+    let home = env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from);
+    home.join(".kube/cache/tombolo").join(cluster.as_str())
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Nobody is left to tell.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

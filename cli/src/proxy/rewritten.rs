@@ -1,0 +1,176 @@
+//! A kubeconfig with a proxy in it, and nothing else changed.
+
+use std::path::Path;
+
+use http::uri::Authority;
+use serde_json::Value;
+use serde_saphyr::{SerializeError, ser_options};
+use url::Url;
+
+/// What names a file, which is looked for beside the kubeconfig that names it.
+const FILES_OF_CLUSTERS: [&str; 1] = ["certificate-authority"];
+const FILES_OF_USERS: [&str; 3] = ["client-certificate", "client-key", "tokenFile"];
+
+/// A kubeconfig as it is to be used.
+#[derive(Debug)]
+pub(super) struct Rewritten {
+    pub(super) text: String,
+    /// `host:port` of the API server of its context.
+    pub(super) target: Authority,
+}
+
+/// Why a kubeconfig cannot be used with a proxy.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotRewritten {
+    #[error("that is not a kubeconfig")]
+    Syntax(#[source] Box<serde_saphyr::Error>),
+    #[error("the kubeconfig names no current-context; name a context with --context")]
+    NoContext,
+    #[error("the kubeconfig has no {what} {name:?}")]
+    Unknown { what: &'static str, name: String },
+    #[error("the cluster {0:?} of the kubeconfig has a proxy-url already: use the file without it")]
+    Proxied(String),
+    #[error(
+        "the server {0:?} of the kubeconfig is no https URL, so nothing would protect what is sent there"
+    )]
+    Server(String),
+    #[error("the path of the kubeconfig is not UTF-8 text")]
+    Path,
+    #[error("the kubeconfig could not be written as YAML")]
+    Yaml(#[source] SerializeError),
+}
+
+/// The kubeconfig `text`, which lies in `directory`, with `proxy` for the cluster of its `context`, or of its current one.
+pub(super) fn with_proxy(
+    text: &str,
+    directory: &Path,
+    context: Option<&str>,
+    proxy: &str,
+) -> Result<Rewritten, NotRewritten> {
+    let mut document: Value =
+        serde_saphyr::from_str(text).map_err(|error| NotRewritten::Syntax(Box::new(error)))?;
+    let context = context.or(document["current-context"].as_str()).filter(|name| !name.is_empty());
+    let context = context.ok_or(NotRewritten::NoContext)?.to_owned();
+    let chosen = entry(&mut document, "contexts", "context", &context)?;
+    let cluster = chosen["cluster"].as_str().unwrap_or_default().to_owned();
+    for (list, kind, files) in
+        [("clusters", "cluster", &FILES_OF_CLUSTERS[..]), ("users", "user", &FILES_OF_USERS[..])]
+    {
+        for named in document[list].as_array_mut().into_iter().flatten() {
+            for key in files {
+                absolute(&mut named[kind], key, directory)?;
+            }
+        }
+    }
+    let cluster_entry = entry(&mut document, "clusters", "cluster", &cluster)?;
+    if cluster_entry.get("proxy-url").is_some() {
+        return Err(NotRewritten::Proxied(cluster));
+    }
+    let target = target(cluster_entry["server"].as_str().unwrap_or_default())?;
+    cluster_entry["proxy-url"] = proxy.into();
+    document["current-context"] = context.into();
+    let text = serde_saphyr::to_string_with_options(&document, ser_options! { prefer_block_scalars: false })
+        .map_err(NotRewritten::Yaml)?;
+    Ok(Rewritten { text, target })
+}
+
+/// What the entry `name` of a list has below `kind`.
+fn entry<'a>(
+    document: &'a mut Value,
+    list: &str,
+    kind: &'static str,
+    name: &str,
+) -> Result<&'a mut Value, NotRewritten> {
+    let entries = document[list].as_array_mut().into_iter().flatten();
+    let mut named = entries.filter(|entry| entry["name"] == name);
+    let unknown = || NotRewritten::Unknown { what: kind, name: name.to_owned() };
+    named.next().and_then(|entry| entry.get_mut(kind)).ok_or_else(unknown)
+}
+
+/// A path that means the same wherever the kubeconfig lies.
+fn absolute(within: &mut Value, key: &str, directory: &Path) -> Result<(), NotRewritten> {
+    if let Some(path) = within.get(key).and_then(Value::as_str) {
+        let path = std::path::absolute(directory.join(path)).map_err(|_| NotRewritten::Path)?;
+        within[key] = path.to_str().ok_or(NotRewritten::Path)?.into();
+    }
+    Ok(())
+}
+
+fn target(server: &str) -> Result<Authority, NotRewritten> {
+    let refused = || NotRewritten::Server(server.to_owned());
+    let url = Url::parse(server).map_err(|_| refused())?;
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
+        return Err(refused());
+    };
+    if url.scheme() != "https" {
+        return Err(refused());
+    }
+    format!("{host}:{port}").parse().map_err(|_| refused())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADMIN_CONF: &str = "
+apiVersion: v1
+kind: Config
+clusters:
+- name: kubernetes
+  cluster: { server: 'https://192.168.1.10:6443', certificate-authority: pki/ca.crt }
+- name: other
+  cluster: { server: 'https://[2001:db8::1]' }
+contexts:
+- name: admin
+  context: { cluster: kubernetes, user: admin }
+- name: other
+  context: { cluster: other, user: admin }
+current-context: admin
+users:
+- name: admin
+  user: { client-certificate: /etc/admin.crt, client-key-data: 'MTIz' }
+";
+
+    fn rewritten(context: Option<&str>) -> (Value, String) {
+        let Rewritten { text, target } =
+            with_proxy(ADMIN_CONF, Path::new("/here"), context, "http://u:s@127.0.0.1:1").unwrap();
+        (serde_saphyr::from_str(&text).unwrap(), target.to_string())
+    }
+
+    #[test]
+    fn nothing_changes_but_the_proxy_of_the_contexts_cluster_and_how_files_are_named() {
+        let (document, target) = rewritten(None);
+
+        let mut expected: Value = serde_saphyr::from_str(ADMIN_CONF).unwrap();
+        expected["clusters"][0]["cluster"]["proxy-url"] = "http://u:s@127.0.0.1:1".into();
+        expected["clusters"][0]["cluster"]["certificate-authority"] = "/here/pki/ca.crt".into();
+        assert_eq!(document, expected);
+        assert_eq!(target, "192.168.1.10:6443");
+    }
+
+    #[test]
+    fn a_context_that_is_named_becomes_the_current_one() {
+        let (document, target) = rewritten(Some("other"));
+
+        assert_eq!(document["current-context"], "other");
+        assert_eq!(document["clusters"][0]["cluster"].get("proxy-url"), None);
+        assert_eq!(document["clusters"][1]["cluster"]["proxy-url"], "http://u:s@127.0.0.1:1");
+        assert_eq!(target, "[2001:db8::1]:443");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_its_reason() {
+        let plain = ADMIN_CONF.replace("https://192", "http://192");
+        let proxied = ADMIN_CONF.replace("pki/ca.crt", "pki/ca.crt, proxy-url: 'http://other'");
+        for (text, context, expected) in [
+            (plain.as_str(), None, "no https URL"),
+            (proxied.as_str(), None, "a proxy-url already"),
+            (ADMIN_CONF, Some("third"), "no context \"third\""),
+            ("a: b", None, "no current-context"),
+            ("[", None, "not a kubeconfig"),
+        ] {
+            let refused = with_proxy(text, Path::new(""), context, "http://p").unwrap_err();
+            assert!(refused.to_string().contains(expected), "{refused} {expected}");
+        }
+    }
+}

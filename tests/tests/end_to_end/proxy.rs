@@ -1,0 +1,161 @@
+//! `tombolo proxy`: a local door to one cluster's targets, for whoever has read the kubeconfig that it wrote.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::Signal;
+use tests::binaries::binary;
+use tests::caller::SOON;
+use tests::enroll::at;
+use tests::fake_api::FakeApi;
+use tests::process::{Invocation, Process};
+use tests::rig::policy::may_dial;
+use tests::rig::{Agent, ApiServer, GROUP, Rig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What the proxy writes.
+const COPY: &str = "copy.conf";
+/// What it says.
+const LOG: &str = "proxy.log";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_does_not_know_the_secret_is_let_nowhere() {
+    let edge = Edge::start().await;
+    let (address, secret) = edge.door();
+    let target = edge.fake.address();
+    let before = edge.rig.metric(edge.agent.probes, DIALS).await;
+
+    let wrong = STANDARD.encode("u:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    let right = format!("Proxy-Authorization: Basic {secret}\r\n");
+    let page = "Origin: https://evil.example\r\nSec-Fetch-Site: cross-site\r\n";
+    for (line, headers, status) in [
+        (format!("CONNECT {target} HTTP/1.1"), String::new(), 407),
+        (format!("CONNECT {target} HTTP/1.1"), format!("Proxy-Authorization: Basic {wrong}\r\n"), 407),
+        (format!("CONNECT {target} HTTP/1.1"), format!("Authorization: Basic {secret}\r\n"), 407),
+        (format!("CONNECT {target} HTTP/1.1"), format!("{right}{right}"), 407),
+        (format!("GET http://{target}/ HTTP/1.1"), page.to_owned(), 407),
+        (format!("GET http://{target}/ HTTP/1.1"), right.clone(), 405),
+        ("POST / HTTP/1.1".to_owned(), right.clone(), 405),
+        // Another cluster's, and what nobody lets this one have.
+        ("CONNECT 10.9.9.9:6443 HTTP/1.1".to_owned(), right.clone(), 403),
+    ] {
+        let answer = said(address, &format!("{line}\r\nHost: {target}\r\n{headers}\r\n")).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line} {headers}: {answer}");
+        assert!(!answer.contains(&secret), "{answer}");
+    }
+    let after = edge.rig.metric(edge.agent.probes, DIALS).await;
+    assert!((before - after).abs() < f64::EPSILON, "somebody was connected");
+
+    let refused = said(address, &format!("CONNECT 10.9.9.9:6443 HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
+    let line = refused.lines().next().unwrap();
+    assert!(line.contains("may advertise"), "the status line says what is wrong: {line}");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream
+        .write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{right}\r\n").as_bytes())
+        .await
+        .unwrap();
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_copy_is_its_owners_alone_and_gone_with_the_proxy() {
+    let mut edge = Edge::start().await;
+    let copy = edge.rig.path().join(COPY);
+
+    assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let ended = Rig::ends_with(&mut edge.proxy, Signal::TERM).await;
+
+    assert_eq!(ended, Some(0));
+    assert!(!copy.exists(), "a secret that opens nothing any more");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_would_be_open_to_others_or_protect_nothing_is_not_served() {
+    let rig = Rig::start().await;
+    rig.caller("alice", &[GROUP]).await;
+    let plain = rig.write("plain.conf", &kubeconfig("http://10.0.0.1:80"));
+    let good = rig.write("good.conf", &kubeconfig("https://10.0.0.1:443"));
+
+    for (kubeconfig, more, expected) in [
+        (&good, ["--listen", "0.0.0.0:0"], "of this machine alone"),
+        (&plain, ["--listen", "127.0.0.1:0"], "no https URL"),
+        (&good, ["--context", "other"], "no context"),
+    ] {
+        let words = words(&rig, kubeconfig);
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(more).collect();
+        let said = rig.tombolo_fails(&words).await;
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+/// Connections that an agent has made to targets.
+const DIALS: &str = "tombolo_agent_target_dials_total{outcome=\"connected\"}";
+
+/// A cluster whose API server is dialed, and a proxy to it.
+struct Edge {
+    rig: Rig,
+    fake: FakeApi,
+    agent: Agent,
+    proxy: Process,
+}
+
+impl Edge {
+    async fn start() -> Self {
+        let rig = Rig::start().await;
+        rig.caller("alice", &[GROUP]).await;
+        let fake = FakeApi::start().await.unwrap();
+        let target = fake.address().to_string();
+        let more = format!("advertise: [{target:?}]\n");
+        let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), &more).await;
+        rig.connected("edge-a").await;
+        rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["edge-a"])]).await;
+        at(&rig, &["cluster", "update", "edge-a", "--advertise", &target]).await;
+        let conf = rig.write("admin.conf", &kubeconfig(&format!("https://{target}")));
+        let words = [words(&rig, &conf), vec!["--output".to_owned(), COPY.to_owned()]].concat();
+        let invocation = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());
+        let proxy = Process::start(&invocation, &rig.path().join(LOG)).await.unwrap();
+        rig.logged(LOG, 0, "is reached through").await;
+        Self { rig, fake, agent, proxy }
+    }
+
+    /// Where the proxy listens, and what it wants to hear.
+    fn door(&self) -> (SocketAddr, String) {
+        let copy = std::fs::read_to_string(self.rig.path().join(COPY)).unwrap();
+        let (_, rest) = copy.split_once("http://").unwrap();
+        let url: String =
+            rest.chars().take_while(|next| !next.is_whitespace() && !"\"'".contains(*next)).collect();
+        let (secret, address) = url.split_once('@').unwrap();
+        (address.parse().unwrap(), STANDARD.encode(secret))
+    }
+}
+
+fn words(rig: &Rig, kubeconfig: &Path) -> Vec<String> {
+    let (gateway, kubeconfig) = (format!("https://{}", rig.gateway()), kubeconfig.display().to_string());
+    let words =
+        ["proxy", "--gateway", &gateway, "--ca", "pki/server-ca.crt", "--cert", "pki/alice-caller.crt"];
+    let more = ["--key", "pki/alice-caller.key", "--cluster", "edge-a", "--kubeconfig", &kubeconfig];
+    words.into_iter().chain(more).map(str::to_owned).collect()
+}
+
+fn kubeconfig(server: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: admin\nclusters: [{{ name: edge, cluster: {{ server: {server:?} }} }}]\n\
+         contexts: [{{ name: admin, context: {{ cluster: edge, user: admin }} }}]\nusers: [{{ name: admin, user: {{}} }}]\n"
+    )
+}
+
+/// All that is answered to one request.
+async fn said(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    timeout(SOON, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}

@@ -1,0 +1,146 @@
+//! Two sites whose control planes have one address, each reached by its own admin.conf.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tests::binaries::binary;
+use tests::kube::audit::AuditEvent;
+use tests::kube::kubectl::Kubectl;
+use tests::kube::{EdgeCluster, Place};
+use tests::lab::{Lab, Site, Uplink, trial};
+use tests::process::{Invocation, Process};
+use tests::rig::policy::may_dial;
+use tests::rig::{Agent, ApiServer, GROUP, Rig};
+
+/// Where both control planes are.
+const CONTROL_PLANE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10));
+const PORT: u16 = 6443;
+
+/// How often each is asked in turn.
+const TURNS: usize = 10;
+
+#[test]
+fn an_admin_conf_with_nothing_but_a_proxy_reaches_its_own_cluster_among_two_with_one_address() {
+    trial("an_admin_conf_reaches_its_own_cluster", async |lab| {
+        let rig = lab.rig("").await;
+        let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
+        rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["edge-a", "edge-b"])]).await;
+        rig.caller("alice", &[GROUP]).await;
+        let proxies = [Proxy::start(&rig, &edges[0]).await, Proxy::start(&rig, &edges[1]).await];
+
+        let mut uids = Vec::new();
+        for edge in &edges {
+            uids.push(uid(edge.cluster.admin()).await);
+        }
+        assert_ne!(uids[0], uids[1]);
+        for turn in 0..TURNS {
+            for (proxy, expected) in proxies.iter().zip(&uids) {
+                assert_eq!(uid(proxy.kubectl(&edges[0].cluster)).await, *expected, "turn {turn}");
+            }
+        }
+        // What kubectl writes and watches, by a type that one of the two clusters has.
+        let kubectl = proxies[0].kubectl(&edges[0].cluster);
+        let crd = rig.write("islands.yaml", include_str!("../../fixtures/islands.yaml"));
+        kubectl.stdout(&["apply", "-f", crd.to_str().unwrap()]).await;
+        kubectl
+            .stdout(&["wait", "--for=condition=Established", "crd/islands.tombolo.test", "--timeout=60s"])
+            .await;
+        assert!(kubectl.stdout(&["api-resources"]).await.contains("islands"));
+        let others = proxies[1].kubectl(&edges[1].cluster);
+        assert!(!others.stdout(&["api-resources"]).await.contains("islands"));
+
+        // The cluster has seen its own administrator, and nothing of the caller at the gateway.
+        let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
+        let admin = edges[0].cluster.admin().stdout(&whoami).await;
+        assert_eq!(kubectl.stdout(&whoami).await, admin);
+        let events = edges[0].cluster.audit().unwrap();
+        let made =
+            |event: &&AuditEvent| event.verb == "create" && event.request_uri.contains("customresource");
+        let made = events.iter().find(made).expect("the CRD was made");
+        assert_eq!((&made.user.username, &made.impersonated_user), (&admin, &None));
+        assert!(!events.iter().any(|event| event.user.username == "alice"));
+    });
+}
+
+/// A site with a control plane at [`CONTROL_PLANE`], and an agent.
+struct Edge {
+    name: &'static str,
+    _site: Site,
+    cluster: EdgeCluster,
+    _agent: Agent,
+}
+
+/// `tombolo proxy` for one cluster.
+struct Proxy {
+    _process: Process,
+    kubeconfig: PathBuf,
+    network_namespace: Option<PathBuf>,
+    home: PathBuf,
+}
+
+impl Edge {
+    async fn start(lab: &Lab, rig: &Rig, name: &'static str) -> Self {
+        let site = lab.site(name, Uplink::simulated("delay=5ms")).await;
+        site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
+        let place = Place {
+            network_namespace: Some(site.pod().path().to_owned()),
+            address: CONTROL_PLANE,
+            port: Some(PORT),
+            advertise: CONTROL_PLANE,
+            ..Place::default()
+        };
+        let cluster = EdgeCluster::start_at(place).await.unwrap();
+        let account = cluster.create_agent_account().await.unwrap();
+        let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), "").await;
+        rig.connected(name).await;
+        tests::enroll::at(rig, &["cluster", "update", name, "--advertise", "192.168.1.10:6443"]).await;
+        rig.listed(name, |listed| listed.contains("192.168.1.10:6443")).await;
+        Self { name, _site: site, cluster, _agent: agent }
+    }
+}
+
+impl Proxy {
+    async fn start(rig: &Rig, edge: &Edge) -> Self {
+        let output = rig.path().join(format!("{}.conf", edge.name));
+        let log = format!("{}-proxy.log", edge.name);
+        let gateway = format!("https://{}", rig.gateway());
+        let (admin_conf, output_text) =
+            (edge.cluster.admin_kubeconfig().display().to_string(), output.display().to_string());
+        let words =
+            ["proxy", "--gateway", &gateway, "--ca", "pki/server-ca.crt", "--cert", "pki/alice-caller.crt"];
+        let more = ["--key", "pki/alice-caller.key", "--cluster", edge.name, "--kubeconfig", &admin_conf];
+        let invocation = Invocation::of(binary("tombolo"))
+            .arguments([words.as_slice(), &more, &["--output", &output_text]].concat())
+            .in_network_namespace(rig.network_namespace().map(Path::to_owned))
+            .in_directory(rig.path());
+        let process = Process::start(&invocation, &rig.path().join(&log)).await.unwrap();
+        rig.logged(&log, 0, "is reached through").await;
+        is_the_admins(&edge.cluster, &output).await;
+        let network_namespace = rig.network_namespace().map(Path::to_owned);
+        let home = rig.path().join(format!("{}-home", edge.name));
+        Self { _process: process, kubeconfig: output, network_namespace, home }
+    }
+
+    fn kubectl(&self, cluster: &EdgeCluster) -> Kubectl {
+        let kubectl = cluster.kubectl_with(&self.kubeconfig).with_home(&self.home);
+        kubectl.in_network_namespace(self.network_namespace.clone())
+    }
+}
+
+/// Nothing was changed but the proxy.
+async fn is_the_admins(cluster: &EdgeCluster, rewritten: &Path) {
+    let read = async |path: PathBuf| -> Value {
+        let shown = cluster.kubectl_with(path).stdout(&["config", "view", "--raw", "-o", "json"]).await;
+        serde_json::from_str(&shown).unwrap()
+    };
+    let (mut expected, found) = (read(cluster.admin_kubeconfig()).await, read(rewritten.to_owned()).await);
+    let proxy = found["clusters"][0]["cluster"]["proxy-url"].clone();
+    assert!(proxy.as_str().is_some_and(|url| url.starts_with("http://u:") && url.contains("@127.0.0.1:")));
+    expected["clusters"][0]["cluster"]["proxy-url"] = proxy;
+    assert_eq!(found, expected);
+}
+
+async fn uid(kubectl: Kubectl) -> String {
+    kubectl.stdout(&["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"]).await
+}

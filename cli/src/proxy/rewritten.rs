@@ -49,7 +49,7 @@ pub(super) fn with_proxy(
 ) -> Result<Rewritten, NotRewritten> {
     let mut document: Value =
         serde_saphyr::from_str(text).map_err(|error| NotRewritten::Syntax(Box::new(error)))?;
-    let context = context.or(document["current-context"].as_str()).filter(|name| !name.is_empty());
+    let context = context.or_else(|| document["current-context"].as_str()).filter(|name| !name.is_empty());
     let context = context.ok_or(NotRewritten::NoContext)?.to_owned();
     let chosen = entry(&mut document, "contexts", "context", &context)?;
     let cluster = chosen["cluster"].as_str().unwrap_or_default().to_owned();

@@ -10,8 +10,8 @@ use rustls::{
 };
 
 /// Certificates that a peer may show, its own included. Whoever looks for the way from a certificate to a root tries each that
-/// could have issued the last one, so that fifty of one name cost as much as hundreds of handshakes (RUSTSEC-2023-0053), and
-/// nobody is known yet who shows them. Ours are two: a leaf and an intermediate.
+/// could have issued the last one, so that sixty of one name took 0.7 s of CPU without optimisation, where a hundred that do not fit took 1 ms (RUSTSEC-2023-0053),
+/// and nobody is known yet who shows them. Ours are two: a leaf and an intermediate.
 pub const CHAIN_CERTIFICATES_MAX: usize = 5;
 
 #[derive(Debug, thiserror::Error)]

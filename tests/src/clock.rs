@@ -52,6 +52,12 @@ impl Shift {
         Self { seconds: hours * 60 * 60 }
     }
 
+    /// So many minutes later.
+    #[must_use]
+    pub fn minutes(minutes: i64) -> Self {
+        Self { seconds: minutes * 60 }
+    }
+
     /// A machine without a battery.
     #[must_use]
     pub fn to_1970() -> Self {

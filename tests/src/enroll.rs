@@ -8,6 +8,10 @@ use std::path::PathBuf;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proto::enrollment::enrollment_client::EnrollmentClient;
+use proto::enrollment::{AttestRequest, ChallengeRequest, Credential, EnrollRequest};
+use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
+use tonic::Status;
+use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Newcomer};
 
 use crate::admin::AdminWire;
 use crate::dial::dial;
@@ -57,11 +61,79 @@ pub async fn agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_server
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
 
+/// The same in a pod: it has a projected token of its ServiceAccount, in the file `NAME.token`.
+pub async fn pod_agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_server: &ApiServer) -> Agent {
+    let more = format!(
+        "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token, serviceAccountTokenFile: {name}.token }}",
+        door.address, door.pin
+    );
+    rig.agent_without_certificate(name, cluster, api_server, &more).await
+}
+
+/// A connection to the door of somebody who proves to be a pod, or tries to.
+pub struct Pretender {
+    client: EnrollmentClient<AdminWire>,
+    exporter: [u8; EXPORTER_BYTES],
+}
+
+/// What somebody shows at the door to be a pod.
+pub struct Pretense<'a> {
+    /// Whose agent they would be.
+    pub cluster: &'a str,
+    /// The token of a ServiceAccount.
+    pub token: &'a str,
+    /// What they say is the door's nonce.
+    pub nonce: [u8; NONCE_BYTES],
+    /// A certificate is asked for of this key.
+    pub key: &'a KeyPair,
+    /// This one signs.
+    pub signer: &'a KeyPair,
+}
+
+impl Pretender {
+    /// Connects.
+    pub async fn connect(rig: &Rig, door: &Door) -> Self {
+        let tls = dial(door.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
+        let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
+        let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
+        let client = EnrollmentClient::with_origin(AdminWire::over(shaken), AdminWire::origin());
+        Self { client, exporter: exporter.expect("an exporter") }
+    }
+
+    /// A nonce of the door's.
+    pub async fn nonce(&mut self) -> [u8; NONCE_BYTES] {
+        let answer = self.client.challenge(ChallengeRequest {}).await.expect("a nonce").into_inner();
+        answer.nonce.try_into().expect("32 bytes")
+    }
+
+    /// Asks for a certificate.
+    pub async fn attest(&mut self, pretense: &Pretense<'_>) -> Result<Credential, Status> {
+        let Pretense { cluster, token, nonce, key, signer } = pretense;
+        let spki = key.subject_public_key_info();
+        let said = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
+        let request = CertificateParams::default().serialize_request(key).expect("a request");
+        let asked = AttestRequest {
+            cluster: (*cluster).to_owned(),
+            service_account_token: (*token).to_owned(),
+            certificate_request: request.der().to_vec(),
+            nonce: nonce.to_vec(),
+            proof: said.sign(signer).expect("a key signs"),
+        };
+        let answer = self.client.attest(asked).await?;
+        Ok(answer.into_inner().credential.expect("a credential"))
+    }
+}
+
 /// Asks the door as anybody may, who knows the servers' root.
 pub async fn stranger(rig: &Rig, door: &Door) -> EnrollmentClient<AdminWire> {
-    let tls = dial(door.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
-    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
-    EnrollmentClient::with_origin(AdminWire::over(shaken), AdminWire::origin())
+    Pretender::connect(rig, door).await.client
+}
+
+/// A request of somebody with a token and this key.
+pub fn request_for_token(token: &str, cluster: &str, key: &KeyPair) -> EnrollRequest {
+    let request = CertificateParams::default().serialize_request(key).expect("a request");
+    let (token, cluster) = (token.to_owned(), cluster.to_owned());
+    EnrollRequest { token, cluster, certificate_request: request.der().to_vec(), workload: None }
 }
 
 /// `tombolo` at the rig's admin socket.

@@ -17,6 +17,7 @@ mod control_plane;
 mod files;
 pub mod kubeconfig;
 pub mod kubectl;
+pub mod pods;
 
 use account::{AgentAccount, AgentAccountError};
 use assets::{Assets, MissingAssets};

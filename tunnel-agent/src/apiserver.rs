@@ -23,6 +23,7 @@ use proto::upgrade::Protocol;
 mod body;
 mod connection;
 mod credential;
+mod document;
 mod in_cluster;
 mod kubeconfig;
 mod pool;
@@ -31,6 +32,7 @@ mod tls;
 pub use body::ResponseBody;
 pub use connection::STREAMS_MAX;
 pub use credential::CredentialError;
+pub use document::DocumentError;
 pub use pool::{CONNECTIONS_MAX, PoolFigures, WAITING_MAX};
 
 use crate::config::ApiServerSource;

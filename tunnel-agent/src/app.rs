@@ -79,9 +79,9 @@ impl Bound {
         let readiness = Readiness::new();
         let starting = readiness.handle("agent");
         let state = StateDir::open(&config.state_dir)?;
-        let source = source(&config, &state)?;
         let api_server = ApiServer::new(config.api_server.clone(), Limits::default(), scope)
             .map_err(Failure::misconfigured)?;
+        let source = source(&config, &state, &api_server)?;
         let keys = keys(&state)?;
         let probes = Probes::bind(config.probes_listen, readiness.clone(), metrics.clone()).await?;
         let links = metrics::links();
@@ -190,14 +190,14 @@ impl Parts {
 }
 
 /// The certificate that is configured, or the way to one.
-fn source(config: &Config, state: &StateDir) -> Result<Source, Failure> {
+fn source(config: &Config, state: &StateDir, api_server: &ApiServer) -> Result<Source, Failure> {
     match &config.credential {
         CredentialSource::Files(files) => {
             let identity = Identity::load(files, &config.cluster, &config.trust_domain);
             identity.map(|identity| Source::Files(Box::new(identity))).map_err(Failure::misconfigured)
         }
         CredentialSource::Enrolled(at) => {
-            let opened = Enrollment::open(config, at.clone(), state.clone());
+            let opened = Enrollment::open(config, at.clone(), state.clone(), api_server.clone());
             opened.map(Source::Enrolled).map_err(Failure::could_not_go_on)
         }
     }

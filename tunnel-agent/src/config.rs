@@ -72,6 +72,10 @@ pub struct Flags {
     #[arg(long, value_name = "FILE")]
     pub enrollment_token_file: Option<PathBuf>,
 
+    /// A file with a token of the pod's ServiceAccount, by which further pods enroll without a token of their own
+    #[arg(long, value_name = "FILE")]
+    pub enrollment_service_account_token_file: Option<PathBuf>,
+
     /// A kubeconfig for the cluster's API server, instead of the credential of the pod
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -171,8 +175,11 @@ pub struct EnrollAt {
     pub server_name: Option<String>,
     /// The root that its certificate must chain to.
     pub pin: Pin,
-    /// Where the token is; `-` for standard input. Read only while the agent has no certificate.
-    pub token_file: PathBuf,
+    /// Where the token is; `-` for standard input. Read only while the agent has no certificate, and never if `None`: then the
+    /// other one is there.
+    pub token_file: Option<PathBuf>,
+    /// Where Kubernetes puts a token of the pod's ServiceAccount that is meant for the enrollment door.
+    pub service_account_token_file: Option<PathBuf>,
 }
 
 /// The files of the agent's own TLS identity. PEM.

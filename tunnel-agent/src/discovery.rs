@@ -3,19 +3,15 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use daemon::{Scope, chain};
-use http::header::ACCEPT;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use policy::TargetEntry;
 use proto::greeting::ENDPOINTS_MAX;
 use serde::Deserialize;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::apiserver::{ApiServer, ApiServerError};
+use crate::apiserver::{ApiServer, DocumentError};
 use crate::metrics;
 
 /// How often the cluster is asked.
@@ -23,9 +19,6 @@ const REFRESH_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is asked while it does not answer.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
-
-/// Longest wait for one whole answer.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// Largest answer: a thousand endpoints would fit.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -51,19 +44,11 @@ pub struct Discovery {
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// The API server.
-    #[error("the API server could not be asked for the control plane's endpoints")]
-    ApiServer(#[source] ApiServerError),
-    /// It refuses.
     #[error(
-        "the API server answered {0}; let the agent list the endpointslice kubernetes in the namespace default, or set advertise"
+        "the API server does not say where the control plane is; let the agent list the endpointslice kubernetes in the \
+         namespace default, or set advertise"
     )]
-    Status(StatusCode),
-    /// Too slow.
-    #[error("the API server's answer took more than {} s", ANSWER_MAX.as_secs())]
-    TooSlow,
-    /// Too large.
-    #[error("the API server's answer is larger than {ANSWER_BYTES_MAX} bytes")]
-    TooLarge,
+    Document(#[from] DocumentError),
     /// Something else.
     #[error("the API server's answer is not a list of EndpointSlices")]
     NotSlices(#[source] serde_json::Error),
@@ -186,26 +171,7 @@ fn together(mut endpoints: Vec<String>, targets: &[String]) -> Vec<String> {
 ///
 /// [`DiscoveryError`].
 pub async fn ask(api_server: &ApiServer) -> Result<Vec<String>, DiscoveryError> {
-    timeout(ANSWER_MAX, fetch(api_server)).await.map_err(|_| DiscoveryError::TooSlow)?
-}
-
-async fn fetch(api_server: &ApiServer) -> Result<Vec<String>, DiscoveryError> {
-    let mut request = Request::new(Empty::<Bytes>::new());
-    *request.uri_mut() = http::Uri::from_static(SLICES);
-    request.headers_mut().insert(ACCEPT, http::HeaderValue::from_static("application/json"));
-    let response = api_server.send(request).await.map_err(DiscoveryError::ApiServer)?;
-    if response.status() != StatusCode::OK {
-        return Err(DiscoveryError::Status(response.status()));
-    }
-    let whole = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-    let whole = whole.map_err(|error| match error.downcast::<ApiServerError>() {
-        Ok(error) => DiscoveryError::ApiServer(*error),
-        Err(other) => {
-            debug_assert!(other.is::<LengthLimitError>());
-            DiscoveryError::TooLarge
-        }
-    })?;
-    endpoints(&whole.to_bytes())
+    endpoints(&api_server.document(SLICES, ANSWER_BYTES_MAX).await?)
 }
 
 fn endpoints(answer: &[u8]) -> Result<Vec<String>, DiscoveryError> {

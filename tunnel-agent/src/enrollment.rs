@@ -1,4 +1,5 @@
-//! How this agent comes by its certificate, and by the next one: its own key, a token once, then proof of the key it has.
+//! How this agent comes by its certificate, and by the next one: its own key, a token once or its pod's ServiceAccount, then
+//! proof of the key it has.
 
 mod call;
 mod clock;
@@ -6,16 +7,19 @@ mod kept;
 mod pinned;
 mod span;
 mod token;
+mod workload;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use daemon::{Scope, StateDir, chain};
 use proto::ClusterId;
 use proto::backoff::Backoff;
-use proto::enrollment::{Credential, EnrollRequest, EnrollResponse, RenewRequest, RenewResponse};
+use proto::enrollment::{
+    AttestRequest, AttestResponse, ChallengeRequest, ChallengeResponse, Credential, EnrollRequest,
+    EnrollResponse, RenewRequest, RenewResponse, Workload as Shown,
+};
 use proto::spiffe::AgentId;
 use rcgen::{CertificateParams, KeyPair};
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -25,10 +29,11 @@ use tracing::{info, warn};
 use transport::Way;
 use transport::tls::TlsError;
 use trust::bundle::{Anchors, BundleError};
-use trust::proof::{Proof, Purpose};
+use trust::proof::{NONCE_BYTES, Newcomer, Proof, Purpose};
 use trust::{Role, Serial};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::apiserver::ApiServer;
 use crate::config::{Config, EnrollAt, Proxies};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics;
@@ -37,10 +42,14 @@ use call::{CallError, Line};
 use kept::{Kept, new_key, spki};
 use pinned::Pinned;
 use span::Span;
-use token::TokenFile;
+use token::{TokenFile, Unread};
+use workload::{Issuer, NoIssuer, Workload};
 
 pub use clock::Clock;
 pub use kept::KeptError;
+
+/// Largest file with a token of the enrollment door's.
+const TOKEN_BYTES_MAX: u64 = 1024;
 
 /// Waits between attempts in vain.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(120));
@@ -57,7 +66,9 @@ pub struct Enrollment(Arc<Inner>);
 
 struct Inner {
     at: EnrollAt,
-    token: Arc<TokenFile>,
+    /// Of these two, one is there.
+    token: Option<Arc<TokenFile>>,
+    workload: Option<Workload>,
     cluster: ClusterId,
     trust_domain: String,
     proxies: Proxies,
@@ -69,8 +80,17 @@ struct Inner {
 /// Why there is no certificate, for now.
 #[derive(Debug, thiserror::Error)]
 enum NotIssued {
-    #[error("cannot read the token in {}", .0.display())]
-    Token(PathBuf, #[source] std::io::Error),
+    #[error(transparent)]
+    Token(Unread),
+    #[error(
+        "the pod's ServiceAccount cannot be shown: mount a projected token of it, with the audience {1} and expirationSeconds 600"
+    )]
+    ServiceAccount(#[source] Unread, String),
+    #[error(
+        "the API server does not tell who issues its tokens: let this ServiceAccount read that, as the ClusterRole \
+         system:service-account-issuer-discovery does, which Kubernetes binds to every ServiceAccount"
+    )]
+    Issuer(#[from] NoIssuer),
     #[error("{0} has no address")]
     NoAddress(String, #[source] Option<std::io::Error>),
     #[error(transparent)]
@@ -83,6 +103,8 @@ enum NotIssued {
     Nothing,
     #[error("the enrollment door gave a trust bundle that is not to be trusted")]
     Bundle(#[from] BundleError),
+    #[error("the enrollment door gave no nonce")]
+    NoNonce,
     #[error("the new certificate cannot be shown")]
     NotShown(#[source] TlsError),
     #[error(transparent)]
@@ -90,11 +112,16 @@ enum NotIssued {
 }
 
 impl Enrollment {
-    /// What the state directory has of an earlier enrollment, or a new key. Blocks.
+    /// What the state directory has of an earlier enrollment, or a new key; `api_server` vouches for the cluster's pods. Blocks.
     ///
     /// # Errors
     /// [`KeptError`].
-    pub fn open(config: &Config, at: EnrollAt, state: StateDir) -> Result<Self, KeptError> {
+    pub fn open(
+        config: &Config,
+        at: EnrollAt,
+        state: StateDir,
+        api_server: ApiServer,
+    ) -> Result<Self, KeptError> {
         let kept = match Kept::read(&state)? {
             Some(kept) => kept,
             None => {
@@ -107,7 +134,8 @@ impl Enrollment {
         // A time that a server has told: one that this machine's clock once had might be far ahead.
         let clock = Clock::from(Span::of(&kept.chain).map_or(0, |span| span.begins));
         Ok(Self(Arc::new(Inner {
-            token: Arc::new(TokenFile::at(at.token_file.clone())),
+            token: at.token_file.clone().map(|path| Arc::new(TokenFile::at(path, TOKEN_BYTES_MAX))),
+            workload: at.service_account_token_file.clone().map(|path| Workload::new(path, api_server)),
             at,
             cluster: config.cluster.clone(),
             trust_domain: config.trust_domain.clone(),
@@ -131,7 +159,7 @@ impl Enrollment {
         loop {
             let got = match self.0.span() {
                 Some(_) => self.0.identity(),
-                None => self.0.enroll(scope).await.and_then(|()| self.0.identity()),
+                None => self.0.join(scope).await.and_then(|()| self.0.identity()),
             };
             match got {
                 Ok(identity) => return identity,
@@ -181,20 +209,90 @@ async fn in_vain(error: &NotIssued, backoff: &mut Backoff) {
 }
 
 impl Inner {
-    /// Asks for the first certificate.
-    async fn enroll(&self, scope: &Scope) -> Result<(), NotIssued> {
-        let token = self.token().await?;
-        let certificate_request = request(&self.kept().key)?;
+    /// Asks for the first certificate: as a further pod where the cluster knows of its pods, else with the token.
+    async fn join(&self, scope: &Scope) -> Result<(), NotIssued> {
         let mut line = self.line(Vec::new(), scope).await?;
-        let asked = EnrollRequest { token, cluster: self.cluster.to_string(), certificate_request };
-        let EnrollResponse { credential } = line.ask("Enroll", &asked).await?;
-        let Credential { chain, trust_bundle } = credential.ok_or(NotIssued::Nothing)?;
+        let Some(workload) = &self.workload else { return self.enroll(&mut line, None).await };
+        match self.attested(&mut line, workload).await {
+            Ok(credential) => self.take_first(credential),
+            Err(NotIssued::Call(error)) if error.is_not_set_up() => {
+                // Another one's, or no token at all: what the door has said is then what is to be done.
+                match &self.token {
+                    Some(token) if token::read(token).await.is_ok_and(|token| !token.is_empty()) => {
+                        self.enroll(&mut line, Some(workload)).await
+                    }
+                    Some(_) | None => Err(error.into()),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Enrolls with the token, and shows by what further pods are to be known.
+    async fn enroll(&self, line: &mut Line, workload: Option<&Workload>) -> Result<(), NotIssued> {
+        let token = match &self.token {
+            Some(token) => token::read(token).await.map_err(NotIssued::Token)?,
+            None => return Err(NotIssued::Nothing),
+        };
+        let workload = match workload {
+            Some(workload) => {
+                let Issuer { name, keys } = workload.issuer().await?;
+                let service_account_token = self.service_account_token(workload).await?;
+                Some(Shown { service_account_token, issuer: name, issuer_keys: keys })
+            }
+            None => None,
+        };
+        let certificate_request = request(&self.kept().key)?;
+        let cluster = self.cluster.to_string();
+        let asked = EnrollRequest { token, cluster, certificate_request, workload };
+        let EnrollResponse { credential, workload_recorded } = line.ask("Enroll", &asked).await?;
+        self.take_first(credential.ok_or(NotIssued::Nothing)?)?;
+        if workload_recorded {
+            info!("this agent was enrolled; further pods of its ServiceAccount need no token");
+        } else {
+            info!(
+                "this agent was enrolled; further pods of this cluster need a token each, because nothing is recorded of its \
+                 ServiceAccount: set enrollment.serviceAccountTokenFile in a pod"
+            );
+        }
+        Ok(())
+    }
+
+    /// Proves to be a pod of the cluster's agents, by its ServiceAccount's token and the key that asks.
+    async fn attested(&self, line: &mut Line, workload: &Workload) -> Result<Credential, NotIssued> {
+        let token = self.service_account_token(workload).await?;
+        let ChallengeResponse { nonce } = line.ask("Challenge", &ChallengeRequest {}).await?;
+        let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| NotIssued::NoNonce)?;
+        let asked = {
+            let kept = self.kept();
+            let key = kept.asking().ok_or(NotIssued::Nothing)?;
+            let spki = spki(key);
+            let said = Newcomer { exporter: &line.exporter, nonce: &nonce, token: &token, spki: &spki };
+            AttestRequest {
+                cluster: self.cluster.to_string(),
+                certificate_request: request(key)?,
+                nonce: nonce.to_vec(),
+                proof: said.sign(key).ok_or(NotIssued::Nothing)?,
+                service_account_token: token,
+            }
+        };
+        let AttestResponse { credential } = line.ask("Attest", &asked).await?;
+        info!("this pod has proved itself by its ServiceAccount");
+        credential.ok_or(NotIssued::Nothing)
+    }
+
+    async fn service_account_token(&self, workload: &Workload) -> Result<String, NotIssued> {
+        let audience = || proto::enrollment::audience(&self.trust_domain, &self.cluster);
+        workload.token().await.map_err(|error| NotIssued::ServiceAccount(error, audience()))
+    }
+
+    /// Writes down the first certificate, and whom to trust from now on.
+    fn take_first(&self, credential: Credential) -> Result<(), NotIssued> {
+        let Credential { chain, trust_bundle } = credential;
         let domain = self.trust_domain.parse().map_err(|_| NotIssued::Nothing)?;
         let bundle = Anchors::new(domain).and_pin(self.at.pin).accept(&trust_bundle, None)?;
         let roots = bundle.map_or_else(Vec::new, |bundle| bundle.roots(Role::Server).to_vec());
-        self.take(chain, roots)?;
-        info!("this agent was enrolled");
-        Ok(())
+        self.take(chain, roots)
     }
 
     /// Asks for the next certificate, with a key that is written down first, and has it shown.
@@ -206,9 +304,17 @@ impl Inner {
             Ok(())
         })?;
         let mut line = self.line(servers.roots(), scope).await?;
-        let asked = self.renewal(&line)?;
-        let RenewResponse { credential } = line.ask("Renew", &asked).await?;
-        let Credential { chain, trust_bundle } = credential.ok_or(NotIssued::Nothing)?;
+        let asked = self.renewal(&line, self.issuer_keys().await)?;
+        let credential = match (line.ask("Renew", &asked).await, &self.workload) {
+            (Ok(RenewResponse { credential }), _) => credential.ok_or(NotIssued::Nothing)?,
+            // It was off for too long, or its key was copied and replaced: the pod is still the pod.
+            (Err(error), Some(workload)) if error.is_refusal() => {
+                warn!(error = %chain(&error), "this certificate is not renewed; the pod proves itself anew");
+                self.attested(&mut line, workload).await?
+            }
+            (Err(error), _) => return Err(error.into()),
+        };
+        let Credential { chain, trust_bundle } = credential;
         let roots = self.kept().server_roots.clone();
         self.take(chain, roots)?;
         if let Err(error) = servers.learn(&trust_bundle) {
@@ -221,7 +327,16 @@ impl Inner {
         Ok(())
     }
 
-    fn renewal(&self, line: &Line) -> Result<RenewRequest, NotIssued> {
+    /// The keys of the cluster's issuer as they are now, which may be new; none where that cannot be told.
+    async fn issuer_keys(&self) -> Vec<u8> {
+        let Some(workload) = &self.workload else { return Vec::new() };
+        workload.issuer_keys().await.unwrap_or_else(|error| {
+            warn!(error = %chain(&error), "the keys of this cluster's issuer are not known, and are not told to the server");
+            Vec::new()
+        })
+    }
+
+    fn renewal(&self, line: &Line, issuer_keys: Vec<u8>) -> Result<RenewRequest, NotIssued> {
         let kept = self.kept();
         let (agent, serial) = self.named(&kept.chain)?;
         let next = kept.next.as_ref().ok_or(NotIssued::Nothing)?;
@@ -233,6 +348,7 @@ impl Inner {
             serial: serial.to_bytes().to_vec(),
             certificate_request: request(next)?,
             proof: said.sign(&kept.key).ok_or(NotIssued::Nothing)?,
+            issuer_keys,
         })
     }
 
@@ -242,8 +358,7 @@ impl Inner {
         let span = Span::of(&chain).ok_or(NotIssued::Nothing)?;
         let key = {
             let kept = self.kept();
-            let key = if kept.chain.is_empty() { Some(&kept.key) } else { kept.next.as_ref() };
-            key.map(KeyPair::serialize_der).ok_or(NotIssued::Nothing)?
+            kept.asking().map(KeyPair::serialize_der).ok_or(NotIssued::Nothing)?
         };
         let key = PrivatePkcs8KeyDer::from(key).into();
         Identity::of(chain.clone(), key, server_roots.clone(), &self.cluster, &self.trust_domain)
@@ -297,13 +412,6 @@ impl Inner {
         let found = lookup_host((server.host.as_str(), server.port)).await;
         let mut found = found.map_err(|error| NotIssued::NoAddress(server.to_string(), Some(error)))?;
         found.next().ok_or_else(|| NotIssued::NoAddress(server.to_string(), None))
-    }
-
-    async fn token(&self) -> Result<String, NotIssued> {
-        let token = Arc::clone(&self.token);
-        let unread = |error| NotIssued::Token(self.token.path().to_owned(), error);
-        let read = tokio::task::spawn_blocking(move || token.read()).await;
-        read.map_err(|_| unread(std::io::ErrorKind::Interrupted.into()))?.map_err(unread)
     }
 
     fn span(&self) -> Option<Span> {

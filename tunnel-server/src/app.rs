@@ -23,6 +23,7 @@ use crate::directory::Directory;
 use crate::enrollment::{self, Enrollment, Terms};
 use crate::exchanges;
 use crate::gateway::{self, Admission, Gateway};
+use crate::identity::oidc::pod::Verifier;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
 use crate::permit::{Policy, PolicyFile};
@@ -98,7 +99,7 @@ impl Bound {
         let enrollment = config.enrollment.take();
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
-            .map(|door| bind_enrollment(door, &config, &directory, trust_bundle.clone()))
+            .map(|door| bind_enrollment(door, &config, (&directory, &log), trust_bundle.clone()))
             .transpose()?
             .unzip();
         let Config { parking, watches, limits, .. } = config;
@@ -258,7 +259,7 @@ fn admin_doors(config: &mut Config, scope: &Scope) -> Result<admin::Doors, Failu
 fn bind_enrollment(
     door: config::Enrollment,
     config: &Config,
-    directory: &Directory,
+    (directory, log): (&Directory, &Log),
     trust_bundle: watch::Receiver<Arc<[u8]>>,
 ) -> Result<((Listener, Enrollment), Site), Failure> {
     let config::Enrollment { listen, address, signer, server_roots, lifetime, grace } = door;
@@ -270,9 +271,10 @@ fn bind_enrollment(
     let doors = Doors { callers: Some(tls), agents: None };
     let listener = Listener::bind("enrollment.listen", listen, doors, enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
-    let terms = Terms { lifetime, grace, trust_bundle };
+    let terms = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
+    let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = Site { address, pins };
-    Ok(((listener, Enrollment::new(directory.clone(), signer, terms)), site))
+    Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
 }
 
 /// The policy that is in force first, and its file.

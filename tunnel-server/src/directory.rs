@@ -1,6 +1,7 @@
 //! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
 
 mod agents;
+mod attestations;
 mod bearer;
 mod callers;
 mod clusters;
@@ -21,12 +22,13 @@ use proto::ClusterId;
 use tokio::sync::watch;
 
 pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
+pub use attestations::{NotAmended, NotAttested};
 pub use bearer::{Bearer, NotAToken};
 pub use callers::{CALLER_REVOCATIONS_MAX, CallerRevoked, CallersError, Shown};
 pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
 pub use records::{
-    Agent, Answer, CallerRevocation, Callers, Cluster, Previous, Revocation, Revoked, Token, Tombstone,
-    UnixSeconds, Use,
+    Agent, Answer, Attestation, CallerRevocation, Callers, Cluster, Previous, Revocation, Revoked, Token,
+    Tombstone, UnixSeconds, Use, Workload,
 };
 pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};

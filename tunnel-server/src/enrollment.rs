@@ -1,12 +1,16 @@
 //! The door for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
 
+mod attestation;
 mod desk;
+mod nonce;
+mod recorded;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::Log;
 use daemon::Scope;
 use http::Request;
 use hyper::body::Incoming;
@@ -27,9 +31,11 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::GRACE_DAYS_MAX;
 use crate::directory::{Directory, GRACE_MAX};
+use crate::identity::oidc::pod::Verifier;
 use crate::listener::failures::Failures;
 use crate::listener::{Accepted, Limits};
 use desk::Desk;
+use nonce::Nonce;
 
 /// How many may come at once, and how quickly. An agent comes once a day, and all of them once after an outage.
 pub const LIMITS: Limits =
@@ -60,6 +66,8 @@ pub struct Enrollment(Arc<Inner>);
 /// What is issued at the door, and for how long.
 #[derive(Debug, Clone)]
 pub struct Terms {
+    /// Of all certificates; what pods' tokens must be meant for begins with it.
+    pub trust_domain: String,
     /// How long a certificate holds.
     pub lifetime: Duration,
     /// How long after its end its key still gets the next one.
@@ -72,14 +80,26 @@ struct Inner {
     directory: Directory,
     signer: Arc<dyn Signer>,
     terms: Terms,
+    /// Of tokens and proofs.
     failures: Failures,
+    /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
+    pods_failures: Failures,
+    verifier: Verifier,
+    log: Log,
 }
 
 impl Enrollment {
-    /// A door at which `signer` issues agents' certificates.
+    /// A door at which `signer` issues agents' certificates, and pods' tokens are verified by `verifier`.
     #[must_use]
-    pub fn new(directory: Directory, signer: Arc<dyn Signer>, terms: Terms) -> Self {
-        Self(Arc::new(Inner { directory, signer, terms, failures: Failures::new(FAILURES_MAX) }))
+    pub fn new(
+        directory: Directory,
+        signer: Arc<dyn Signer>,
+        terms: Terms,
+        verifier: Verifier,
+        log: Log,
+    ) -> Self {
+        let (failures, pods_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
+        Self(Arc::new(Inner { directory, signer, terms, failures, pods_failures, verifier, log }))
     }
 
     /// Serves one connection to its end.
@@ -91,7 +111,7 @@ impl Enrollment {
             debug!(%peer, "a connection without an exporter");
             return;
         };
-        let desk = Desk { door: Arc::clone(&self.0), peer, exporter };
+        let desk = Desk { door: Arc::clone(&self.0), peer, exporter, nonce: Nonce::default() };
         let services = EnrollmentServer::new(desk)
             .max_decoding_message_size(REQUEST_BYTES_MAX)
             .max_encoding_message_size(ANSWER_BYTES_MAX);

@@ -122,9 +122,9 @@ pub fn describe() {
         "Agents turned away because another process uses the same certificate and answers."
     );
     counter!(KEYS_COPIED).increment(0);
-    let help = "Requests for agents' certificates by outcome: enrolled, renewed, refused, or limited for too many failures.";
+    let help = "Requests for agents' certificates by outcome: enrolled, attested, renewed, refused, or limited for too many failures.";
     describe_counter!(ENROLLMENTS, help);
-    for outcome in ["enrolled", "renewed", "refused", "limited"] {
+    for outcome in ["enrolled", "attested", "renewed", "refused", "limited"] {
         counter!(ENROLLMENTS, "outcome" => outcome).increment(0);
     }
     describe_counter!(EXCHANGES_ENDED, "Exchanges that this server ended before their time, by reason.");

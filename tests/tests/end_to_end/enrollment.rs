@@ -308,7 +308,7 @@ async fn enroll(
     certificate_request: Vec<u8>,
 ) -> Result<Credential, Status> {
     let (token, cluster) = (token.to_owned(), cluster.to_owned());
-    let asked = EnrollRequest { token, cluster, certificate_request };
+    let asked = EnrollRequest { token, cluster, certificate_request, workload: None };
     let answer = stranger(rig, door).await.enroll(asked).await?;
     Ok(answer.into_inner().credential.expect("a credential"))
 }

@@ -28,6 +28,10 @@ Or, in place of tls, with a token of `tombolo token create --cluster edge-1`:
 The API server is asked 600 things at once, beyond which 4096 wait in turn for 10 s:
 `limits: { requests: 600, queue: 4096, queueSeconds: 10 }`.
 
+With serviceAccountTokenFile there too, a projected token of the pod with the
+audience tombolo:TRUST-DOMAIN:CLUSTER and expirationSeconds 600, further pods of
+the cluster need no token of their own.
+
 `tombolo ca issue agent --cluster edge-1` makes certificate and key. Outside of a
 pod, apiServer.kubeconfig or --kubeconfig says where the API server is. A flag
 wins over its variable, which wins over the file. The first SIGTERM or SIGINT

@@ -176,7 +176,14 @@ fn an_agent_that_enrolls_needs_where_by_which_pin_and_with_which_token_and_no_ce
 
     let CredentialSource::Enrolled(at) = config.credential else { panic!("{:?}", config.credential) };
     assert_eq!((at.server.port, at.pin.to_string()), (8444, pin.clone()));
-    assert_eq!(at.token_file, Path::new("/etc/tombolo/token"));
+    assert_eq!(at.token_file.as_deref(), Some(Path::new("/etc/tombolo/token")));
+    // Further pods have a token of their ServiceAccount instead.
+    let of_pod = without.replace("tokenFile: token", "serviceAccountTokenFile: sa/token");
+    let CredentialSource::Enrolled(at) = valid(&of_pod, &Flags::default()).unwrap().credential else {
+        panic!("it enrolls")
+    };
+    let file = at.service_account_token_file.as_deref();
+    assert_eq!((at.token_file, file), (None, Some(Path::new("/etc/tombolo/sa/token"))));
     for (text, key) in [
         (format!("{without}\n{tls}"), "tls"),
         (without.replace(&pin, "sha256:00"), "enrollment.pin"),

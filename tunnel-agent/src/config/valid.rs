@@ -166,30 +166,31 @@ fn enrollment(
     if written.is_none() && flags.enrollment_server.is_none() {
         return Ok(None);
     }
-    let written::Enrollment { server, pin, token_file } = written.unwrap_or_default();
+    let written::Enrollment { server, pin, token_file, service_account_token_file } =
+        written.unwrap_or_default();
     let said = |key: &str, flag: Option<String>, written: Option<String>, allowed: &str| {
         flag.or(written).ok_or_else(|| KeyError::new(key, NOTHING, allowed))
     };
     let server = said("enrollment.server", flags.enrollment_server.clone(), server, "host:port")?;
     let allowed = "the pin that `tombolo token create` prints: sha256: and 64 digits";
     let pin = said("enrollment.pin", flags.enrollment_pin.clone(), pin, allowed)?;
-    let token_file = match (flags.enrollment_token_file.clone(), token_file) {
-        (Some(path), _) => path,
-        (None, Some(path)) if path == Path::new("-") => path,
-        (None, Some(path)) => directory.join(path),
-        (None, None) => {
-            return Err(KeyError::new(
-                "enrollment.tokenFile",
-                NOTHING,
-                "the path of a file, or - for standard input",
-            ));
-        }
-    };
+    let beside = |path: PathBuf| if path == Path::new("-") { path } else { directory.join(path) };
+    let token_file = flags.enrollment_token_file.clone().or_else(|| token_file.map(beside));
+    let service_account_token_file = flags
+        .enrollment_service_account_token_file
+        .clone()
+        .or_else(|| service_account_token_file.map(|path| directory.join(path)));
+    if token_file.is_none() && service_account_token_file.is_none() {
+        let allowed = "the path of a file, or - for standard input; or, in a pod of a cluster of which one agent was \
+                       enrolled so, enrollment.serviceAccountTokenFile";
+        return Err(KeyError::new("enrollment.tokenFile", NOTHING, allowed));
+    }
     Ok(Some(EnrollAt {
         server: address("enrollment.server", &server)?,
         server_name,
         pin: pin.parse().map_err(|_| KeyError::new("enrollment.pin", pin, allowed))?,
         token_file,
+        service_account_token_file,
     }))
 }
 

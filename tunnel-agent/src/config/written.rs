@@ -62,6 +62,7 @@ pub(super) struct Enrollment {
     pub(super) server: Option<String>,
     pub(super) pin: Option<String>,
     pub(super) token_file: Option<PathBuf>,
+    pub(super) service_account_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

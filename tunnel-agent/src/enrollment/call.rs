@@ -1,4 +1,4 @@
-//! One call of the enrollment door: TLS, HTTP/2, and a unary gRPC request, of which there are two, so that no client of gRPC
+//! One call of the enrollment door: TLS, HTTP/2, and unary gRPC requests, of which there are four, so that no client of gRPC
 //! is needed.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
@@ -33,7 +33,11 @@ use super::pinned::Pinned;
 const CALL_MAX: Duration = Duration::from_secs(30);
 
 /// What is kept of the door's own words.
-const MESSAGE_BYTES_MAX: usize = 300;
+const MESSAGE_BYTES_MAX: usize = 512;
+
+/// Codes of gRPC by which we go on.
+const PERMISSION_DENIED: u32 = 7;
+const FAILED_PRECONDITION: u32 = 9;
 
 /// In front of a message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
@@ -65,6 +69,18 @@ pub(super) enum CallError {
     /// By its own word.
     #[error("refused: {message}")]
     Refused { code: u32, message: String },
+}
+
+impl CallError {
+    /// Whether the door has judged, and refused.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { code: PERMISSION_DENIED, .. })
+    }
+
+    /// Whether the door does not judge by what it was shown, because it knows nothing to judge it by.
+    pub(super) fn is_not_set_up(&self) -> bool {
+        matches!(self, Self::Refused { code: FAILED_PRECONDITION, .. })
+    }
 }
 
 impl Line {
@@ -210,7 +226,7 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_is_framed_and_nothing_else_is() {
         let (token, cluster) = ("a".to_owned(), "edge-a".to_owned());
-        let asked = EnrollRequest { token, cluster, certificate_request: vec![1, 2] };
+        let asked = EnrollRequest { token, cluster, certificate_request: vec![1, 2], workload: None };
         let framed = framed(&asked);
         assert_eq!(message::<EnrollRequest>(framed.clone()), Some(asked));
         for wrong in [&framed[..4], &framed[..framed.len() - 1], &[1, 0, 0, 0, 0], b""] {

@@ -84,6 +84,11 @@ impl Kept {
         Ok(state.write(FILE, &bytes)?)
     }
 
+    /// The key of which the next certificate is asked for, if there is one: before the first, the only one.
+    pub(super) fn asking(&self) -> Option<&KeyPair> {
+        if self.chain.is_empty() { Some(&self.key) } else { self.next.as_ref() }
+    }
+
     /// The key, as TLS wants it.
     pub(super) fn tls_key(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()

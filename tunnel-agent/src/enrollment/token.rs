@@ -1,12 +1,9 @@
-//! The token with which an agent enrolls, where its configuration says that it is.
+//! A token with which an agent enrolls, where its configuration says that it is.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-
-/// Largest file with a token.
-const TOKEN_BYTES_MAX: u64 = 1024;
+use std::sync::{Arc, OnceLock};
 
 /// Standard input, where a path could stand.
 const STANDARD_INPUT: &str = "-";
@@ -14,34 +11,48 @@ const STANDARD_INPUT: &str = "-";
 /// Where the token is.
 pub(super) struct TokenFile {
     path: PathBuf,
+    /// Largest that is read.
+    bytes_max: u64,
     /// Standard input gives it once, and it may be needed again: an attempt may fail.
     typed: OnceLock<String>,
 }
 
-impl TokenFile {
-    pub(super) fn at(path: PathBuf) -> Self {
-        Self { path, typed: OnceLock::new() }
-    }
+/// It cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the token in {}", path.display())]
+pub(super) struct Unread {
+    path: PathBuf,
+    source: io::Error,
+}
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+/// The token in a file, read on a thread that may block.
+pub(super) async fn read(file: &Arc<TokenFile>) -> Result<String, Unread> {
+    let reader = Arc::clone(file);
+    let unread = |source| Unread { path: file.path.clone(), source };
+    let read = tokio::task::spawn_blocking(move || reader.read()).await;
+    read.map_err(|_| unread(io::ErrorKind::Interrupted.into()))?.map_err(unread)
+}
+
+impl TokenFile {
+    pub(super) fn at(path: PathBuf, bytes_max: u64) -> Self {
+        Self { path, bytes_max, typed: OnceLock::new() }
     }
 
     /// The token: a file is read each time, because people put another one there. Blocks.
-    pub(super) fn read(&self) -> io::Result<String> {
+    fn read(&self) -> io::Result<String> {
         if self.path != Path::new(STANDARD_INPUT) {
-            return text(File::open(&self.path)?);
+            return self.text(File::open(&self.path)?);
         }
         if let Some(typed) = self.typed.get() {
             return Ok(typed.clone());
         }
-        let typed = text(io::stdin())?;
+        let typed = self.text(io::stdin())?;
         Ok(self.typed.get_or_init(|| typed).clone())
     }
-}
 
-fn text(from: impl Read) -> io::Result<String> {
-    let mut text = String::new();
-    from.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text.trim().to_owned())
+    fn text(&self, from: impl Read) -> io::Result<String> {
+        let mut text = String::new();
+        from.take(self.bytes_max).read_to_string(&mut text)?;
+        Ok(text.trim().to_owned())
+    }
 }

@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use tunnel_agent::apiserver::Limits;
+use tunnel_agent::apiserver::{DocumentError, Limits};
 use tunnel_agent::discovery::{Discovery, DiscoveryError, ask};
 
 use crate::fake::{http2, pair, soon};
@@ -56,7 +56,10 @@ async fn a_refusal_says_what_to_do() {
 
     let refused = soon(ask(&api_server)).await.unwrap_err();
 
-    assert!(matches!(refused, DiscoveryError::Status(StatusCode::FORBIDDEN)), "{refused:?}");
+    assert!(
+        matches!(refused, DiscoveryError::Document(DocumentError::Status(StatusCode::FORBIDDEN))),
+        "{refused:?}"
+    );
     assert!(refused.to_string().contains("set advertise"), "{refused}");
 }
 
@@ -69,5 +72,5 @@ async fn an_endless_answer_is_cut_off() {
 
     let refused = soon(ask(&api_server)).await;
 
-    assert!(matches!(refused, Err(DiscoveryError::TooLarge)), "{refused:?}");
+    assert!(matches!(refused, Err(DiscoveryError::Document(DocumentError::TooLarge(_)))), "{refused:?}");
 }

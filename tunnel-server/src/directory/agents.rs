@@ -116,7 +116,8 @@ impl Directory {
                 Some(Claim { outcome: Outcome::Next, .. }) => {
                     let previous = Previous { public_key: found.public_key, serial: found.serial };
                     let answer = next.answer.clone();
-                    transaction.put(&key, &Agent { previous: Some(previous), ..next })?;
+                    let next = Agent { previous: Some(previous), pod: found.pod, ..next };
+                    transaction.put(&key, &next)?;
                     Ok(answer)
                 }
                 Some(Claim { outcome: Outcome::Again(answer), .. }) => Ok(answer),
@@ -150,6 +151,12 @@ impl Agent {
         Ok(claim)
     }
 
+    /// Whether this is the serial number of its certificate, or of the one before: nobody guesses one.
+    #[must_use]
+    pub fn has_serial(&self, serial: &str) -> bool {
+        serial == self.serial || self.previous.as_ref().is_some_and(|previous| previous.serial == serial)
+    }
+
     fn claim(&self, serial: &str, next: &str) -> Option<Claim> {
         if serial == self.serial {
             return Some(Claim { signer: self.public_key.clone(), outcome: Outcome::Next });
@@ -161,25 +168,55 @@ impl Agent {
     }
 }
 
-pub(super) fn key(cluster: &ClusterId, instance: &str) -> String {
+fn key(cluster: &ClusterId, instance: &str) -> String {
     format!("{cluster}/{instance}")
 }
 
-/// Forgets the agents of a cluster that cannot come back, and says whether there is room for one more.
-pub(super) fn make_room(
+/// Records an agent with a certificate that was not asked for by the key of its last one: whoever comes with that is somebody
+/// with a copy.
+pub(super) fn put(
+    transaction: &mut Transaction<'_>,
+    (cluster, instance): (&ClusterId, &str),
+    agent: Agent,
+    now: SystemTime,
+) -> Result<Option<Answer>, StoreError> {
+    let key = key(cluster, instance);
+    let before = transaction.get::<Agent>(&key)?;
+    if before.is_none() && !make_room(transaction, cluster, now)? {
+        return Ok(None);
+    }
+    let previous = before.map(|before| Previous { public_key: before.public_key, serial: before.serial });
+    let answer = agent.answer.clone();
+    transaction.put(&key, &Agent { previous, ..agent })?;
+    Ok(Some(answer))
+}
+
+/// Forgets the agents of a cluster that cannot come back, and says whether there is room for one more. Where there is none, the
+/// pod whose certificate ended first makes room: if it is still there, it proves itself again.
+fn make_room(
     transaction: &mut Transaction<'_>,
     cluster: &ClusterId,
     now: SystemTime,
 ) -> Result<bool, StoreError> {
+    let now = UnixSeconds::from(now);
     let mut kept = 0;
+    let mut ended: Option<(UnixSeconds, String)> = None;
     for (key, agent) in transaction.list::<Agent>(&format!("{cluster}/"))? {
-        if agent.expires + GRACE_MAX < now.into() {
+        if agent.expires + GRACE_MAX < now {
             transaction.remove::<Agent>(&key)?;
-        } else {
-            kept += 1;
+            continue;
+        }
+        kept += 1;
+        let is_first = || ended.as_ref().is_none_or(|(first, _)| agent.expires < *first);
+        if agent.pod.is_some() && agent.expires < now && is_first() {
+            ended = Some((agent.expires, key));
         }
     }
-    Ok(kept < AGENTS_PER_CLUSTER_MAX)
+    match ended {
+        _ if kept < AGENTS_PER_CLUSTER_MAX => Ok(true),
+        Some((_, key)) => transaction.remove::<Agent>(&key).map(|()| true),
+        None => Ok(false),
+    }
 }
 
 #[cfg(test)]
@@ -214,6 +251,7 @@ mod tests {
             expires: UnixSeconds(0) + DAY,
             answer: Answer(vec!["chain".to_owned()]),
             previous: Some(Previous { public_key: "one".to_owned(), serial: "1".to_owned() }),
+            pod: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use proto::ClusterId;
 
-use super::records::{Agent, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
+use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
 use super::said::{self, NotSaid};
 use super::store::{StoreError, Transaction};
 use super::{CLUSTERS_MAX, Directory, tokens};
@@ -169,10 +169,11 @@ pub(super) fn living(
     found.filter(|found| found.tombstone.is_none()).ok_or_else(|| ClusterError::Unknown(cluster.clone()))
 }
 
-/// Takes away the agents of a cluster, and the tokens that would make more.
+/// Takes away the agents of a cluster, and the tokens and records that would make more.
 fn forget_agents(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> Result<(), StoreError> {
     for (key, _) in transaction.list::<Agent>(&format!("{cluster}/"))? {
         transaction.remove::<Agent>(&key)?;
     }
+    transaction.remove::<Attestation>(cluster.as_str())?;
     tokens::forget(transaction, cluster)
 }

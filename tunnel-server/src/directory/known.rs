@@ -64,7 +64,7 @@ impl Known {
                 self.callers.apply(callers, revocation);
             }
             // These are asked for at the store.
-            (Table::Tokens | Table::Agents, _) => {}
+            (Table::Tokens | Table::Agents | Table::Attestations, _) => {}
             (Table::Revocations, record) => {
                 let revoked = Revoked::of_key(key);
                 let revoked = revoked.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;

@@ -134,6 +134,9 @@ pub struct Agent {
     pub answer: Answer,
     /// What these replaced.
     pub previous: Option<Previous>,
+    /// The pod's name, where a pod has proved to be this agent; its UID is then the instance.
+    #[serde(default)]
+    pub pod: Option<String>,
 }
 
 /// What an agent had before its last renewal.
@@ -144,6 +147,34 @@ pub struct Previous {
     pub public_key: String,
     /// The certificate's serial number.
     pub serial: String,
+}
+
+/// Whether, and by what, further pods of a cluster may prove themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Attestation {
+    /// Whose pods they are; nothing where no agent has said so.
+    pub workload: Option<Workload>,
+    /// Since when nobody may, until an administrator reopens it.
+    pub closed: Option<UnixSeconds>,
+}
+
+/// The ServiceAccount of a cluster's agents, and who vouches for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Workload {
+    /// The account's namespace.
+    pub namespace: String,
+    /// The account's name.
+    pub account: String,
+    /// The account's UID.
+    pub account_uid: String,
+    /// Whom its tokens name as their issuer; the same at many clusters.
+    pub issuer: String,
+    /// The issuer's keys, a JSON Web Key Set.
+    pub issuer_keys: String,
+    /// When the account was recorded.
+    pub recorded: UnixSeconds,
 }
 
 /// A certificate and the intermediates behind it, DER in base64.
@@ -173,6 +204,10 @@ impl Record for Token {
 
 impl Record for Agent {
     const TABLE: Table = Table::Agents;
+}
+
+impl Record for Attestation {
+    const TABLE: Table = Table::Attestations;
 }
 
 impl Cluster {

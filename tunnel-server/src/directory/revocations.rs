@@ -8,7 +8,7 @@ use proto::spiffe::AgentId;
 use super::clusters::NAMES_REFUSED;
 use super::records::{Revocation, Revoked, UnixSeconds};
 use super::store::StoreError;
-use super::{Directory, tokens};
+use super::{Directory, attestations, tokens};
 
 /// Most revocations that are kept.
 pub const REVOCATIONS_MAX: usize = 100_000;
@@ -86,6 +86,7 @@ impl Directory {
             if let Revoked::Agents(cluster) = &revoked {
                 // A token that is still about would bring another one in.
                 tokens::forget(transaction, cluster)?;
+                attestations::close(transaction, cluster, now.into())?;
             }
             Ok(transaction.put(&key, &Revocation { at: now.into() })?)
         })

@@ -49,6 +49,8 @@ pub(super) enum Table {
     Callers,
     Tokens,
     Agents,
+    /// What lets further pods of clusters prove themselves.
+    Attestations,
 }
 
 /// What stands in a table, as JSON.
@@ -119,14 +121,21 @@ pub enum StoreError {
 }
 
 impl Table {
-    const ALL: [Self; 6] =
-        [Self::Clusters, Self::Seen, Self::Revocations, Self::Callers, Self::Tokens, Self::Agents];
+    const ALL: [Self; 7] = [
+        Self::Clusters,
+        Self::Seen,
+        Self::Revocations,
+        Self::Callers,
+        Self::Tokens,
+        Self::Agents,
+        Self::Attestations,
+    ];
 
     /// Whether requests and handshakes are judged by what stands in it.
     pub(super) fn is_judged_by(self) -> bool {
         match self {
             Self::Clusters | Self::Revocations | Self::Callers => true,
-            Self::Seen | Self::Tokens | Self::Agents => false,
+            Self::Seen | Self::Tokens | Self::Agents | Self::Attestations => false,
         }
     }
 
@@ -138,6 +147,7 @@ impl Table {
             Self::Callers => "callers",
             Self::Tokens => "tokens",
             Self::Agents => "agents",
+            Self::Attestations => "attestations",
         })
     }
 }

@@ -8,6 +8,7 @@ use crate::directory::records::UnixSeconds;
 
 const DAY: u64 = 24 * 60 * 60;
 
+mod attesting;
 mod crash;
 mod describing;
 mod enrolling;

@@ -7,9 +7,9 @@ use proto::ClusterId;
 
 use super::bearer::Bearer;
 use super::clusters::living;
-use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use};
+use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use, Workload};
 use super::store::{StoreError, Transaction};
-use super::{Directory, agents};
+use super::{Directory, agents, attestations};
 
 /// Most tokens that are kept, used and expired ones included until they are cleared away.
 pub const TOKENS_MAX: usize = 10_000;
@@ -179,17 +179,17 @@ impl Directory {
         .await
     }
 
-    /// Records an agent that a token has enrolled, and binds the token to its key. Where somebody with the same key was
-    /// quicker, what they were given is the answer.
+    /// Records an agent that a token has enrolled, and binds the token to its key; and `workload`, if nothing of that kind is
+    /// recorded of its cluster. Where somebody with the same key was quicker, what they were given is the answer.
     ///
     /// # Errors
     /// [`TokenRefused`], for the log.
     pub async fn enroll(
         &self,
         bearer: Bearer,
-        pin: String,
-        instance: String,
+        (pin, instance): (String, String),
         agent: Agent,
+        workload: Option<Workload>,
         now: SystemTime,
     ) -> Result<Answer, TokenRefused> {
         self.change(move |transaction| {
@@ -201,11 +201,11 @@ impl Directory {
             if living(transaction, &cluster, None).is_err() {
                 return Err(TokenRefused::Deleted);
             }
-            if !agents::make_room(transaction, &cluster, now)? {
-                return Err(TokenRefused::Full);
+            let answer = agents::put(transaction, (&cluster, &instance), agent, now)?;
+            let answer = answer.ok_or(TokenRefused::Full)?;
+            if let Some(workload) = workload {
+                attestations::record(transaction, &cluster, workload)?;
             }
-            let answer = agent.answer.clone();
-            transaction.put(&agents::key(&cluster, &instance), &agent)?;
             token.used = Some(Use { pin, instance, at: now.into(), answer: answer.clone() });
             transaction.put(&bearer.id(), &token)?;
             Ok(answer)

@@ -1,10 +1,11 @@
-//! Callers by an OpenID Connect issuer's tokens, verified here by the keys that it publishes.
+//! Tokens of OpenID Connect issuers, verified here by the keys that these publish: callers', and those of clusters' own pods.
 
 mod claims;
 #[cfg(test)]
 mod fuzz;
 mod jwt;
 mod keys;
+pub mod pod;
 mod refresh;
 
 use std::fmt;

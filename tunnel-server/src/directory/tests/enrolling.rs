@@ -12,7 +12,7 @@ async fn a_token_enrolls_one_key_until_it_expires_and_gives_it_the_same_again() 
     assert_eq!(entitled("one", 900).await.unwrap(), Entitled::ToOne(id("edge-a")));
     let enroll = |pin: &str, chain: &str, now| {
         let (pin, instance) = (pin.to_owned(), format!("i-{pin}"));
-        directory.enroll(bearer.clone(), pin, instance, agent(chain), at(now))
+        directory.enroll(bearer.clone(), (pin, instance), agent(chain), None, at(now))
     };
 
     let (first, quicker) = tokio::join!(enroll("one", "a", 899), enroll("one", "b", 899));
@@ -87,7 +87,8 @@ async fn a_renewal_whose_answer_was_lost_is_answered_alike_and_an_older_key_is_n
         serial: serial.to_owned(),
         ..agent(chain)
     };
-    directory.enroll(bearer, "pin".to_owned(), "i".to_owned(), of("k1", "1", "a"), at(10)).await.unwrap();
+    let named = ("pin".to_owned(), "i".to_owned());
+    directory.enroll(bearer, named, of("k1", "1", "a"), None, at(10)).await.unwrap();
 
     let renewed = directory.renew(&id, "1".to_owned(), of("k2", "2", "b")).await.unwrap();
     let repeated = directory.renew(&id, "1".to_owned(), of("k2", "3", "c")).await.unwrap();
@@ -99,7 +100,7 @@ async fn a_renewal_whose_answer_was_lost_is_answered_alike_and_an_older_key_is_n
     assert_eq!((kept.public_key.as_str(), kept.serial.as_str()), ("k2", "2"));
 }
 
-async fn site() -> (tempfile::TempDir, (Directory, Bearer)) {
+pub(super) async fn site() -> (tempfile::TempDir, (Directory, Bearer)) {
     let state = tempfile::tempdir().unwrap();
     let directory = open(&state).unwrap();
     directory.create_cluster(id("edge-a"), Amendment::default(), at(5)).await.unwrap();
@@ -107,7 +108,7 @@ async fn site() -> (tempfile::TempDir, (Directory, Bearer)) {
     (state, (directory, bearer))
 }
 
-fn agent(chain: &str) -> Agent {
+pub(super) fn agent(chain: &str) -> Agent {
     Agent {
         public_key: "key".to_owned(),
         serial: "1".to_owned(),
@@ -115,5 +116,6 @@ fn agent(chain: &str) -> Agent {
         expires: UnixSeconds(5 + DAY),
         answer: Answer(vec![chain.to_owned()]),
         previous: None,
+        pod: None,
     }
 }

@@ -72,20 +72,7 @@ pub enum ClaimFault {
 impl Demands {
     /// The bearer of `token`, whose signature holds and whose claims these are, at `now`.
     pub(super) fn bearer(&self, claims: &Object, token: &str, now: SystemTime) -> Result<Bearer, ClaimFault> {
-        if text(claims, "iss")? != self.issuer {
-            return Err(ClaimFault::Required("iss".to_owned()));
-        }
-        if !texts(claims, "aud")?.contains(&self.audience.as_str()) {
-            return Err(ClaimFault::Audience);
-        }
-        let expires = time(claims, "exp")?.ok_or_else(|| mistyped("exp"))? + LEEWAY;
-        if now >= expires {
-            return Err(ClaimFault::Expired);
-        }
-        let (not_before, issued) = (time(claims, "nbf")?, time(claims, "iat")?);
-        if [not_before, issued].into_iter().flatten().any(|begin| now + LEEWAY < begin) {
-            return Err(ClaimFault::NotYetValid);
-        }
+        let Span { issued, expires } = holds(claims, &self.issuer, &self.audience, now)?;
         for (name, value) in &self.required {
             if text(claims, name)? != value {
                 return Err(ClaimFault::Required(name.clone()));
@@ -111,6 +98,37 @@ impl Demands {
     }
 }
 
+/// From when and until when a token holds.
+pub(super) struct Span {
+    pub(super) issued: Option<SystemTime>,
+    /// With the leeway.
+    pub(super) expires: SystemTime,
+}
+
+/// Whether claims are of this issuer, for this audience, and hold at `now`.
+pub(super) fn holds(
+    claims: &Object,
+    issuer: &str,
+    audience: &str,
+    now: SystemTime,
+) -> Result<Span, ClaimFault> {
+    if text(claims, "iss")? != issuer {
+        return Err(ClaimFault::Required("iss".to_owned()));
+    }
+    if !texts(claims, "aud")?.contains(&audience) {
+        return Err(ClaimFault::Audience);
+    }
+    let expires = time(claims, "exp")?.ok_or_else(|| mistyped("exp"))? + LEEWAY;
+    if now >= expires {
+        return Err(ClaimFault::Expired);
+    }
+    let (not_before, issued) = (time(claims, "nbf")?, time(claims, "iat")?);
+    if [not_before, issued].into_iter().flatten().any(|begin| now + LEEWAY < begin) {
+        return Err(ClaimFault::NotYetValid);
+    }
+    Ok(Span { issued, expires })
+}
+
 /// From when and until when a token says to hold, where somebody else has verified it.
 pub(in crate::identity) fn expiry(jwt: &Jwt<'_>) -> (Option<SystemTime>, Option<SystemTime>) {
     let at = |name| time(&jwt.claims, name).ok().flatten();
@@ -128,7 +146,7 @@ fn id(claims: &Object, token: &str) -> Arc<str> {
     }
 }
 
-fn text<'a>(claims: &'a Object, name: &str) -> Result<&'a str, ClaimFault> {
+pub(super) fn text<'a>(claims: &'a Object, name: &str) -> Result<&'a str, ClaimFault> {
     claims.get(name).and_then(Value::as_str).ok_or_else(|| mistyped(name))
 }
 
@@ -154,6 +172,6 @@ fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
     Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)))
 }
 
-fn mistyped(name: &str) -> ClaimFault {
+pub(super) fn mistyped(name: &str) -> ClaimFault {
     ClaimFault::Mistyped(name.to_owned())
 }

@@ -1,0 +1,61 @@
+//! A document of the API server's, asked for by its path and read whole.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderValue, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use tokio::time::timeout;
+
+use super::{ApiServer, ApiServerError};
+
+/// Longest wait for one whole document.
+const DOCUMENT_MAX: Duration = Duration::from_secs(10);
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// The API server.
+    #[error("the API server could not be asked")]
+    ApiServer(#[source] ApiServerError),
+    /// It refuses.
+    #[error("the API server answered {0}")]
+    Status(StatusCode),
+    /// Too slow.
+    #[error("the API server's answer took more than {} s", DOCUMENT_MAX.as_secs())]
+    TooSlow,
+    /// Too large.
+    #[error("the API server's answer is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
+impl ApiServer {
+    /// The document at this path with its query, in JSON, of at most so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DocumentError`].
+    pub async fn document(&self, target: &'static str, bytes_max: usize) -> Result<Bytes, DocumentError> {
+        timeout(DOCUMENT_MAX, self.fetch(target, bytes_max)).await.map_err(|_| DocumentError::TooSlow)?
+    }
+
+    async fn fetch(&self, target: &'static str, bytes_max: usize) -> Result<Bytes, DocumentError> {
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = Uri::from_static(target);
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let response = self.send(request).await.map_err(DocumentError::ApiServer)?;
+        if response.status() != StatusCode::OK {
+            return Err(DocumentError::Status(response.status()));
+        }
+        let whole = Limited::new(response.into_body(), bytes_max).collect().await;
+        let whole = whole.map_err(|error| match error.downcast::<ApiServerError>() {
+            Ok(error) => DocumentError::ApiServer(*error),
+            Err(other) => {
+                debug_assert!(other.is::<LengthLimitError>());
+                DocumentError::TooLarge(bytes_max)
+            }
+        })?;
+        Ok(whole.to_bytes())
+    }
+}

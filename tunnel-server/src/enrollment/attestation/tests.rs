@@ -1,0 +1,127 @@
+//! Which pods are a cluster's agents, and which keys are heard of.
+
+use std::time::Duration;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::directory::UnixSeconds;
+use crate::identity::oidc::TokenFault;
+
+/// The same at every cluster.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const NOW: u64 = 1_800_000_000;
+
+struct Cluster(EcdsaKeyPair, &'static str);
+
+#[test]
+fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents() {
+    let (edge_a, edge_b) = (Cluster::new("a"), Cluster::new("b"));
+    let (workload, first) = judge(|judge| judge.first(&edge_a.sent("tunnel-agent", "7d"))).unwrap();
+    assert_eq!((first.name.as_str(), workload.account.as_str()), ("pod", "tunnel-agent"));
+    let judged = |token: String| judge(|judge| judge.pod(&workload, &token));
+
+    judged(edge_a.token("tunnel-agent", "7d")).unwrap();
+
+    let other = judged(edge_a.token("default", "7d")).unwrap_err();
+    let anew = judged(edge_a.token("tunnel-agent", "8e")).unwrap_err();
+    assert!(matches!((&other, &anew), (NotOurs::Account { .. }, NotOurs::Account { .. })), "{other}, {anew}");
+    assert!(other.is_signed() && anew.to_string().contains("attestation forget"), "{anew}");
+    // The same issuer and account of the same UID, of a cluster that calls its key the same.
+    for other in [edge_b, Cluster::new("a")] {
+        let refused = judged(other.token("tunnel-agent", "7d")).unwrap_err();
+        assert!(!refused.is_signed(), "{refused}");
+    }
+}
+
+#[test]
+fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
+    let (edge_a, edge_b) = (Cluster::new("a"), Cluster::new("a"));
+    let mut sent = edge_a.sent("tunnel-agent", "7d");
+    let first = |sent: &sent::Workload| judge(|judge| judge.first(sent).map(|(workload, _)| workload));
+
+    let keys = std::mem::replace(&mut sent.issuer_keys, edge_b.keys());
+    let refused = first(&sent).unwrap_err();
+    assert_eq!(refused, NotOurs::Pod(PodFault::Token(TokenFault::Signature)));
+    sent.issuer_keys = keys;
+    for issuer in ["", "https://elsewhere", "https://a\u{1b}[2J", &"x".repeat(ISSUER_BYTES_MAX + 1)] {
+        let sent = sent::Workload { issuer: issuer.to_owned(), ..sent.clone() };
+        assert!(first(&sent).is_err(), "{issuer:?}");
+    }
+    let recorded = first(&sent).unwrap();
+    assert_eq!((recorded.issuer.as_str(), recorded.recorded), (ISSUER, UnixSeconds(NOW)));
+}
+
+#[test]
+fn new_keys_are_heard_of_where_one_is_known_and_the_cluster_is_open() {
+    let [old, new] = ["old", "new"].map(Cluster::new);
+    let (workload, _) = judge(|judge| judge.first(&old.sent("tunnel-agent", "7d"))).unwrap();
+    let open = Attestation { workload: Some(workload), closed: None };
+    let both = keys(&[&old, &new]);
+
+    let (next, names) = with_keys(&open, &both).unwrap().expect("one is new");
+    assert_eq!(names, "old, new");
+    let workload = super::open(&next).unwrap();
+    judge(|judge| judge.pod(workload, &new.token("tunnel-agent", "7d"))).unwrap();
+
+    assert_eq!(with_keys(&next, &both), Ok(None), "nothing is new");
+    assert_eq!(with_keys(&open, &new.keys()), Err(KeysRefused::NotAdded(NotAdded::NoneKnown)));
+    let closed = Attestation { closed: Some(UnixSeconds(1)), ..open };
+    assert_eq!(with_keys(&closed, &both), Err(KeysRefused::Closed));
+    assert!(super::open(&closed).is_none());
+    assert_eq!(with_keys(&Attestation::default(), &both), Ok(None), "nothing is recorded");
+}
+
+impl Cluster {
+    fn new(name: &'static str) -> Self {
+        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), name)
+    }
+
+    fn keys(&self) -> Vec<u8> {
+        keys(&[self])
+    }
+
+    fn sent(&self, account: &str, uid: &str) -> sent::Workload {
+        sent::Workload {
+            service_account_token: self.token(account, uid),
+            issuer: ISSUER.to_owned(),
+            issuer_keys: self.keys(),
+        }
+    }
+
+    fn token(&self, account: &str, uid: &str) -> String {
+        let claims = json!({
+            "aud": ["tombolo:tombolo:edge-a"], "exp": NOW + 600, "iat": NOW, "iss": ISSUER,
+            "kubernetes.io": {
+                "namespace": "tombolo",
+                "pod": { "name": "pod", "uid": "0e" },
+                "serviceaccount": { "name": account, "uid": uid },
+            },
+            "sub": format!("system:serviceaccount:tombolo:{account}"),
+        });
+        let header = json!({ "alg": "ES256", "kid": self.1 });
+        let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let signed = format!("{header}.{claims}");
+        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+    }
+}
+
+fn keys(clusters: &[&Cluster]) -> Vec<u8> {
+    let jwk = |Cluster(key, name): &Cluster| {
+        let (x, y) = key.public_key().as_ref()[1..].split_at(32);
+        let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
+        json!({ "kty": "EC", "crv": "P-256", "kid": name, "x": x, "y": y })
+    };
+    let keys: Vec<Value> = clusters.iter().map(|cluster| jwk(cluster)).collect();
+    json!({ "keys": keys }).to_string().into_bytes()
+}
+
+fn judge<T>(act: impl FnOnce(Judge<'_>) -> T) -> T {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
+    act(Judge { verifier: Verifier::new().unwrap(), audience: "tombolo:tombolo:edge-a", now })
+}

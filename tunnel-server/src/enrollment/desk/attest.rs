@@ -1,0 +1,121 @@
+//! The first certificate of a further pod, for a token of its ServiceAccount.
+
+use std::time::{Instant, SystemTime};
+
+use audit::{User, Why};
+use proto::ClusterId;
+use proto::enrollment::AttestRequest;
+use proto::spiffe::AgentId;
+use tonic::Status;
+use tracing::{info, warn};
+use trust::proof::Newcomer;
+
+use super::super::attestation::{self, Judge};
+use super::super::recorded::{self, Act, Known};
+use super::super::source;
+use super::{Certified, Desk, not_issued, not_recorded, unavailable};
+use crate::directory::{Answer, NotAttested};
+use crate::metrics;
+
+impl Desk {
+    /// What the pod is given.
+    pub(super) async fn attested(&self, request: AttestRequest) -> Result<Answer, Status> {
+        let AttestRequest { cluster, service_account_token: token, certificate_request, nonce, proof } =
+            request;
+        let (failures, directory) = (&self.door.pods_failures, &self.door.directory);
+        self.listen(failures)?;
+        // Whatever becomes of it, the nonce is used up.
+        let nonce = self.nonce.take(&nonce);
+        let cluster: ClusterId = cluster.parse().map_err(|_| {
+            failures.failed(source(self.peer), Instant::now());
+            Status::invalid_argument("the request names no cluster")
+        })?;
+        let now = SystemTime::now();
+        let seen = directory.attestation(&cluster).await.map_err(|error| unavailable(&error))?;
+        let Some(workload) = attestation::open(&seen) else {
+            return Err(self.closed(&cluster));
+        };
+        let Some(nonce) = nonce else {
+            return Err(self.stranger(&cluster, "it does not show the nonce that this connection was given"));
+        };
+        let audience = self.audience(&cluster);
+        let judge = Judge { verifier: self.door.verifier, audience: &audience, now };
+        let pod = match judge.pod(workload, &token) {
+            Ok(pod) => pod,
+            Err(no) if no.is_signed() => {
+                return Err(self.forbidden(&cluster, recorded::of_issuer(), &no.to_string()).await);
+            }
+            Err(no) => return Err(self.stranger(&cluster, &no.to_string())),
+        };
+        let key = self.key(&certificate_request, failures)?;
+        let spki = key.spki();
+        let said = Newcomer { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
+        if !said.is_signed(&proof) {
+            let reason = "its proof is not by the key that a certificate is asked for";
+            return Err(self.forbidden(&cluster, recorded::pod(&pod), reason).await);
+        }
+        let Some(agent) = AgentId::new(cluster.clone(), &pod.uid) else {
+            return Err(self.stranger(&cluster, "its pod's UID names no agent"));
+        };
+        if let Err(no) = self.admits(&agent, now) {
+            let reason = format!(
+                "pod {} may not be an agent ({no}); delete it, and Kubernetes makes another",
+                pod.name
+            );
+            return Err(self.forbidden(&cluster, recorded::pod(&pod), &reason).await);
+        }
+        let known = Known { act: Act::Attest, cluster: &cluster, from: self.peer, user: recorded::pod(&pod) };
+        let intent = known.intent(&self.door.log, format!("pod {}/{}", pod.namespace, pod.name));
+        let receipt = intent.await.map_err(|error| not_recorded(&error))?;
+        let certified = Certified { agent: agent.clone(), pod: Some(pod.name.clone()), key };
+        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
+        let answer = match directory.attest(&agent, seen.clone(), issued, now).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                receipt.complete(recorded::refused());
+                return Err(match error {
+                    NotAttested::Changed => Status::aborted("the cluster's records have changed; try again"),
+                    NotAttested::Full => {
+                        warn!(%cluster, "a pod has proved itself, and its cluster has as many agents as it may");
+                        Status::resource_exhausted(error.to_string())
+                    }
+                    NotAttested::Store(error) => unavailable(&error),
+                });
+            }
+        };
+        receipt.complete(recorded::done(agent.instance()));
+        info!(%agent, pod = pod.name, from = %self.peer, "a pod has proved itself and is an agent");
+        metrics::enrolled("attested");
+        Ok(answer)
+    }
+
+    /// One answer, whether there is such a cluster or not. Nothing was verified, so that it is no failure.
+    fn closed(&self, cluster: &ClusterId) -> Status {
+        info!(from = %self.peer, %cluster, "a pod cannot prove itself: nothing is recorded of its cluster, or it is closed");
+        metrics::enrolled("refused");
+        Status::failed_precondition(
+            "pods of this cluster cannot prove themselves by their ServiceAccount: enroll one with a token first (tombolo token \
+             create --cluster NAME); where agents were revoked, an administrator reopens it (tombolo cluster attestation reopen)",
+        )
+    }
+
+    /// Somebody for whom nobody has signed.
+    fn stranger(&self, cluster: &ClusterId, reason: &str) -> Status {
+        self.refused("attest", reason, cluster.as_str(), &self.door.pods_failures);
+        self.door.log.stranger(source(self.peer), Why::Refused);
+        Status::permission_denied(
+            "this pod did not prove to be of this cluster's agents; the server's log says why, and `tombolo cluster attestation \
+             show` what is recorded",
+        )
+    }
+
+    /// Somebody of whom the cluster's issuer knows: who is told why.
+    async fn forbidden(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
+        self.refused("attest", reason, cluster.as_str(), &self.door.pods_failures);
+        let known = Known { act: Act::Attest, cluster, from: self.peer, user };
+        if let Err(error) = known.forbidden(&self.door.log, reason).await {
+            warn!(%error, "refused, and not in the audit log");
+        }
+        Status::permission_denied(format!("this pod is not let in: {reason}"))
+    }
+}

@@ -1,0 +1,128 @@
+//! The next certificate of an agent, for proof that it holds the key of its last one.
+
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use proto::ClusterId;
+use proto::enrollment::RenewRequest;
+use proto::spiffe::AgentId;
+use tonic::Status;
+use tracing::{info, warn};
+use trust::Serial;
+use trust::proof::{Proof, Purpose};
+
+use super::super::attestation;
+use super::super::recorded::{self, Act, Known};
+use super::{Certified, Desk, not_issued, unavailable};
+use crate::directory::{self, Agent, Answer, NotRenewed, Outcome};
+use crate::metrics;
+
+impl Desk {
+    /// What the agent is given. Whoever names the serial number of a certificate on record, which nobody guesses, is not held up
+    /// by the failures of others at its address: many sites share one.
+    pub(super) async fn renewed(&self, request: RenewRequest) -> Result<Answer, Status> {
+        let (failures, directory) = (&self.door.failures, &self.door.directory);
+        let (terms, now) = (&self.door.terms, SystemTime::now());
+        let agent = request.cluster.parse::<ClusterId>().ok();
+        let agent = agent.and_then(|cluster| AgentId::new(cluster, &request.instance));
+        let serial = <[u8; 16]>::try_from(request.serial.as_slice()).ok().map(Serial::from);
+        let (Some(agent), Some(serial)) = (agent, serial) else {
+            self.listen(failures)?;
+            return Err(Status::invalid_argument("the request names no agent, or no serial number"));
+        };
+        let agent = &agent;
+        let refused = |reason: &str| {
+            self.refused("renew", reason, &agent.to_string(), failures);
+            Status::permission_denied(
+                "this certificate cannot be renewed; enroll the agent again with a new token",
+            )
+        };
+        let record = directory.agent(agent).await.map_err(|error| unavailable(&error))?;
+        let Some(record) = record.filter(|record| record.has_serial(&serial.to_string())) else {
+            self.listen(failures)?;
+            return Err(refused("it was never enrolled, or its certificate is not on record"));
+        };
+        let key = self.key(&request.certificate_request, failures)?;
+        let spki = key.spki();
+        let claim = record
+            .claims(&serial.to_string(), &BASE64.encode(&spki), now.into(), terms.grace)
+            .map_err(|no| refused(&no.to_string()))?;
+        let said = Proof { purpose: Purpose::Renewal, exporter: &self.exporter, serial, spki: &spki };
+        let signer = BASE64.decode(&claim.signer).unwrap_or_default();
+        if !said.is_signed(&signer, &request.proof) {
+            return Err(refused("its proof is not by the key on record"));
+        }
+        let credential = directory::Credential { serial: record.serial.clone(), issued: record.issued };
+        directory.admits(agent, &credential).map_err(|no| refused(&no.to_string()))?;
+        match claim.outcome {
+            Outcome::Again(answer) => return Ok(answer),
+            Outcome::Replaced => {
+                warn!(
+                    %agent,
+                    from = %self.peer,
+                    "somebody holds a key that this agent has replaced since: it was copied, or the agent's state was \
+                     put back from a copy; revoke the agent and enroll it again"
+                );
+                metrics::key_copied();
+                return Err(refused("its key was replaced"));
+            }
+            Outcome::Next => {}
+        }
+        self.learn(agent, &record, &request.issuer_keys, now).await;
+        let certified = Certified { agent: agent.clone(), pod: record.pod, key };
+        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
+        let answer =
+            directory.renew(agent, serial.to_string(), issued).await.map_err(|error| match error {
+                NotRenewed::Changed => Status::aborted("another request was quicker; try again"),
+                NotRenewed::Store(error) => unavailable(&error),
+            })?;
+        info!(%agent, from = %self.peer, "an agent's certificate was renewed");
+        metrics::enrolled("renewed");
+        Ok(answer)
+    }
+
+    /// Records keys that are new at the cluster's issuer. Only a pod whose certificate still holds is heard, and the renewal does
+    /// not depend on it.
+    async fn learn(&self, agent: &AgentId, record: &Agent, shown: &[u8], now: SystemTime) {
+        let may_speak = record.pod.is_some() && record.expires >= now.into();
+        if shown.is_empty() || !may_speak {
+            return;
+        }
+        let (directory, log, cluster) = (&self.door.directory, &self.door.log, agent.cluster());
+        let Ok(seen) = directory.attestation(cluster).await else { return };
+        let user = recorded::agent(agent.instance());
+        let known = Known { act: Act::AddKeys, cluster, from: self.peer, user };
+        match attestation::with_keys(&seen, shown) {
+            Ok(None) => {}
+            Ok(Some((next, names))) => {
+                // Without its line nothing is recorded, and the next renewal brings them again.
+                let Ok(receipt) = known.intent(log, format!("keys of the issuer: {names}")).await else {
+                    return;
+                };
+                match directory.amend_attestation(cluster, seen, next).await {
+                    Ok(()) => {
+                        receipt.complete(recorded::done(agent.instance()));
+                        warn!(%agent, names, "keys of this cluster's issuer were added, by one that was known");
+                    }
+                    Err(error) => {
+                        receipt.complete(recorded::refused());
+                        info!(%agent, error = %daemon::chain(&error), "keys of a cluster's issuer were not added");
+                    }
+                }
+            }
+            Err(reason) => {
+                let reason = reason.to_string();
+                if let Err(error) = known.forbidden(log, &reason).await {
+                    warn!(%error, "refused, and not in the audit log");
+                }
+                warn!(
+                    %agent,
+                    reason,
+                    "this cluster's issuer has keys that are not recorded, and further pods cannot prove themselves by them: \
+                     look into it, then use: tombolo cluster attestation set-keys"
+                );
+            }
+        }
+    }
+}

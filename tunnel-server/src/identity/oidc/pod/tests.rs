@@ -1,0 +1,243 @@
+//! Which tokens are a pod's, at each limit, and which keys are recorded.
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use proto::enrollment::ISSUER_KEYS_BYTES_MAX;
+use serde_json::json;
+
+use super::*;
+use crate::identity::oidc::{ClaimFault, LEEWAY, NoKeys};
+
+/// The same everywhere, as kubeadm has it.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const AUDIENCE: &str = "tombolo:tombolo:edge-a";
+const NOW: u64 = 1_800_000_000;
+const UID: &str = "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a11";
+
+struct Signer(EcdsaKeyPair, &'static str);
+
+#[test]
+fn a_pods_token_says_whose_it_is() {
+    let signer = Signer::new("one");
+
+    let pod = signer.judged(&claims()).unwrap();
+
+    let expected = Pod {
+        namespace: "tombolo".to_owned(),
+        account: "tunnel-agent".to_owned(),
+        account_uid: "7d1f".to_owned(),
+        name: "tunnel-agent-x2".to_owned(),
+        uid: UID.to_owned(),
+    };
+    assert_eq!(pod, expected);
+}
+
+#[test]
+fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
+    let signer = Signer::new("one");
+    let age = TOKEN_AGE_MAX.as_secs();
+    let issued = |at: u64| signer.judged(&with(&["iat"], json!(at)));
+
+    assert!(issued(NOW - age).is_ok());
+    assert_eq!(issued(NOW - age - 1), Err(PodFault::Old));
+    assert!(issued(NOW + LEEWAY.as_secs()).is_ok());
+    assert_eq!(issued(NOW + LEEWAY.as_secs() + 1), Err(fault(ClaimFault::NotYetValid)));
+    let undated = signer.judged(&without(&["iat"]));
+    assert_eq!(undated, Err(fault(ClaimFault::Mistyped("iat".to_owned()))));
+    let expired = signer.judged(&with(&["exp"], json!(NOW - LEEWAY.as_secs())));
+    assert_eq!(expired, Err(fault(ClaimFault::Expired)));
+}
+
+#[test]
+fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_signed() {
+    let signer = Signer::new("one");
+    let audience = |audience| with(&["aud"], audience);
+    let of = |path: &[&str], value: &str| with(path, json!(value));
+    let long = "x".repeat(NAME_BYTES_MAX + 1);
+    for (claims, expected) in [
+        (audience(json!("tombolo:tombolo:edge-b")), fault(ClaimFault::Audience)),
+        (audience(json!(["https://kubernetes.default.svc"])), fault(ClaimFault::Audience)),
+        (audience(json!([AUDIENCE, 1])), fault(ClaimFault::Mistyped("aud".to_owned()))),
+        (of(&["iss"], "https://elsewhere"), fault(ClaimFault::Required("iss".to_owned()))),
+        (with(&["exp"], json!("9999999999")), fault(ClaimFault::Mistyped("exp".to_owned()))),
+        (without(&["kubernetes.io", "pod"]), PodFault::NoPod),
+        (without(&["kubernetes.io", "pod", "uid"]), PodFault::NotKubernetes),
+        (without(&["kubernetes.io", "serviceaccount"]), PodFault::NotKubernetes),
+        (without(&["kubernetes.io"]), PodFault::NotKubernetes),
+        (with(&["kubernetes.io", "pod", "uid"], json!(7)), PodFault::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "uid"], "../edge-b"), PodFault::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "uid"], "a.b"), PodFault::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "name"], ""), PodFault::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "name"], "a\nb"), PodFault::NotKubernetes),
+        (of(&["kubernetes.io", "pod", "name"], &long), PodFault::NotKubernetes),
+        // It says that it is another's than it says elsewhere.
+        (of(&["sub"], "system:serviceaccount:kube-system:tunnel-agent"), PodFault::NotKubernetes),
+    ] {
+        let refused = signer.judged(&claims).expect_err("it is refused");
+        assert_eq!(refused, expected, "{claims}");
+        assert!(refused.is_signed(), "{refused}");
+    }
+}
+
+#[test]
+fn what_the_recorded_key_has_not_signed_is_a_strangers() {
+    let (signer, other) = (Signer::new("one"), Signer::new("one"));
+    let keys = signer.keys();
+    let good = signer.token("ES256", &claims());
+    let (signed, _) = good.rsplit_once('.').unwrap();
+    let another = claims().to_string().replace(UID, "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a12");
+    let altered = good.replacen(good.split('.').nth(1).unwrap(), &encoded(&another), 1);
+    let unnamed = Signer::new("two");
+    for (token, expected) in [
+        (other.token("ES256", &claims()), TokenFault::Signature),
+        (altered, TokenFault::Signature),
+        (unnamed.token("ES256", &claims()), TokenFault::UnknownKey),
+        (signer.token("HS256", &claims()), TokenFault::Algorithm),
+        (signer.token("PS256", &claims()), TokenFault::Algorithm),
+        (signer.token("none", &claims()), TokenFault::Malformed(Malformed::Algorithm)),
+        (format!("{signed}."), TokenFault::Malformed(Malformed::Shape)),
+        ("nonsense".to_owned(), TokenFault::Malformed(Malformed::Shape)),
+        ("x".repeat(TOKEN_BYTES_MAX + 1), TokenFault::Malformed(Malformed::Shape)),
+    ] {
+        let refused = judge(&token, &keys).expect_err("it is refused");
+        assert_eq!(refused, PodFault::Token(expected), "{token}");
+        assert!(!refused.is_signed());
+    }
+    assert!(judge(&good, &keys).is_ok());
+}
+
+#[test]
+fn keys_are_added_only_where_one_is_known_and_none_is_renamed() {
+    let signers = ["one", "two", "three", "one"].map(Signer::new);
+    let set = |which: &[usize]| {
+        let keys: Vec<Value> = which.iter().map(|at| signers[*at].jwk()).collect();
+        IssuerKeys::parse(json!({ "keys": keys }).to_string().as_bytes()).unwrap()
+    };
+    let known = set(&[0]);
+
+    assert!(known.with(&set(&[0])).unwrap().is_none());
+    assert_eq!(known.with(&set(&[1])).unwrap_err(), NotAdded::NoneKnown);
+    // The third bears the first one's name.
+    assert_eq!(set(&[0, 1]).with(&set(&[1, 3])).unwrap_err(), NotAdded::Renamed);
+    let both = known.with(&set(&[0, 1])).unwrap().expect("one is new");
+    let all = both.with(&set(&[1, 2])).unwrap().expect("one is new");
+    assert_eq!(all.names().collect::<Vec<_>>(), ["one", "two", "three"]);
+    for signer in &signers[..3] {
+        judge(&signer.token("ES256", &claims()), &all).unwrap();
+    }
+}
+
+#[test]
+fn as_many_keys_are_recorded_as_may_be_and_not_one_more() {
+    let names: Vec<&'static str> = (0..=ISSUER_KEYS_MAX).map(|n| &*format!("key-{n}").leak()).collect();
+    let jwks: Vec<Value> = names.iter().map(|name| Signer::new(name).jwk()).collect();
+    let parse = |keys: &[Value]| IssuerKeys::parse(json!({ "keys": keys }).to_string().as_bytes());
+
+    let full = parse(&jwks[..ISSUER_KEYS_MAX]).unwrap();
+    assert_eq!(parse(&jwks).unwrap_err(), NotIssuerKeys::TooMany);
+    let shown = parse(&jwks[ISSUER_KEYS_MAX - 1..]).unwrap();
+    assert_eq!(full.with(&shown).unwrap_err(), NotAdded::Full);
+}
+
+#[test]
+fn of_what_was_sent_public_keys_that_verify_are_recorded_and_nothing_else() {
+    let signer = Signer::new("one");
+    let mut secret = signer.jwk();
+    secret["d"] = json!("the private half");
+    secret["x5c"] = json!(["a certificate"]);
+    let mac = json!({ "kty": "oct", "kid": "mac", "k": "c2VjcmV0" });
+    let sent = |keys: Value| IssuerKeys::parse(json!({ "keys": keys, "more": 1 }).to_string().as_bytes());
+
+    let kept = sent(json!([secret, mac])).unwrap();
+
+    assert_eq!(kept.to_json(), json!({ "keys": [signer.jwk()] }).to_string());
+    assert_eq!(IssuerKeys::parse(kept.to_json().as_bytes()).unwrap().to_json(), kept.to_json());
+    let twice = json!([signer.jwk(), Signer::new("one").jwk()]);
+    assert_eq!(sent(twice).unwrap_err(), NotIssuerKeys::Twice);
+    assert_eq!(sent(json!([signer.jwk(), signer.jwk()])).unwrap_err(), NotIssuerKeys::Twice);
+    assert_eq!(sent(json!([mac])).unwrap_err(), NotIssuerKeys::NoKeys(NoKeys::Empty));
+    assert_eq!(sent(json!("none")).unwrap_err(), NotIssuerKeys::NoKeys(NoKeys::Shape));
+    let mut colored = signer.jwk();
+    colored["kid"] = json!("\u{1b}[31mone");
+    assert_eq!(sent(json!([colored])).unwrap_err(), NotIssuerKeys::Name);
+    let padded = |bytes: usize| {
+        let set = json!({ "keys": [signer.jwk()] }).to_string();
+        IssuerKeys::parse(format!("{set:<bytes$}").as_bytes()).map(drop)
+    };
+    assert_eq!(padded(ISSUER_KEYS_BYTES_MAX), Ok(()));
+    assert_eq!(padded(ISSUER_KEYS_BYTES_MAX + 1), Err(NotIssuerKeys::TooLarge));
+}
+
+impl Signer {
+    fn new(name: &'static str) -> Self {
+        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), name)
+    }
+
+    fn jwk(&self) -> Value {
+        let (x, y) = self.0.public_key().as_ref()[1..].split_at(32);
+        let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
+        json!({ "kty": "EC", "kid": self.1, "alg": "ES256", "use": "sig", "crv": "P-256", "x": x, "y": y })
+    }
+
+    fn keys(&self) -> IssuerKeys {
+        IssuerKeys::parse(json!({ "keys": [self.jwk()] }).to_string().as_bytes()).unwrap()
+    }
+
+    fn token(&self, algorithm: &str, claims: &Value) -> String {
+        let header = json!({ "alg": algorithm, "kid": self.1 }).to_string();
+        let signed = format!("{}.{}", encoded(&header), encoded(&claims.to_string()));
+        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+    }
+
+    fn judged(&self, claims: &Value) -> Result<Pod, PodFault> {
+        judge(&self.token("ES256", claims), &self.keys())
+    }
+}
+
+fn judge(token: &str, keys: &IssuerKeys) -> Result<Pod, PodFault> {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
+    verifier().pod(token, (ISSUER, keys), AUDIENCE, now)
+}
+
+fn verifier() -> Verifier {
+    Verifier::new().unwrap()
+}
+
+/// As kube-apiserver writes them.
+fn claims() -> Value {
+    json!({
+        "aud": [AUDIENCE], "exp": NOW + 599, "iat": NOW - 1, "nbf": NOW - 1, "iss": ISSUER, "jti": "1",
+        "kubernetes.io": {
+            "namespace": "tombolo",
+            "node": { "name": "n1", "uid": "9c" },
+            "pod": { "name": "tunnel-agent-x2", "uid": UID },
+            "serviceaccount": { "name": "tunnel-agent", "uid": "7d1f" },
+        },
+        "sub": "system:serviceaccount:tombolo:tunnel-agent",
+    })
+}
+
+fn with(path: &[&str], value: Value) -> Value {
+    let mut claims = claims();
+    *path.iter().fold(&mut claims, |at, name| &mut at[*name]) = value;
+    claims
+}
+
+fn without(path: &[&str]) -> Value {
+    let (last, path) = path.split_last().unwrap();
+    let mut claims = claims();
+    let at = path.iter().fold(&mut claims, |at, name| &mut at[*name]);
+    at.as_object_mut().unwrap().remove(*last);
+    claims
+}
+
+fn fault(fault: ClaimFault) -> PodFault {
+    PodFault::Token(TokenFault::Claims(fault))
+}
+
+fn encoded(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(text)
+}

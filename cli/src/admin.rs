@@ -12,11 +12,12 @@ use http::Uri;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, Cluster, CreateClusterRequest, CreateTokenRequest, CreateTokenResponse,
-    DeleteClusterRequest, DeleteClusterResponse, EnrolledAgent, GetServerInfoRequest, GetServerInfoResponse,
-    ListAgentsRequest, ListClustersRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreUserRequest,
-    RevokeAgentRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token, UpdateClusterRequest,
-    Users, WatchClustersRequest, WatchClustersResponse,
+    ANSWER_BYTES_MAX, ChangeAttestationRequest, Cluster, CreateClusterRequest, CreateTokenRequest,
+    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, EnrolledAgent, GetAttestationRequest,
+    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, ListAgentsRequest,
+    ListClustersRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreUserRequest, RevokeAgentRequest,
+    RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token, UpdateClusterRequest, Users,
+    WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
@@ -133,6 +134,23 @@ impl Admin {
     /// Refuses agents from now on.
     pub(crate) async fn revoke_agent(&mut self, request: RevokeAgentRequest) -> Result<(), AdminError> {
         answered(&self.place, self.client.revoke_agent(request)).await.map(drop)
+    }
+
+    /// By what further pods of a cluster prove themselves.
+    pub(crate) async fn attestation(
+        &mut self,
+        cluster: String,
+    ) -> Result<GetAttestationResponse, AdminError> {
+        let answer = self.client.get_attestation(GetAttestationRequest { cluster });
+        Ok(answered(&self.place, answer).await?.into_inner())
+    }
+
+    /// Changes that.
+    pub(crate) async fn change_attestation(
+        &mut self,
+        request: ChangeAttestationRequest,
+    ) -> Result<(), AdminError> {
+        answered(&self.place, self.client.change_attestation(request)).await.map(drop)
     }
 
     /// The agents that were enrolled; of all clusters, if none is named.

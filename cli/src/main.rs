@@ -3,6 +3,7 @@
 mod admin;
 mod agents;
 mod args;
+mod attestation;
 mod ca;
 mod cluster;
 mod clusters;
@@ -61,6 +62,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Cluster(Cluster::Label(order)) => print::lines(&cluster::label(order)?)?,
         Command::Cluster(Cluster::Update(order)) => print::lines(&cluster::update(order)?)?,
         Command::Cluster(Cluster::Delete(order)) => print::lines(&cluster::delete(&order)?)?,
+        Command::Cluster(Cluster::Attestation(order)) => print::lines(&attestation::run(order)?)?,
         Command::Agent(Agent::List(order)) => print::lines(&agents::list(&order)?)?,
         Command::Agent(Agent::Revoke(order)) => print::lines(&agents::revoke(order)?)?,
         Command::Doctor(order) => {

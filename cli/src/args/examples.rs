@@ -153,6 +153,32 @@ Examples:
   Let it advertise nothing:
   tombolo cluster update edge-1 --advertise ''";
 
+pub(super) const CLUSTER_ATTESTATION: &str = "\
+Examples:
+  tombolo cluster attestation show edge-1
+  After `tombolo agent revoke --cluster edge-1`:
+  tombolo cluster attestation reopen edge-1";
+
+pub(super) const ATTESTATION_SHOW: &str = "\
+Examples:
+  tombolo cluster attestation show edge-1";
+
+pub(super) const ATTESTATION_SET_KEYS: &str = "\
+Examples:
+  With a kubeconfig of that cluster, past the tunnel:
+  kubectl get --raw /openid/v1/jwks > jwks.json
+  tombolo cluster attestation set-keys edge-1 --keys jwks.json";
+
+pub(super) const ATTESTATION_FORGET: &str = "\
+Examples:
+  The cluster was made anew, or its agents' ServiceAccount:
+  tombolo cluster attestation forget edge-1
+  tombolo token create --cluster edge-1";
+
+pub(super) const ATTESTATION_REOPEN: &str = "\
+Examples:
+  tombolo cluster attestation reopen edge-1";
+
 pub(super) const CLUSTER_DELETE: &str = "\
 Examples:
   tombolo cluster delete edge-1";

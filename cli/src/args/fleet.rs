@@ -1,5 +1,6 @@
 //! What may be said of clusters and agents at a server's admin API.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -28,6 +29,54 @@ pub(crate) enum Cluster {
     /// Delete a cluster: its tunnels end, its agents are refused, and its name stays reserved
     #[command(after_long_help = examples::CLUSTER_DELETE)]
     Delete(ClusterDelete),
+    /// Show and change by what further pods of a cluster's agents prove themselves
+    ///
+    /// The first agent that enrolls with a token in a pod records its ServiceAccount and the keys of its issuer. Further pods of
+    /// that account then need no token.
+    #[command(subcommand, after_long_help = examples::CLUSTER_ATTESTATION)]
+    Attestation(Attestation),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Attestation {
+    /// Show what is recorded
+    #[command(after_long_help = examples::ATTESTATION_SHOW)]
+    Show(AttestationOf),
+    /// Record the keys of the issuer, in place of those that are recorded
+    ///
+    /// Where keys are replaced one after the other, agents bring the new one along themselves, at their next renewal. Where all are
+    /// exchanged at once, nobody can tell whose they are but you.
+    #[command(after_long_help = examples::ATTESTATION_SET_KEYS)]
+    SetKeys(AttestationSetKeys),
+    /// Forget account, issuer and keys; the next agent that enrolls with a token records its own
+    #[command(after_long_help = examples::ATTESTATION_FORGET)]
+    Forget(AttestationOf),
+    /// Let pods prove themselves again, after `tombolo agent revoke --cluster` has put an end to it
+    ///
+    /// Pods that were put out by it come back when they are made anew (`kubectl rollout restart`), or at their next renewal.
+    #[command(after_long_help = examples::ATTESTATION_REOPEN)]
+    Reopen(AttestationOf),
+}
+
+#[derive(Args)]
+pub(crate) struct AttestationOf {
+    /// The cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct AttestationSetKeys {
+    /// The cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// A file with a JSON Web Key Set: what `kubectl get --raw /openid/v1/jwks` prints there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) keys: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
 }
 
 #[derive(Args)]
@@ -160,7 +209,8 @@ pub(crate) struct AgentRevoke {
     /// One agent
     #[arg(value_name = "CLUSTER/AGENT", group = "whom")]
     pub(crate) agent: Option<OneAgent>,
-    /// All agents of a cluster whose certificates were issued before now
+    /// All agents of a cluster whose certificates were issued before now; no further pod of it proves itself until `tombolo cluster
+    /// attestation reopen`
     #[arg(long, value_name = "CLUSTER", group = "whom")]
     pub(crate) cluster: Option<ClusterId>,
     /// One certificate, by its serial number in hexadecimal

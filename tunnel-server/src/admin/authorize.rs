@@ -51,6 +51,10 @@ pub enum Action {
     DeleteCluster,
     /// `Admin.RevokeAgent`.
     RevokeAgent,
+    /// `Admin.GetAttestation`.
+    GetAttestation,
+    /// `Admin.ChangeAttestation`.
+    ChangeAttestation,
     /// `Admin.ListAgents`.
     ListAgents,
     /// `Admin.CreateToken`.
@@ -160,6 +164,7 @@ fn may(role: AdminRole, action: Action) -> bool {
         Action::ListClusters
         | Action::WatchClusters
         | Action::GetServerInfo
+        | Action::GetAttestation
         | Action::ListAgents
         | Action::ListTokens
         | Action::ListRevokedUsers
@@ -172,6 +177,7 @@ fn may(role: AdminRole, action: Action) -> bool {
         | Action::UpdateCluster
         | Action::DeleteCluster
         | Action::RevokeAgent
+        | Action::ChangeAttestation
         | Action::RevokeToken
         | Action::RevokeUser
         | Action::RestoreUser => AdminRole::Operator,
@@ -213,6 +219,8 @@ impl Action {
             "/tombolo.admin.v1.Admin/UpdateCluster" => Ok(Self::UpdateCluster),
             "/tombolo.admin.v1.Admin/DeleteCluster" => Ok(Self::DeleteCluster),
             "/tombolo.admin.v1.Admin/RevokeAgent" => Ok(Self::RevokeAgent),
+            "/tombolo.admin.v1.Admin/GetAttestation" => Ok(Self::GetAttestation),
+            "/tombolo.admin.v1.Admin/ChangeAttestation" => Ok(Self::ChangeAttestation),
             "/tombolo.admin.v1.Admin/ListAgents" => Ok(Self::ListAgents),
             "/tombolo.admin.v1.Admin/CreateToken" => Ok(Self::CreateToken),
             "/tombolo.admin.v1.Admin/ListTokens" => Ok(Self::ListTokens),
@@ -236,7 +244,9 @@ impl Action {
             | Self::CreateCluster
             | Self::UpdateCluster
             | Self::DeleteCluster => Object::Clusters,
-            Self::RevokeAgent | Self::ListAgents => Object::Agents,
+            Self::RevokeAgent | Self::ListAgents | Self::GetAttestation | Self::ChangeAttestation => {
+                Object::Agents
+            }
             Self::CreateToken | Self::ListTokens | Self::RevokeToken => Object::Tokens,
             Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => Object::Users,
             Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
@@ -250,9 +260,9 @@ impl fmt::Display for Action {
         f.write_str(match self {
             Self::ListClusters | Self::ListAgents | Self::ListTokens | Self::ListRevokedUsers => "list",
             Self::WatchClusters | Self::WatchHealth => "watch",
-            Self::GetServerInfo => "describe",
+            Self::GetServerInfo | Self::GetAttestation => "describe",
             Self::CreateCluster | Self::CreateToken => "create",
-            Self::UpdateCluster => "update",
+            Self::UpdateCluster | Self::ChangeAttestation => "update",
             Self::DeleteCluster => "delete",
             Self::RevokeAgent | Self::RevokeToken | Self::RevokeUser => "revoke",
             Self::RestoreUser => "restore",

@@ -5,16 +5,19 @@ use std::time::Duration;
 use prost_types::Timestamp;
 use proto::ClusterId;
 use proto::admin::{
-    Agent, CreateClusterRequest, CreateTokenRequest, Description, Everyone, RevokeAgentRequest, Texts,
-    UpdateClusterRequest, Users, revoke_agent_request, users,
+    Agent, CreateClusterRequest, CreateTokenRequest, Description, Everyone, Forget, Reopen,
+    RevokeAgentRequest, Texts, UpdateClusterRequest, Users, change_attestation_request, revoke_agent_request,
+    users,
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
 
 use crate::directory::{
-    Amendment, Callers, CallersError, ClusterError, RevokeError, Revoked, StoreError, TokenError, UnixSeconds,
+    Amendment, Attestation, Callers, CallersError, ClusterError, NotAmended, RevokeError, Revoked,
+    StoreError, TokenError, UnixSeconds, Workload,
 };
 use crate::identity::NAME_BYTES_MAX;
+use crate::identity::oidc::pod::IssuerKeys;
 
 /// How long a token holds where nothing is said.
 const TTL_DEFAULT: Duration = Duration::from_secs(15 * 60);
@@ -72,6 +75,46 @@ pub(super) fn revoked_words(revoked: &Revoked) -> String {
         Revoked::Agent(cluster, instance) => format!("agent {cluster}/{instance}"),
         Revoked::Agents(cluster) => format!("all agents of cluster {cluster}"),
         Revoked::Serial(serial) => format!("certificate {serial}"),
+    }
+}
+
+/// What is recorded from now on of by what pods of a cluster prove themselves, in place of `seen`; and what was done, for the audit
+/// log.
+pub(super) fn attestation(
+    change: Option<change_attestation_request::Change>,
+    seen: &Attestation,
+) -> Result<(Attestation, String), Status> {
+    use change_attestation_request::Change;
+    match change {
+        Some(Change::SetIssuerKeys(keys)) => {
+            let keys = IssuerKeys::parse(keys.as_bytes())
+                .map_err(|error| Status::invalid_argument(error.to_string()))?;
+            let workload = seen.workload.clone().ok_or_else(|| {
+                Status::failed_precondition(
+                    "nothing is recorded of this cluster yet: the first agent that enrolls with a token and shows its \
+                     ServiceAccount brings its issuer's keys along",
+                )
+            })?;
+            let told = format!("issuer's keys are {}", keys.names().collect::<Vec<_>>().join(", "));
+            let workload = Some(Workload { issuer_keys: keys.to_json(), ..workload });
+            Ok((Attestation { workload, ..seen.clone() }, told))
+        }
+        Some(Change::Forget(Forget {})) => {
+            Ok((Attestation { workload: None, ..seen.clone() }, "account forgotten".to_owned()))
+        }
+        Some(Change::Reopen(Reopen {})) => {
+            Ok((Attestation { closed: None, ..seen.clone() }, "reopened to pods".to_owned()))
+        }
+        None => Err(Status::invalid_argument("say what: set_issuer_keys, forget or reopen")),
+    }
+}
+
+pub(super) fn attestation_status(error: NotAmended) -> Status {
+    let message = error.to_string();
+    match error {
+        NotAmended::Changed(_) => Status::aborted(message),
+        NotAmended::Unknown(_) => Status::not_found(message),
+        NotAmended::Store(error) => store_status(&error),
     }
 }
 

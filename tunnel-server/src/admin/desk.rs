@@ -7,8 +7,9 @@ use std::time::SystemTime;
 use daemon::Scope;
 use proto::admin::admin_server;
 use proto::admin::{
-    Addresses, Cluster, Counts, CreateClusterRequest, CreateClusterResponse, CreateTokenRequest,
-    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, GetServerInfoRequest,
+    Addresses, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts, CreateClusterRequest,
+    CreateClusterResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
+    DeleteClusterResponse, GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest,
     GetServerInfoResponse, Limits, ListAgentsRequest, ListAgentsResponse, ListClustersRequest,
     ListClustersResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
     ListTokensResponse, NAMES_MAX, RestoreUserRequest, RestoreUserResponse, RevokeAgentRequest,
@@ -18,6 +19,7 @@ use proto::admin::{
 use proto::{ClusterId, NotAClusterId};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, async_trait};
+use tracing::info;
 
 use super::recorded::Told;
 use super::watch::{Events, Watch};
@@ -152,6 +154,32 @@ impl admin_server::Admin for Desk {
         self.directory.revoke(revoked, SystemTime::now()).await.map_err(changes::revoke_status)?;
         self.registry.put_out();
         Ok(Response::new(RevokeAgentResponse {}))
+    }
+
+    async fn get_attestation(
+        &self,
+        request: Request<GetAttestationRequest>,
+    ) -> Result<Response<GetAttestationResponse>, Status> {
+        let cluster = changes::cluster(&request.into_inner().cluster)?;
+        let found = self.directory.attestation(&cluster).await;
+        Ok(Response::new(listed::attestation(found.map_err(|error| changes::store_status(&error))?)))
+    }
+
+    async fn change_attestation(
+        &self,
+        request: Request<ChangeAttestationRequest>,
+    ) -> Result<Response<ChangeAttestationResponse>, Status> {
+        let told = told(&request);
+        let ChangeAttestationRequest { cluster: name, change } = request.into_inner();
+        let cluster = changes::cluster(&name)?;
+        let seen = self.directory.attestation(&cluster).await;
+        let seen = seen.map_err(|error| changes::store_status(&error))?;
+        let (next, what) = changes::attestation(change, &seen)?;
+        told.tell(format!("attestation of cluster {cluster}: {what}"));
+        let amended = self.directory.amend_attestation(&cluster, seen, next).await;
+        amended.map_err(changes::attestation_status)?;
+        info!(%cluster, what, "an administrator has changed by what pods prove themselves");
+        Ok(Response::new(ChangeAttestationResponse {}))
     }
 
     async fn list_agents(

@@ -84,6 +84,8 @@ impl<R: ServerReflection> Services<R> {
             | Action::UpdateCluster
             | Action::DeleteCluster
             | Action::RevokeAgent
+            | Action::GetAttestation
+            | Action::ChangeAttestation
             | Action::ListAgents
             | Action::CreateToken
             | Action::ListTokens

@@ -8,7 +8,8 @@ use proto::session::Health;
 use proto::spiffe::AgentId;
 
 use crate::directory::{
-    AgentEntry, CallerRevocation, Callers, Cluster, Credential, Directory, TokenEntry, UnixSeconds,
+    AgentEntry, Attestation, CallerRevocation, Callers, Cluster, Credential, Directory, TokenEntry,
+    UnixSeconds, Workload,
 };
 use crate::registry::{Listed, ListedTunnel};
 
@@ -41,7 +42,26 @@ pub(super) fn agent(entry: &AgentEntry, directory: &Directory) -> admin::Enrolle
         issued: agent.issued.time().map(whole_seconds),
         expires: agent.expires.time().map(whole_seconds),
         revoked: id.is_none_or(|id| directory.admits(&id, &credential).is_err()),
+        pod: agent.pod.clone().unwrap_or_default(),
     }
+}
+
+/// By what pods of a cluster prove themselves.
+pub(super) fn attestation(found: Attestation) -> admin::GetAttestationResponse {
+    let whole = |seconds: UnixSeconds| seconds.time().map(whole_seconds);
+    let Attestation { workload, closed } = found;
+    let workload = workload.map(|workload| {
+        let Workload { namespace, account, account_uid, issuer, issuer_keys, recorded } = workload;
+        admin::Workload {
+            namespace,
+            service_account: account,
+            service_account_uid: account_uid,
+            issuer,
+            issuer_keys,
+            recorded: whole(recorded),
+        }
+    });
+    admin::GetAttestationResponse { workload, closed: closed.and_then(whole) }
 }
 
 /// A token, without what makes it one.

@@ -77,6 +77,8 @@ pub(super) async fn record(
         | Action::GetServerInfo
         | Action::CreateCluster
         | Action::UpdateCluster
+        | Action::GetAttestation
+        | Action::ChangeAttestation
         | Action::ListAgents
         | Action::CreateToken
         | Action::ListTokens

@@ -15,6 +15,8 @@ const TABLE: &[(&str, &[AdminRole])] = &[
     ("/tombolo.admin.v1.Admin/WatchClusters", READ),
     ("/tombolo.admin.v1.Admin/GetServerInfo", READ),
     ("/tombolo.admin.v1.Admin/ListAgents", READ),
+    ("/tombolo.admin.v1.Admin/GetAttestation", READ),
+    ("/tombolo.admin.v1.Admin/ChangeAttestation", CHANGE),
     ("/tombolo.admin.v1.Admin/ListTokens", READ),
     ("/tombolo.admin.v1.Admin/CreateToken", ENROLL),
     ("/tombolo.admin.v1.Admin/CreateCluster", CHANGE),

@@ -11,6 +11,7 @@ mod reach;
 mod report;
 mod rights;
 mod server;
+mod workload;
 
 use crate::args::{Doctor, DoctorPart};
 use crate::runtime::{self, NoRuntime};

@@ -22,6 +22,7 @@ use super::kubeconfig::{self, Destination};
 use super::reach::{self, Target};
 use super::report::Report;
 use super::rights;
+use super::workload;
 use crate::args::DoctorAgent;
 use crate::pem;
 use crate::tls::Identity;
@@ -37,16 +38,25 @@ pub(super) async fn examine(order: &DoctorAgent, scope: &Scope, report: &mut Rep
     else {
         return;
     };
+    match &config.enrollment {
+        // Its certificate is the agent's own affair.
+        Some(at) => workload::examine(&config, at, base, report),
+        None => issued(&config, base, scope, report).await,
+    }
+    api_server(&config, base, scope, report).await;
+}
+
+/// The certificate that somebody has issued, and who answers to it.
+async fn issued(config: &AgentConfig, base: &Path, scope: &Scope, report: &mut Report) {
     let now = SystemTime::now();
     let tls = &config.tls;
     let identity =
         certificate::identity(report, &base.join(&tls.certificate_file), &base.join(&tls.key_file), now);
     let roots = certificate::roots(report, "servers' CA", &base.join(&tls.server_ca_file), now);
     if let (Some(identity), Some(roots)) = (identity, roots) {
-        name(&config, &identity, report);
-        servers(&config, identity, roots, scope, report).await;
+        name(config, &identity, report);
+        servers(config, identity, roots, scope, report).await;
     }
-    api_server(&config, base, scope, report).await;
 }
 
 /// Whom the certificate names.

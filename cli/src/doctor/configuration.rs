@@ -40,10 +40,17 @@ pub(super) struct AgentConfig {
     pub(super) trust_domain: Option<String>,
     #[serde(default)]
     pub(super) tls: Tls,
+    pub(super) enrollment: Option<Enrollment>,
     #[serde(default)]
     pub(super) api_server: ApiServer,
     #[serde(default)]
     pub(super) impersonation: Impersonation,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Enrollment {
+    pub(super) service_account_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -24,4 +24,6 @@ pub(super) const SLICE: &str = "\
 The slice \"kubernetes\" lists the addresses of the cluster's API servers, which the agent reports to the server. A list
 that asks for this name alone is allowed, and no other.";
 pub(super) const SECRET: &str = "\
-The Secret with which the agent begins: the pin of its server's CA, and its first token.";
+The Secret with which the agent begins: the pin of its server's CA, and its first token.
+By what further pods prove themselves, the issuer's keys at /openid/v1/jwks, every ServiceAccount may read already, by
+the ClusterRole system:service-account-issuer-discovery; where somebody has unbound that, bind it to this account.";

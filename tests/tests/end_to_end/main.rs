@@ -6,6 +6,7 @@ mod admin;
 mod admin_tcp;
 mod asserting;
 mod assuming;
+mod attesting;
 mod audited;
 mod bad_input;
 mod browsers;

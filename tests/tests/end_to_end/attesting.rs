@@ -1,0 +1,390 @@
+//! Further pods of a DaemonSet: by their ServiceAccount's token of a real API server, and nothing that only looks like one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use futures::future::join_all;
+use rcgen::KeyPair;
+use serde_json::Value;
+use tests::audit_log::{AuditLog, note};
+use tests::clock::Shift;
+use tests::enroll::{Door, Pretender, Pretense, at, pod_agent, private, start, token};
+use tests::kube::EdgeCluster;
+use tests::kube::account::{ACCOUNT, AgentAccount};
+use tests::kube::pods::Pod;
+use tests::rig::{Agent, ApiServer, Rig};
+use tonic::{Code, Status};
+
+/// How long anything may take.
+const DONE_MAX: Duration = Duration::from_secs(60);
+
+/// For whom tokens of edge-a must be meant.
+const AUDIENCE: &str = "tombolo:tombolo:edge-a";
+
+const HOUR_SECONDS: u64 = 60 * 60;
+
+/// A server, a cluster and its agents' account.
+struct Site {
+    cluster: EdgeCluster,
+    account: AgentAccount,
+    rig: Rig,
+    door: Door,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn further_pods_need_no_token_not_even_an_hour_after_the_first_ones_has_expired() {
+    let site = Site::start().await;
+    let (first, _first) = site.first("one").await;
+    let two = site.cluster.create_pod("two").await;
+    let three = site.cluster.create_pod("three").await;
+    let _more = [site.agent("two", &two).await, site.agent("three", &three).await];
+    site.serve([&first, &two, &three]).await;
+
+    // The token held for 15 minutes.
+    site.rig.set_clocks(Shift::minutes(15 + 61));
+    let four = site.cluster.create_pod("four").await;
+    let later = site.cluster.issued_later(&site.token(&four).await, 76 * 60);
+    private(&site.rig, "four.token", &later);
+    let _fourth = pod_agent(&site.rig, &site.door, "four", "edge-a", &site.api_server()).await;
+
+    site.serve([&first, &two, &three, &four]).await;
+    let listed = at(&site.rig, &["agent", "list"]).await;
+    for pod in [&first, &two, &three, &four] {
+        let row = listed.lines().find(|line| line.contains(&format!("edge-a/{}", pod.uid)));
+        assert!(row.is_some_and(|row| row.ends_with(&pod.name)), "{listed}");
+    }
+    let log = AuditLog::of(&site.rig);
+    let attested = log.completions().into_iter().filter(|line| line["verb"] == "attest");
+    let attested: BTreeSet<&str> = attested.map(|line| note(line, "agent")).collect();
+    assert_eq!(attested, BTreeSet::from([two.uid.as_str(), &three.uid, &four.uid]));
+    // Nobody was asked about a token: the API server has seen no review.
+    let asked = site.cluster.audit().expect("the API server's log");
+    assert!(!asked.iter().any(|event| event.request_uri.contains("tokenreviews")), "a TokenReview");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_pods_restarted_at_once_come_back_and_so_does_one_rescheduled_without_its_disk() {
+    let site = Site::start().await;
+    let (first, agent) = site.first("one").await;
+    let mut pods = vec![first];
+    let mut agents = vec![agent];
+    for name in ["two", "three", "four"] {
+        pods.push(site.cluster.create_pod(name).await);
+        agents.push(site.agent(name, &pods[pods.len() - 1]).await);
+    }
+    site.serve(&pods).await;
+
+    // Their keys were in memory.
+    for agent in agents.drain(..) {
+        agent.process.stop(DONE_MAX).await.expect("it ends");
+    }
+    for pod in &pods {
+        fs::remove_dir_all(site.rig.path().join(format!("{}.state", pod.name))).expect("it was there");
+    }
+    agents.extend(join_all(pods.iter().map(|pod| site.agent(&pod.name, pod))).await);
+    site.serve(&pods).await;
+
+    // Another pod in the place of one of them, elsewhere.
+    agents.remove(0).process.stop(DONE_MAX).await.expect("it ends");
+    let moved = site.cluster.create_pod("one-moved").await;
+    let _moved = site.agent("one-moved", &moved).await;
+    site.serve([&moved, &pods[1], &pods[2], &pods[3]]).await;
+    let listed = at(&site.rig, &["agent", "list"]).await;
+    assert_eq!(listed.lines().count(), 1 + 5, "a head, and one agent for each pod: {listed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_pod_stays_out_and_a_revoked_clusters_pods_do_until_it_is_reopened() {
+    let site = Site::start().await;
+    let (first, _first) = site.first("one").await;
+    let two = site.cluster.create_pod("two").await;
+    let agent = site.agent("two", &two).await;
+    site.serve([&first, &two]).await;
+
+    at(&site.rig, &["agent", "revoke", &format!("edge-a/{}", two.uid)]).await;
+    site.serve([&first]).await;
+    agent.process.stop(DONE_MAX).await.expect("it ends");
+    fs::remove_dir_all(site.rig.path().join("two.state")).expect("it was there");
+    let out = site.agent("two", &two).await;
+    site.rig.logged("two.log", 0, "this pod is not let in: pod two may not be an agent").await;
+    out.process.stop(DONE_MAX).await.expect("it ends");
+    // Nor with a token of its own.
+    let _token = token(&site.rig, "edge-a").await;
+    at(&site.rig, &["agent", "revoke", "--cluster", "edge-a"]).await;
+    let _token = token(&site.rig, "edge-a").await;
+    let _out = site.agent("two", &two).await;
+    site.rig.logged("two.log", 0, "this pod may not become an agent").await;
+    site.serve([]).await;
+
+    let three = site.cluster.create_pod("three").await;
+    fs::remove_file(site.rig.path().join("token")).expect("it was there");
+    let _third = site.agent("three", &three).await;
+    site.rig.logged("three.log", 0, "an administrator reopens it").await;
+    let shown = at(&site.rig, &["cluster", "attestation", "show", "edge-a"]).await;
+    assert!(shown.contains("Closed:     since"), "{shown}");
+    at(&site.rig, &["cluster", "attestation", "reopen", "edge-a"]).await;
+    site.serve([&three]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_no_pod_of_the_clusters_agents_gets_no_certificate() {
+    let site = Site::start().await;
+    let (first, _first) = site.first("one").await;
+    let other = EdgeCluster::start().await.expect("a cluster starts");
+    let _others_account = other.create_agent_account().await.expect("an account");
+    let others_pod = other.create_pod("two").await;
+    let two = site.cluster.create_pod("two").await;
+    site.cluster.admin().stdout(&["create", "serviceaccount", "other", "-n", "tombolo"]).await;
+    let of_other = site.cluster.create_pod_of("other", "of-other").await;
+    let good = site.token(&two).await;
+    let header = |header: &str| format!("{}.{}", encoded(header), good.split_once('.').expect("a JWT").1);
+    let unsigned = good.rsplit_once('.').expect("a signature").0.to_owned();
+    let unbound = format!("--audience={AUDIENCE}");
+
+    let strangers = [
+        // The same issuer, namespace and account, to the byte.
+        ("a pod of another cluster", other.pod_token(&others_pod, AUDIENCE).await),
+        ("no signature", unsigned + "."),
+        ("none", header("{\"alg\":\"none\"}")),
+        ("a MAC", header("{\"alg\":\"HS256\"}")),
+        ("nonsense", "nonsense".to_owned()),
+    ];
+    let known = [
+        ("ServiceAccount tombolo/other", site.token(&of_other).await),
+        ("not meant for this server", site.cluster.pod_token(&two, "tombolo:tombolo:edge-b").await),
+        ("not meant for this server", site.cluster.pod_token(&two, "https://kubernetes.default.svc").await),
+        ("not bound to a pod", site.cluster.account_token(ACCOUNT, &[&unbound]).await),
+        ("more than 10 minutes ago", site.aged(&good, 601)),
+    ];
+    for (what, token) in &strangers {
+        let refused = site.attest(token).await.expect_err(what);
+        assert_eq!(refused.code(), Code::PermissionDenied, "{what}: {refused:?}");
+        assert!(refused.message().contains("did not prove to be"), "{what}: {refused:?}");
+    }
+    for (reason, token) in &known {
+        let refused = site.attest(token).await.expect_err(reason);
+        assert_eq!(refused.code(), Code::PermissionDenied, "{reason}: {refused:?}");
+        assert!(refused.message().contains(reason), "{reason}: {refused:?}");
+    }
+    let log = AuditLog::of(&site.rig);
+    let forbidden = log.completions().into_iter().filter(|line| line["verb"] == "attest");
+    let forbidden: Vec<&str> = forbidden.map(|line| note(line, "detail")).collect();
+    assert_eq!(forbidden.len(), known.len(), "{forbidden:?}");
+    for ((reason, _), detail) in known.iter().zip(&forbidden) {
+        assert!(detail.contains(reason), "{detail}");
+    }
+
+    site.attest(&good).await.expect("the token itself is good");
+    site.serve([&first]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nonce_is_signed_by_the_key_itself_on_its_own_connection_and_once() {
+    let site = Site::start().await;
+    let _first = site.first("one").await;
+    let two = site.cluster.create_pod("two").await;
+    let token = site.token(&two).await;
+    let [key, other] = [(); 2].map(|()| KeyPair::generate().expect("a key"));
+    let mut line = Pretender::connect(&site.rig, &site.door).await;
+    let mut elsewhere = Pretender::connect(&site.rig, &site.door).await;
+    let shown = |nonce, signer| Pretense { cluster: "edge-a", token: &token, nonce, key: &key, signer };
+
+    let nonce = line.nonce().await;
+    line.attest(&shown(nonce, &key)).await.expect("as it should be");
+    refused(line.attest(&shown(nonce, &key)).await, "a nonce that was used");
+    let nonce = line.nonce().await;
+    refused(line.attest(&shown(nonce, &other)).await, "signed by another key");
+    refused(line.attest(&shown(nonce, &key)).await, "used up by what was refused");
+    let (nonce, _) = (line.nonce().await, elsewhere.nonce().await);
+    refused(elsewhere.attest(&shown(nonce, &key)).await, "another connection's");
+    refused(line.attest(&shown([0; 32], &key)).await, "a nonce that nobody gave");
+    refused(line.attest(&shown(nonce, &key)).await, "used up by a guess");
+
+    let nonce = line.nonce().await;
+    line.attest(&shown(nonce, &key)).await.expect("as it should be");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_keys_of_an_issuer_are_recorded_by_one_that_is_known_or_by_an_administrator() {
+    let mut site = Site::start().await;
+    let (first, _first) = site.first("one").await;
+    let recorded = || at(&site.rig, &["cluster", "attestation", "show", "edge-a"]);
+    let before = recorded().await;
+
+    site.replace_key(true).await;
+    site.rig.set_clocks(Shift::hours(17));
+    site.rig.logged("server.log", 0, "keys of this cluster's issuer were added").await;
+    let two = site.cluster.create_pod("two").await;
+    let _second = site.agent_later("two", &two, 17).await;
+    site.serve([&first, &two]).await;
+    assert_ne!(at(&site.rig, &["cluster", "attestation", "show", "edge-a"]).await, before);
+
+    // Whoever has all keys exchanged at once may be anybody.
+    site.replace_key(false).await;
+    site.rig.set_clocks(Shift::hours(17 * 2));
+    site.rig.logged("server.log", 0, "none of them is recorded already").await;
+    let three = site.cluster.create_pod("three").await;
+    let _third = site.agent_later("three", &three, 17 * 2).await;
+    site.rig.logged("three.log", 0, "did not prove to be of this cluster's agents").await;
+    let log = AuditLog::of(&site.rig);
+    let added = log.completions().into_iter().filter(|line| line["verb"] == "add-issuer-keys");
+    let verdicts: BTreeSet<&str> = added.map(|line| note(line, "decision")).collect();
+    assert_eq!(verdicts, BTreeSet::from(["allow", "forbid"]));
+
+    let keys = site.cluster.admin().stdout(&["get", "--raw", "/openid/v1/jwks"]).await;
+    let keys = site.rig.write("jwks.json", &keys);
+    let keys = keys.to_str().expect("a path");
+    at(&site.rig, &["cluster", "attestation", "set-keys", "edge-a", "--keys", keys]).await;
+    site.serve([&first, &two, &three]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_was_made_anew_is_nobody_until_an_administrator_forgets_the_old_one() {
+    let site = Site::start().await;
+    let (_, _first) = site.first("one").await;
+    site.account.revoke().await.expect("it is made anew");
+    let two = site.cluster.create_pod("two").await;
+
+    let refused = site.attest(&site.token(&two).await).await.expect_err("another account");
+    assert!(refused.message().contains("attestation forget"), "{refused:?}");
+    at(&site.rig, &["cluster", "attestation", "forget", "edge-a"]).await;
+    let closed = site.attest(&site.token(&two).await).await.expect_err("nothing is recorded");
+    assert_eq!(closed.code(), Code::FailedPrecondition, "{closed:?}");
+
+    let _token = token(&site.rig, "edge-a").await;
+    let _second = site.agent("two", &two).await;
+    site.rig.logged("two.log", 0, "further pods of its ServiceAccount need no token").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_site_whose_neighbours_fail_too_often_still_renews() {
+    let site = Site::start().await;
+    let (first, _first) = site.first("one").await;
+    for _ in 0..25 {
+        site.attest("nonsense").await.expect_err("it is no token");
+    }
+    let limited = site.attest("nonsense").await.expect_err("it is no token");
+    assert_eq!(limited.code(), Code::ResourceExhausted, "{limited:?}");
+    let key = KeyPair::generate().expect("a key");
+    let mut codes = BTreeSet::new();
+    for _ in 0..25 {
+        let asked = tests::enroll::request_for_token("nonsense", "edge-a", &key);
+        let refused = tests::enroll::stranger(&site.rig, &site.door).await.enroll(asked).await;
+        codes.insert(format!("{:?}", refused.expect_err("it is no token").code()));
+    }
+    assert!(codes.contains("ResourceExhausted"), "{codes:?}");
+
+    site.rig.set_clocks(Shift::hours(17));
+
+    site.rig.logged("server.log", 0, "an agent's certificate was renewed").await;
+    let log = site.rig.agent_log("one");
+    assert!(!log.contains("was given no certificate"), "it was held up: {log}");
+    site.serve([&first]).await;
+}
+
+impl Site {
+    async fn start() -> Self {
+        let cluster = EdgeCluster::start().await.expect("a cluster starts");
+        let account = cluster.create_agent_account().await.expect("an account for the agent");
+        let (rig, door) = start("").await;
+        Self { cluster, account, rig, door }
+    }
+
+    fn api_server(&self) -> ApiServer {
+        ApiServer::of(&self.cluster, &self.account)
+    }
+
+    /// The first agent, which has a token of the door's, and has used it.
+    async fn first(&self, name: &str) -> (Pod, Agent) {
+        let (_, file) = token(&self.rig, "edge-a").await;
+        let pod = self.cluster.create_pod(name).await;
+        let agent = self.agent(name, &pod).await;
+        self.serve([&pod]).await;
+        fs::remove_file(file).expect("it was read");
+        (pod, agent)
+    }
+
+    async fn agent(&self, name: &str, pod: &Pod) -> Agent {
+        private(&self.rig, &format!("{name}.token"), &self.token(pod).await);
+        pod_agent(&self.rig, &self.door, name, "edge-a", &self.api_server()).await
+    }
+
+    /// The same so many hours after now, by the clock of everybody but the API server.
+    async fn agent_later(&self, name: &str, pod: &Pod, hours: u64) -> Agent {
+        let token = self.cluster.issued_later(&self.token(pod).await, hours * HOUR_SECONDS);
+        private(&self.rig, &format!("{name}.token"), &token);
+        pod_agent(&self.rig, &self.door, name, "edge-a", &self.api_server()).await
+    }
+
+    async fn token(&self, pod: &Pod) -> String {
+        self.cluster.pod_token(pod, AUDIENCE).await
+    }
+
+    /// Has the API server sign with another key, until the agent has a credential that is signed by it.
+    async fn replace_key(&mut self, overlaps: bool) {
+        self.cluster.replace_account_key(overlaps).await.expect("it starts again");
+        self.account.rotate().await.expect("another token");
+        let deadline = std::time::Instant::now() + DONE_MAX;
+        while self.rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status != 200 {
+            assert!(std::time::Instant::now() < deadline, "{}", self.rig.agent_log("one"));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The same token, issued so many seconds ago and for longer than that.
+    fn aged(&self, token: &str, seconds: u64) -> String {
+        self.cluster.signed_again(token, |claims| {
+            for name in ["iat", "nbf"] {
+                claims[name] = (claims[name].as_u64().expect("a time") - seconds).into();
+            }
+        })
+    }
+
+    /// Shows a token as it should be shown.
+    async fn attest(&self, token: &str) -> Result<(), Status> {
+        let key = KeyPair::generate().expect("a key");
+        let mut line = Pretender::connect(&self.rig, &self.door).await;
+        let nonce = line.nonce().await;
+        let pretense = Pretense { cluster: "edge-a", token, nonce, key: &key, signer: &key };
+        line.attest(&pretense).await.map(drop)
+    }
+
+    /// Waits until the cluster's tunnels are those of these pods, and no others.
+    async fn serve<'a>(&self, pods: impl IntoIterator<Item = &'a Pod>) {
+        let wanted: BTreeSet<String> = pods.into_iter().map(|pod| pod.uid.clone()).collect();
+        let deadline = std::time::Instant::now() + DONE_MAX;
+        loop {
+            let listed = at(&self.rig, &["clusters", "-o", "json"]).await;
+            let listed: Value = serde_json::from_str(&listed).expect("JSON");
+            let found: BTreeSet<String> = tunnels(&listed).collect();
+            if found == wanted {
+                return;
+            }
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{found:?}, not {wanted:?}: {}",
+                self.rig.server_log()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Whose tunnels edge-a has that live.
+fn tunnels(listed: &Value) -> impl Iterator<Item = String> {
+    let items = listed["items"].as_array().cloned().unwrap_or_default();
+    let edge = items.into_iter().find(|item| item["metadata"]["name"] == "edge-a");
+    let tunnels = edge.map(|edge| edge["status"]["tunnels"].as_array().cloned().unwrap_or_default());
+    let tunnels = tunnels.into_iter().flatten().filter(|tunnel| tunnel["health"] == "Live");
+    tunnels.filter_map(|tunnel| tunnel["agent"].as_str().map(str::to_owned))
+}
+
+fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, what: &str) {
+    assert_eq!(answer.expect_err(what).code(), Code::PermissionDenied, "{what}");
+}
+
+fn encoded(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(text)
+}

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 44] = [
+const COMMANDS: [&str; 49] = [
     "",
     "ca",
     "ca init",

@@ -13,6 +13,9 @@ use super::{ApiServer, ApiServerError};
 /// Longest wait for one whole document.
 const DOCUMENT_MAX: Duration = Duration::from_secs(10);
 
+/// JSON; an issuer's keys are of a type of their own (RFC 7517, section 8.5.2), and API servers give no other.
+const ACCEPTED: &str = "application/json, application/jwk-set+json";
+
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
@@ -43,7 +46,7 @@ impl ApiServer {
     async fn fetch(&self, target: &'static str, bytes_max: usize) -> Result<Bytes, DocumentError> {
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.uri_mut() = Uri::from_static(target);
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
         let response = self.send(request).await.map_err(DocumentError::ApiServer)?;
         if response.status() != StatusCode::OK {
             return Err(DocumentError::Status(response.status()));

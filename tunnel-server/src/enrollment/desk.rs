@@ -23,10 +23,10 @@ use tracing::{error, info};
 use trust::proof::EXPORTER_BYTES;
 use trust::{Order, ProvenKey, SignError, Subject};
 
-use super::failures::Failures;
 use super::nonce::Nonce;
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
+use crate::listener::failures::Failures;
 use crate::metrics;
 
 /// One connection's.

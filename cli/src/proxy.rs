@@ -14,6 +14,7 @@ use aws_lc_rs::error::Unspecified;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use daemon::{Scope, chain};
+use http::uri::Authority;
 use proto::ClusterId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -111,10 +112,7 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
     ];
     print::lines(&told)?;
     print::note(&format!("cluster {cluster} is reached through {address} until Ctrl-C"))?;
-    // Said at once, and not by the first kubectl: the cluster may as well come later.
-    if let Err(refused) = gateway.connect(&target, scope).await {
-        print::note(&format!("{target} cannot be reached now: {}", chain(&refused)))?;
-    }
+    scope.spawn(tried(Arc::clone(&gateway), target, scope.clone()));
     let door = Arc::new(Door::new(&secret, gateway, scope.clone()));
     // All arms are cancel-safe: what is accepted is served by a task of the scope.
     tokio::select! {
@@ -124,6 +122,14 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
     }
     drop(kept);
     Ok(())
+}
+
+/// Says at once, and not by the first kubectl, if the cluster cannot be reached; it may as well come later.
+async fn tried(gateway: Arc<Gateway>, target: Authority, scope: Scope) {
+    if let Err(refused) = gateway.connect(&target, &scope).await {
+        // Who does not read does not want to know.
+        let _ = print::note(&format!("{target} cannot be reached now: {}", chain(&refused)));
+    }
 }
 
 fn secret() -> Result<String, Unspecified> {

@@ -166,6 +166,8 @@ impl Table {
         let mut tokens = self.0.authenticator.changes();
         let mut time = interval(LOOK_EVERY);
         time.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What was changed before anybody listened.
+        self.look(Cause::Change).await;
         loop {
             // All arms are cancel-safe: a change that was not waited for is still marked as unseen, a tick comes again.
             let cause = tokio::select! {

@@ -19,7 +19,7 @@ const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const DEAF: &str = "/clusters/edge-a/deaf";
 
 /// What all floods may cost each daemon at the worst moment, allocators included.
-const MEMORY_BYTES_MAX: u64 = 32 * 1024 * 1024;
+const MEMORY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Exchanges of one caller, which reach the API server although they are taken back.
 const EXCHANGES_PER_CALLER_MAX: usize = 2_500;

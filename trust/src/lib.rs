@@ -29,6 +29,6 @@ pub use key::{CSR_BYTES_MAX, CsrError, ProvenKey};
 pub use pin::{NotAPin, Pin};
 pub use role::{NotARole, Role};
 pub use root::Root;
-pub use serial::{NotASerial, Serial};
+pub use serial::{NoDigits, NotASerial, Serial, serial_from, serial_text};
 pub use signer::{BACKDATED, Issued, Issuing, Order, SignError, Signer};
 pub use subject::{SERVER_NAMES_MAX, Subject, SubjectError};

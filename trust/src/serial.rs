@@ -15,8 +15,43 @@ pub struct Serial(u128);
 #[error("use the 32 hexadecimal digits of a serial number, as `tombolo ca show` prints them")]
 pub struct NotASerial;
 
+/// Nobody's serial number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a serial number is 1 to 40 hexadecimal digits, with colons or without, and not 0")]
+pub struct NoDigits;
+
 /// Hexadecimal digits of a serial number as text.
 const DIGITS: usize = 32;
+
+/// Most digits of a number that anybody issues (RFC 5280, section 4.1.2.2: 20 bytes).
+const DIGITS_MAX: usize = 40;
+
+/// The serial number of anybody's certificate, one text for one number: in lower-case hexadecimal, with as many digits as ours
+/// have, or more.
+#[must_use]
+pub fn serial_text(certificate: &X509Certificate<'_>) -> String {
+    let digits: String = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+    padded(&digits)
+}
+
+/// The same text of what a person or a program has written: in either case, with colons between the bytes or without, and with
+/// any number of leading zeros, one of which stands before a number whose highest bit is set.
+///
+/// # Errors
+/// [`NoDigits`].
+pub fn serial_from(written: &str) -> Result<String, NoDigits> {
+    let digits = written.to_ascii_lowercase().replace(':', "");
+    let significant = digits.trim_start_matches('0');
+    let are_digits = significant.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if are_digits && (1..=DIGITS_MAX).contains(&significant.len()) {
+        return Ok(padded(significant));
+    }
+    Err(NoDigits)
+}
+
+fn padded(digits: &str) -> String {
+    format!("{:0>DIGITS$}", digits.trim_start_matches('0'))
+}
 
 impl Serial {
     /// The serial number of a certificate; `None` where it has more than 128 bits, so that it is none of ours.
@@ -74,6 +109,8 @@ impl FromStr for Serial {
 
 #[cfg(test)]
 mod tests {
+    use x509_parser::prelude::FromDer as _;
+
     use super::*;
 
     #[test]
@@ -83,6 +120,33 @@ mod tests {
         assert_eq!(serial.to_string().parse(), Ok(serial));
         for text in ["", "0a", "+000000000000000000000000000000a", &"g".repeat(32)] {
             assert_eq!(text.parse::<Serial>(), Err(NotASerial), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_number_has_one_text_however_it_is_written() {
+        let ours = format!("{:032x}", 0xf1_0a);
+        for written in ["f10a", "F1:0A", "00:f1:0a", "0000f10a", &ours] {
+            assert_eq!(serial_from(written).as_ref(), Ok(&ours), "{written}");
+        }
+        let longest = "8".repeat(40);
+        assert_eq!(serial_from(&format!("00{longest}")), Ok(longest.clone()));
+        for written in ["", "0", "00:00", "f10g", "-1", &format!("8{longest}")] {
+            assert_eq!(serial_from(written), Err(NoDigits), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_certificates_text_is_the_one_that_is_read_back_whatever_its_highest_bit() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        for bytes in [vec![0x8f; 16], vec![0x01; 16], vec![0x00, 0x02], vec![0xff; 19]] {
+            let mut params = rcgen::CertificateParams::default();
+            params.serial_number = Some(rcgen::SerialNumber::from_slice(&bytes));
+            let made = params.self_signed(&key).unwrap();
+            let (_, certificate) = X509Certificate::from_der(made.der()).unwrap();
+            let text = serial_text(&certificate);
+            assert_eq!(serial_from(&certificate.raw_serial_as_string()), Ok(text.clone()));
+            assert!(Serial::of(&certificate).is_none_or(|serial| serial.to_string() == text), "{text}");
         }
     }
 }

@@ -11,6 +11,7 @@ use proto::admin::{
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
+use trust::serial_from;
 
 use crate::directory::{
     Amendment, Attestation, Callers, CallersError, ClusterError, NotAmended, RevokeError, Revoked,
@@ -21,9 +22,6 @@ use crate::identity::oidc::pod::IssuerKeys;
 
 /// How long a token holds where nothing is said.
 const TTL_DEFAULT: Duration = Duration::from_secs(15 * 60);
-
-/// Longest serial number, in hexadecimal digits (RFC 5280, section 4.1.2.2).
-const SERIAL_DIGITS_MAX: usize = 40;
 
 /// A cluster to make, and what to say of it.
 pub(super) fn created(request: CreateClusterRequest) -> Result<(ClusterId, Amendment), Status> {
@@ -61,10 +59,7 @@ pub(super) fn revoked(request: RevokeAgentRequest) -> Result<Revoked, Status> {
             Ok(Revoked::Agent(cluster(&name)?, instance))
         }
         Some(revoke_agent_request::Revoked::Cluster(name)) => Ok(Revoked::Agents(cluster(&name)?)),
-        Some(revoke_agent_request::Revoked::Serial(serial)) => {
-            // With as many digits as ours have.
-            Ok(Revoked::Serial(format!("{:0>32}", digits(&serial)?)))
-        }
+        Some(revoke_agent_request::Revoked::Serial(serial)) => Ok(Revoked::Serial(self::serial(&serial)?)),
         None => Err(Status::invalid_argument("say whom: an agent, a cluster or a serial number")),
     }
 }
@@ -128,7 +123,11 @@ pub(super) fn callers(users: Option<Users>) -> Result<Callers, Status> {
         Some(users::Users::Name(_)) => {
             Err(Status::invalid_argument(format!("a name has 1 to {NAME_BYTES_MAX} bytes")))
         }
-        Some(users::Users::Serial(serial)) => Ok(Callers::Certificate(digits(&serial)?)),
+        Some(users::Users::Serial(serial)) => {
+            // The store has them without leading zeros.
+            let text = self::serial(&serial)?;
+            Ok(Callers::Certificate(text.trim_start_matches('0').to_owned()))
+        }
         None => Err(Status::invalid_argument("say whom: a name, a serial number or everyone")),
     }
 }
@@ -153,15 +152,9 @@ pub(super) fn issued_before(time: Timestamp) -> Result<UnixSeconds, Status> {
     seconds.map(UnixSeconds).ok_or_else(|| Status::invalid_argument("the time is before 1970"))
 }
 
-/// The digits of a serial number in lower case, without leading zeros.
-fn digits(serial: &str) -> Result<String, Status> {
-    let serial = serial.to_ascii_lowercase().replace(':', "");
-    let digits = serial.trim_start_matches('0');
-    if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && (1..=SERIAL_DIGITS_MAX).contains(&digits.len())
-    {
-        return Ok(digits.to_owned());
-    }
-    Err(Status::invalid_argument("a serial number is 1 to 40 hexadecimal digits, and not 0"))
+/// A serial number as certificates are known by it.
+fn serial(written: &str) -> Result<String, Status> {
+    serial_from(written).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// Which cluster a token is for, and how long it is to hold.

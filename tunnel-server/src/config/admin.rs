@@ -8,8 +8,8 @@ use daemon::config::{KeyError, bounded, socket_address};
 use prost_types::Timestamp;
 use proto::admin::SOCKET_DEFAULT;
 use serde::Deserialize;
-use trust::Serial;
 use trust::names::Label;
+use trust::serial_from;
 
 use super::authentication::file;
 use super::valid::NOTHING;
@@ -107,10 +107,10 @@ fn revocation((index, written): (usize, WrittenRevocation)) -> Result<AdminRevoc
     let at = |key: &str| format!("admin.tcp.revoked[{index}].{key}");
     match (serial, issued_before) {
         (Some(serial), None) if name.is_none() => {
-            let allowed = "the 32 hexadecimal digits of a certificate's serial number, as `tombolo ca show` prints them";
+            let allowed =
+                "the hexadecimal digits of a certificate's serial number, as `tombolo ca show` prints them";
             let refused = |_| KeyError::new(at("serial"), format_args!("{serial:?}"), allowed);
-            let found: Serial = serial.replace(':', "").parse().map_err(refused)?;
-            Ok(AdminRevocation::Serial(found.to_string()))
+            Ok(AdminRevocation::Serial(serial_from(&serial).map_err(refused)?))
         }
         (None, Some(before)) => {
             let allowed = "a time, as in 2026-01-31T12:00:00Z";

@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
-use trust::Serial;
+use trust::serial_text;
 use x509_parser::prelude::{AttributeTypeAndValue, FromDer as _, X509Certificate};
 
-use super::credential::{Credential, hex};
+use super::credential::Credential;
 use super::name::{NameFault, Prefixes};
 
 /// Why a caller's certificate, which its CA signed, is not taken.
@@ -77,10 +77,8 @@ pub(super) fn subject(
 /// What a certificate is as a credential.
 pub(super) fn credential(certificate: &X509Certificate<'_>) -> Credential {
     let Validity { not_before, not_after } = Validity::of(certificate);
-    // Another's CA may give longer ones than ours (RFC 5280, section 4.1.2.2: 20 bytes).
-    let long = || hex(certificate.raw_serial());
     Credential {
-        id: Serial::of(certificate).map_or_else(long, |serial| serial.to_string().into()),
+        id: serial_text(certificate).into(),
         issued: moment(not_before),
         expires: moment(not_after.saturating_add(1)),
     }

@@ -6,16 +6,20 @@ use proto::cluster::is_dns_label;
 const METHODS: [&str; 2] = ["client-certificate", "token"];
 
 /// Methods that a server's configuration names, as `oidc:NAME`.
-const NAMED_METHODS: [&str; 2] = ["oidc", "token-review"];
+const NAMED_METHODS: [&str; 3] = ["oidc", "token-review", WAY_IN];
+
+/// The kind of those who are a way in: whoever comes by it is one principal.
+const WAY_IN: &str = "way-in";
 
 /// No method of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not one of client-certificate, token, oidc:NAME and token-review:NAME, with the name that server.yaml gives it"
+    "not one of client-certificate, token, oidc:NAME, token-review:NAME and way-in:NAME, with the name that server.yaml gives it"
 )]
 pub struct NotAMethod;
 
-/// Takes the word for a method: `client-certificate`, `token`, `oidc:NAME` or `token-review:NAME`, where the name is a DNS label.
+/// Takes the word for a method: `client-certificate`, `token`, `oidc:NAME`, `token-review:NAME` or `way-in:NAME`, where the name is a
+/// DNS label.
 ///
 /// # Errors
 ///
@@ -28,13 +32,18 @@ pub fn method(word: &str) -> Result<String, NotAMethod> {
     Err(NotAMethod)
 }
 
+/// Whether a method is a way in, which says nothing of who comes by it.
+pub(crate) fn is_way_in(method: &str) -> bool {
+    method.split_once(':').is_some_and(|(kind, _)| kind == WAY_IN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_method_is_one_of_two_words_or_one_of_two_kinds_with_a_name() {
-        for word in ["client-certificate", "token", "oidc:corp", "token-review:host-1"] {
+    fn a_method_is_one_of_two_words_or_one_of_three_kinds_with_a_name() {
+        for word in ["client-certificate", "token", "oidc:corp", "token-review:host-1", "way-in:host-1"] {
             assert_eq!(method(word).as_deref(), Ok(word));
         }
         for word in [
@@ -45,6 +54,8 @@ mod tests {
             "oidc:Corp",
             "oidc:a:b",
             "token:a",
+            "way-in",
+            "way-in:*",
             "Token",
             "tokenreview:a",
             "certificate",

@@ -154,7 +154,8 @@ impl Rules {
 
     fn about(&self, who: Who<'_>, cluster: &ClusterId, facts: &ClusterFacts) -> impl Iterator<Item = &Rule> {
         self.0.iter().filter(move |rule| {
-            rule.subjects.iter().any(|subject| subject.is(who)) && rule.clusters.have(cluster, facts)
+            rule.subjects.iter().any(|subject| subject.is(who, rule.effect))
+                && rule.clusters.have(cluster, facts)
         })
     }
 }

@@ -26,7 +26,7 @@ pub use agents::{Agent, ApiServer};
 pub(crate) use ask::plain;
 pub use ask::{Reply, ask, ask_raw};
 pub use peer::Peer;
-pub(crate) use ports::free_port;
+pub use ports::free_port;
 
 /// The group that policy lets reach every cluster.
 pub const GROUP: &str = "tombolo:admins";

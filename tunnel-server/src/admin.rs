@@ -8,7 +8,6 @@ mod hall;
 mod listed;
 mod recorded;
 mod remote;
-mod socket;
 mod watch;
 
 use std::net::SocketAddr;
@@ -28,13 +27,12 @@ use tracing::info;
 
 pub use authorize::{Action, Actor, Forbidden, Object, authorize_admin};
 pub use remote::Remote;
-pub use socket::SocketError;
 
 use crate::directory::Directory;
+use crate::listener::socket::{LocalSocket, Reach, SocketError};
 use crate::registry::Registry;
 use desk::Desk;
 use hall::{Hall, Services};
-use socket::AdminSocket;
 
 /// Most watches at once, of all connections.
 pub const WATCHES_MAX: usize = 16;
@@ -74,7 +72,7 @@ pub struct Subject {
 }
 
 struct Bound {
-    socket: Option<AdminSocket>,
+    socket: Option<LocalSocket>,
     remote: Option<Remote>,
 }
 
@@ -117,7 +115,7 @@ impl Admin {
     pub async fn bind(doors: Doors, subject: Subject) -> Result<Self, SocketError> {
         let Doors { socket, remote } = doors;
         let socket = match socket {
-            Some(path) => Some(AdminSocket::bind(&path).await?),
+            Some(path) => Some(LocalSocket::bind("admin.socket", &path, Reach::Owner).await?),
             None => None,
         };
         let health = HealthReporter::new();

@@ -31,6 +31,7 @@ use crate::reception::Reception;
 use crate::registry::Registry;
 
 mod authentication;
+mod egress;
 mod files;
 mod recording;
 mod scrape;
@@ -58,6 +59,8 @@ pub struct Bound {
     admin: Option<Admin>,
     /// Where agents enroll, if they do.
     enrollment: Option<(Listener, Enrollment)>,
+    /// Where the egress of API servers comes.
+    egress: Vec<egress::Way>,
 }
 
 /// The addresses that were bound.
@@ -97,6 +100,7 @@ impl Bound {
         let admission = admission(&mut config, &policy, &directory, scope)?;
         let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
+        let egress = bind_egress(&mut config).await?;
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
             .map(|door| bind_enrollment(door, &config, (&directory, &log), trust_bundle.clone()))
@@ -123,6 +127,7 @@ impl Bound {
             log,
             admin: None,
             enrollment,
+            egress,
         };
         scrape::ask(&metrics, &bound, links);
         scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
@@ -175,6 +180,9 @@ impl Bound {
             Some(admin) => Some(admin.run(&scope)?),
             None => None,
         };
+        for way in self.egress {
+            way.run(self.gateway.clone(), self.log.clone(), &scope);
+        }
         let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
             let hosts = hosts.clone();
@@ -275,6 +283,15 @@ fn bind_enrollment(
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = Site { address, pins };
     Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
+}
+
+/// The listeners for the egress of API servers.
+async fn bind_egress(config: &mut Config) -> Result<Vec<egress::Way>, Failure> {
+    let mut ways = Vec::new();
+    for egress in std::mem::take(&mut config.egress) {
+        ways.push(egress::Way::bind(egress, &config.certificate).await?);
+    }
+    Ok(ways)
 }
 
 /// The policy that is in force first, and its file.

@@ -22,6 +22,7 @@ mod admin;
 mod audit_log;
 mod authentication;
 mod clusters;
+mod egress;
 mod enrollment;
 mod help;
 mod issuers;
@@ -31,6 +32,7 @@ mod valid;
 mod written;
 
 pub use admin::admin_rules;
+pub use egress::{Egress, EgressDoor, EgressTcp, EgressUnix};
 pub use enrollment::GRACE_DAYS_MAX;
 pub use limits::{
     CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
@@ -48,6 +50,12 @@ pub const ISSUERS_MAX: usize = 16;
 
 /// Most names in one list.
 pub const NAMES_MAX: usize = 1_000;
+
+/// Most ways in for the egress of API servers.
+pub const EGRESS_MAX: usize = 64;
+
+/// Most connections that one of them may be given.
+pub const EGRESS_CONNECTIONS_MAX: usize = 2_000;
 
 /// Most administrators who may have a role from other machines.
 pub const ADMINS_MAX: usize = 1_000;
@@ -120,6 +128,8 @@ pub struct Config {
     pub tunnel: Tunnel,
     /// The door at which agents enroll, if there is one.
     pub enrollment: Option<Enrollment>,
+    /// Ways in for the egress of API servers, no two of one name; at most [`EGRESS_MAX`].
+    pub egress: Vec<Egress>,
     /// The file that says who may do what in which clusters; not read yet.
     pub policy_file: PathBuf,
     /// Who is asked besides whether callers may what policy allows, if anybody is.

@@ -18,6 +18,7 @@ mod stack;
 mod strangers;
 mod upgrade;
 mod watch;
+mod way_in;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -46,7 +47,7 @@ use crate::exchanges::{Live, Table};
 use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
 use crate::metrics;
 use crate::permit::{Delegation, Permit, Policy};
-use crate::registry::{Places, Registry};
+use crate::registry::{self, Registry};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
@@ -64,6 +65,7 @@ pub use patience::NotAParkLimit;
 pub use refusal::Refusal;
 pub use shares::{EXCHANGES_PER_CALLER_MAX, Limit, Use};
 pub use stack::EXCHANGES_MAX;
+pub use way_in::{Places, WayIn};
 
 /// The callers' door. Clones are the same door.
 #[derive(Clone)]
@@ -165,7 +167,7 @@ impl Gateway {
         scope.attend(stalls.clone().watch());
         let recorder = Recorder::new(log, scope.clone());
         scope.attend(recorder.clone().watch(stalls.clone()));
-        let places = Places::new(parking.per_cluster, PARKED_MAX);
+        let places = registry::Places::new(parking.per_cluster, PARKED_MAX);
         let dials = Dials::new(dialing::Parts {
             registry: registry.clone(),
             policy: policy.clone(),
@@ -199,7 +201,7 @@ impl Gateway {
 
     /// The places in which requests wait for clusters that are away.
     #[must_use]
-    pub fn places(&self) -> Places {
+    pub fn places(&self) -> registry::Places {
         self.0.passage.places.clone()
     }
 
@@ -259,6 +261,11 @@ impl Gateway {
         if request.method() == Method::CONNECT {
             return self.connect(&known, peer, request).await;
         }
+        if peer.way_in.is_some() {
+            let refusal = ConnectFault::NothingElse.into();
+            recorded::answered(recorder, &request, caller, peer, Some(&refusal)).await?;
+            return Err(refusal);
+        }
         let sort = request.body().held().clone();
         match self.admit(&known, peer, &mut request).await {
             Ok(Admitted::List) => {
@@ -284,6 +291,10 @@ impl Gateway {
         headers: &HeaderMap,
         now: SystemTime,
     ) -> Result<Authenticated, Refusal> {
+        if let Some(way_in) = &peer.way_in {
+            // Whoever came by it is who it is for: nothing that is sent makes another of it.
+            return Ok(way_in.principal.clone());
+        }
         let Inner { strangers, recorder, authenticator, shares, .. } = &*self.0;
         let (source, certified) = (peer.address.ip(), peer.certified.as_ref());
         if !strangers.may_try(source, certified.is_some(), headers, std::time::Instant::now()) {

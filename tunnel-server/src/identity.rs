@@ -28,6 +28,7 @@ pub mod review;
 mod token;
 mod token_book;
 mod verified;
+mod way_in;
 
 pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
 pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
@@ -45,6 +46,7 @@ use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 pub use token_book::TokenBook;
 pub use verified::Verified;
+pub use way_in::{NotOfWayIn, by_certificate, by_socket};
 
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
@@ -91,6 +93,8 @@ pub enum Method {
     Oidc(Arc<str>),
     /// A token that the API server beside us knows; `token-review:` and the name that the configuration gives it.
     TokenReview(Arc<str>),
+    /// It came by a way in, which is one principal, whoever that is; `way-in:` and the name that the configuration gives it.
+    WayIn(Arc<str>),
 }
 
 /// The ways in which callers prove who they are. Its `Debug` shows no token.
@@ -242,7 +246,7 @@ impl Authenticated {
     pub fn by_certificate(&self) -> Result<&Caller, NotAuthenticated> {
         match self.caller.method {
             Method::ClientCertificate => Ok(&self.caller),
-            Method::StaticToken | Method::Oidc(_) | Method::TokenReview(_) => {
+            Method::StaticToken | Method::Oidc(_) | Method::TokenReview(_) | Method::WayIn(_) => {
                 Err(NotAuthenticated::NoCertificate)
             }
         }
@@ -262,7 +266,7 @@ impl Method {
         match self {
             Self::ClientCertificate => "client-certificate",
             Self::StaticToken => "token",
-            Self::Oidc(word) | Self::TokenReview(word) => word,
+            Self::Oidc(word) | Self::TokenReview(word) | Self::WayIn(word) => word,
         }
     }
 }
@@ -332,7 +336,7 @@ impl Authenticator {
             Method::StaticToken => {
                 self.ways.tokens.as_ref().is_none_or(|tokens| tokens.current().knows(caller))
             }
-            Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) => true,
+            Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) | Method::WayIn(_) => true,
         }
     }
 

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 mod counts;
 pub(crate) mod failures;
 mod handshake;
+pub mod socket;
 pub(crate) mod sources;
 pub mod tls;
 

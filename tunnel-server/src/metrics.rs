@@ -35,13 +35,14 @@ const FILE_CURRENT: &str = "tombolo_server_file_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// The limits of callers and clusters, as values of the label `limit`.
-pub const LIMITS: [&str; 10] = [
+pub const LIMITS: [&str; 11] = [
     "source_failures",
     "caller_exchanges",
     "caller_requests",
     "caller_rate",
     "caller_watches",
     "caller_upgrades",
+    "egress_connections",
     "cluster_watches",
     "cluster_upgrades",
     "cluster_queue",

@@ -1,7 +1,7 @@
 //! Whom a rule is about.
 
-use super::Who;
 use super::choice::ANY;
+use super::{Effect, Who};
 use crate::document;
 use crate::fault::{At, PolicyFault};
 use crate::method;
@@ -9,7 +9,7 @@ use crate::method;
 /// One subject of a rule.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
-    /// Whoever comes in, by whatever method.
+    /// Whoever comes in, by whatever method. Nothing is allowed so to a way in, which has to be named; it is denied to it as to all.
     Everybody,
     /// Whoever comes in by this method.
     Users(String),
@@ -20,10 +20,10 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// Whether `who` is meant.
-    pub(super) fn is(&self, who: Who<'_>) -> bool {
+    /// Whether `who` is meant by a rule of this effect.
+    pub(super) fn is(&self, who: Who<'_>, effect: Effect) -> bool {
         match self {
-            Self::Everybody => true,
+            Self::Everybody => effect == Effect::Deny || !method::is_way_in(who.method),
             Self::Users(method) => method == who.method,
             Self::User(method, user) => method == who.method && user == who.user,
             Self::Group(method, group) => method == who.method && who.groups.contains(group),
@@ -32,7 +32,7 @@ impl Subject {
 
     pub(super) fn of(at: &At, written: &document::Subject) -> Result<Self, PolicyFault> {
         let document::Subject { method: written_method, user, group } = written;
-        let methods = "client-certificate, token, oidc:NAME or token-review:NAME, with the name that server.yaml gives it";
+        let methods = "client-certificate, token, oidc:NAME, token-review:NAME or way-in:NAME, with the name that server.yaml gives it";
         let written_method = written_method.as_ref().ok_or_else(|| at.missing("method", methods))?;
         let at_method = at.below("method", written_method);
         let method = written_method.value.clone();

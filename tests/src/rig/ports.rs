@@ -12,7 +12,10 @@ const COUNT: u16 = 18_000;
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// A port of 127.0.0.1 that is free for TCP and UDP. Processes begin at places of their own, and none takes one twice.
-pub(crate) fn free_port() -> SocketAddr {
+///
+/// # Panics
+/// If there is none.
+pub fn free_port() -> SocketAddr {
     let begin = (std::process::id() % u32::from(COUNT)) as u16;
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(7, Ordering::Relaxed);

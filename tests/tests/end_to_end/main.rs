@@ -19,6 +19,7 @@ mod delegated;
 mod depths;
 mod doctor;
 mod doors;
+mod egress;
 mod ending;
 mod enrollment;
 mod escapes;

@@ -12,13 +12,13 @@ use tracing::warn;
 use super::CONNECTIONS_MAX;
 use super::authorize::Actor;
 use super::hall::Hall;
-use super::socket::AdminSocket;
+use crate::listener::socket::LocalSocket;
 
 /// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Serves whoever comes to the socket, until this is dropped.
-pub(super) async fn accept<R: ServerReflection>(socket: AdminSocket, hall: Hall<R>) {
+pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, hall: Hall<R>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
         match socket.listener.accept().await {

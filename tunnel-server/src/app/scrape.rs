@@ -9,9 +9,9 @@ use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
-use super::Bound;
+use super::{Bound, egress};
 use crate::directory;
-use crate::gateway::{EXCHANGES_MAX, Use};
+use crate::gateway::{self, EXCHANGES_MAX, Use};
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
@@ -31,7 +31,13 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
     let gateway = bound.gateway.clone();
-    metrics.ask(move |lines| tell_limits(lines, &gateway.uses()));
+    let ways_in: Vec<_> = bound.egress.iter().map(egress::Way::places).collect();
+    metrics.ask(move |lines| {
+        // The one that has most is told of, as of callers.
+        let of_ways = ways_in.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
+        let of_ways = of_ways.map(|(max, most)| Use { limit: "egress_connections", max, most });
+        tell_limits(lines, &gateway.uses().into_iter().chain(of_ways).collect::<Vec<_>>());
+    });
     let log = bound.log.clone();
     metrics.ask(move |lines| tell_audit(lines, &log));
     let buffers = bound.endpoint.buffers();

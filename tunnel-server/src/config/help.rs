@@ -55,6 +55,11 @@ enroller, operator): `admin: { tcp: { listen: 0.0.0.0:9443, adminCAFile:
 admin-ca.crt, roles: [{ name: olga, role: operator }] } }`. Roles, and certificates
 that are `revoked`, are read again when the file changes.
 
+The egress of API servers elsewhere goes through here to a cluster, by HTTP CONNECT:
+`egress: [{ name: host-a, cluster: edge-a, tcp: { listen: 0.0.0.0:8131,
+clientCAFile: egress-ca.crt, clientName: kube-apiserver-egress } }]`, or on this
+machine with `uds: { path: PATH, uids: [0] }`. Policy has to name `way-in:host-a`.
+
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what
 runs finish, a second ends it at once.

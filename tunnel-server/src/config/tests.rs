@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::*;
 
 mod asked;
+mod egress;
 
 const WHOLE: &str = "
 serverId: gateway-7

@@ -11,6 +11,7 @@ use http::Uri;
 use proto::cluster::is_dns_label;
 use proto::session::{SILENCE_LEAST, SILENCE_MAX, SILENCE_MOST};
 use proto::spiffe::{self, TRUST_DOMAIN_DEFAULT};
+use rustls_pki_types::CertificateDer;
 use trust::Role;
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 
@@ -20,8 +21,8 @@ use super::clusters::clusters;
 use super::issuers::host_cluster;
 use super::written::{self, Written};
 use super::{
-    Admin, CertifiedPair, Config, CopiedKey, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX, PARKED_MAX,
-    Parking, SESSION_AGE_SECONDS_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN,
+    Admin, CertifiedPair, Config, CopiedKey, Egress, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX,
+    PARKED_MAX, Parking, SESSION_AGE_SECONDS_MAX, Tunnel, WATCH_EVENT_BYTES_MAX, WATCH_EVENT_BYTES_MIN,
     WATCH_LIMIT_SECONDS_MAX, WATCHES_PARKED_MAX, Watches, pem,
 };
 
@@ -75,6 +76,7 @@ pub(super) fn config(
         gateway,
         tunnel,
         enrollment,
+        egress,
         policy,
         clusters,
         parking,
@@ -98,7 +100,8 @@ pub(super) fn config(
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
     let tunnel = self::tunnel(tunnel.unwrap_or_default(), flags, directory)?;
     let admin = super::admin::valid(admin.unwrap_or_default(), flags, directory)?;
-    roots_differ(&gateway, &tunnel, &admin)?;
+    let egress = super::egress::valid(egress.unwrap_or_default(), directory)?;
+    roots_differ(&gateway, &tunnel, &admin, &egress)?;
     let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
@@ -115,6 +118,7 @@ pub(super) fn config(
         gateway,
         tunnel,
         enrollment,
+        egress,
         policy_file: file("policy.file", policy_file, directory)?,
         delegation,
         clusters: self::clusters(clusters.unwrap_or_default())?,
@@ -297,12 +301,21 @@ fn copied_key(written: Option<String>) -> Result<CopiedKey, KeyError> {
 }
 
 /// A root of two roles would open the door of each to the other.
-fn roots_differ(gateway: &Gateway, tunnel: &Tunnel, admin: &Admin) -> Result<(), KeyError> {
+fn roots_differ(
+    gateway: &Gateway,
+    tunnel: &Tunnel,
+    admin: &Admin,
+    egress: &[Egress],
+) -> Result<(), KeyError> {
     let callers = gateway.authentication.client_certificate.as_ref().map(|method| &method.roots);
+    // One authority may be for several API servers: the name in a certificate says which.
+    let egress: Vec<CertificateDer<'static>> =
+        egress.iter().filter_map(Egress::tcp).flat_map(|tcp| tcp.roots.clone()).collect();
     let doors = [
         ("tunnel.agentCAFile", Some(&tunnel.agent_roots)),
         ("gateway.authentication.clientCertificate.caFile", callers),
         ("admin.tcp.adminCAFile", admin.tcp.as_ref().map(|tcp| &tcp.roots)),
+        ("egress.tcp.clientCAFile", Some(&egress)),
     ];
     for (index, (key, roots)) in doors.iter().enumerate() {
         for (other, others) in &doors[..index] {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
-use super::{admin, audit_log, limits};
+use super::{admin, audit_log, egress, limits};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -18,6 +18,7 @@ pub(super) struct Written {
     pub(super) gateway: Option<Gateway>,
     pub(super) tunnel: Option<Tunnel>,
     pub(super) enrollment: Option<Enrollment>,
+    pub(super) egress: Option<Vec<egress::Written>>,
     pub(super) policy: Option<Policy>,
     pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,

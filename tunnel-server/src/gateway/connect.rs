@@ -31,6 +31,9 @@ pub enum ConnectFault {
          --cluster NAME`"
     )]
     NoCluster,
+    /// 405. By a way in that is for that alone.
+    #[error("nothing but CONNECT HOST:PORT is served here")]
+    NothingElse,
 }
 
 /// Longest reason phrase, in bytes: a line of a terminal or two.
@@ -63,7 +66,9 @@ impl Gateway {
                 return Err(refusal);
             }
         };
-        let share = self.0.shares.take(permit.caller(), &permit.what().cluster, Kind::Upgrade)?;
+        let place = peer.way_in.as_ref().map(|way_in| way_in.places.take()).transpose()?;
+        let kind = if peer.way_in.is_some() { Kind::Egress } else { Kind::Upgrade };
+        let share = self.0.shares.take(permit.caller(), &permit.what().cluster, kind)?;
         let mut share = share.seated().await?;
         let event = recorded::dialed(&permit, peer, &request);
         let recorded = self.0.dials.recorder().intent((permit, live), event).await?;
@@ -74,7 +79,7 @@ impl Gateway {
         recorded.record().answered(http::StatusCode::OK);
         share.begun();
         let caller = hyper::upgrade::on(request);
-        connected.join(async { caller.await.map(TokioIo::new) }, (slot, share));
+        connected.join(async { caller.await.map(TokioIo::new) }, (slot, share, place));
         Ok(Response::new(AnswerBody::text("")))
     }
 
@@ -91,12 +96,15 @@ impl Gateway {
         Ok(self.0.dials.permit(caller, cluster, target).await?)
     }
 
-    /// The cluster that header or host name of the connection say: both, if they say the same.
+    /// The cluster that header or host name of the connection, or the way in, say: both, if they say the same.
     fn cluster_of<B>(&self, peer: &Peer, request: &Request<B>) -> Result<ClusterId, Refusal> {
         let mut said = request.headers().get_all(CLUSTER).iter();
         let (said, more) = (said.next(), said.next());
         let said = said.map(|name| name.to_str().ok().and_then(|name| name.parse().ok()));
-        let by_name = self.0.names.cluster_of_connection(peer.server_name.as_deref());
+        let by_name = match &peer.way_in {
+            Some(way_in) => Some(way_in.cluster.clone()),
+            None => self.0.names.cluster_of_connection(peer.server_name.as_deref()),
+        };
         match (said, by_name) {
             _ if more.is_some() => Err(ConnectFault::NoCluster.into()),
             (Some(None), _) => Err(ActionFault::NotAClusterName.into()),

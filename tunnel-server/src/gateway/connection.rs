@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::{Scope, chain};
+use hyper::rt::{Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -14,7 +15,7 @@ use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use super::patience::Waits;
-use super::{Gateway, hangup};
+use super::{Gateway, WayIn, hangup};
 use crate::identity::Certified;
 use crate::listener::CallerStream;
 
@@ -48,10 +49,14 @@ const LOCAL_RESETS_MAX: usize = 1024;
 /// Who is at the other end of a connection.
 pub struct Peer {
     pub(super) address: SocketAddr,
+    /// Whether that is nobody's, because it came by a Unix socket.
+    pub(super) is_local: bool,
     pub(super) server_name: Option<String>,
     pub(super) certified: Option<Certified>,
     /// For clusters that are away.
     pub(super) waits: Waits,
+    /// By which it came, if not by the callers' own door.
+    pub(super) way_in: Option<WayIn>,
 }
 
 impl Gateway {
@@ -60,7 +65,8 @@ impl Gateway {
     fn peer(&self, stream: &CallerStream) -> Peer {
         let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
         let server_name = stream.server_name().map(str::to_owned);
-        Peer { address: stream.peer(), server_name, certified, waits: Waits::default() }
+        let address = stream.peer();
+        Peer { address, is_local: false, server_name, certified, waits: Waits::default(), way_in: None }
     }
 
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
@@ -68,25 +74,41 @@ impl Gateway {
     pub async fn serve_connection(self, stream: CallerStream) {
         let (peer, is_h2) = (self.peer(&stream), stream.is_http2());
         let stream = stream.into_stream();
-        let (from, scope, peer) = (peer.address, self.0.passage.scope.clone(), Arc::new(peer));
-        let served = if is_h2 {
-            self.serve_h2(stream, peer, scope).await
+        if is_h2 {
+            let (from, scope) = (peer.address, self.0.passage.scope.clone());
+            note(self.serve_h2(stream, Arc::new(peer), scope).await, from);
         } else {
-            self.serve_h1(stream, peer, scope).await
-        };
-        if let Err(error) = served {
-            debug!(%from, error = %chain(&error), "a caller's connection broke");
+            let (stream, hung_up, exchange) = hangup::watch(stream);
+            self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
         }
     }
 
-    async fn serve_h1(
+    /// The same of one that speaks HTTP/1.1, which ends when `hung_up` resolves, too.
+    pub(super) async fn serve_to_its_end<S>(
         self,
-        stream: TlsStream<TcpStream>,
+        stream: S,
+        peer: Peer,
+        watched: Option<Arc<hangup::Exchange>>,
+        hung_up: impl Future<Output = ()>,
+    ) where
+        S: Read + Write + Unpin + Send + 'static,
+    {
+        let (from, scope) = (peer.address, self.0.passage.scope.clone());
+        note(self.serve_h1(stream, Arc::new(peer), watched, hung_up, scope).await, from);
+    }
+
+    async fn serve_h1<S>(
+        self,
+        stream: S,
         peer: Arc<Peer>,
+        watched: Option<Arc<hangup::Exchange>>,
+        hung_up: impl Future<Output = ()>,
         scope: Scope,
-    ) -> hyper::Result<()> {
-        let (stream, hung_up, exchange) = hangup::watch(stream);
-        let service = TowerToHyperService::new(self.stack(peer, Some(exchange)));
+    ) -> hyper::Result<()>
+    where
+        S: Read + Write + Unpin + Send + 'static,
+    {
+        let service = TowerToHyperService::new(self.stack(peer, watched));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_OR_IDLE_MAX)
@@ -143,5 +165,11 @@ impl Gateway {
             () = scope.draining() => connection.as_mut().graceful_shutdown(),
         }
         connection.await
+    }
+}
+
+fn note(served: hyper::Result<()>, from: SocketAddr) {
+    if let Err(error) = served {
+        debug!(%from, error = %chain(&error), "a caller's connection broke");
     }
 }

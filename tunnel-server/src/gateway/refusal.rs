@@ -210,7 +210,8 @@ impl Refusal {
             )
             | Self::Ended(Ended::Revoked | Ended::Expired | Ended::TooOld) => StatusCode::UNAUTHORIZED,
             Self::Action(fault) => status_of_fault(fault),
-            Self::Connect(_) => StatusCode::BAD_REQUEST,
+            Self::Connect(ConnectFault::NothingElse) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Connect(ConnectFault::NoTarget | ConnectFault::NoCluster) => StatusCode::BAD_REQUEST,
             Self::NotConnected(fault) => fault.status(),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Browser(_)
@@ -434,7 +435,8 @@ fn cause_of_limit(limit: Limit) -> &'static str {
         Limit::CallerExchanges(_)
         | Limit::CallerRequests(_)
         | Limit::CallerWatches(_)
-        | Limit::CallerUpgrades(_) => "CallerBusy",
+        | Limit::CallerUpgrades(_)
+        | Limit::EgressConnections(_) => "CallerBusy",
         Limit::CallerRate(_) => "CallerTooFast",
         Limit::ClusterWatches(_)
         | Limit::ClusterUpgrades(_)

@@ -63,6 +63,8 @@ pub(super) enum Kind {
     Watch,
     /// The same, as another protocol.
     Upgrade,
+    /// A connection of an API server, whose way in has a number of them of its own.
+    Egress,
 }
 
 /// The limit that keeps something from beginning. Not one byte of it has reached a cluster.
@@ -102,6 +104,12 @@ pub enum Limit {
     /// What runs long, of all callers.
     #[error("this cluster has {0} watches and logs open, which is the most: try again in a second")]
     ClusterWatches(usize),
+    /// Connections of one way in.
+    #[error(
+        "this way in has {0} connections, which is the most: whoever runs this server gives it more by `connections` of its \
+         entry under egress"
+    )]
+    EgressConnections(usize),
     /// Upgraded connections, of all callers.
     #[error("this cluster has {0} shells and forwarded ports open, which is the most: try again in a second")]
     ClusterUpgrades(usize),
@@ -214,7 +222,7 @@ impl Share {
     pub(super) fn begun(&mut self) {
         match self.counted.kind {
             Kind::Request => {}
-            Kind::Watch | Kind::Upgrade => self.seat = None,
+            Kind::Watch | Kind::Upgrade | Kind::Egress => self.seat = None,
         }
     }
 }
@@ -247,6 +255,7 @@ impl Limit {
             Self::CallerRate(_) => "caller_rate",
             Self::CallerWatches(_) => "caller_watches",
             Self::CallerUpgrades(_) => "caller_upgrades",
+            Self::EgressConnections(_) => "egress_connections",
             Self::ClusterWatches(_) => "cluster_watches",
             Self::ClusterUpgrades(_) => "cluster_upgrades",
             Self::ClusterQueue => "cluster_queue",
@@ -266,7 +275,7 @@ fn holder(caller: &Caller) -> Holder {
 }
 
 /// The same limit, which is counted as passed.
-fn counted(limit: Limit) -> Limit {
+pub(super) fn counted(limit: Limit) -> Limit {
     metrics::limited(limit.as_str());
     limit
 }

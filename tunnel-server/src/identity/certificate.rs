@@ -66,12 +66,18 @@ pub(super) fn subject(
     certificate: &X509Certificate<'_>,
     prefixes: &Prefixes,
 ) -> Result<(String, Vec<String>), CertificateFault> {
+    let user = common_name(certificate)?;
+    let groups: Vec<&str> = certificate.subject().iter_organization().map(text).collect::<Result<_, _>>()?;
+    prefixes.apply(user, &groups).map_err(CertificateFault::Name)
+}
+
+/// The one name of whom a certificate is about.
+pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Result<&'a str, CertificateFault> {
     let mut common_names = certificate.subject().iter_common_name();
-    let (Some(user), None) = (common_names.next(), common_names.next()) else {
+    let (Some(name), None) = (common_names.next(), common_names.next()) else {
         return Err(CertificateFault::CommonName);
     };
-    let groups: Vec<&str> = certificate.subject().iter_organization().map(text).collect::<Result<_, _>>()?;
-    prefixes.apply(text(user)?, &groups).map_err(CertificateFault::Name)
+    text(name)
 }
 
 /// What a certificate is as a credential.

@@ -1,4 +1,4 @@
-//! TLS towards callers, towards agents that enroll and towards administrators.
+//! TLS towards callers, by ways in too, towards agents that enroll and towards administrators.
 
 use std::sync::Arc;
 
@@ -52,6 +52,27 @@ pub fn server_config(
         .with_single_cert(chain, key)
         .map_err(TlsError::Certificate)?;
     config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()];
+    never_resumed(&mut config);
+    Ok(config)
+}
+
+/// TLS 1.2 and 1.3 with HTTP/1.1 for a way in, by which only those come who show a certificate that chains to these roots.
+///
+/// # Errors
+///
+/// [`TlsError`].
+pub fn for_way_in(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    roots: Vec<CertificateDer<'static>>,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(TlsError::Provider)?
+        .with_client_cert_verifier(ShortChains::of(verifier(roots)?.build()?))
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Certificate)?;
+    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     never_resumed(&mut config);
     Ok(config)
 }

@@ -33,6 +33,9 @@ struct Question {
     object: Object,
 }
 
+/// A method that has to be named.
+const WAY_IN: &str = "way-in:host";
+
 proptest! {
     /// What the rules mean, said once more and slowly.
     #[test]
@@ -116,7 +119,9 @@ proptest! {
 
 impl Plain {
     fn is_about(&self, question: &Question) -> bool {
-        let everybody = (self.method, self.who) == ("*", "user *");
+        // What is allowed to everybody is allowed to nobody who is a way in.
+        let may_be_meant = self.denies || question.method != WAY_IN;
+        let everybody = (self.method, self.who) == ("*", "user *") && may_be_meant;
         let who = match self.who.split_once(' ').unwrap() {
             ("user", "*") => true,
             ("user", user) => user == question.user,
@@ -220,6 +225,7 @@ fn plain() -> impl Strategy<Value = Plain> {
     let subject = select(vec![
         ("*", "user *"),
         ("token", "user *"),
+        (WAY_IN, "user *"),
         ("token", "user ann"),
         ("client-certificate", "user ann"),
         ("token", "group ops"),
@@ -282,7 +288,7 @@ fn question() -> impl Strategy<Value = Question> {
         1 => select(vec!["/version", "/healthz/etcd", "/"]).prop_map(|path| Object::Path(path.to_owned())),
     ];
     (
-        select(vec!["token", "client-certificate"]),
+        select(vec!["token", "client-certificate", WAY_IN]),
         select(vec!["ann", "bob"]),
         subsequence(vec!["ops".to_owned(), "dev".to_owned()], 0..=2),
         select(vec!["a", "ab", "b"]),

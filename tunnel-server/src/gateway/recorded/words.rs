@@ -34,11 +34,11 @@ pub(super) fn asked<B>(
     };
     let mut event = Event::new(verb, audit::without_values(target), user)
         .with(Note::Mode, if request.method() == Method::CONNECT { "dial" } else { "kube-api" })
-        .with(Note::Listener, "gateway")
-        .with(Note::Source, from.address.to_string())
+        .with(Note::Listener, from.listener())
+        .with(Note::Source, from.source())
         .with(Note::CredentialSerial, &*caller.credential().id);
     audit_id(request).clone_into(&mut event.audit_id);
-    event.source = Some(from.address);
+    event.source = from.address();
     let user_agent = request.headers().get(USER_AGENT);
     event.user_agent = user_agent.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     event

@@ -150,6 +150,8 @@ impl OfCaller {
         match kind {
             Kind::Request => within(self.requests, limits.requests, Limit::CallerRequests),
             Kind::Upgrade => within(self.upgrades, limits.upgrades, Limit::CallerUpgrades),
+            // Those that its way in has let in.
+            Kind::Egress => Ok(()),
             Kind::Watch => {
                 let watches = self.watches.get(cluster).copied().unwrap_or_default();
                 within(watches, limits.watches_per_cluster, Limit::CallerWatches)
@@ -162,6 +164,7 @@ impl OfCaller {
         match kind {
             Kind::Request => self.requests += 1,
             Kind::Upgrade => self.upgrades += 1,
+            Kind::Egress => {}
             Kind::Watch => *self.watches.entry(cluster.clone()).or_default() += 1,
         }
     }
@@ -171,6 +174,7 @@ impl OfCaller {
         match kind {
             Kind::Request => self.requests -= 1,
             Kind::Upgrade => self.upgrades -= 1,
+            Kind::Egress => {}
             Kind::Watch => {
                 if let Some(watches) = self.watches.get_mut(cluster) {
                     *watches -= 1;
@@ -192,7 +196,7 @@ impl OfCluster {
     fn may_begin(&self, kind: Kind, limits: &Limits) -> Result<(), Limit> {
         let limits = &limits.cluster;
         match kind {
-            Kind::Request => Ok(()),
+            Kind::Request | Kind::Egress => Ok(()),
             Kind::Watch => within(self.watches, limits.watches, Limit::ClusterWatches),
             Kind::Upgrade => within(self.upgrades, limits.upgrades, Limit::ClusterUpgrades),
         }
@@ -201,7 +205,7 @@ impl OfCluster {
     fn add(&mut self, kind: Kind) {
         self.exchanges += 1;
         match kind {
-            Kind::Request => {}
+            Kind::Request | Kind::Egress => {}
             Kind::Watch => self.watches += 1,
             Kind::Upgrade => self.upgrades += 1,
         }
@@ -210,7 +214,7 @@ impl OfCluster {
     fn take_off(&mut self, kind: Kind) {
         self.exchanges -= 1;
         match kind {
-            Kind::Request => {}
+            Kind::Request | Kind::Egress => {}
             Kind::Watch => self.watches -= 1,
             Kind::Upgrade => self.upgrades -= 1,
         }

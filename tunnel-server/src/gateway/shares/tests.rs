@@ -176,6 +176,7 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
         Limit::CallerRate(1),
         Limit::CallerWatches(1),
         Limit::CallerUpgrades(1),
+        Limit::EgressConnections(1),
         Limit::ClusterWatches(1),
         Limit::ClusterUpgrades(1),
         Limit::ClusterQueue,
@@ -184,7 +185,7 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
     assert_eq!(limits.map(Limit::as_str), metrics::LIMITS);
     let told: Vec<_> = Shares::new(LIMITS).uses().iter().map(|used| used.limit).collect();
     assert!(
-        told.iter().all(|limit| metrics::LIMITS.contains(limit)) && told.len() == metrics::LIMITS.len() - 2
+        told.iter().all(|limit| metrics::LIMITS.contains(limit)) && told.len() == metrics::LIMITS.len() - 3
     );
 }
 

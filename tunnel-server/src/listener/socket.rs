@@ -1,4 +1,4 @@
-//! The socket's file: in a folder that only its owner can enter, of mode 0600, and gone with its server.
+//! A Unix socket's file: in a folder that nobody else can change, of a mode for whom it is, and gone with its server.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -10,11 +10,14 @@ use daemon::Failure;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-/// The folder's mode, and the most that it may have.
-const FOLDER_MODE: u32 = 0o700;
-
-/// The socket's mode.
-const SOCKET_MODE: u32 = 0o600;
+/// Who may come to a socket, as the file system sees it. The kernel says besides who came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// This process's user, and root.
+    Owner,
+    /// Whoever finds it: the one who listens asks who it is.
+    Everybody,
+}
 
 /// Longest path: `sun_path` has 108 bytes, and one is its end (unix(7)).
 const PATH_BYTES_MAX: usize = 107;
@@ -23,12 +26,13 @@ const PATH_BYTES_MAX: usize = 107;
 const KNOCK_MAX: Duration = Duration::from_secs(2);
 
 /// A listening socket; its file is removed when this is dropped.
-pub(super) struct AdminSocket {
+pub struct LocalSocket {
     /// Goes first: while somebody listens, no successor takes its place.
     file: SocketFile,
-    pub(super) listener: UnixListener,
+    /// Where they come.
+    pub listener: UnixListener,
     /// As whom this process runs.
-    pub(super) owner: u32,
+    pub owner: u32,
 }
 
 /// Removes the file if it is still ours: a successor may have put its own there.
@@ -45,21 +49,29 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// Why there is no socket.
+/// Why there is no socket, and which of them: the key in the configuration.
+#[derive(Debug)]
+pub struct SocketError {
+    key: &'static str,
+    fault: SocketFault,
+}
+
+/// What is in the way of a socket.
 #[derive(Debug, thiserror::Error)]
-pub enum SocketError {
+enum SocketFault {
     /// The system has no room for such a path.
-    #[error("admin.socket: {} is longer than {PATH_BYTES_MAX} bytes, name a shorter path", .0.display())]
+    #[error("{} is longer than {PATH_BYTES_MAX} bytes, name a shorter path", .0.display())]
     TooLong(PathBuf),
     /// A path without a folder or a name.
-    #[error("admin.socket: {} is not the path of a file", .0.display())]
+    #[error("{} is not the path of a file", .0.display())]
     NotAPath(PathBuf),
     /// The folder is something else.
-    #[error("admin.socket: {} is not a folder, name another path", .0.display())]
+    #[error("{} is not a folder, name another path", .0.display())]
     NotAFolder(PathBuf),
     /// Others may enter the folder.
     #[error(
-        "admin.socket: others may enter {shown} (mode {mode:03o}), run: chmod 700 {shown}, or name a path in a folder of its own",
+        "others may {} {shown} (mode {mode:03o}), run: chmod {wanted:o} {shown}, or name a path in a folder of its own",
+        if *wanted == 0o700 { "enter" } else { "write into" },
         shown = folder.display()
     )]
     Open {
@@ -67,10 +79,12 @@ pub enum SocketError {
         folder: PathBuf,
         /// Its permission bits.
         mode: u32,
+        /// The most that they may be.
+        wanted: u32,
     },
     /// The folder is another user's, who could put another socket there.
     #[error(
-        "admin.socket: {} belongs to user id {uid} and this server runs as {owner}, name a path in a folder of its own",
+        "{} belongs to user id {uid} and this server runs as {owner}, name a path in a folder of its own",
         folder.display()
     )]
     Foreign {
@@ -82,17 +96,17 @@ pub enum SocketError {
         owner: u32,
     },
     /// Something that is no socket stands there.
-    #[error("admin.socket: {} is there and is not a socket, move it away or name another path", .0.display())]
+    #[error("{} is there and is not a socket, move it away or name another path", .0.display())]
     NotASocket(PathBuf),
     /// A server answers there.
     #[error(
-        "admin.socket: another server answers at {}, stop it, or give each server a socket of its own",
+        "another server answers at {}, stop it, or give each server a socket of its own",
         .0.display()
     )]
     Live(PathBuf),
     /// The system refused.
     #[error(
-        "admin.socket: cannot {act} {}; name a path that this user may write, or set admin.enabled to false",
+        "cannot {act} {}; name a path that this user may write, or do without the socket",
         path.display()
     )]
     Io {
@@ -105,23 +119,31 @@ pub enum SocketError {
     },
 }
 
-impl AdminSocket {
-    /// Listens at `path`. What a server that was killed has left there is replaced.
-    pub(super) async fn bind(path: &Path) -> Result<Self, SocketError> {
+impl LocalSocket {
+    /// Listens at `path`, which stands at `key` in the configuration. What a server that was killed has left there is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError`], which says what is in the way.
+    pub async fn bind(key: &'static str, path: &Path, reach: Reach) -> Result<Self, SocketError> {
+        Self::try_bind(path, reach).await.map_err(|fault| SocketError { key, fault })
+    }
+
+    async fn try_bind(path: &Path, reach: Reach) -> Result<Self, SocketFault> {
         if path.as_os_str().len() > PATH_BYTES_MAX {
-            return Err(SocketError::TooLong(path.to_owned()));
+            return Err(SocketFault::TooLong(path.to_owned()));
         }
         let owner = rustix::process::geteuid().as_raw();
         let (Some(folder), Some(_)) = (path.parent(), path.file_name()) else {
-            return Err(SocketError::NotAPath(path.to_owned()));
+            return Err(SocketFault::NotAPath(path.to_owned()));
         };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        make_folder(folder)?;
+        make_folder(folder, reach)?;
         let found = fs::metadata(folder).map_err(failed("look at", folder))?;
-        judge_folder(folder, found.is_dir(), found.uid(), found.mode(), owner)?;
+        judge_folder(folder, reach, found.is_dir(), found.uid(), found.mode(), owner)?;
         clear(path).await?;
         let listener = UnixListener::bind(path).map_err(failed("listen at", path))?;
-        let mode = Permissions::from_mode(SOCKET_MODE);
+        let mode = Permissions::from_mode(reach.socket_mode());
         fs::set_permissions(path, mode).map_err(failed("close to others", path))?;
         let made = fs::symlink_metadata(path).map_err(failed("look at", path))?;
         let file = SocketFile { path: path.to_owned(), stamp: Stamp::of(&made) };
@@ -129,7 +151,8 @@ impl AdminSocket {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.file.path
     }
 }
@@ -149,68 +172,106 @@ impl Drop for SocketFile {
     }
 }
 
-/// Whether a folder of this owner and mode keeps everybody but `owner` and root from the socket in it.
-fn judge_folder(folder: &Path, is_folder: bool, uid: u32, mode: u32, owner: u32) -> Result<(), SocketError> {
+impl Reach {
+    /// The folder's mode where it is made, and the most that it may have: nobody else puts another socket in the place of ours.
+    fn folder_mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o700,
+            Self::Everybody => 0o755,
+        }
+    }
+
+    /// The socket's mode.
+    fn socket_mode(self) -> u32 {
+        match self {
+            Self::Owner => 0o600,
+            Self::Everybody => 0o666,
+        }
+    }
+}
+
+/// Whether a folder of this owner and mode keeps those from the socket in it who are not to reach it.
+fn judge_folder(
+    folder: &Path,
+    reach: Reach,
+    is_folder: bool,
+    uid: u32,
+    mode: u32,
+    owner: u32,
+) -> Result<(), SocketFault> {
     let folder = folder.to_owned();
     if !is_folder {
-        return Err(SocketError::NotAFolder(folder));
+        return Err(SocketFault::NotAFolder(folder));
     }
     if uid != owner {
-        return Err(SocketError::Foreign { folder, uid, owner });
+        return Err(SocketFault::Foreign { folder, uid, owner });
     }
     let mode = mode & 0o777;
-    if mode & !FOLDER_MODE != 0 {
-        return Err(SocketError::Open { folder, mode });
+    let wanted = reach.folder_mode();
+    if mode & !wanted != 0 {
+        return Err(SocketFault::Open { folder, mode, wanted });
     }
     Ok(())
 }
 
-fn make_folder(folder: &Path) -> Result<(), SocketError> {
+fn make_folder(folder: &Path, reach: Reach) -> Result<(), SocketFault> {
     if let Some(parent) = folder.parent() {
         // Parents get the usual mode: others live beside us.
         fs::create_dir_all(parent).map_err(failed("create", parent))?;
     }
-    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+    match DirBuilder::new().mode(reach.folder_mode()).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(failed("create", folder)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// Takes away the socket of a server that is gone; one that answers, and what is no socket, stays.
-async fn clear(path: &Path) -> Result<(), SocketError> {
+async fn clear(path: &Path) -> Result<(), SocketFault> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed("look at", path)(error)),
-        Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket(path.to_owned())),
+        Ok(found) if !found.file_type().is_socket() => return Err(SocketFault::NotASocket(path.to_owned())),
         Ok(_) => {}
     }
     let Ok(knocked) = timeout(KNOCK_MAX, UnixStream::connect(path)).await else {
-        return Err(SocketError::Live(path.to_owned()));
+        return Err(SocketFault::Live(path.to_owned()));
     };
     match knocked.map_err(|error| (error.kind(), error)) {
         // A full queue, too, is somebody's.
-        Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(SocketError::Live(path.to_owned())),
+        Ok(_) | Err((ErrorKind::WouldBlock, _)) => Err(SocketFault::Live(path.to_owned())),
         Err((ErrorKind::NotFound, _)) => Ok(()),
         Err((ErrorKind::ConnectionRefused, _)) => fs::remove_file(path).map_err(failed("replace", path)),
         Err((_, error)) => Err(failed("connect to", path)(error)),
     }
 }
 
-fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketError {
+fn failed(act: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SocketFault {
     let path = path.to_owned();
-    move |source| SocketError::Io { act, path, source }
+    move |source| SocketFault::Io { act, path, source }
+}
+
+impl std::fmt::Display for SocketError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.key, self.fault)
+    }
+}
+
+impl std::error::Error for SocketError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.fault.source()
+    }
 }
 
 impl From<SocketError> for Failure {
     fn from(error: SocketError) -> Self {
-        match error {
-            SocketError::TooLong(_)
-            | SocketError::NotAPath(_)
-            | SocketError::NotAFolder(_)
-            | SocketError::Open { .. }
-            | SocketError::Foreign { .. }
-            | SocketError::NotASocket(_) => Self::misconfigured(error),
-            SocketError::Live(_) | SocketError::Io { .. } => Self::could_not_go_on(error),
+        match &error.fault {
+            SocketFault::TooLong(_)
+            | SocketFault::NotAPath(_)
+            | SocketFault::NotAFolder(_)
+            | SocketFault::Open { .. }
+            | SocketFault::Foreign { .. }
+            | SocketFault::NotASocket(_) => Self::misconfigured(error),
+            SocketFault::Live(_) | SocketFault::Io { .. } => Self::could_not_go_on(error),
         }
     }
 }

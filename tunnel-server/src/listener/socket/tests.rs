@@ -2,6 +2,10 @@
 
 use super::*;
 
+async fn bind(path: &Path) -> Result<LocalSocket, SocketError> {
+    LocalSocket::bind("admin.socket", path, Reach::Owner).await
+}
+
 fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
 }
@@ -11,7 +15,7 @@ async fn folder_and_socket_are_made_for_their_owner_alone_and_the_socket_goes_wi
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("a/b/admin.sock");
 
-    let socket = AdminSocket::bind(&path).await.unwrap();
+    let socket = bind(&path).await.unwrap();
 
     assert_eq!((mode(path.parent().unwrap()), mode(&path)), (0o700, 0o600));
     drop(socket);
@@ -20,17 +24,18 @@ async fn folder_and_socket_are_made_for_their_owner_alone_and_the_socket_goes_wi
 
 #[test]
 fn a_folder_is_taken_only_if_nobody_else_can_enter_it() {
-    let judge = |is_folder, uid, mode| judge_folder(Path::new("/run/x"), is_folder, uid, mode, 1000);
+    let judge =
+        |is_folder, uid, mode| judge_folder(Path::new("/run/x"), Reach::Owner, is_folder, uid, mode, 1000);
     assert!(judge(true, 1000, 0o40_700).is_ok());
     assert!(judge(true, 1000, 0o40_500).is_ok());
     for open in [0o701, 0o710, 0o770, 0o755, 0o1777] {
-        assert!(matches!(judge(true, 1000, open), Err(SocketError::Open { .. })), "{open:o}");
+        assert!(matches!(judge(true, 1000, open), Err(SocketFault::Open { .. })), "{open:o}");
     }
     // Root's folder would do, but whoever made it so may not have meant us.
     for uid in [0, 1001] {
-        assert!(matches!(judge(true, uid, 0o700), Err(SocketError::Foreign { .. })), "{uid}");
+        assert!(matches!(judge(true, uid, 0o700), Err(SocketFault::Foreign { .. })), "{uid}");
     }
-    assert!(matches!(judge(false, 1000, 0o700), Err(SocketError::NotAFolder(_))));
+    assert!(matches!(judge(false, 1000, 0o700), Err(SocketFault::NotAFolder(_))));
 }
 
 #[tokio::test]
@@ -40,7 +45,7 @@ async fn a_folder_that_others_may_enter_is_refused_and_left_as_it_is() {
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
 
-    let refused = AdminSocket::bind(&folder.join("admin.sock")).await.err().unwrap();
+    let refused = bind(&folder.join("admin.sock")).await.err().unwrap();
 
     assert!(refused.to_string().contains("chmod 700"), "{refused}");
     assert_eq!(mode(&folder), 0o755);
@@ -50,17 +55,17 @@ async fn a_folder_that_others_may_enter_is_refused_and_left_as_it_is() {
 async fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_not() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s/admin.sock");
-    let dead = AdminSocket::bind(&path).await.unwrap();
+    let dead = bind(&path).await.unwrap();
     // As if killed: the file stays, nobody listens.
-    let AdminSocket { listener, file, .. } = dead;
+    let LocalSocket { listener, file, .. } = dead;
     drop(listener);
 
-    let live = AdminSocket::bind(&path).await.unwrap();
+    let live = bind(&path).await.unwrap();
     // The dead one's last act must not take its successor's file.
     drop(file);
-    let second = AdminSocket::bind(&path).await.err().unwrap();
+    let second = bind(&path).await.err().unwrap();
 
-    assert!(matches!(second, SocketError::Live(_)), "{second}");
+    assert!(matches!(second.fault, SocketFault::Live(_)), "{second}");
     assert!(UnixStream::connect(live.path()).await.is_ok());
 }
 
@@ -68,12 +73,12 @@ async fn a_dead_servers_socket_is_replaced_and_a_live_ones_is_not() {
 async fn what_is_no_socket_is_never_replaced() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s/admin.sock");
-    make_folder(path.parent().unwrap()).unwrap();
+    make_folder(path.parent().unwrap(), Reach::Owner).unwrap();
     fs::write(&path, "precious").unwrap();
 
-    let refused = AdminSocket::bind(&path).await.err().unwrap();
+    let refused = bind(&path).await.err().unwrap();
 
-    assert!(matches!(refused, SocketError::NotASocket(_)), "{refused}");
+    assert!(matches!(refused.fault, SocketFault::NotASocket(_)), "{refused}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
 }
 
@@ -82,8 +87,24 @@ async fn a_path_has_the_kernels_limit() {
     let scratch = tempfile::tempdir().unwrap();
     let room = PATH_BYTES_MAX - scratch.path().as_os_str().len() - "/s/".len();
     let longest = scratch.path().join("s").join("x".repeat(room));
-    assert!(AdminSocket::bind(&longest).await.is_ok());
+    assert!(bind(&longest).await.is_ok());
 
     let longer = scratch.path().join("s").join("x".repeat(room + 1));
-    assert!(matches!(AdminSocket::bind(&longer).await.err().unwrap(), SocketError::TooLong(_)));
+    assert!(matches!(bind(&longer).await.err().unwrap().fault, SocketFault::TooLong(_)));
+}
+
+#[tokio::test]
+async fn a_socket_for_others_is_in_a_folder_that_only_its_owner_can_change() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("s/egress.sock");
+    let socket = LocalSocket::bind("egress.uds.path", &path, Reach::Everybody).await.unwrap();
+    assert_eq!((mode(path.parent().unwrap()), mode(&path)), (0o755, 0o666));
+    drop(socket);
+
+    for writable in [0o775, 0o757, 0o777] {
+        fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(writable)).unwrap();
+        let refused = LocalSocket::bind("egress.uds.path", &path, Reach::Everybody).await.err().unwrap();
+        let said = refused.to_string();
+        assert!(said.starts_with("egress.uds.path: ") && said.contains("chmod 755"), "{writable:o}: {said}");
+    }
 }

@@ -1,0 +1,109 @@
+//! A principal that is a way in: whoever comes by it is `way-in:NAME`, and proves by a certificate or by the kernel that it may.
+
+use rustls_pki_types::CertificateDer;
+
+use super::certificate::{self, CertificateFault};
+use super::{Authenticated, Caller, Credential, Method};
+
+/// Why somebody may not come by a way in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotOfWayIn {
+    /// None was shown.
+    #[error("no certificate was shown")]
+    NoCertificate,
+    /// It cannot be read, or names nobody.
+    #[error(transparent)]
+    Certificate(#[from] CertificateFault),
+    /// It is somebody else's.
+    #[error("the certificate names {found:?}, and clientName is {wanted:?}")]
+    OtherName {
+        /// Its common name.
+        found: String,
+        /// Who may come.
+        wanted: String,
+    },
+    /// The kernel says that it is somebody else.
+    #[error("user id {0} may not come by this socket, uids does not list it")]
+    OtherUser(u32),
+}
+
+/// The principal of the way in `name`, where the head of a verified `chain` has this common name.
+///
+/// # Errors
+///
+/// [`NotOfWayIn`].
+pub fn by_certificate(
+    name: &str,
+    chain: &[CertificateDer<'_>],
+    common_name: &str,
+) -> Result<Authenticated, NotOfWayIn> {
+    let leaf = chain.first().ok_or(NotOfWayIn::NoCertificate)?;
+    let leaf = certificate::read(leaf).ok_or(CertificateFault::Unreadable)?;
+    let found = certificate::common_name(&leaf)?;
+    if found != common_name {
+        return Err(NotOfWayIn::OtherName { found: found.to_owned(), wanted: common_name.to_owned() });
+    }
+    Ok(principal(name, certificate::credential(&leaf)))
+}
+
+/// The principal of the way in `name`, where the kernel says that `uid` is at the other end of its socket.
+///
+/// # Errors
+///
+/// [`NotOfWayIn`].
+pub fn by_socket(name: &str, uid: u32, uids: &[u32]) -> Result<Authenticated, NotOfWayIn> {
+    if !uids.contains(&uid) {
+        return Err(NotOfWayIn::OtherUser(uid));
+    }
+    Ok(principal(name, Credential { id: format!("uid:{uid}").into(), issued: None, expires: None }))
+}
+
+fn principal(name: &str, credential: Credential) -> Authenticated {
+    let user = format!("way-in:{name}");
+    let method = Method::WayIn(user.as_str().into());
+    let caller = Caller { method, user, groups: Vec::new(), credential, reviewed: None, token: None };
+    Authenticated { caller, has_second: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    fn certificate(common_names: &[&str]) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for name in common_names {
+            params.distinguished_name.push(DnType::CommonName, *name);
+        }
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn a_way_in_is_one_principal_for_the_one_name_that_may_come_by_it() {
+        let shown = [certificate(&["kube-apiserver"])];
+
+        let known = by_certificate("host-a", &shown, "kube-apiserver").unwrap();
+
+        let caller = known.alone().unwrap();
+        assert_eq!((caller.user(), caller.method().as_str()), ("way-in:host-a", "way-in:host-a"));
+        assert!(policy::method(caller.method().as_str()).is_ok());
+        assert!(caller.credential().expires.is_some(), "it ends with its certificate");
+        for other in ["kube-apiserve", "kube-apiserver2", "KUBE-APISERVER", ""] {
+            let refused = by_certificate("host-a", &shown, other).unwrap_err();
+            assert!(matches!(refused, NotOfWayIn::OtherName { .. }), "{other}: {refused}");
+        }
+        assert_eq!(by_certificate("host-a", &[], "x"), Err(NotOfWayIn::NoCertificate));
+        let nameless = by_certificate("host-a", &[certificate(&[])], "").unwrap_err();
+        assert_eq!(nameless, CertificateFault::CommonName.into());
+        let garbage = by_certificate("host-a", &[CertificateDer::from(vec![1, 2])], "x").unwrap_err();
+        assert_eq!(garbage, CertificateFault::Unreadable.into());
+    }
+
+    #[test]
+    fn by_a_socket_only_those_come_who_are_listed() {
+        assert_eq!(by_socket("host-a", 0, &[0, 7]).unwrap().alone().unwrap().user(), "way-in:host-a");
+        assert_eq!(by_socket("host-a", 8, &[0, 7]), Err(NotOfWayIn::OtherUser(8)));
+        assert_eq!(by_socket("host-a", 0, &[]), Err(NotOfWayIn::OtherUser(0)));
+    }
+}

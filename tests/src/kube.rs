@@ -48,6 +48,8 @@ pub struct Place {
     pub advertise: IpAddr,
     /// The API server's feature gates that are not as its release has them, such as `CBORServingAndStorage=true`.
     pub feature_gates: &'static [&'static str],
+    /// The file that says where its egress goes, an EgressSelectorConfiguration.
+    pub egress_selector: Option<PathBuf>,
 }
 
 /// A running edge cluster; dropping it kills the API server, then etcd, and removes their files.
@@ -115,6 +117,7 @@ impl Place {
             port: None,
             advertise: ADVERTISED.into(),
             feature_gates: &[],
+            egress_selector: None,
         }
     }
 
@@ -126,6 +129,7 @@ impl Place {
             port: Some(bound.port()),
             advertise: bound.ip(),
             feature_gates: &[],
+            egress_selector: None,
         }
     }
 }

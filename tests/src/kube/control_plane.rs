@@ -58,7 +58,9 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
         ("audit-log-path", path(files::AUDIT_LOG)),
         ("feature-gates", place.feature_gates.join(",")),
     ];
-    let flags = flags.map(|(name, value)| format!("--{name}={value}"));
+    let egress =
+        place.egress_selector.iter().map(|file| ("egress-selector-config-file", file.display().to_string()));
+    let flags = flags.into_iter().chain(egress).map(|(name, value)| format!("--{name}={value}"));
     Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(place.network_namespace.clone())
 }
 

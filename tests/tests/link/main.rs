@@ -3,6 +3,7 @@
 mod addresses;
 mod by_address;
 mod carriers;
+mod egress;
 mod exec;
 mod lab;
 mod lossy;

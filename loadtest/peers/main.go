@@ -1,0 +1,259 @@
+// Asks a target through an HTTP CONNECT proxy: many callers with kept connections, one bulk download, and many beside a reader
+// that never reads. Prints what each came to, and the CPU time of the proxy's processes.
+package main
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// What a small answer has.
+	smallBytes = 1024
+	// What a reader asks for that never reads.
+	hugeBytes = 1 << 30
+	// The requests beside it, one after the other, and how long each may take.
+	besides   = 200
+	beside    = 50 * time.Millisecond
+	besideMax = 10 * time.Second
+	// Ticks of a clock in which Linux counts CPU time.
+	ticksPerSecond = 100
+)
+
+func main() {
+	certificates := flag.String("certificates", "", "make certificates in this folder, and nothing else")
+	proxy := flag.String("proxy", "", "HOST:PORT of the proxy")
+	target := flag.String("target", "", "HOST:PORT at which this program listens and that is asked for")
+	folder := flag.String("folder", "", "the folder of the certificates")
+	callers := flag.Int("callers", 64, "callers at once")
+	seconds := flag.Int("seconds", 10, "how long each measure takes")
+	processes := flag.String("processes", "", "the proxy's process ids, joined by commas")
+	flag.Parse()
+	if *certificates != "" {
+		makeCertificates(*certificates)
+		return
+	}
+	go serve(*target)
+	dialer := dialer(*proxy, *target, *folder)
+	duration := time.Duration(*seconds) * time.Second
+	ids := strings.Split(*processes, ",")
+
+	small(dialer, *target, *callers, time.Second) // warm
+	before := cpu(ids)
+	answered, latencies := small(dialer, *target, *callers, duration)
+	used := cpu(ids) - before
+	sort.Slice(latencies, func(i, j int) bool { return latencies[i] < latencies[j] })
+	fmt.Printf("small rps=%.0f p50_us=%d p99_us=%d cpu_us=%.1f\n", float64(answered)/duration.Seconds(),
+		latencies[len(latencies)/2].Microseconds(), latencies[len(latencies)*99/100].Microseconds(),
+		used.Seconds()*1e6/float64(answered))
+	before = cpu(ids)
+	bytes := bulk(dialer, *target, duration)
+	used = cpu(ids) - before
+	fmt.Printf("bulk mb_per_s=%.0f cpu_s_per_gb=%.2f\n", float64(bytes)/duration.Seconds()/1e6, used.Seconds()/(float64(bytes)/1e9))
+	fmt.Printf("stalled answered=%d of=%d\n", stalled(dialer, *target), besides)
+}
+
+type dial func() (net.Conn, error)
+
+func dialer(proxy, target, folder string) dial {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "client.crt"), filepath.Join(folder, "client.key"))
+	check(err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(must(os.ReadFile(filepath.Join(folder, "ca.crt"))))
+	host, _, _ := net.SplitHostPort(proxy)
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: host}
+	return func() (net.Conn, error) {
+		// As kube-apiserver does.
+		connection, err := tls.Dial("tcp", proxy, config)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(connection, "CONNECT %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", target)
+		reader := bufio.NewReader(connection)
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return nil, err
+		}
+		if response.StatusCode != http.StatusOK || reader.Buffered() > 0 {
+			return nil, errors.New(response.Status)
+		}
+		return connection, nil
+	}
+}
+
+func client(dialer dial) *http.Client {
+	transport := &http.Transport{Dial: func(_, _ string) (net.Conn, error) { return dialer() }, MaxIdleConnsPerHost: 1}
+	return &http.Client{Transport: transport, Timeout: besideMax}
+}
+
+func small(dialer dial, target string, callers int, duration time.Duration) (int, []time.Duration) {
+	var wait sync.WaitGroup
+	var lock sync.Mutex
+	var all []time.Duration
+	until := time.Now().Add(duration)
+	for range callers {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			client, own := client(dialer), []time.Duration{}
+			for time.Now().Before(until) {
+				begun := time.Now()
+				check(get(client, target))
+				own = append(own, time.Since(begun))
+			}
+			client.CloseIdleConnections()
+			lock.Lock()
+			all = append(all, own...)
+			lock.Unlock()
+		}()
+	}
+	wait.Wait()
+	return len(all), all
+}
+
+func get(client *http.Client, target string) error {
+	response, err := client.Get("http://" + target + "/small")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	bytes, err := io.Copy(io.Discard, response.Body)
+	if err == nil && bytes != smallBytes {
+		err = fmt.Errorf("%d bytes", bytes)
+	}
+	return err
+}
+
+func bulk(dialer dial, target string, duration time.Duration) (total int64) {
+	connection := must(dialer())
+	defer connection.Close()
+	fmt.Fprintf(connection, "GET /endless HTTP/1.1\r\nHost: %s\r\n\r\n", target)
+	buffer, until := make([]byte, 256<<10), time.Now().Add(duration)
+	for time.Now().Before(until) {
+		n, err := connection.Read(buffer)
+		check(err)
+		total += int64(n)
+	}
+	return total
+}
+
+func stalled(dialer dial, target string) int {
+	held := must(dialer())
+	defer held.Close()
+	fmt.Fprintf(held, "GET /huge HTTP/1.1\r\nHost: %s\r\n\r\n", target)
+	time.Sleep(2 * time.Second)
+	var answered atomic.Int64
+	var wait sync.WaitGroup
+	for range besides {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			client := client(dialer)
+			done := make(chan error, 1)
+			go func() { done <- get(client, target) }()
+			select {
+			case err := <-done:
+				if err == nil {
+					answered.Add(1)
+				}
+			case <-time.After(besideMax):
+			}
+			client.CloseIdleConnections()
+		}()
+		time.Sleep(beside)
+	}
+	wait.Wait()
+	return int(answered.Load())
+}
+
+func serve(address string) {
+	text := make([]byte, smallBytes)
+	endless := func(w http.ResponseWriter, bytes int64) {
+		chunk := make([]byte, 256<<10)
+		for ; bytes > 0; bytes -= int64(len(chunk)) {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}
+	http.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { w.Write(text) })
+	http.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) { endless(w, 1<<62) })
+	http.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) { endless(w, hugeBytes) })
+	check(http.ListenAndServe(address, nil))
+}
+
+// cpu is what the processes have used.
+func cpu(ids []string) (total time.Duration) {
+	for _, id := range ids {
+		text := string(must(os.ReadFile("/proc/" + id + "/stat")))
+		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+		var user, system int64
+		fmt.Sscan(fields[11], &user)
+		fmt.Sscan(fields[12], &system)
+		total += time.Duration(user+system) * time.Second / ticksPerSecond
+	}
+	return total
+}
+
+// makeCertificates writes an authority, a server's and a client's certificate.
+func makeCertificates(folder string) {
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	authority := template("peers", true)
+	write(folder, "ca", authority, authority, key, key)
+	for _, name := range []string{"server", "client"} {
+		own := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+		write(folder, name, template(name, false), authority, own, key)
+	}
+}
+
+func template(name string, isAuthority bool) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: must(rand.Int(rand.Reader, big.NewInt(1<<62))), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: isAuthority, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+}
+
+func write(folder, name string, own, issuer *x509.Certificate, key, by *ecdsa.PrivateKey) {
+	der := must(x509.CreateCertificate(rand.Reader, own, issuer, &key.PublicKey, by))
+	secret := must(x509.MarshalPKCS8PrivateKey(key))
+	for end, block := range map[string]*pem.Block{
+		".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		check(os.WriteFile(filepath.Join(folder, name+end), pem.EncodeToMemory(block), 0o600))
+	}
+}
+
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

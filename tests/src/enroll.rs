@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proto::enrollment::enrollment_client::EnrollmentClient;
-use proto::enrollment::{AttestRequest, ChallengeRequest, Credential, EnrollRequest};
+use proto::enrollment::{AttestRequest, ChallengeRequest, Credential, EnrollRequest, RenewRequest};
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use tonic::Status;
-use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Newcomer};
+use trust::Serial;
+use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Newcomer, Proof, Purpose};
 
 use crate::admin::AdminWire;
 use crate::dial::dial;
@@ -76,6 +77,21 @@ pub struct Pretender {
     exporter: [u8; EXPORTER_BYTES],
 }
 
+/// What somebody shows at the door to be an agent of `edge-a`.
+#[derive(Clone, Copy)]
+pub struct Claim<'a> {
+    /// Which.
+    pub instance: &'a str,
+    /// Of the certificate that it says is its own.
+    pub serial: Serial,
+    /// A certificate is asked for of this key.
+    pub key: &'a KeyPair,
+    /// This one signs.
+    pub signer: &'a KeyPair,
+    /// For this.
+    pub purpose: Purpose,
+}
+
 /// What somebody shows at the door to be a pod.
 pub struct Pretense<'a> {
     /// Whose agent they would be.
@@ -104,6 +120,25 @@ impl Pretender {
     pub async fn nonce(&mut self) -> [u8; NONCE_BYTES] {
         let answer = self.client.challenge(ChallengeRequest {}).await.expect("a nonce").into_inner();
         answer.nonce.try_into().expect("32 bytes")
+    }
+
+    /// Asks for the next certificate, and signs for this connection, or as for the `other` one.
+    pub async fn renew(&mut self, claim: &Claim<'_>, other: Option<&Self>) -> Result<Credential, Status> {
+        let Claim { instance, serial, key, signer, purpose } = *claim;
+        let spki = key.subject_public_key_info();
+        let exporter = other.map_or(&self.exporter, |other| &other.exporter);
+        let said = Proof { purpose, exporter, serial, spki: &spki };
+        let request = CertificateParams::default().serialize_request(key).expect("a request");
+        let asked = RenewRequest {
+            cluster: "edge-a".to_owned(),
+            instance: instance.to_owned(),
+            serial: serial.to_bytes().to_vec(),
+            certificate_request: request.der().to_vec(),
+            proof: said.sign(signer).expect("a key signs"),
+            issuer_keys: Vec::new(),
+        };
+        let answer = self.client.renew(asked).await?;
+        Ok(answer.into_inner().credential.expect("a credential"))
     }
 
     /// Asks for a certificate.

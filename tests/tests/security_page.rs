@@ -1,4 +1,4 @@
-//! `docs/security.md` speaks of tests that exist, and leaves no threat out without saying so.
+//! `docs/security.md` speaks of tests that exist, and leaves no threat out without saying so; so does `docs/breaks.md`.
 
 use std::fs;
 
@@ -41,6 +41,24 @@ fn every_threat_has_tests_that_exist_or_is_on_the_list_of_what_is_pending() {
     }
     assert_eq!(found, wanted);
     assert_eq!(pending, PENDING);
+}
+
+#[test]
+fn every_break_was_noticed_by_tests_that_exist() {
+    let page = fs::read_to_string(sources::workspace().join("docs/breaks.md")).expect("the page");
+    let sources = sources::all();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| broken |"));
+    let mut count = 0;
+    for row in rows {
+        let (_, noticed_by) = row.trim_matches('|').split_once('|').expect("two columns");
+        let tests: Vec<&str> = noticed_by.split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "noticed by nobody: {row}");
+        for test in tests {
+            assert!(sources::has_test(&sources, test), "there is no test {test}: {row}");
+        }
+        count += 1;
+    }
+    assert!(count > 40, "{count} rows");
 }
 
 /// `| A1 | …`

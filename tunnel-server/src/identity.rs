@@ -226,6 +226,12 @@ impl Caller {
             token: None,
         }
     }
+
+    /// The same name, proved in another way.
+    #[cfg(test)]
+    pub(crate) fn pretending_a_certificate(self) -> Self {
+        Self { method: Method::ClientCertificate, ..self }
+    }
 }
 
 impl Authenticated {

@@ -9,10 +9,12 @@ use proto::enrollment::{Credential, EnrollRequest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use serde_json::Value;
 use tests::clock::Shift;
-use tests::enroll::{Door, agent, at, private, start, stranger, token};
+use tests::enroll::{Claim, Door, Pretender, agent, at, private, start, stranger, token};
 use tests::fake_api::FakeApi;
 use tests::rig::{ApiServer, Rig};
 use tonic::{Code, Status};
+use trust::Serial;
+use trust::proof::Purpose;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 /// How long anything may take.
@@ -280,6 +282,34 @@ async fn a_key_that_was_replaced_renews_nothing_and_raises_an_alarm() {
     rig.logged("thief.log", 0, "this certificate cannot be renewed").await;
     rig.connected("edge-a").await;
     drop(back);
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_for_a_proof_by_its_own_key_for_that_and_on_that_connection_alone() {
+    let (rig, door) = start("").await;
+    let (secret, _) = token(&rig, "edge-a").await;
+    let [own, next, thiefs] = [(); 3].map(|()| KeyPair::generate().expect("a key"));
+    let credential = enroll(&rig, &door, &secret, "edge-a", plain(&own)).await.expect("a certificate");
+    let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
+    let serial = Serial::of(&leaf).expect("a serial number of ours");
+    let agents = at(&rig, &["agent", "list"]).await;
+    let (_, instance) = agents.split_once("edge-a/").expect("it is listed");
+    let instance = instance.split_whitespace().next().expect("its name");
+    let claim = Claim { instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
+
+    let (mut here, elsewhere) =
+        (Pretender::connect(&rig, &door).await, Pretender::connect(&rig, &door).await);
+    for (lie, other) in [
+        (Claim { signer: &thiefs, ..claim }, None),
+        (Claim { signer: &next, ..claim }, None),
+        (Claim { purpose: Purpose::Extension, ..claim }, None),
+        (claim, Some(&elsewhere)),
+    ] {
+        let refused = here.renew(&lie, other).await.expect_err("it is nobody's");
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+    }
+    assert_eq!(rig.server_log().matches("its proof is not by the key on record").count(), 4);
+    here.renew(&claim, None).await.expect("a proof");
 }
 
 #[tokio::test]

@@ -60,3 +60,38 @@ impl Turns {
         self.seats.figures()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use proto::AllowList;
+    use proto::wire::PassThrough;
+    use proto::wire::http_open::Identity;
+
+    use super::*;
+    use crate::guard::Guard;
+
+    /// What one may fill: the seat, and twice each of its queues.
+    const LIMITS: Limits = Limits { requests: 1, queue: 2 * HAND, queue_wait: Duration::from_secs(60) };
+
+    #[tokio::test]
+    async fn whoever_brings_another_credential_finds_a_place_where_one_has_filled_all_and_that_one_does_not()
+    {
+        let allow_list = AllowList::new(None, None, None).unwrap();
+        let cleared = Guard::new(allow_list, true).check(&Identity::PassThrough(PassThrough {})).unwrap();
+        let [ann, ben] = ["Bearer ann", "Bearer ben"].map(HeaderValue::from_static);
+        let turns = Turns::new(LIMITS);
+        let _seat = turns.take(&cleared, Some(&ann)).await.unwrap();
+        let mut waiting: Vec<_> =
+            (0..LIMITS.queue).map(|_| Box::pin(turns.take(&cleared, Some(&ann)))).collect();
+        assert!(waiting.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
+
+        let refused = turns.take(&cleared, Some(&ann)).await;
+        let mut other = Box::pin(turns.take(&cleared, Some(&ben)));
+
+        assert!(matches!(refused, Err(ForwardError::Busy(NoSeat::Crowded))));
+        assert!(other.as_mut().now_or_never().is_none(), "it waits");
+        let displaced = waiting.iter_mut().filter_map(|waits| waits.as_mut().now_or_never()).count();
+        assert_eq!(displaced, 1, "in the place of one of the first");
+    }
+}

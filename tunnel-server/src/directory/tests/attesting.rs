@@ -36,6 +36,8 @@ async fn whoever_revokes_a_clusters_agents_closes_it_to_pods_until_it_is_reopene
     let open = Attestation { closed: None, ..closed.clone() };
     directory.amend_attestation(&id("edge-a"), closed.clone(), open.clone()).await.unwrap();
     attest(&open).await.unwrap();
+    let other = Attestation { workload: Some(workload("b")), closed: None };
+    assert!(matches!(attest(&other).await, Err(NotAttested::Changed)), "it was judged by another account");
 
     let late = directory.amend_attestation(&id("edge-a"), closed, Attestation::default()).await;
     assert!(matches!(late, Err(NotAmended::Changed(_))), "{late:?}");

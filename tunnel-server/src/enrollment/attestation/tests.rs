@@ -30,6 +30,8 @@ fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents(
     let other = judged(edge_a.token("default", "7d")).unwrap_err();
     let anew = judged(edge_a.token("tunnel-agent", "8e")).unwrap_err();
     assert!(matches!((&other, &anew), (NotOurs::Account { .. }, NotOurs::Account { .. })), "{other}, {anew}");
+    let elsewhere = judged(edge_a.token_in("elsewhere", "tunnel-agent", "7d")).unwrap_err();
+    assert!(matches!(&elsewhere, NotOurs::Account { .. }), "{elsewhere}");
     assert!(other.is_signed() && anew.to_string().contains("attestation forget"), "{anew}");
     // The same issuer and account of the same UID, of a cluster that calls its key the same.
     for other in [edge_b, Cluster::new("a")] {
@@ -94,14 +96,18 @@ impl Cluster {
     }
 
     fn token(&self, account: &str, uid: &str) -> String {
+        self.token_in("tombolo", account, uid)
+    }
+
+    fn token_in(&self, namespace: &str, account: &str, uid: &str) -> String {
         let claims = json!({
             "aud": ["tombolo:tombolo:edge-a"], "exp": NOW + 600, "iat": NOW, "iss": ISSUER,
             "kubernetes.io": {
-                "namespace": "tombolo",
+                "namespace": namespace,
                 "pod": { "name": "pod", "uid": "0e" },
                 "serviceaccount": { "name": account, "uid": uid },
             },
-            "sub": format!("system:serviceaccount:tombolo:{account}"),
+            "sub": format!("system:serviceaccount:{namespace}:{account}"),
         });
         let header = json!({ "alg": "ES256", "kid": self.1 });
         let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));

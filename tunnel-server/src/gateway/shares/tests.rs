@@ -47,6 +47,10 @@ fn a_caller_has_its_share_and_not_one_more_and_others_have_theirs() {
     assert_eq!(take(&ann).err(), Some(Limit::CallerExchanges(EXCHANGES_PER_CALLER_MAX)), "one beyond");
     assert!(take(&ann).is_err(), "and it is not counted");
     assert!(take(&ben).is_ok());
+    assert!(
+        take(&ann.clone().pretending_a_certificate()).is_ok(),
+        "the same name, proved in another way, is another's"
+    );
     of_ann.pop();
     let again = take(&ann);
     assert!(again.is_ok() && take(&ann).is_err());

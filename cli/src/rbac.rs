@@ -1,6 +1,6 @@
 //! What an agent may do in its cluster: RBAC, generated from the agent's own allow-list, with a reason for each rule.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use daemon::config::LoadError;
@@ -26,6 +26,21 @@ const NODE: &str = "system:node:";
 struct AgentConfig {
     #[serde(default)]
     impersonation: Impersonation,
+    #[serde(default)]
+    tenants: Vec<Tenants>,
+}
+
+/// Where API servers of tenants are looked for.
+#[derive(Debug, Deserialize)]
+struct Tenants {
+    kind: TenantKind,
+    namespace: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+enum TenantKind {
+    Pod,
+    Service,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,8 +81,8 @@ struct Names<'a> {
 /// The manifest for the agent with this configuration.
 pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
     let path = &order.agent_config;
-    let AgentConfig { impersonation: Impersonation { users, groups, system_names } } =
-        daemon::config::load(path, "AgentConfig")?;
+    let AgentConfig { impersonation, tenants } = daemon::config::load(path, "AgentConfig")?;
+    let Impersonation { users, groups, system_names } = impersonation;
     let list = AllowList::new(users, groups, system_names)
         .map_err(|fault| RbacError::AllowList(path.clone(), fault))?;
     if order.profile != Profile::Open {
@@ -82,7 +97,7 @@ pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
     if let (Profile::Constrained, Some(node)) = (order.profile, node) {
         return Err(RbacError::Node(path.clone(), node.clone()));
     }
-    Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list))))
+    Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list), &tenants)))
 }
 
 impl<'a> Names<'a> {
@@ -110,21 +125,51 @@ impl<'a> Names<'a> {
 }
 
 /// Every role of the agent.
-fn roles<'a>(profile: Profile, names: &Names<'a>) -> Vec<Role<'a>> {
+fn roles<'a>(profile: Profile, names: &Names<'a>, tenants: &'a [Tenants]) -> Vec<Role<'a>> {
     let asserted = Role { name: "tunnel-agent", namespace: None, rules: asserted(profile, names) };
     let accounts = names.service_accounts.iter().map(|(namespace, accounts)| Role {
         name: "tunnel-agent-accounts",
         namespace: Some(*namespace),
         rules: of_accounts(profile, accounts),
     });
-    let mut slice = Rules::default();
-    slice.add(reasons::SLICE, "discovery.k8s.io", "endpointslices", &["get", "list"], Some(&["kubernetes"]));
-    let mut secret = Rules::default();
-    secret.add(reasons::SECRET, "\"\"", "secrets", &["get"], Some(&["tunnel-agent"]));
-    let read = [("default", slice), ("tombolo", secret)];
-    let read =
-        read.map(|(namespace, rules)| Role { name: "tunnel-agent", namespace: Some(namespace), rules });
-    [asserted].into_iter().filter(|role| !role.rules.is_empty()).chain(accounts).chain(read).collect()
+    let read = [
+        (
+            reasons::SLICE,
+            "discovery.k8s.io",
+            "endpointslices",
+            &["get", "list", "watch"][..],
+            "kubernetes",
+            "default",
+        ),
+        (reasons::CLUSTER_INFO, "\"\"", "configmaps", &["get"], "cluster-info", "kube-public"),
+        (reasons::KUBEADM_CONFIG, "\"\"", "configmaps", &["get"], "kubeadm-config", "kube-system"),
+        (reasons::SECRET, "\"\"", "secrets", &["get"], "tunnel-agent", "tombolo"),
+    ];
+    let read = read.map(|(reason, group, resources, verbs, name, namespace)| {
+        let mut rules = Rules::default();
+        rules.add(reason, group, resources, verbs, Some(&[name]));
+        Role { name: "tunnel-agent", namespace: Some(namespace), rules }
+    });
+    let asserted = [asserted].into_iter().filter(|role| !role.rules.is_empty());
+    asserted.chain(accounts).chain(read).chain(of_tenants(tenants)).collect()
+}
+
+/// Where API servers of tenants are read, a role for each namespace, or for all.
+fn of_tenants(tenants: &[Tenants]) -> impl Iterator<Item = Role<'_>> {
+    let mut kinds: BTreeMap<Option<&str>, BTreeSet<TenantKind>> = BTreeMap::new();
+    for Tenants { kind, namespace } in tenants {
+        kinds.entry(namespace.as_deref()).or_default().insert(*kind);
+    }
+    kinds.into_iter().map(|(namespace, kinds)| {
+        let kinds = kinds.into_iter().map(|kind| match kind {
+            TenantKind::Pod => "pods",
+            TenantKind::Service => "services",
+        });
+        let mut rules = Rules::default();
+        let resources = kinds.collect::<Vec<_>>().join(", ");
+        rules.add(reasons::TENANTS, "\"\"", &resources, &["list", "watch"], None);
+        Role { name: "tunnel-agent-tenants", namespace, rules }
+    })
 }
 
 /// Whose names may be asserted in the whole cluster.

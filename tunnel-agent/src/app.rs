@@ -93,7 +93,8 @@ impl Bound {
         let turns = Turns::new(config.limits);
         scrape::ask(&metrics, &links, [Some(&api_server), of_callers.as_ref()].into_iter().flatten());
         scrape::ask_for_turns(&metrics, &turns, config.limits);
-        let discovery = Discovery::new(api_server.clone(), config.advertise.clone(), &config.targets);
+        let Config { advertise, targets, tenants, .. } = &config;
+        let discovery = Discovery::new(api_server.clone(), advertise.clone(), targets, tenants);
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
         let targets = Targets::new(config.dialed(), vec![probes.address()]);
         let relay = Relay::new(targets, api_server.clone(), discovery.subscribe());

@@ -16,8 +16,11 @@ use trust::Pin;
 mod carriers;
 mod help;
 mod limits;
+mod tenants;
 mod valid;
 mod written;
+
+pub use tenants::{TenantKind, Tenants};
 
 pub use limits::{Limits, QUEUE_MAX, QUEUE_SECONDS_MAX, REQUESTS_MAX};
 
@@ -32,6 +35,9 @@ pub const SERVERS_MAX: usize = 8;
 
 /// Most entries of the list of targets.
 pub const TARGETS_MAX: usize = 32;
+
+/// Most entries of the list of tenants.
+pub const TENANTS_MAX: usize = 16;
 
 /// Where Kubernetes puts a pod's credential.
 pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -118,6 +124,8 @@ pub struct Config {
     pub advertise: Vec<String>,
     /// What else may be dialed for callers, besides the API server and what is advertised; advertised, too.
     pub targets: Vec<TargetEntry>,
+    /// Where API servers of tenants are looked for, to be advertised and dialed, too.
+    pub tenants: Vec<Tenants>,
     /// Where keys and other state are kept.
     pub state_dir: PathBuf,
     /// Where `/livez`, `/readyz` and `/metrics` answer.

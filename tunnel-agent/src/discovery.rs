@@ -1,42 +1,52 @@
 //! Where the cluster says its control plane answers, asked from the cluster itself.
 
-use std::net::Ipv6Addr;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use daemon::{Scope, chain};
-use policy::TargetEntry;
+use futures::future::join_all;
+use policy::{Host, Target, TargetEntry};
 use proto::greeting::ENDPOINTS_MAX;
-use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::apiserver::{ApiServer, DocumentError};
+use crate::config::Tenants;
+use crate::guard::targets::is_special;
 use crate::metrics;
 
-/// How often the cluster is asked.
+mod bell;
+mod kubeadm;
+mod slices;
+mod source;
+mod tenants;
+
+use bell::Bell;
+use source::Source;
+
+/// How often the cluster is asked what it does not let the agent watch.
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is asked while it does not answer.
-const RETRY_EVERY: Duration = Duration::from_secs(10);
+const RETRY_EVERY: Duration = Duration::from_secs(2);
+
+/// Shortest pause between two questions where something changes all the time.
+const SETTLE: Duration = Duration::from_millis(250);
 
 /// Largest answer: a thousand endpoints would fit.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-
-/// The EndpointSlice of the Service `kubernetes`, which every apiserver keeps itself, alone, so that RBAC can name it.
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                      ?fieldSelector=metadata.name%3Dkubernetes";
-
-/// The port of a slice that is the API.
-const PORT_NAME: &str = "https";
 
 /// What the cluster says of its endpoints, as it changes.
 #[derive(Debug)]
 pub struct Discovery {
     api_server: ApiServer,
-    configured: bool,
-    /// What else is advertised.
+    sources: Vec<Source>,
+    /// What is advertised in any case: before what is found, and behind it.
+    configured: Vec<String>,
     targets: Vec<String>,
+    /// What each source said last.
+    found: Mutex<Vec<Vec<String>>>,
     endpoints: watch::Sender<Vec<String>>,
 }
 
@@ -44,60 +54,35 @@ pub struct Discovery {
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// The API server.
-    #[error(
-        "the API server does not say where the control plane is; let the agent list the endpointslice kubernetes in the \
-         namespace default, or set advertise"
-    )]
-    Document(#[from] DocumentError),
+    #[error("the API server does not say where the control plane is; {1}")]
+    Document(#[source] DocumentError, &'static str),
     /// Something else.
-    #[error("the API server's answer is not a list of EndpointSlices")]
-    NotSlices(#[source] serde_json::Error),
-}
-
-#[derive(Deserialize)]
-struct Slices {
-    items: Vec<Slice>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Slice {
-    address_type: String,
-    #[serde(default)]
-    endpoints: Option<Vec<Endpoint>>,
-    #[serde(default)]
-    ports: Option<Vec<Port>>,
-}
-
-#[derive(Deserialize)]
-struct Endpoint {
-    addresses: Vec<String>,
-    #[serde(default)]
-    conditions: Conditions,
-}
-
-#[derive(Default, Deserialize)]
-struct Conditions {
-    /// Absent means ready, says the API.
-    ready: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct Port {
-    name: Option<String>,
-    port: Option<u16>,
+    #[error("the API server's answer is not what was asked for")]
+    Unreadable(#[source] serde_json::Error),
 }
 
 impl Discovery {
-    /// A discovery that knows `advertise` and, if that is empty, nothing before [`Discovery::run`] has asked; and what else
-    /// is dialed, in any case.
+    /// A discovery that knows `advertise` and, if that is empty, nothing of the control plane before [`Discovery::run`] has asked;
+    /// and what else is dialed, in any case. API servers of `tenants` are looked for beside either.
     #[must_use]
-    pub fn new(api_server: ApiServer, advertise: Vec<String>, targets: &[TargetEntry]) -> Self {
-        let configured = !advertise.is_empty();
+    pub fn new(
+        api_server: ApiServer,
+        advertise: Vec<String>,
+        targets: &[TargetEntry],
+        tenants: &[Tenants],
+    ) -> Self {
+        let asked: &[Source] = match advertise.as_slice() {
+            [] => &[Source::Slices, Source::ClusterInfo, Source::KubeadmConfig],
+            [..] => &[],
+        };
+        let sources: Vec<Source> =
+            asked.iter().cloned().chain(tenants.iter().cloned().map(Source::Tenants)).collect();
         let targets: Vec<String> = targets.iter().map(TargetEntry::to_string).collect();
-        let endpoints = together(advertise, &targets);
+        let found = Mutex::new(vec![Vec::new(); sources.len()]);
+        let endpoints = together(&advertise, &[], &targets);
         metrics::endpoints(endpoints.len());
-        Self { api_server, configured, targets, endpoints: watch::Sender::new(endpoints) }
+        let endpoints = watch::Sender::new(endpoints);
+        Self { api_server, sources, configured: advertise, targets, found, endpoints }
     }
 
     /// The endpoints now, and whenever they change, with the targets behind them: `host:port` or `network/bits:port`, at most
@@ -107,96 +92,116 @@ impl Discovery {
         self.endpoints.subscribe()
     }
 
-    /// Asks again and again, until the drain. Returns at once where the endpoints are configured. A cluster that does
-    /// not answer keeps what it last said.
+    /// Asks and watches until the drain. Returns at once where all is configured. A cluster that does not answer keeps what
+    /// it last said.
     pub async fn run(self, scope: Scope) {
-        if self.configured {
-            return;
-        }
-        let mut failing = None;
-        let mut draining = std::pin::pin!(scope.draining());
-        loop {
-            // Both arms are cancel-safe: an exchange that is dropped is cancelled, and so is a sleep.
-            let pause = tokio::select! {
-                () = &mut draining => return,
-                asked = ask(&self.api_server) => self.learn(asked, &mut failing),
-            };
-            tokio::select! {
-                () = &mut draining => return,
-                () = sleep(pause) => {}
-            }
+        let following = join_all((0..self.sources.len()).map(|place| self.follow(place)));
+        // Both arms are cancel-safe: an exchange that is dropped is cancelled, and so is a sleep.
+        tokio::select! {
+            _ = following => {}
+            () = scope.draining() => {}
         }
     }
 
-    /// Publishes a change, says a failure once, and tells when to ask again.
-    fn learn(&self, asked: Result<Vec<String>, DiscoveryError>, failing: &mut Option<String>) -> Duration {
-        metrics::discovered(asked.is_ok());
-        match asked {
-            Ok(endpoints) => {
-                let endpoints = together(endpoints, &self.targets);
-                metrics::endpoints(endpoints.len());
-                *failing = None;
-                self.endpoints.send_if_modified(|known| {
-                    let changed = *known != endpoints;
-                    if changed {
-                        info!(?endpoints, "the control plane's endpoints");
-                        *known = endpoints;
-                    }
-                    changed
-                });
-                REFRESH_EVERY
-            }
-            Err(error) => {
-                let said = chain(&error).to_string();
-                if failing.as_ref() != Some(&said) {
-                    warn!(error = said, "the control plane's endpoints are not known");
-                    *failing = Some(said);
-                }
-                RETRY_EVERY
-            }
+    /// Asks every source once, and publishes what they say.
+    ///
+    /// # Errors
+    ///
+    /// [`DiscoveryError`] of the first that does not say.
+    pub async fn ask_all(&self) -> Result<(), DiscoveryError> {
+        for (place, source) in self.sources.iter().enumerate() {
+            let (found, _) = self.ask(source).await?;
+            self.learn(place, found);
         }
+        Ok(())
+    }
+
+    /// Asks one source again and again.
+    async fn follow(&self, place: usize) {
+        let source = &self.sources[place];
+        let mut failing = None;
+        loop {
+            let pause = match self.ask(source).await {
+                Ok((found, version)) => {
+                    metrics::discovered(true);
+                    failing = None;
+                    self.learn(place, found);
+                    self.wait(source, &version).await
+                }
+                Err(error) => {
+                    metrics::discovered(false);
+                    let said = chain(&error).to_string();
+                    if failing.as_ref() != Some(&said) {
+                        warn!(error = said, "the control plane's endpoints are not known");
+                        failing = Some(said);
+                    }
+                    RETRY_EVERY
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
+    async fn ask(&self, source: &Source) -> Result<(Vec<String>, String), DiscoveryError> {
+        match self.api_server.document(&source.path(), ANSWER_BYTES_MAX).await {
+            Ok(answer) => Ok((source.read(&answer)?, source::version(&answer))),
+            Err(DocumentError::Status(status)) if source.is_optional() && status.is_client_error() => {
+                debug!(%status, "the cluster does not say its control plane's name; {}", source.advice());
+                Ok((Vec::new(), String::new()))
+            }
+            Err(error) => Err(DiscoveryError::Document(error, source.advice())),
+        }
+    }
+
+    /// Waits until something may have changed, and says for how long not to ask even so.
+    async fn wait(&self, source: &Source, version: &str) -> Duration {
+        match bell::wait(&self.api_server, source, version).await {
+            Bell::Rung => SETTLE,
+            Bell::Over => Duration::ZERO,
+            Bell::Lost => RETRY_EVERY,
+            Bell::None => REFRESH_EVERY,
+        }
+    }
+
+    /// Publishes a change.
+    fn learn(&self, place: usize, found: Vec<String>) {
+        let all = {
+            let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            known[place] = found;
+            known.concat()
+        };
+        let endpoints = together(&self.configured, &all, &self.targets);
+        metrics::endpoints(endpoints.len());
+        self.endpoints.send_if_modified(|known| {
+            let changed = *known != endpoints;
+            if changed {
+                info!(?endpoints, "the control plane's endpoints");
+                *known = endpoints;
+            }
+            changed
+        });
     }
 }
 
-/// What is advertised: endpoints first, and as many as may be.
-fn together(mut endpoints: Vec<String>, targets: &[String]) -> Vec<String> {
-    endpoints.truncate(ENDPOINTS_MAX - targets.len().min(ENDPOINTS_MAX));
+/// What is advertised, each once, and as many as may be: what is configured never gives way to what is found, of which nothing
+/// special counts, because a cluster says it of itself.
+fn together(configured: &[String], found: &[String], targets: &[String]) -> Vec<String> {
+    let room = ENDPOINTS_MAX - targets.len().min(ENDPOINTS_MAX);
+    let mut endpoints: Vec<String> = Vec::new();
+    for endpoint in configured.iter().chain(found.iter().filter(|found| is_ordinary(found))) {
+        if endpoints.len() < room && !endpoints.contains(endpoint) {
+            endpoints.push(endpoint.clone());
+        }
+    }
     endpoints.extend_from_slice(targets);
     endpoints
 }
 
-/// Asks once.
-///
-/// # Errors
-///
-/// [`DiscoveryError`].
-pub async fn ask(api_server: &ApiServer) -> Result<Vec<String>, DiscoveryError> {
-    endpoints(&api_server.document(SLICES, ANSWER_BYTES_MAX).await?)
-}
-
-fn endpoints(answer: &[u8]) -> Result<Vec<String>, DiscoveryError> {
-    let Slices { items } = serde_json::from_slice(answer).map_err(DiscoveryError::NotSlices)?;
-    let mut endpoints: Vec<String> = items.iter().flat_map(of_slice).collect();
-    endpoints.sort_unstable();
-    endpoints.dedup();
-    endpoints.truncate(ENDPOINTS_MAX);
-    Ok(endpoints)
-}
-
-fn of_slice(slice: &Slice) -> Vec<String> {
-    let named = |port: &&Port| port.name.as_deref().is_none_or(|name| name.is_empty() || name == PORT_NAME);
-    let port = slice.ports.iter().flatten().find(named).and_then(|port| port.port);
-    let (Some(port), "IPv4" | "IPv6" | "FQDN") = (port, slice.address_type.as_str()) else {
-        return Vec::new();
-    };
-    let ready = slice.endpoints.iter().flatten().filter(|endpoint| endpoint.conditions.ready != Some(false));
-    ready.flat_map(|endpoint| &endpoint.addresses).map(|address| joined(address, port)).collect()
-}
-
-fn joined(address: &str, port: u16) -> String {
-    match address.parse::<Ipv6Addr>() {
-        Ok(address) => format!("[{address}]:{port}"),
-        Err(_) => format!("{address}:{port}"),
+fn is_ordinary(endpoint: &str) -> bool {
+    match endpoint.parse::<Target>().as_ref().map(Target::host) {
+        Ok(Host::Address(address)) => !is_special(*address),
+        Ok(Host::Name(_)) => true,
+        Err(_) => false,
     }
 }
 
@@ -204,42 +209,37 @@ fn joined(address: &str, port: u16) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ready_endpoints_are_found_with_their_port() {
-        let answer = r#"{"kind":"EndpointSliceList","items":[
-            {"addressType":"IPv4","endpoints":[
-                {"addresses":["192.168.1.11"],"conditions":{"ready":true}},
-                {"addresses":["192.168.1.10"],"conditions":{}},
-                {"addresses":["192.168.1.12"],"conditions":{"ready":false}}],
-             "ports":[{"name":"metrics","port":9},{"name":"https","port":6443,"protocol":"TCP"}]},
-            {"addressType":"IPv6","endpoints":[{"addresses":["fd00::a"]}],"ports":[{"name":"https","port":6443}]}]}"#;
-
-        let found = endpoints(answer.as_bytes()).unwrap();
-
-        assert_eq!(found, ["192.168.1.10:6443", "192.168.1.11:6443", "[fd00::a]:6443"]);
+    fn texts(list: &[&str]) -> Vec<String> {
+        list.iter().map(|text| (*text).to_owned()).collect()
     }
 
     #[test]
-    fn slices_without_endpoints_or_ports_say_nothing() {
-        let answer = r#"{"items":[{"addressType":"IPv4","endpoints":null,"ports":[{"port":6443}]},
-            {"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}],"ports":null}]}"#;
+    fn more_endpoints_than_may_be_advertised_are_cut_off_and_no_target_is() {
+        let found: Vec<String> = (0..100).map(|n| format!("10.0.0.{n}:6443")).collect();
+        let targets = texts(&["db.shop.svc:5432", "10.96.0.0/12:443"]);
 
-        assert_eq!(endpoints(answer.as_bytes()).unwrap(), Vec::<String>::new());
+        let together = together(&[], &found, &targets);
+
+        assert_eq!(together.len(), ENDPOINTS_MAX);
+        assert_eq!(together[..ENDPOINTS_MAX - 2], found[..ENDPOINTS_MAX - 2]);
+        assert_eq!(together[ENDPOINTS_MAX - 2..], targets);
     }
 
     #[test]
-    fn more_endpoints_than_may_be_advertised_are_cut_off() {
-        let addresses: Vec<String> = (0..100).map(|n| format!("\"10.0.0.{n}\"")).collect();
-        let answer = format!(
-            r#"{{"items":[{{"addressType":"IPv4","endpoints":[{{"addresses":[{}]}}],"ports":[{{"port":6443}}]}}]}}"#,
-            addresses.join(",")
-        );
+    fn nothing_special_is_advertised_because_a_cluster_says_so() {
+        let found = [
+            "169.254.169.254:80",
+            "127.0.0.1:6443",
+            "[::1]:6443",
+            "192.168.1.10:6443",
+            "[::ffff:127.0.0.1]:6443",
+            "api.site.example:6443",
+            "192.168.1.10:6443",
+            "nonsense",
+        ];
 
-        assert_eq!(endpoints(answer.as_bytes()).unwrap().len(), ENDPOINTS_MAX);
-    }
+        let together = together(&texts(&["127.0.0.1:1"]), &texts(&found), &[]);
 
-    #[test]
-    fn a_status_is_no_list() {
-        assert!(matches!(endpoints(b"{\"kind\":\"Status\"}"), Err(DiscoveryError::NotSlices(_))));
+        assert_eq!(together, ["127.0.0.1:1", "192.168.1.10:6443", "api.site.example:6443"]);
     }
 }

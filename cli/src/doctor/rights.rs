@@ -143,15 +143,15 @@ fn rights(impersonation: &Impersonation) -> Vec<Right> {
             purpose: "act for callers",
         })
     });
-    let slice = Right {
-        way: ("list", "discovery.k8s.io"),
+    let slices = ["list", "watch"].map(|verb| Right {
+        way: (verb, "discovery.k8s.io"),
         otherwise: None,
         resource: "endpointslices",
         namespace: "default",
         name: "kubernetes".to_owned(),
         purpose: "find the control plane's addresses",
-    };
-    asserted.chain([slice]).collect()
+    });
+    asserted.chain(slices).collect()
 }
 
 impl Right {

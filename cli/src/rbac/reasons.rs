@@ -23,6 +23,14 @@ pub(super) const ACCOUNTS_ACTS: &str = "The same under the names of service acco
 pub(super) const SLICE: &str = "\
 The slice \"kubernetes\" lists the addresses of the cluster's API servers, which the agent reports to the server. A list
 that asks for this name alone is allowed, and no other.";
+pub(super) const CLUSTER_INFO: &str = "\
+By which name or address kubeadm lets nodes find the control plane: what stands in an admin.conf, and is reported, too.
+Where kubeadm did not make the cluster, there is none.";
+pub(super) const KUBEADM_CONFIG: &str = "\
+The same as kubeadm was told it, controlPlaneEndpoint. There is no secret in this object.";
+pub(super) const TENANTS: &str = "\
+Where API servers of tenants are, as tenants in the agent's file says. RBAC knows no labels, so that this reads every one
+of these in the namespace, and the secrets of none.";
 pub(super) const SECRET: &str = "\
 The Secret with which the agent begins: the pin of its server's CA, and its first token.
 By what further pods prove themselves, the issuer's keys at /openid/v1/jwks, every ServiceAccount may read already, by

@@ -42,6 +42,24 @@ fn a_list_without_names_makes_no_rule_at_all() {
 }
 
 #[test]
+fn where_tenants_are_looked_for_is_read_and_their_secrets_are_not() {
+    let bench = Bench::new();
+    let tenants = "tenants: [{ kind: Service, namespace: tenant-a, port: 6443 }, { kind: Pod, namespace: tenant-a, port: 1 }, \
+                   { kind: Pod, labelSelector: app, port: 1 }]\n";
+    bench.write("agent.yaml", agent("users: [ann], groups: [ops]") + tenants);
+
+    let made = bench.done("rbac --agent-config agent.yaml");
+
+    let verbs = "verbs: [\"list\", \"watch\"]\n";
+    let rule = |kinds: &str| format!("- apiGroups: [\"\"]\n  resources: [{kinds}]\n  {verbs}---\n");
+    assert_eq!(made.matches(&rule("pods, services")).count(), 1, "{made}");
+    assert_eq!(made.matches(&rule("pods")).count(), 1, "{made}");
+    assert_eq!(made.matches("namespace: \"tenant-a\"").count(), 2, "{made}");
+    assert_eq!(made.matches("name: tunnel-agent-tenants").count(), 6, "{made}");
+    assert_eq!(made.matches("resources: [secrets]").count(), 1, "{made}");
+}
+
+#[test]
 fn names_of_kubernetes_own_get_rules_of_their_sort() {
     let bench = Bench::new();
     let names = "users: [ann], groups: [ops], systemNames: ['system:serviceaccount:ci:deployer', 'system:monitoring']";

@@ -57,15 +57,28 @@ const ANYBODYS: [&str; 3] = [
 ];
 
 const SLICE: &str = "get endpointslices -n default --field-selector=metadata.name=kubernetes";
+const WATCH: &str = "get --raw /apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
+                     ?fieldSelector=metadata.name%3Dkubernetes&watch=true&timeoutSeconds=1";
 const ALICE: &str = "get ns --as=alice --as-group=tombolo:admins";
 const MASTERS: &str = "get ns --as=alice --as-group=system:masters";
 
 /// What works with every profile.
-const WORKS: [&str; 4] =
-    [ALICE, SLICE, "get endpointslice kubernetes -n default", "get secret tunnel-agent -n tombolo"];
+const WORKS: [&str; 7] = [
+    ALICE,
+    SLICE,
+    WATCH,
+    "get endpointslice kubernetes -n default",
+    "get configmap cluster-info -n kube-public",
+    "get configmap kubeadm-config -n kube-system",
+    "get secret tunnel-agent -n tombolo",
+];
 
 /// What works with none.
-const FAILS: [&str; 14] = [
+const FAILS: [&str; 18] = [
+    "get --raw /apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=true&timeoutSeconds=1",
+    "get configmaps -n kube-system",
+    "get configmap other -n kube-system",
+    "get configmap cluster-info -n kube-system",
     "get ns",
     "get pods -A",
     "get endpointslices -n default",
@@ -136,6 +149,12 @@ impl Thief {
         let cluster = EdgeCluster::start().await.unwrap();
         cluster.make_admins("tombolo:admins").await;
         let account = cluster.create_agent_account_with(manifest).await.unwrap();
+        for configmap in
+            ["cluster-info -n kube-public", "kubeadm-config -n kube-system", "other -n kube-system"]
+        {
+            let words = format!("create configmap {configmap}");
+            cluster.admin().stdout(&words.split(' ').collect::<Vec<_>>()).await;
+        }
         for secret in ["tunnel-agent -n tombolo", "other -n tombolo", "tunnel-agent -n default"] {
             let words = format!("create secret generic {secret}");
             cluster.admin().stdout(&words.split(' ').collect::<Vec<_>>()).await;

@@ -19,6 +19,9 @@ const ACCEPTED: &str = "application/json, application/jwk-set+json";
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
+    /// Nothing that could be asked for.
+    #[error("what was to be asked for is no path")]
+    Path,
     /// The API server.
     #[error("the API server could not be asked")]
     ApiServer(#[source] ApiServerError),
@@ -39,13 +42,14 @@ impl ApiServer {
     /// # Errors
     ///
     /// [`DocumentError`].
-    pub async fn document(&self, target: &'static str, bytes_max: usize) -> Result<Bytes, DocumentError> {
+    pub async fn document(&self, target: &str, bytes_max: usize) -> Result<Bytes, DocumentError> {
         timeout(DOCUMENT_MAX, self.fetch(target, bytes_max)).await.map_err(|_| DocumentError::TooSlow)?
     }
 
-    async fn fetch(&self, target: &'static str, bytes_max: usize) -> Result<Bytes, DocumentError> {
+    async fn fetch(&self, target: &str, bytes_max: usize) -> Result<Bytes, DocumentError> {
+        let uri: Uri = target.parse().map_err(|_| DocumentError::Path)?;
         let mut request = Request::new(Empty::<Bytes>::new());
-        *request.uri_mut() = Uri::from_static(target);
+        *request.uri_mut() = uri;
         request.headers_mut().insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
         let response = self.send(request).await.map_err(DocumentError::ApiServer)?;
         if response.status() != StatusCode::OK {

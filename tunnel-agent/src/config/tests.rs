@@ -85,6 +85,38 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
 }
 
 #[test]
+fn as_many_searches_for_tenants_as_may_be_are_read_and_not_one_more() {
+    let with = |count: usize| {
+        let one = "{kind: Pod, namespace: tenant-a, labelSelector: 'app in (a,b)', port: 6443}";
+        valid(&format!("{LEAST}tenants: [{}]\n", vec![one; count].join(", ")), &Flags::default())
+    };
+
+    let most = with(TENANTS_MAX).unwrap().tenants;
+    assert_eq!(most.len(), TENANTS_MAX);
+    let expected = Tenants {
+        kind: TenantKind::Pod,
+        namespace: Some("tenant-a".to_owned()),
+        label_selector: Some("app in (a,b)".to_owned()),
+        port: 6443,
+    };
+    assert_eq!(most[0], expected);
+    assert_eq!(with(TENANTS_MAX + 1).unwrap_err().key, "tenants");
+}
+
+#[test]
+fn a_search_for_tenants_says_where_and_by_what() {
+    for (entry, key) in [
+        ("{kind: Service, port: 6443}", "tenants"),
+        ("{kind: Pod, namespace: 'a/b', port: 6443}", "tenants.namespace"),
+        ("{kind: Pod, labelSelector: '', port: 6443}", "tenants.labelSelector"),
+        ("{kind: Pod, labelSelector: app, port: 0}", "tenants.port"),
+    ] {
+        let refused = valid(&format!("{LEAST}tenants: [{entry}]\n"), &Flags::default()).unwrap_err();
+        assert_eq!(refused.key, key, "{entry}");
+    }
+}
+
+#[test]
 fn as_many_targets_as_may_be_are_read_and_not_one_more() {
     let with = |count: usize| {
         let targets: Vec<String> = (1..=count).map(|port| format!("'10.0.0.1:{port}'")).collect();

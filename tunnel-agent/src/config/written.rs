@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
-use super::limits;
+use super::{limits, tenants};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -26,6 +26,7 @@ pub(super) struct Written {
     pub(super) limits: Option<limits::Written>,
     pub(super) advertise: Option<Vec<String>>,
     pub(super) targets: Option<Vec<String>>,
+    pub(super) tenants: Option<Vec<tenants::Written>>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,
     pub(super) drain_grace_seconds: Option<u64>,

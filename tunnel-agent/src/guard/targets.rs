@@ -180,9 +180,10 @@ fn unmapped(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Whether an address is none that a network in the list may mean.
-fn is_special(address: IpAddr) -> bool {
-    match address {
+/// Whether an address is none that a network in the list may mean, nor a cluster by what it says of itself.
+#[must_use]
+pub fn is_special(address: IpAddr) -> bool {
+    match unmapped(address) {
         IpAddr::V4(address) => is_special_v4(address),
         IpAddr::V6(address) => is_special_v6(address),
     }

@@ -1,40 +1,134 @@
 //! What the agent learns of its cluster's endpoints.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
 use http::{Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
 use tunnel_agent::apiserver::{DocumentError, Limits};
-use tunnel_agent::discovery::{Discovery, DiscoveryError, ask};
+use tunnel_agent::config::{TenantKind, Tenants};
+use tunnel_agent::discovery::{Discovery, DiscoveryError};
 
-use crate::fake::{http2, pair, soon};
+use crate::fake::{PATIENCE, http2, pair, soon};
 
-const SLICES: &str = r#"{"items":[{"addressType":"IPv4","endpoints":[{"addresses":["192.168.1.10"]}],
-    "ports":[{"name":"https","port":6443}]}]}"#;
+const SLICES: &str =
+    "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?fieldSelector=metadata.name%3Dkubernetes";
+const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+const KUBEADM_CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
+const TENANTS: &str = "/api/v1/namespaces/tenant-a/services?labelSelector=";
+
+type Answer = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>;
+
+fn whole(text: impl Into<Bytes>) -> Answer {
+    Response::new(Full::from(text.into()).boxed_unsync())
+}
+
+fn refused(status: StatusCode) -> Answer {
+    let mut response = whole("{}");
+    *response.status_mut() = status;
+    response
+}
+
+fn slice(addresses: &[&str]) -> Answer {
+    let endpoints: Vec<_> = addresses.iter().map(|address| json!({ "addresses": [address] })).collect();
+    let ports = json!([{ "name": "https", "port": 6443 }]);
+    let slice = json!({ "addressType": "IPv4", "endpoints": endpoints, "ports": ports });
+    whole(json!({ "metadata": { "resourceVersion": "7" }, "items": [slice] }).to_string())
+}
+
+/// What kube-apiserver, kubeadm and a tenant's Service say; a watch of these says nothing.
+fn answer(path: &str) -> Answer {
+    let named =
+        "apiVersion: v1\nclusters: [{ cluster: { server: 'https://api.site.example:6443' }, name: '' }]\n";
+    let configuration = "controlPlaneEndpoint: 'api.site.example'\n";
+    match path {
+        SLICES => slice(&["192.168.1.10", "127.0.0.1"]),
+        CLUSTER_INFO => whole(json!({ "data": { "kubeconfig": named } }).to_string()),
+        KUBEADM_CONFIG => whole(json!({ "data": { "ClusterConfiguration": configuration } }).to_string()),
+        TENANTS => {
+            let metadata = json!({ "name": "api", "namespace": "tenant-a" });
+            let spec = json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 6443 }] });
+            whole(json!({ "items": [{ "metadata": metadata, "spec": spec }] }).to_string())
+        }
+        _ => refused(StatusCode::NOT_FOUND),
+    }
+}
+
+/// Waits until exactly this is advertised.
+async fn advertised(endpoints: &mut watch::Receiver<Vec<String>>, expected: &[&str]) {
+    soon(endpoints.wait_for(|endpoints| endpoints == expected)).await.unwrap();
+}
 
 #[tokio::test]
-async fn what_the_cluster_says_is_published() {
+async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
     let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
         http2(connection, |request: http::Request<hyper::body::Incoming>| async move {
-            let asked = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                         ?fieldSelector=metadata.name%3Dkubernetes";
-            let right = request.uri().path_and_query().is_some_and(|path| path == asked);
-            Response::new(Full::from(if right { SLICES } else { "{}" }))
+            answer(request.uri().path_and_query().unwrap().as_str())
         })
     })
     .await;
-    let discovery = Discovery::new(api_server, Vec::new(), &[]);
+    let tenants = Tenants {
+        kind: TenantKind::Service,
+        namespace: Some("tenant-a".to_owned()),
+        label_selector: None,
+        port: 6443,
+    };
+    let discovery = Discovery::new(api_server, Vec::new(), &[], &[tenants]);
     let mut endpoints = discovery.subscribe();
 
     scope.spawn(discovery.run(scope.clone()));
-    soon(endpoints.changed()).await.unwrap();
 
-    assert_eq!(*endpoints.borrow(), ["192.168.1.10:6443"]);
-    soon(scope.close(crate::fake::PATIENCE)).await.unwrap();
+    let expected = ["192.168.1.10:6443", "api.site.example:6443", "10.96.0.7:6443", "api.tenant-a.svc:6443"];
+    advertised(&mut endpoints, &expected).await;
+    soon(scope.close(PATIENCE)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
+    let (tell, told) = mpsc::channel::<()>(1);
+    let (lists, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(tokio::sync::Mutex::new(told)));
+    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+        let (lists, told) = (lists.clone(), told.clone());
+        http2(connection, move |request: http::Request<hyper::body::Incoming>| {
+            let (lists, told) = (lists.clone(), told.clone());
+            async move {
+                let path = request.uri().path_and_query().unwrap().to_string();
+                if path == SLICES {
+                    let is_first = lists.fetch_add(1, Ordering::SeqCst) == 0;
+                    return slice(if is_first { &["10.0.0.1"] } else { &["10.0.0.1", "10.0.0.2"] });
+                }
+                if path != format!("{SLICES}&watch=true&resourceVersion=7&timeoutSeconds=60") {
+                    return refused(StatusCode::NOT_FOUND);
+                }
+                let event = async move {
+                    told.lock().await.recv().await;
+                    Ok(Frame::data(Bytes::from_static(b"{\"type\":\"MODIFIED\"}\n")))
+                };
+                Response::new(StreamBody::new(futures::stream::once(event)).boxed_unsync())
+            }
+        })
+    })
+    .await;
+    let discovery = Discovery::new(api_server, Vec::new(), &[], &[]);
+    let mut endpoints = discovery.subscribe();
+    scope.spawn(discovery.run(scope.clone()));
+    advertised(&mut endpoints, &["10.0.0.1:6443"]).await;
+
+    tell.send(()).await.unwrap();
+
+    advertised(&mut endpoints, &["10.0.0.1:6443", "10.0.0.2:6443"]).await;
+    soon(scope.close(PATIENCE)).await.unwrap();
 }
 
 #[tokio::test]
 async fn configured_endpoints_win_and_nobody_is_asked() {
     let (scope, fake, api_server) = pair(&["h2"], Limits::default(), |_, _| std::future::pending()).await;
-    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[]);
+    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[], &[]);
     let endpoints = discovery.subscribe();
 
     soon(discovery.run(scope)).await;
@@ -46,18 +140,14 @@ async fn configured_endpoints_win_and_nobody_is_asked() {
 #[tokio::test]
 async fn a_refusal_says_what_to_do() {
     let (_scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
-        http2(connection, |_| async {
-            let mut response = Response::new(Full::from("{}"));
-            *response.status_mut() = StatusCode::FORBIDDEN;
-            response
-        })
+        http2(connection, |_| async { refused(StatusCode::FORBIDDEN) })
     })
     .await;
 
-    let refused = soon(ask(&api_server)).await.unwrap_err();
+    let refused = soon(Discovery::new(api_server, Vec::new(), &[], &[]).ask_all()).await.unwrap_err();
 
     assert!(
-        matches!(refused, DiscoveryError::Document(DocumentError::Status(StatusCode::FORBIDDEN))),
+        matches!(refused, DiscoveryError::Document(DocumentError::Status(StatusCode::FORBIDDEN), _)),
         "{refused:?}"
     );
     assert!(refused.to_string().contains("set advertise"), "{refused}");
@@ -66,11 +156,11 @@ async fn a_refusal_says_what_to_do() {
 #[tokio::test]
 async fn an_endless_answer_is_cut_off() {
     let (_scope, _fake, api_server) = pair(&["h2"], Limits::default(), |connection, _| {
-        http2(connection, |_| async { Response::new(Full::from(vec![b' '; 1024 * 1024 + 1])) })
+        http2(connection, |_| async { whole(vec![b' '; 1024 * 1024 + 1]) })
     })
     .await;
 
-    let refused = soon(ask(&api_server)).await;
+    let refused = soon(Discovery::new(api_server, Vec::new(), &[], &[]).ask_all()).await;
 
-    assert!(matches!(refused, Err(DiscoveryError::Document(DocumentError::TooLarge(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(DiscoveryError::Document(DocumentError::TooLarge(_), _))), "{refused:?}");
 }

@@ -1,0 +1,153 @@
+//! API servers of tenants whose control planes run in this cluster: as pods, or behind Services.
+
+use policy::Target;
+use serde::Deserialize;
+
+use super::slices::joined;
+
+#[derive(Deserialize)]
+struct List<T> {
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    host_network: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    #[serde(rename = "podIPs")]
+    pod_ips: Vec<PodIp>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct PodIp {
+    ip: String,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct Service {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: ServiceSpec,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+    namespace: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ServiceSpec {
+    #[serde(rename = "clusterIPs")]
+    cluster_ips: Vec<String>,
+    ports: Vec<ServicePort>,
+}
+
+#[derive(Deserialize)]
+struct ServicePort {
+    port: u16,
+}
+
+/// The addresses of pods that are ready. One in the network of its node has the node's address, which is no tenant's.
+pub(super) fn of_pods(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
+    let List::<Pod> { items } = serde_json::from_slice(answer)?;
+    let is_ready = |pod: &&Pod| {
+        pod.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
+    };
+    let own = items.iter().filter(is_ready).filter(|pod| !pod.spec.host_network);
+    Ok(targets(own.flat_map(|pod| &pod.status.pod_ips).map(|ip| joined(&ip.ip, port))))
+}
+
+/// The addresses and names of Services that have an address and this port. What is headless leads wherever somebody says.
+pub(super) fn of_services(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
+    let List::<Service> { items } = serde_json::from_slice(answer)?;
+    let fits = |service: &&Service| {
+        let addressed = service.spec.cluster_ips.iter().any(|address| address != "None");
+        addressed && service.spec.ports.iter().any(|found| found.port == port)
+    };
+    Ok(targets(items.iter().filter(fits).flat_map(
+        |Service { metadata: Metadata { name, namespace }, spec }| {
+            let addresses = spec.cluster_ips.iter().map(|address| joined(address, port));
+            addresses.chain([format!("{name}.{namespace}.svc:{port}")])
+        },
+    )))
+}
+
+fn targets(found: impl Iterator<Item = String>) -> Vec<String> {
+    found.filter(|target| target.parse::<Target>().is_ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_that_are_ready_are_found_and_never_a_nodes_address() {
+        let pod = |ip: &str, status: &str, host: bool| {
+            format!(
+                r#"{{"metadata":{{}},"spec":{{"hostNetwork":{host}}},"status":{{"podIPs":[{{"ip":"{ip}"}}],
+                    "conditions":[{{"type":"Ready","status":"{status}"}}]}}}}"#
+            )
+        };
+        let pods = [
+            pod("10.0.0.1", "True", false),
+            pod("10.0.0.2", "False", false),
+            pod("192.168.1.10", "True", true),
+            pod("fd00::1", "True", false),
+            r#"{"metadata":{},"spec":{},"status":{}}"#.to_owned(),
+        ];
+
+        let found = of_pods(format!(r#"{{"items":[{}]}}"#, pods.join(",")).as_bytes(), 6443).unwrap();
+
+        assert_eq!(found, ["10.0.0.1:6443", "[fd00::1]:6443"]);
+    }
+
+    #[test]
+    fn services_with_an_address_and_the_port_are_found_by_address_and_name() {
+        let service = |name: &str, ip: &str, port: u16| {
+            format!(
+                r#"{{"metadata":{{"name":"{name}","namespace":"tenant-a"}},
+                    "spec":{{"clusterIPs":["{ip}"],"ports":[{{"name":"x","port":{port},"protocol":"TCP"}}]}}}}"#
+            )
+        };
+        let services = [
+            service("api", "10.96.0.7", 6443),
+            service("other", "10.96.0.8", 80),
+            service("headless", "None", 6443),
+            r#"{"metadata":{"name":"external","namespace":"tenant-a"},"spec":{"externalName":"x.example"}}"#
+                .to_owned(),
+        ];
+
+        let found = of_services(format!(r#"{{"items":[{}]}}"#, services.join(",")).as_bytes(), 6443).unwrap();
+
+        assert_eq!(found, ["10.96.0.7:6443", "api.tenant-a.svc:6443"]);
+    }
+
+    #[test]
+    fn a_status_is_no_list() {
+        assert!(of_pods(b"{\"kind\":\"Status\"}", 1).is_err());
+        assert!(of_services(b"{\"kind\":\"Status\"}", 1).is_err());
+    }
+}

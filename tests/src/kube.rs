@@ -306,6 +306,36 @@ impl EdgeCluster {
         self.apiserver.kill();
     }
 
+    /// A free address for a further API server of this cluster.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub fn address_of_further_apiserver(&self) -> Result<SocketAddr, ClusterError> {
+        Ok(SocketAddr::new(self.place.address, free_port(self.place.address)?))
+    }
+
+    /// Starts a further API server of this cluster, on the same etcd; returns at once.
+    ///
+    /// # Errors
+    /// The process does not start.
+    pub async fn start_further_apiserver(&self, address: SocketAddr) -> Result<Process, ClusterError> {
+        let invocation = control_plane::apiserver(&self.assets, &self.place, address.port(), &self.files);
+        // The last one of a flag counts.
+        let audit = format!("--audit-log-path={}", self.audit_path_of_further().display());
+        let log = self.files.path("further-kube-apiserver.log");
+        Ok(Process::start(&invocation.arguments([audit]), &log).await?)
+    }
+
+    /// Where the API server audits.
+    pub fn audit_path(&self) -> PathBuf {
+        self.files.path(files::AUDIT_LOG)
+    }
+
+    /// Where a further one audits.
+    pub fn audit_path_of_further(&self) -> PathBuf {
+        self.files.path("further-audit.log")
+    }
+
     /// Kills the API server if it runs, starts it again at the same address, and returns when it is ready.
     pub async fn restart_apiserver(&mut self) -> Result<(), ClusterError> {
         self.apiserver.kill();

@@ -5,6 +5,7 @@
 //! server at once.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,20 +20,24 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use proto::AbortCode;
 use proto::deadlines::API_SERVER_HEAD_MAX;
 use proto::upgrade::Protocol;
+use tokio::sync::watch;
 
 mod body;
 mod connection;
 mod credential;
 mod document;
+mod endpoints;
 mod in_cluster;
 mod kubeconfig;
 mod pool;
+mod probing;
 mod tls;
 
 pub use body::ResponseBody;
 pub use connection::STREAMS_MAX;
 pub use credential::CredentialError;
 pub use document::DocumentError;
+pub use endpoints::{PROBE_AGAIN_EVERY, PROBE_EVERY, PROBE_MAX};
 pub use pool::{CONNECTIONS_MAX, PoolFigures, WAITING_MAX};
 
 use crate::config::ApiServerSource;
@@ -40,6 +45,7 @@ use body::{Hold, Progress, RequestBody};
 use connection::Single;
 use credential::{Credential, Snapshot, Whose};
 use pool::{Pool, Slot};
+use probing::Balance;
 
 /// How often a request that hyper handed back untouched is given to another connection.
 const HANDED_BACK_MAX: usize = 4;
@@ -53,6 +59,7 @@ pub struct ApiServer(Arc<Inner>);
 
 struct Inner {
     credential: Credential,
+    balance: Arc<Balance>,
     pool: Pool,
     limits: Limits,
 }
@@ -158,31 +165,61 @@ impl ApiServer {
     ///
     /// [`CredentialError`] names the file and what to do.
     pub fn new(source: ApiServerSource, limits: Limits, scope: &Scope) -> Result<Self, CredentialError> {
-        Self::asked_by(Whose::Agent, source, limits, scope)
+        let this = Self::asked_by(Whose::Agent, source, limits, Arc::default(), scope)?;
+        let balance = this.0.balance.clone();
+        scope.attend(probing::keep(balance, Arc::downgrade(&this.0), scope.clone()));
+        Ok(this)
     }
 
     /// The same API server for requests that bear a credential of their own: over connections of their own, on which no
-    /// client certificate is shown, and without the agent's token.
+    /// client certificate is shown, and without the agent's token. Balanced as this one is.
     ///
     /// # Errors
     ///
     /// As [`Self::new`].
     pub fn of_callers(
+        &self,
         source: ApiServerSource,
         limits: Limits,
         scope: &Scope,
     ) -> Result<Self, CredentialError> {
-        Self::asked_by(Whose::Callers, source, limits, scope)
+        Self::asked_by(Whose::Callers, source, limits, self.0.balance.clone(), scope)
     }
 
     fn asked_by(
         whose: Whose,
         source: ApiServerSource,
         limits: Limits,
+        balance: Arc<Balance>,
         scope: &Scope,
     ) -> Result<Self, CredentialError> {
         let credential = Credential::load(source, whose, limits.recheck)?;
-        Ok(Self(Arc::new(Inner { credential, pool: Pool::new(scope.clone(), limits), limits })))
+        let pool = Pool::new(scope.clone(), limits, balance.clone());
+        Ok(Self(Arc::new(Inner { credential, balance, pool, limits })))
+    }
+
+    /// Balances requests among the API servers at these addresses, as far as they are ready, from now on. Each has to show a
+    /// certificate for the name that the credential has. Where none is ready, requests go where the credential says.
+    pub fn balance(&self, addresses: &[SocketAddr]) {
+        self.0.balance.set(addresses);
+    }
+
+    /// The API servers that are ready, of those that requests are balanced among, beginning with another one each time.
+    #[must_use]
+    pub fn ready(&self) -> Vec<SocketAddr> {
+        self.0.balance.ready()
+    }
+
+    /// Whether requests would be balanced to `address` if it were ready, which it is not.
+    #[must_use]
+    pub fn is_down(&self, address: SocketAddr) -> bool {
+        self.0.balance.is_down(address)
+    }
+
+    /// Is told when requests go to others than before.
+    #[must_use]
+    pub fn moves(&self) -> watch::Receiver<()> {
+        self.0.balance.subscribe()
     }
 
     /// Where it is: `host:port`, as its credential's files last said.

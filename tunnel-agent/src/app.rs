@@ -14,7 +14,7 @@ use transport::tls::MeantServers;
 use transport::{Carrier, EndpointKeys};
 
 use crate::apiserver::{ApiServer, Limits};
-use crate::config::{Config, CredentialSource, Proxies};
+use crate::config::{ApiServers, Config, CredentialSource, Proxies};
 use crate::dialer::{Dialer, Equipment, Named};
 use crate::discovery::Discovery;
 use crate::enrollment::Enrollment;
@@ -87,14 +87,18 @@ impl Bound {
         let links = metrics::links();
         let of_callers = config
             .pass_through
-            .then(|| ApiServer::of_callers(config.api_server.clone(), Limits::default(), scope))
+            .then(|| api_server.of_callers(config.api_server.clone(), Limits::default(), scope))
             .transpose()
             .map_err(Failure::misconfigured)?;
         let turns = Turns::new(config.limits);
         scrape::ask(&metrics, &links, [Some(&api_server), of_callers.as_ref()].into_iter().flatten());
         scrape::ask_for_turns(&metrics, &turns, config.limits);
-        let Config { advertise, targets, tenants, .. } = &config;
-        let discovery = Discovery::new(api_server.clone(), advertise.clone(), targets, tenants);
+        let Config { advertise, targets, tenants, api_servers, .. } = &config;
+        if let ApiServers::Listed(addresses) = api_servers {
+            api_server.balance(addresses);
+        }
+        let balances = *api_servers == ApiServers::Found;
+        let discovery = Discovery::new(api_server.clone(), advertise.clone(), targets, tenants, balances);
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
         let targets = Targets::new(config.dialed(), vec![probes.address()]);
         let relay = Relay::new(targets, api_server.clone(), discovery.subscribe());

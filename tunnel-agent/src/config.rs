@@ -39,6 +39,9 @@ pub const TARGETS_MAX: usize = 32;
 /// Most entries of the list of tenants.
 pub const TENANTS_MAX: usize = 16;
 
+/// Most API servers of one cluster among which requests are balanced.
+pub const API_SERVERS_MAX: usize = 16;
+
 /// Where Kubernetes puts a pod's credential.
 pub const IN_CLUSTER_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -114,6 +117,8 @@ pub struct Config {
     pub credential: CredentialSource,
     /// Where the cluster's API server is, and as whom the agent speaks to it.
     pub api_server: ApiServerSource,
+    /// Which further API servers of the cluster there are.
+    pub api_servers: ApiServers,
     /// Which identities may be asserted.
     pub impersonation: AllowList,
     /// Whether requests pass through that bear their callers' own credential for the API server.
@@ -222,6 +227,17 @@ pub enum ApiServerSource {
     },
 }
 
+/// Which API servers of the cluster there are, beside the one that the credential names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApiServers {
+    /// That one alone, or whatever is behind it.
+    One,
+    /// Those that the cluster says there are.
+    Found,
+    /// These: 2 to [`API_SERVERS_MAX`].
+    Listed(Vec<SocketAddr>),
+}
+
 /// Why a configuration was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -249,8 +265,13 @@ impl Config {
     /// What may be dialed because it is written here.
     #[must_use]
     pub fn dialed(&self) -> Vec<TargetEntry> {
+        let listed = match &self.api_servers {
+            ApiServers::Listed(addresses) => addresses.as_slice(),
+            ApiServers::Found | ApiServers::One => &[],
+        };
+        let listed = listed.iter().filter_map(|address| address.to_string().parse().ok());
         let advertised = self.advertise.iter().filter_map(|endpoint| endpoint.parse().ok());
-        advertised.chain(self.targets.iter().cloned()).collect()
+        listed.chain(advertised).chain(self.targets.iter().cloned()).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where the cluster says its control plane answers, asked from the cluster itself.
 
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,7 +30,10 @@ use source::Source;
 const REFRESH_EVERY: Duration = Duration::from_secs(60);
 
 /// How often it is asked while it does not answer.
-const RETRY_EVERY: Duration = Duration::from_secs(2);
+const RETRY_EVERY: Duration = Duration::from_secs(10);
+
+/// Pause behind a watch that broke at once.
+const LOST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Shortest pause between two questions where something changes all the time.
 const SETTLE: Duration = Duration::from_millis(250);
@@ -42,6 +46,8 @@ const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 pub struct Discovery {
     api_server: ApiServer,
     sources: Vec<Source>,
+    /// Whether requests are balanced among the API servers that are found.
+    balances: bool,
     /// What is advertised in any case: before what is found, and behind it.
     configured: Vec<String>,
     targets: Vec<String>,
@@ -63,16 +69,19 @@ pub enum DiscoveryError {
 
 impl Discovery {
     /// A discovery that knows `advertise` and, if that is empty, nothing of the control plane before [`Discovery::run`] has asked;
-    /// and what else is dialed, in any case. API servers of `tenants` are looked for beside either.
+    /// and what else is dialed, in any case. API servers of `tenants` are looked for beside either. Where it `balances`, the API
+    /// server's requests are, among those that the cluster says there are.
     #[must_use]
     pub fn new(
         api_server: ApiServer,
         advertise: Vec<String>,
         targets: &[TargetEntry],
         tenants: &[Tenants],
+        balances: bool,
     ) -> Self {
         let asked: &[Source] = match advertise.as_slice() {
             [] => &[Source::Slices, Source::ClusterInfo, Source::KubeadmConfig],
+            [..] if balances => &[Source::Slices],
             [..] => &[],
         };
         let sources: Vec<Source> =
@@ -82,7 +91,7 @@ impl Discovery {
         let endpoints = together(&advertise, &[], &targets);
         metrics::endpoints(endpoints.len());
         let endpoints = watch::Sender::new(endpoints);
-        Self { api_server, sources, configured: advertise, targets, found, endpoints }
+        Self { api_server, sources, balances, configured: advertise, targets, found, endpoints }
     }
 
     /// The endpoints now, and whenever they change, with the targets behind them: `host:port` or `network/bits:port`, at most
@@ -95,7 +104,8 @@ impl Discovery {
     /// Asks and watches until the drain. Returns at once where all is configured. A cluster that does not answer keeps what
     /// it last said.
     pub async fn run(self, scope: Scope) {
-        let following = join_all((0..self.sources.len()).map(|place| self.follow(place)));
+        let leading = self.sources.iter().enumerate().filter(|(_, source)| !source.is_optional());
+        let following = join_all(leading.map(|(place, _)| self.follow(place)));
         // Both arms are cancel-safe: an exchange that is dropped is cancelled, and so is a sleep.
         tokio::select! {
             _ = following => {}
@@ -126,7 +136,13 @@ impl Discovery {
                     metrics::discovered(true);
                     failing = None;
                     self.learn(place, found);
-                    self.wait(source, &version).await
+                    // What keeps no versions is no Kubernetes, and has neither watches nor what kubeadm leaves behind.
+                    if version.is_empty() {
+                        REFRESH_EVERY
+                    } else {
+                        self.ask_beside(source).await;
+                        self.wait(source, &version).await
+                    }
                 }
                 Err(error) => {
                     metrics::discovered(false);
@@ -139,6 +155,19 @@ impl Discovery {
                 }
             };
             sleep(pause).await;
+        }
+    }
+
+    /// Asks what many clusters do not have.
+    async fn ask_beside(&self, source: &Source) {
+        if !matches!(source, Source::Slices) {
+            return;
+        }
+        for (place, source) in self.sources.iter().enumerate().filter(|(_, source)| source.is_optional()) {
+            // Where it cannot be asked now, what it said before stays.
+            if let Ok((found, _)) = self.ask(source).await {
+                self.learn(place, found);
+            }
         }
     }
 
@@ -158,16 +187,23 @@ impl Discovery {
         match bell::wait(&self.api_server, source, version).await {
             Bell::Rung => SETTLE,
             Bell::Over => Duration::ZERO,
-            Bell::Lost => RETRY_EVERY,
+            Bell::Lost => LOST_PAUSE,
             Bell::None => REFRESH_EVERY,
         }
     }
 
     /// Publishes a change.
     fn learn(&self, place: usize, found: Vec<String>) {
+        let is_own = matches!(self.sources[place], Source::Slices);
+        if self.balances && is_own {
+            let ordinary = found.iter().filter(|found| is_ordinary(found));
+            let addresses: Vec<SocketAddr> = ordinary.filter_map(|found| found.parse().ok()).collect();
+            self.api_server.balance(&addresses);
+        }
         let all = {
             let mut known = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-            known[place] = found;
+            // What is configured to be advertised stands in place of what the cluster says of its own.
+            known[place] = if is_own && !self.configured.is_empty() { Vec::new() } else { found };
             known.concat()
         };
         let endpoints = together(&self.configured, &all, &self.targets);

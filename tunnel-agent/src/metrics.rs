@@ -19,6 +19,7 @@ const REFUSED: &str = "tombolo_agent_exchanges_refused_total";
 const GUARD: &str = "tombolo_agent_guard_refusals_total";
 const TARGET_DIALS: &str = "tombolo_agent_target_dials_total";
 const API_DIALS: &str = "tombolo_agent_apiserver_dials_total";
+const API_SERVERS: &str = "tombolo_agent_apiserver_endpoints";
 const DISCOVERIES: &str = "tombolo_agent_discoveries_total";
 const ENDPOINTS: &str = "tombolo_agent_discovered_endpoints";
 const DISCOVERED: &str = "tombolo_agent_discovered_timestamp_seconds";
@@ -103,6 +104,8 @@ pub fn describe() {
     );
     describe_counter!(API_DIALS, "Connections dialed to the API server, by what became of them.");
     counter!(API_DIALS, "outcome" => "connected").increment(0);
+    describe_gauge!(API_SERVERS, "API servers among which requests are balanced, by whether they are ready.");
+    api_servers(0, 0);
     describe_counter!(
         TARGET_DIALS,
         "Connections to targets that the server asked for, by what became of them."
@@ -234,6 +237,12 @@ pub fn guard_refused(reason: &'static str) {
 /// Counts a connection that was dialed to the API server; `code` says why there is none.
 pub fn apiserver_dialed(code: Option<AbortCode>) {
     counter!(API_DIALS, "outcome" => code.map_or("connected", word)).increment(1);
+}
+
+/// Notes how many API servers are ready, and how many are not.
+pub fn api_servers(ready: usize, not_ready: usize) {
+    gauge!(API_SERVERS, "state" => "ready").set(ready as f64);
+    gauge!(API_SERVERS, "state" => "not_ready").set(not_ready as f64);
 }
 
 /// Notes the endpoints that are advertised from now on.

@@ -38,6 +38,8 @@ pub struct Relay(Arc<Inner>);
 
 struct Inner {
     targets: Box<dyn Fn() -> Targets + Send + Sync>,
+    /// Whose health is known.
+    api_server: Option<ApiServer>,
     places: Arc<Semaphore>,
 }
 
@@ -67,15 +69,19 @@ impl Relay {
     /// Connects to what stands in `targets` at that time, and to nothing else.
     #[must_use]
     pub fn to(targets: impl Fn() -> Targets + Send + Sync + 'static) -> Self {
+        Self::beside(None, targets)
+    }
+
+    fn beside(api_server: Option<ApiServer>, targets: impl Fn() -> Targets + Send + Sync + 'static) -> Self {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self(Arc::new(Inner { targets: Box::new(targets), places }))
+        Self(Arc::new(Inner { targets: Box::new(targets), api_server, places }))
     }
 
     /// Connects to `api_server`, to where the cluster says that its control plane is, and to `targets`, which the agent's own
     /// file names. What the cluster says of itself is no more than an address in a network: it names nothing that is special.
     #[must_use]
     pub fn new(targets: Targets, api_server: ApiServer, endpoints: watch::Receiver<Vec<String>>) -> Self {
-        Self::to(move || {
+        Self::beside(Some(api_server.clone()), move || {
             let own = api_server.authority().as_str().parse().map(TargetEntry::Exactly);
             let endpoints = endpoints.borrow();
             // Networks among them stand in the file.
@@ -108,7 +114,7 @@ impl Relay {
     async fn connect(&self, target: &str) -> Result<Connected, NotConnected> {
         let target: Target = target.parse()?;
         let place = Arc::clone(&self.0.places).try_acquire_owned().map_err(|_| NotConnected::Full)?;
-        let checked = (self.0.targets)().check(&target, by_system).await?;
+        let checked = self.checked(&target).await?;
         let (socket, address) = timeout(CONNECT_MAX, first(&checked))
             .await
             .map_err(|_| NotConnected::Timeout(target.clone()))?
@@ -116,6 +122,35 @@ impl Relay {
         // What is typed goes at once; the tunnel bundles what is more.
         let _ = socket.set_nodelay(true);
         Ok(Connected { socket, address, _place: place })
+    }
+}
+
+impl Relay {
+    /// The addresses to try, in this order: for the API server itself those that are ready, one in turn before the others; for
+    /// everything else its own, those of an API server that is down last.
+    async fn checked(&self, target: &Target) -> Result<Vec<Checked>, NotDialed> {
+        let targets = (self.0.targets)();
+        let Some(api_server) = &self.0.api_server else {
+            return targets.check(target, by_system).await;
+        };
+        let mut checked = Vec::new();
+        if api_server.authority().as_str().parse().as_ref() == Ok(target) {
+            for ready in api_server.ready() {
+                // As addresses: nothing is resolved.
+                if let Ok(ready) = ready.to_string().parse()
+                    && let Ok(ready) = targets.check(&ready, by_system).await
+                {
+                    checked.extend(ready);
+                }
+            }
+        }
+        match targets.check(target, by_system).await {
+            Ok(own) => checked.extend(own),
+            Err(_) if !checked.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+        checked.sort_by_key(|address| api_server.is_down(address.address()));
+        Ok(checked)
     }
 }
 

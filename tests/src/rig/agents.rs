@@ -33,13 +33,21 @@ pub enum ApiServer {
         directory: PathBuf,
         /// The API server.
         address: SocketAddr,
+        /// All API servers, if they are listed.
+        endpoints: Vec<SocketAddr>,
     },
 }
 
 impl ApiServer {
     /// A real cluster's, with its agent's ServiceAccount.
     pub fn of(cluster: &EdgeCluster, account: &AgentAccount) -> Self {
-        Self::InCluster { directory: account.directory().path().to_owned(), address: cluster.address() }
+        Self::of_several(cluster, account, &[])
+    }
+
+    /// The same, with a list of the cluster's API servers.
+    pub fn of_several(cluster: &EdgeCluster, account: &AgentAccount, endpoints: &[SocketAddr]) -> Self {
+        let (directory, address) = (account.directory().path().to_owned(), cluster.address());
+        Self::InCluster { directory, address, endpoints: endpoints.to_vec() }
     }
 
     /// A fake's, with a kubeconfig that is written into the rig's folder.
@@ -52,11 +60,20 @@ impl ApiServer {
     fn yaml(&self) -> String {
         match self {
             Self::Kubeconfig(path) => format!("{{ kubeconfig: {path:?} }}"),
-            Self::InCluster { directory, address } => format!(
-                "{{ inCluster: {{ directory: {directory:?}, host: {}, port: {} }} }}",
-                address.ip(),
-                address.port()
-            ),
+            Self::InCluster { directory, address, endpoints } => {
+                let listed: Vec<String> =
+                    endpoints.iter().map(|endpoint| format!("\"{endpoint}\"")).collect();
+                let endpoints = if listed.is_empty() {
+                    String::new()
+                } else {
+                    format!(", endpoints: [{}]", listed.join(", "))
+                };
+                format!(
+                    "{{ inCluster: {{ directory: {directory:?}, host: {}, port: {} }}{endpoints} }}",
+                    address.ip(),
+                    address.port()
+                )
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod assuming;
 mod attesting;
 mod audited;
 mod bad_input;
+mod balanced;
 mod browsers;
 mod canaries;
 mod catalogue;

@@ -106,7 +106,11 @@ async fn an_agent_with_an_empty_token_file_does_not_start_and_names_the_file() {
     let files = Scratch::new("tombolo-empty-token-").expect("a folder");
     fs::write(files.path().join("token"), "").expect("a file");
     fs::write(files.path().join("ca.crt"), api.ca_pem()).expect("a file");
-    let api_server = ApiServer::InCluster { directory: files.path().to_owned(), address: api.address() };
+    let api_server = ApiServer::InCluster {
+        directory: files.path().to_owned(),
+        address: api.address(),
+        endpoints: Vec::new(),
+    };
 
     let mut agent = rig.agent_with("edge-a", &api_server, "").await;
 

@@ -112,7 +112,8 @@ pub(super) async fn dial(
     dialed
 }
 
-async fn connect(
+/// The same without counting.
+pub(super) async fn connect(
     target: &Target,
     tls: Arc<ClientConfig>,
     usage: Use,

@@ -11,6 +11,7 @@ use http::uri::Authority;
 use rustls_pki_types::ServerName;
 use tracing::{info, warn};
 
+use super::endpoints::Place;
 use super::tls::Configs;
 use super::{in_cluster, kubeconfig};
 use crate::config::ApiServerSource;
@@ -243,6 +244,17 @@ impl Target {
             authority: bracketed.parse().map_err(|_| refused())?,
             server_name: ServerName::try_from(name.clone()).map_err(|_| CredentialError::Host(name))?,
         })
+    }
+
+    /// The same API server's certificate, shown at another place.
+    pub(super) fn at(&self, place: Place) -> Self {
+        let Some(address) = place else {
+            return self.clone();
+        };
+        // An address with its port is always one.
+        let authority = address.to_string().parse().unwrap_or_else(|_| self.authority.clone());
+        let (host, port) = (address.ip().to_string(), address.port());
+        Self { host, port, authority, server_name: self.server_name.clone() }
     }
 }
 

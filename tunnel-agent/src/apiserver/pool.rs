@@ -4,19 +4,25 @@
 //! shares what one dial brings, and a request that goes away takes nothing with it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use daemon::Scope;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
 use super::body::RequestBody;
-use super::connection::{self, Link, STREAMS_MAX, Single, Streams, Unanswered, Use};
+use super::connection::{self, Link, Single, Streams, Unanswered, Use};
 use super::credential::Snapshot;
+use super::endpoints::Place;
+use super::probing::Balance;
 use super::{ApiServerError, Limits};
+use crate::config::API_SERVERS_MAX;
+
+mod state;
+
+use state::{Idle, State};
 
 /// Most connections at a time, those for upgrades included.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -34,6 +40,7 @@ pub(super) struct Pool(Arc<Inner>);
 struct Inner {
     scope: Scope,
     limits: Limits,
+    balance: Arc<Balance>,
     seats: Arc<Semaphore>,
     state: Mutex<State>,
 }
@@ -53,7 +60,7 @@ pub struct PoolFigures {
 #[derive(Debug)]
 pub(super) enum Slot {
     Stream(StreamSlot),
-    Single(SingleSlot),
+    Single(Box<SingleSlot>),
 }
 
 #[derive(Debug)]
@@ -67,43 +74,21 @@ pub(super) struct StreamSlot {
 pub(super) struct SingleSlot {
     pool: Weak<Inner>,
     epoch: u64,
+    place: Place,
     single: Single,
+    /// Counts it among those of its place.
+    counted: Arc<()>,
 }
 
 type Waiter = oneshot::Sender<Result<Slot, ApiServerError>>;
 
-struct State {
-    /// Whose connections these are; `None` before the first request.
-    snapshot: Option<Arc<Snapshot>>,
-    shared: Vec<Shared>,
-    idle: Vec<Idle>,
-    waiting: VecDeque<Waiter>,
-    dialing: usize,
-    /// How many exchanges the last connection has room for.
-    places: usize,
-    next_connection: u64,
-}
-
-/// An HTTP/2 connection.
-struct Shared {
-    number: u64,
-    streams: Streams,
-    granted: Arc<AtomicUsize>,
-    in_use: usize,
-    idle_since: Instant,
-}
-
-/// An HTTP/1.1 connection between two exchanges.
-struct Idle {
-    single: Single,
-    since: Instant,
-}
-
 impl Pool {
-    pub(super) fn new(scope: Scope, limits: Limits) -> Self {
+    pub(super) fn new(scope: Scope, limits: Limits, balance: Arc<Balance>) -> Self {
         let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let pool = Arc::new(Inner { scope, limits, seats, state: Mutex::default() });
+        let moves = balance.subscribe();
+        let pool = Arc::new(Inner { scope, limits, balance, seats, state: Mutex::default() });
         pool.scope.attend(close_idle(Arc::downgrade(&pool), limits));
+        pool.scope.attend(follow(Arc::downgrade(&pool), moves));
         Self(pool)
     }
 
@@ -122,7 +107,12 @@ impl Pool {
         let place = {
             let mut state = self.0.lock();
             state.adopt(snapshot);
+            state.move_with(&self.0.balance);
             if let Some(slot) = state.free_slot(&Arc::downgrade(&self.0)) {
+                if state.bare_place().is_some() {
+                    drop(state);
+                    self.0.dial_as_needed();
+                }
                 return Ok(slot);
             }
             state.waiting.retain(|waiter| !waiter.is_closed());
@@ -137,17 +127,32 @@ impl Pool {
         place.await.unwrap_or(Err(ApiServerError::CutShort))
     }
 
-    /// A connection for one upgrade.
+    /// A connection for one upgrade. Goes on to another API server where the first cannot be reached.
     pub(super) async fn dedicated(&self, snapshot: &Snapshot) -> Result<Single, ApiServerError> {
-        let seat = self.0.seat().ok_or(ApiServerError::Full)?;
-        let Limits { connect, .. } = self.0.limits;
-        let tls = snapshot.tls.upgrade.clone();
-        match connection::dial(&snapshot.target, tls, Use::Upgrade, connect, seat, &self.0.scope).await? {
-            Link::Single(single) => Ok(single),
-            Link::Multiplexed { .. } => {
-                Err(ApiServerError::Nonsense("it chose a protocol that was not offered"))
+        let Inner { balance, limits, scope, .. } = &*self.0;
+        let mut last = ApiServerError::Full;
+        for _ in 0..=API_SERVERS_MAX {
+            let place = balance.places().first().copied().flatten();
+            let seat = self.0.seat().ok_or(ApiServerError::Full)?;
+            let (target, tls) = (snapshot.target.at(place), snapshot.tls.upgrade.clone());
+            // Both arms are cancel-safe: a dropped dial closes its socket.
+            let dialed = tokio::select! {
+                dialed = connection::dial(&target, tls, Use::Upgrade, limits.connect, seat, scope) => dialed,
+                () = balance.lost(place), if place.is_some() => Err(ApiServerError::Silent(limits.connect)),
+            };
+            match (dialed, place) {
+                (Ok(Link::Single(single)), _) => return Ok(single),
+                (Ok(Link::Multiplexed { .. }), _) => {
+                    return Err(ApiServerError::Nonsense("it chose a protocol that was not offered"));
+                }
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(_)) => {
+                    balance.failed(place, &error);
+                    last = error;
+                }
             }
         }
+        Err(last)
     }
 }
 
@@ -167,37 +172,48 @@ impl Inner {
         let Some(snapshot) = state.snapshot.clone() else {
             return;
         };
-        while state.dialing < state.dials_wanted() {
+        while let Some(place) = state.place_to_dial() {
             let Some(seat) = self.seat() else {
-                if state.dialing == 0 {
+                if !state.is_dialing() {
                     let given_up = std::mem::take(&mut state.waiting);
                     drop(state);
                     tell_all(given_up, &ApiServerError::Full);
                 }
                 return;
             };
-            state.dialing += 1;
+            state.dialing.push(place);
             let (pool, snapshot) = (self.clone(), snapshot.clone());
             self.scope.attend(async move {
-                let (target, tls) = (&snapshot.target, snapshot.tls.pooled.clone());
+                let (target, tls) = (snapshot.target.at(place), snapshot.tls.pooled.clone());
                 let limit = pool.limits.connect;
-                let link = connection::dial(target, tls, Use::Pooled, limit, seat, &pool.scope).await;
-                pool.dialed(link, snapshot.epoch);
+                let link = connection::dial(&target, tls, Use::Pooled, limit, seat, &pool.scope).await;
+                pool.dialed(link, snapshot.epoch, place);
             });
         }
     }
 
-    fn dialed(self: &Arc<Self>, link: Result<Link, ApiServerError>, epoch: u64) {
+    fn dialed(self: &Arc<Self>, link: Result<Link, ApiServerError>, epoch: u64, place: Place) {
+        if let Err(error) = &link {
+            self.balance.failed(place, error);
+        }
         let mut state = self.lock();
-        state.dialing -= 1;
+        if let Some(dialing) = state.dialing.iter().position(|dialing| *dialing == place) {
+            state.dialing.swap_remove(dialing);
+        }
+        state.move_with(&self.balance);
         match link {
             // Its credential is no longer ours.
             Ok(_) if !state.is_of(epoch) => {}
-            Ok(Link::Multiplexed { streams, granted }) => state.add_shared(streams, granted),
+            // Others are asked by now.
+            Ok(_) if state.known(place).is_none() => {}
+            Ok(Link::Multiplexed { streams, granted }) => state.add_shared(place, streams, granted),
             Ok(Link::Single(single)) => {
-                state.places = 1;
-                state.idle.push(Idle { single, since: Instant::now() });
+                state.rooms = 1;
+                let counted = state.known(place).map(|known| known.singles.clone()).unwrap_or_default();
+                state.idle.push(Idle { place, single, since: Instant::now(), counted });
             }
+            // Another API server may answer.
+            Err(_) if state.known(place).is_none() => {}
             Err(error) => {
                 // Whoever waits would hear the same from the next dial, only later.
                 let disappointed = std::mem::take(&mut state.waiting);
@@ -206,6 +222,15 @@ impl Inner {
                 return;
             }
         }
+        state.serve(&Arc::downgrade(self));
+        drop(state);
+        self.dial_as_needed();
+    }
+
+    /// Other API servers may be asked than before.
+    fn moved(self: &Arc<Self>) {
+        let mut state = self.lock();
+        state.move_with(&self.balance);
         state.serve(&Arc::downgrade(self));
         drop(state);
         self.dial_as_needed();
@@ -222,111 +247,13 @@ impl Inner {
     }
 
     /// Keeps an HTTP/1.1 connection whose exchange is over.
-    fn give_back(self: &Arc<Self>, single: Single, epoch: u64) {
+    fn give_back(self: &Arc<Self>, idle: Idle, epoch: u64) {
         let mut state = self.lock();
-        if !state.is_of(epoch) || single.is_closed() {
+        if !state.is_of(epoch) || state.known(idle.place).is_none() || idle.single.is_closed() {
             return;
         }
-        state.idle.push(Idle { single, since: Instant::now() });
+        state.idle.push(idle);
         state.serve(&Arc::downgrade(self));
-    }
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self {
-            snapshot: None,
-            shared: Vec::new(),
-            idle: Vec::new(),
-            waiting: VecDeque::new(),
-            dialing: 0,
-            places: STREAMS_MAX,
-            next_connection: 0,
-        }
-    }
-}
-
-impl State {
-    /// Turns to a newer credential: what was connected with an older one is not used again, and closes when its
-    /// exchanges are over.
-    fn adopt(&mut self, snapshot: &Arc<Snapshot>) {
-        match &self.snapshot {
-            Some(known) if known.epoch >= snapshot.epoch => return,
-            Some(_) | None => {}
-        }
-        self.snapshot = Some(snapshot.clone());
-        self.shared.clear();
-        self.idle.clear();
-    }
-
-    fn is_of(&self, epoch: u64) -> bool {
-        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.epoch == epoch)
-    }
-
-    /// The fullest connection that is not full, so that the emptiest become idle.
-    fn free_slot(&mut self, pool: &Weak<Inner>) -> Option<Slot> {
-        self.shared.retain(|shared| !shared.streams.is_closed());
-        let fullest =
-            self.shared.iter_mut().filter(|shared| shared.in_use < shared.room()).max_by_key(|s| s.in_use);
-        if let Some(shared) = fullest {
-            shared.in_use += 1;
-            let (connection, streams) = (shared.number, shared.streams.clone());
-            return Some(Slot::Stream(StreamSlot { pool: pool.clone(), connection, streams }));
-        }
-        self.idle.retain(|idle| !idle.single.is_closed());
-        let latest = self.idle.iter().rposition(|idle| idle.single.is_ready())?;
-        let Idle { single, .. } = self.idle.remove(latest);
-        let epoch = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.epoch);
-        Some(Slot::Single(SingleSlot { pool: pool.clone(), epoch, single }))
-    }
-
-    fn add_shared(&mut self, streams: Streams, granted: Arc<AtomicUsize>) {
-        self.next_connection += 1;
-        let number = self.next_connection;
-        let shared = Shared { number, streams, granted, in_use: 0, idle_since: Instant::now() };
-        self.places = shared.room().max(1);
-        self.shared.push(shared);
-    }
-
-    /// Gives free places to those who wait, first come, first served.
-    fn serve(&mut self, pool: &Weak<Inner>) {
-        let mut spare = None;
-        while !self.waiting.is_empty() {
-            let Some(slot) = spare.take().or_else(|| self.free_slot(pool)) else {
-                return;
-            };
-            let Some(waiter) = self.waiting.pop_front() else {
-                break;
-            };
-            spare = waiter.send(Ok(slot)).err().and_then(Result::ok);
-        }
-        if let Some(slot) = spare {
-            self.take_back(slot);
-        }
-    }
-
-    /// Frees a slot while the state is locked, where its `Drop` would lock again.
-    fn take_back(&mut self, slot: Slot) {
-        match slot {
-            Slot::Stream(mut slot) => {
-                slot.pool = Weak::new();
-                let shared = self.shared.iter_mut().find(|shared| shared.number == slot.connection);
-                if let Some(shared) = shared {
-                    shared.in_use -= 1;
-                }
-            }
-            Slot::Single(slot) => self.idle.push(Idle { single: slot.single, since: Instant::now() }),
-        }
-    }
-
-    fn dials_wanted(&self) -> usize {
-        self.waiting.len().div_ceil(self.places)
-    }
-}
-
-impl Shared {
-    fn room(&self) -> usize {
-        self.granted.load(Ordering::Relaxed).min(STREAMS_MAX)
     }
 }
 
@@ -371,21 +298,27 @@ impl Slot {
 
 impl SingleSlot {
     fn finish(self) {
-        let Self { pool, epoch, mut single } = self;
-        let Some(pool) = pool.upgrade() else {
+        let Some(pool) = self.pool.upgrade() else {
             return;
         };
-        if single.is_ready() {
-            pool.give_back(single, epoch);
+        let epoch = self.epoch;
+        let mut idle = self.into_idle();
+        if idle.single.is_ready() {
+            pool.give_back(idle, epoch);
             return;
         }
         // hyper may still be about to take note of the end.
         let scope = pool.scope.clone();
         scope.attend(async move {
-            if single.ready().await {
-                pool.give_back(single, epoch);
+            if idle.single.ready().await {
+                pool.give_back(idle, epoch);
             }
         });
+    }
+
+    fn into_idle(self) -> Idle {
+        let Self { pool: _, epoch: _, place, single, counted } = self;
+        Idle { place, single, since: Instant::now(), counted }
     }
 }
 
@@ -401,6 +334,18 @@ fn tell_all(waiting: VecDeque<Waiter>, error: &ApiServerError) {
     for waiter in waiting {
         // Who is gone needs no answer.
         let _ = waiter.send(Err(error.clone()));
+    }
+}
+
+/// Turns to other API servers whenever that is due, as long as the pool lives.
+async fn follow(pool: Weak<Inner>, mut moves: watch::Receiver<()>) {
+    // Something may have changed before anybody looked.
+    moves.mark_changed();
+    while moves.changed().await.is_ok() {
+        let Some(pool) = pool.upgrade() else {
+            return;
+        };
+        pool.moved();
     }
 }
 

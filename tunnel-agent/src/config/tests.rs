@@ -85,6 +85,35 @@ fn the_least_that_can_be_said_is_enough_in_a_pod() {
 }
 
 #[test]
+fn as_many_api_servers_as_may_be_are_read_and_not_one_more() {
+    let with = |count: usize| {
+        let addresses: Vec<String> = (0..count).map(|last| format!("'10.0.0.{last}:6443'")).collect();
+        valid(&format!("{LEAST}apiServer: {{endpoints: [{}]}}\n", addresses.join(", ")), &Flags::default())
+    };
+
+    let ApiServers::Listed(most) = with(API_SERVERS_MAX).unwrap().api_servers else { panic!("not listed") };
+    assert_eq!(most.len(), API_SERVERS_MAX);
+    assert_eq!(with(API_SERVERS_MAX + 1).unwrap_err().key, "apiServer.endpoints");
+    assert_eq!(with(1).unwrap_err().key, "apiServer.endpoints");
+}
+
+#[test]
+fn api_servers_are_looked_for_in_a_pod_and_where_that_is_said() {
+    for (api_server, expected) in [
+        ("{}", ApiServers::Found),
+        ("{discoverEndpoints: false}", ApiServers::One),
+        ("{kubeconfig: a}", ApiServers::One),
+        ("{kubeconfig: a, discoverEndpoints: true}", ApiServers::Found),
+    ] {
+        let config = valid(&format!("{LEAST}apiServer: {api_server}\n"), &Flags::default()).unwrap();
+        assert_eq!(config.api_servers, expected, "{api_server}");
+    }
+    let two = "['10.0.0.1:1', '10.0.0.2:1']";
+    let both = format!("{LEAST}apiServer: {{endpoints: {two}, discoverEndpoints: true}}\n");
+    assert_eq!(valid(&both, &Flags::default()).unwrap_err().key, "apiServer");
+}
+
+#[test]
 fn as_many_searches_for_tenants_as_may_be_are_read_and_not_one_more() {
     let with = |count: usize| {
         let one = "{kind: Pod, namespace: tenant-a, labelSelector: 'app in (a,b)', port: 6443}";

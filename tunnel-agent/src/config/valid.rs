@@ -15,8 +15,8 @@ use proto::{AllowList, ClusterId};
 use super::carriers;
 use super::written::{self, Written};
 use super::{
-    ApiServerSource, Config, CredentialSource, EnrollAt, Flags, IN_CLUSTER_DIRECTORY, SERVERS_MAX,
-    ServerAddress, TARGETS_MAX, TlsFiles,
+    API_SERVERS_MAX, ApiServerSource, ApiServers, Config, CredentialSource, EnrollAt, Flags,
+    IN_CLUSTER_DIRECTORY, SERVERS_MAX, ServerAddress, TARGETS_MAX, TlsFiles,
 };
 
 /// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
@@ -90,6 +90,7 @@ pub(super) fn config(
             (Some(at), None) => CredentialSource::Enrolled(at),
             (None, tls) => CredentialSource::Files(self::tls(tls.unwrap_or_default(), directory)?),
         },
+        api_servers: api_servers(api_server.as_ref(), flags)?,
         api_server: self::api_server(api_server.unwrap_or_default(), flags, directory, environment)?,
         impersonation: impersonation(written_impersonation.unwrap_or_default())?,
         pass_through: pass_through.unwrap_or(false),
@@ -202,7 +203,7 @@ fn api_server(
     directory: &Path,
     environment: Environment<'_>,
 ) -> Result<ApiServerSource, KeyError> {
-    let written::ApiServer { in_cluster, kubeconfig, context } = written;
+    let written::ApiServer { in_cluster, kubeconfig, context, .. } = written;
     if let Some(path) = flags.kubeconfig.clone() {
         return Ok(ApiServerSource::Kubeconfig { path, context: flags.context.clone() });
     }
@@ -215,6 +216,27 @@ fn api_server(
             Err(KeyError::new("apiServer.context", "a context without kubeconfig", "both or neither"))
         }
         (in_cluster, None) => self::in_cluster(in_cluster.unwrap_or_default(), directory, environment),
+    }
+}
+
+/// In a pod nobody has named an API server; a kubeconfig names one.
+fn api_servers(written: Option<&written::ApiServer>, flags: &Flags) -> Result<ApiServers, KeyError> {
+    let has_kubeconfig =
+        flags.kubeconfig.is_some() || written.is_some_and(|written| written.kubeconfig.is_some());
+    let found = written.and_then(|written| written.discover_endpoints);
+    match written.and_then(|written| written.endpoints.as_ref()) {
+        Some(_) if found == Some(true) => {
+            Err(KeyError::new("apiServer", "endpoints and discoverEndpoints together", "one of the two"))
+        }
+        Some(endpoints) => {
+            bounded("apiServer.endpoints", endpoints.len(), 2..=API_SERVERS_MAX)?;
+            let allowed = "ADDRESS:PORT, an IPv6 address in brackets";
+            let address =
+                |text: &String| text.parse().map_err(|_| KeyError::new("apiServer.endpoints", text, allowed));
+            Ok(ApiServers::Listed(endpoints.iter().map(address).collect::<Result<_, _>>()?))
+        }
+        None if found.unwrap_or(!has_kubeconfig) => Ok(ApiServers::Found),
+        None => Ok(ApiServers::One),
     }
 }
 

@@ -72,6 +72,8 @@ pub(super) struct ApiServer {
     pub(super) in_cluster: Option<InCluster>,
     pub(super) kubeconfig: Option<PathBuf>,
     pub(super) context: Option<String>,
+    pub(super) discover_endpoints: Option<bool>,
+    pub(super) endpoints: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

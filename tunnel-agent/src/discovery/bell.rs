@@ -42,7 +42,13 @@ pub(super) async fn wait(api_server: &ApiServer, source: &Source, version: &str)
         return Bell::None;
     };
     let begun = Instant::now();
-    let watched = timeout(WATCH_FOR + WATCH_LATE_MAX, watch(api_server, &path)).await;
+    let mut moves = api_server.moves();
+    // Both arms are cancel-safe: a watch that is dropped is cancelled.
+    let watched = tokio::select! {
+        watched = timeout(WATCH_FOR + WATCH_LATE_MAX, watch(api_server, &path)) => watched,
+        // Whoever was watched may be dead, and say nothing for that reason.
+        _ = moves.changed() => return Bell::Rung,
+    };
     match watched {
         Ok(Some(bell)) => bell,
         Ok(None) if begun.elapsed() < WATCH_LEAST => Bell::Lost,

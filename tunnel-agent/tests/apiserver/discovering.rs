@@ -78,7 +78,7 @@ async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
         label_selector: None,
         port: 6443,
     };
-    let discovery = Discovery::new(api_server, Vec::new(), &[], &[tenants]);
+    let discovery = Discovery::new(api_server, Vec::new(), &[], &[tenants], false);
     let mut endpoints = discovery.subscribe();
 
     scope.spawn(discovery.run(scope.clone()));
@@ -114,7 +114,7 @@ async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
         })
     })
     .await;
-    let discovery = Discovery::new(api_server, Vec::new(), &[], &[]);
+    let discovery = Discovery::new(api_server, Vec::new(), &[], &[], false);
     let mut endpoints = discovery.subscribe();
     scope.spawn(discovery.run(scope.clone()));
     advertised(&mut endpoints, &["10.0.0.1:6443"]).await;
@@ -128,7 +128,7 @@ async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
 #[tokio::test]
 async fn configured_endpoints_win_and_nobody_is_asked() {
     let (scope, fake, api_server) = pair(&["h2"], Limits::default(), |_, _| std::future::pending()).await;
-    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[], &[]);
+    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &[], &[], false);
     let endpoints = discovery.subscribe();
 
     soon(discovery.run(scope)).await;
@@ -144,7 +144,7 @@ async fn a_refusal_says_what_to_do() {
     })
     .await;
 
-    let refused = soon(Discovery::new(api_server, Vec::new(), &[], &[]).ask_all()).await.unwrap_err();
+    let refused = soon(Discovery::new(api_server, Vec::new(), &[], &[], false).ask_all()).await.unwrap_err();
 
     assert!(
         matches!(refused, DiscoveryError::Document(DocumentError::Status(StatusCode::FORBIDDEN), _)),
@@ -160,7 +160,7 @@ async fn an_endless_answer_is_cut_off() {
     })
     .await;
 
-    let refused = soon(Discovery::new(api_server, Vec::new(), &[], &[]).ask_all()).await;
+    let refused = soon(Discovery::new(api_server, Vec::new(), &[], &[], false).ask_all()).await;
 
     assert!(matches!(refused, Err(DiscoveryError::Document(DocumentError::TooLarge(_), _))), "{refused:?}");
 }

@@ -19,9 +19,9 @@ use trust::Role;
 
 pub(crate) use at_server::{AtServer, Place, Remote};
 pub(crate) use fleet::{
-    Agent, AgentList, AgentRevoke, Attestation, AttestationOf, AttestationSetKeys, Cluster, ClusterCreate,
-    ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange, Token, TokenCreate, TokenList, TokenOutput,
-    TokenRevoke,
+    Agent, AgentList, AgentRevoke, Attestation, AttestationOf, AttestationSetKeys, Cluster, ClusterCheck,
+    ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange, Token, TokenCreate, TokenList,
+    TokenOutput, TokenRevoke,
 };
 pub(crate) use users::{
     User as Users, UserList, UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,

@@ -1,10 +1,14 @@
 //! `tombolo cluster`: makes, describes and deletes clusters at the server of this machine.
 
+mod check;
+
 use proto::admin::{CreateClusterRequest, Description, Texts, UpdateClusterRequest};
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange};
 use crate::runtime::{self, NoRuntime};
+
+pub(crate) use check::check;
 
 /// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]

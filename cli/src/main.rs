@@ -62,6 +62,13 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Cluster(Cluster::Label(order)) => print::lines(&cluster::label(order)?)?,
         Command::Cluster(Cluster::Update(order)) => print::lines(&cluster::update(order)?)?,
         Command::Cluster(Cluster::Delete(order)) => print::lines(&cluster::delete(&order)?)?,
+        Command::Cluster(Cluster::Check(order)) => {
+            let (lines, is_reached) = cluster::check(&order)?;
+            print::lines(&lines)?;
+            if !is_reached {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Command::Cluster(Cluster::Attestation(order)) => print::lines(&attestation::run(order)?)?,
         Command::Agent(Agent::List(order)) => print::lines(&agents::list(&order)?)?,
         Command::Agent(Agent::Revoke(order)) => print::lines(&agents::revoke(order)?)?,

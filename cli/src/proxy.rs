@@ -27,7 +27,9 @@ use crate::settings::{self, Credential, Settings, SettingsError};
 
 use door::Door;
 use gateway::Gateway;
-use rewritten::{NotRewritten, Rewritten};
+use rewritten::Rewritten;
+
+pub(crate) use rewritten::NotRewritten;
 
 /// Random bytes of a run's secret.
 const SECRET_BYTES: usize = 32;
@@ -63,6 +65,11 @@ pub(crate) enum ProxyError {
 struct Kept {
     path: PathBuf,
     _directory: Option<tempfile::TempDir>,
+}
+
+/// `host:port` of the API server of a kubeconfig's context, or of its current one.
+pub(crate) fn asked(kubeconfig: &str, context: Option<&str>) -> Result<Authority, NotRewritten> {
+    rewritten::asked(kubeconfig, context)
 }
 
 /// Serves until a signal ends it.

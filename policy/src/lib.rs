@@ -19,4 +19,4 @@ pub use fault::PolicyFault;
 pub use method::{NotAMethod, method};
 pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, ENTRIES_MAX, RULES_MAX, Request, Rules, Verdict, Who};
-pub use target::{Host, NotATarget, NotATargetEntry, Target, TargetEntry};
+pub use target::{Host, NotATarget, NotATargetEntry, Target, TargetEntry, may_advertise};

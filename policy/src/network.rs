@@ -37,6 +37,12 @@ impl Network {
         self.address.is_ipv4() == address.is_ipv4()
             && bits_of(address) & mask(self.address, self.bits) == bits_of(self.address)
     }
+
+    /// Whether it has every address of `other`.
+    #[must_use]
+    pub fn includes(&self, other: &Self) -> bool {
+        self.bits <= other.bits && self.has(other.address)
+    }
 }
 
 impl fmt::Display for Network {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-pub use entry::{NotATargetEntry, TargetEntry};
+pub use entry::{NotATargetEntry, TargetEntry, may_advertise};
 
 /// Longest DNS name (RFC 1035, section 2.3.4), in bytes.
 const HOST_BYTES_MAX: usize = 253;

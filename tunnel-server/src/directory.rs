@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use daemon::StateDir;
-use policy::Target;
+use policy::{Target, TargetEntry, may_advertise};
 use proto::ClusterId;
 use tokio::sync::watch;
 
@@ -219,7 +219,8 @@ impl Directory {
     #[must_use]
     pub fn may_advertise(&self, cluster: &ClusterId, target: &Target) -> bool {
         let record = self.record(cluster).filter(|record| record.tombstone.is_none());
-        record.is_some_and(|record| record.advertise.iter().any(|entry| said::covers(entry, target)))
+        let target = TargetEntry::Exactly(target.clone());
+        record.is_some_and(|record| record.advertise.iter().any(|said| may_advertise(said, &target)))
     }
 
     /// Is told whenever somebody was revoked or restored, or something else is said of a cluster.

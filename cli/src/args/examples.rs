@@ -153,6 +153,10 @@ Examples:
   Let it advertise nothing:
   tombolo cluster update edge-1 --advertise ''";
 
+pub(super) const CLUSTER_CHECK: &str = "\
+Examples:
+  tombolo cluster check edge-1 --kubeconfig admin.conf";
+
 pub(super) const CLUSTER_ATTESTATION: &str = "\
 Examples:
   tombolo cluster attestation show edge-1

@@ -26,6 +26,12 @@ pub(crate) enum Cluster {
     /// What is given replaces all that was there; what is not given stays.
     #[command(after_long_help = examples::CLUSTER_UPDATE)]
     Update(ClusterUpdate),
+    /// Check whether a kubeconfig of the cluster's own, kubeadm's admin.conf for one, reaches it by its control-plane IP
+    ///
+    /// Says which list lacks the address or name that the kubeconfig asks for, and what mends it. Policy is asked beside these: see
+    /// `tombolo policy explain`. The exit code is 1 if it is not reached.
+    #[command(after_long_help = examples::CLUSTER_CHECK)]
+    Check(ClusterCheck),
     /// Delete a cluster: its tunnels end, its agents are refused, and its name stays reserved
     #[command(after_long_help = examples::CLUSTER_DELETE)]
     Delete(ClusterDelete),
@@ -120,6 +126,21 @@ pub(crate) struct ClusterUpdate {
     /// What its agents may advertise: HOST:PORT, or addresses as CIDR; repeat for more, empty for nothing
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) advertise: Option<Vec<String>>,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct ClusterCheck {
+    /// The cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: ClusterId,
+    /// The kubeconfig
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// A context of it [default: its current-context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
     #[command(flatten)]
     pub(crate) server: AtServer,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use proto::admin::{Cluster, Health, Tunnel};
 use serde_json::{Value, json};
 
-use super::table::{round_trip, time};
+use super::table::{accepted, round_trip, time};
 
 /// All of them, as a Kubernetes list.
 pub(super) fn list(clusters: &[Cluster]) -> Result<String, serde_json::Error> {
@@ -29,7 +29,7 @@ fn object(cluster: &Cluster) -> Value {
         "status": {
             "connected": cluster.connected,
             "lastSeenUnixSeconds": time(cluster.last_seen),
-            "tunnels": cluster.tunnels.iter().map(tunnel).collect::<Vec<_>>(),
+            "tunnels": cluster.tunnels.iter().map(|found| tunnel(cluster, found)).collect::<Vec<_>>(),
         },
     })
 }
@@ -38,7 +38,7 @@ fn sorted(labels: &HashMap<String, String>) -> BTreeMap<&String, &String> {
     labels.iter().collect()
 }
 
-fn tunnel(tunnel: &Tunnel) -> Value {
+fn tunnel(cluster: &Cluster, tunnel: &Tunnel) -> Value {
     let measured = tunnel.measurements.unwrap_or_default();
     json!({
         "agent": tunnel.agent,
@@ -54,6 +54,7 @@ fn tunnel(tunnel: &Tunnel) -> Value {
         "keyCopied": tunnel.key_copied,
         "sinceUnixSeconds": time(tunnel.since),
         "endpoints": tunnel.endpoints,
+        "acceptedEndpoints": accepted(cluster, tunnel),
         "home": tunnel.home,
         "roundTripSeconds": round_trip(&measured).map(|round_trip| round_trip.as_secs_f64()),
         "packetsSent": measured.packets_sent,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use policy::may_advertise;
 use proto::admin::{Cluster, Health, Measurements, Tunnel};
 
 /// Between two columns.
@@ -11,8 +12,20 @@ const GAP: &str = "   ";
 const NONE: &str = "<none>";
 
 const USUAL: &[&str] = &["NAME", "HEALTH", "TUNNELS", "RTT", "LOSS", "STREAMS", "AGE", "LAST SEEN"];
-const WIDE: &[&str] =
-    &["NAME", "HEALTH", "AGENT", "CARRIER", "ADDRESS", "RTT", "LOSS", "STREAMS", "AGE", "HOME", "ENDPOINTS"];
+const WIDE: &[&str] = &[
+    "NAME",
+    "HEALTH",
+    "AGENT",
+    "CARRIER",
+    "ADDRESS",
+    "RTT",
+    "LOSS",
+    "STREAMS",
+    "AGE",
+    "HOME",
+    "ENDPOINTS",
+    "ACCEPTED",
+];
 
 /// Which columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +126,23 @@ fn wide(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
         measured.streams_open.to_string(),
         time(tunnel.since).map_or_else(none, |since| ago(since, now)),
         tunnel.home.to_string(),
-        if tunnel.endpoints.is_empty() { none() } else { tunnel.endpoints.join(",") },
+        listed(&tunnel.endpoints),
+        listed(&accepted(cluster, tunnel)),
     ]
+}
+
+/// What of all that an agent advertises its cluster may.
+pub(super) fn accepted(cluster: &Cluster, tunnel: &Tunnel) -> Vec<String> {
+    let said = cluster.description.as_ref().map_or(&[][..], |description| description.advertise.as_slice());
+    let may = |endpoint: &&String| {
+        let endpoint = endpoint.parse();
+        endpoint.is_ok_and(|endpoint| said.iter().any(|said| may_advertise(said, &endpoint)))
+    };
+    tunnel.endpoints.iter().filter(may).cloned().collect()
+}
+
+fn listed(endpoints: &[String]) -> String {
+    if endpoints.is_empty() { none() } else { endpoints.join(",") }
 }
 
 fn away(cluster: &Cluster) -> Vec<String> {

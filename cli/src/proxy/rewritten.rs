@@ -40,6 +40,13 @@ pub(crate) enum NotRewritten {
     Yaml(#[source] SerializeError),
 }
 
+/// `host:port` of the API server of a kubeconfig's `context`, or of its current one.
+pub(super) fn asked(text: &str, context: Option<&str>) -> Result<Authority, NotRewritten> {
+    let mut document = parsed(text)?;
+    let (_, cluster) = chosen(&mut document, context)?;
+    target(entry(&mut document, "clusters", "cluster", &cluster)?["server"].as_str().unwrap_or_default())
+}
+
 /// The kubeconfig `text`, which lies in `directory`, with `proxy` for the cluster of its `context`, or of its current one.
 pub(super) fn with_proxy(
     text: &str,
@@ -47,12 +54,8 @@ pub(super) fn with_proxy(
     context: Option<&str>,
     proxy: &str,
 ) -> Result<Rewritten, NotRewritten> {
-    let mut document: Value =
-        serde_saphyr::from_str(text).map_err(|error| NotRewritten::Syntax(Box::new(error)))?;
-    let context = context.or_else(|| document["current-context"].as_str()).filter(|name| !name.is_empty());
-    let context = context.ok_or(NotRewritten::NoContext)?.to_owned();
-    let chosen = entry(&mut document, "contexts", "context", &context)?;
-    let cluster = chosen["cluster"].as_str().unwrap_or_default().to_owned();
+    let mut document = parsed(text)?;
+    let (context, cluster) = chosen(&mut document, context)?;
     for (list, kind, files) in
         [("clusters", "cluster", &FILES_OF_CLUSTERS[..]), ("users", "user", &FILES_OF_USERS[..])]
     {
@@ -72,6 +75,19 @@ pub(super) fn with_proxy(
     let text = serde_saphyr::to_string_with_options(&document, ser_options! { prefer_block_scalars: false })
         .map_err(NotRewritten::Yaml)?;
     Ok(Rewritten { text, target })
+}
+
+fn parsed(text: &str) -> Result<Value, NotRewritten> {
+    serde_saphyr::from_str(text).map_err(|error| NotRewritten::Syntax(Box::new(error)))
+}
+
+/// The context that is meant, and its cluster.
+fn chosen(document: &mut Value, context: Option<&str>) -> Result<(String, String), NotRewritten> {
+    let context = context.or_else(|| document["current-context"].as_str()).filter(|name| !name.is_empty());
+    let context = context.ok_or(NotRewritten::NoContext)?.to_owned();
+    let cluster = entry(document, "contexts", "context", &context)?["cluster"].as_str();
+    let cluster = cluster.unwrap_or_default().to_owned();
+    Ok((context, cluster))
 }
 
 /// What the entry `name` of a list has below `kind`.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 49] = [
+const COMMANDS: [&str; 50] = [
     "",
     "ca",
     "ca init",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 49] = [
     "cluster list",
     "cluster label",
     "cluster update",
+    "cluster check",
     "cluster delete",
     "cluster attestation",
     "cluster attestation show",

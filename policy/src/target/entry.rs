@@ -46,6 +46,21 @@ impl TargetEntry {
     }
 }
 
+/// Whether what a cluster may advertise, as people say it (a target in full, or a network, whatever its port), covers all of
+/// `advertised`.
+#[must_use]
+pub fn may_advertise(said: &str, advertised: &TargetEntry) -> bool {
+    match (said.parse::<Network>(), advertised) {
+        (Ok(network), TargetEntry::Exactly(target)) => match target.host() {
+            Host::Address(address) => network.has(*address),
+            Host::Name(_) => false,
+        },
+        (Ok(network), TargetEntry::Within(inner, _)) => network.includes(inner),
+        (Err(_), TargetEntry::Exactly(target)) => said.parse().is_ok_and(|one: Target| one == *target),
+        (Err(_), TargetEntry::Within(..)) => false,
+    }
+}
+
 impl fmt::Display for TargetEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -45,3 +45,18 @@ fn a_name_is_as_long_as_dns_takes_it_and_not_one_byte_longer() {
     assert!(format!("{longest}:80").parse::<Target>().is_ok());
     assert!(format!("{longest}a:80").parse::<Target>().is_err());
 }
+
+#[test]
+fn a_network_is_advertised_where_all_of_it_may_be() {
+    let may = |said: &str, advertised: &str| may_advertise(said, &advertised.parse().unwrap());
+
+    for advertised in ["10.96.0.0/12:443", "10.0.0.0/8:1", "10.1.2.3:80"] {
+        assert!(may("10.0.0.0/8", advertised), "{advertised}");
+    }
+    for advertised in
+        ["0.0.0.0/0:443", "10.0.0.0/7:1", "11.0.0.0/8:1", "[fd00::/8]:1", "api.site.example:443"]
+    {
+        assert!(!may("10.0.0.0/8", advertised), "{advertised}");
+    }
+    assert!(!may("10.0.0.1:443", "10.0.0.1/32:443"));
+}

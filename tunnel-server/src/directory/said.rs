@@ -1,6 +1,6 @@
 //! What people may say of a cluster.
 
-use policy::{Host, Network, Target};
+use policy::{Network, Target};
 use proto::cluster::is_dns_label;
 
 use super::records::Cluster;
@@ -103,15 +103,6 @@ fn is_address(text: &str) -> bool {
     text.parse::<Network>().is_ok() || text.parse::<Target>().is_ok()
 }
 
-/// Whether an address that may be advertised is `target`, or has it within.
-pub(super) fn covers(entry: &str, target: &Target) -> bool {
-    match (entry.parse::<Network>(), target.host()) {
-        (Ok(network), Host::Address(address)) => network.has(*address),
-        (Ok(_), Host::Name(_)) => false,
-        (Err(_), _) => entry.parse().is_ok_and(|one: Target| one == *target),
-    }
-}
-
 /// A quotation, so that nobody can fill a log with it.
 fn quoted(text: &str) -> String {
     text.chars().take(LABEL_BYTES_MAX).collect()
@@ -120,6 +111,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use policy::may_advertise;
 
     #[test]
     fn labels_are_those_of_kubernetes() {
@@ -135,7 +127,8 @@ mod tests {
     #[test]
     fn a_network_has_its_addresses_on_any_port_and_no_name_and_all_else_is_as_it_is_written() {
         let advertised = ["192.168.1.10:6443", "10.0.0.0/8", "api.site.example:6443"];
-        let may = |target: &str| advertised.iter().any(|entry| covers(entry, &target.parse().unwrap()));
+        let may =
+            |target: &str| advertised.iter().any(|entry| may_advertise(entry, &target.parse().unwrap()));
 
         for target in
             ["192.168.1.10:6443", "[::ffff:192.168.1.10]:6443", "10.1.2.3:1", "API.site.example.:6443"]

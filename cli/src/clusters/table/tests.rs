@@ -1,6 +1,7 @@
 //! Rows of clusters that are here, half here and away.
 
 use prost_types::Timestamp;
+use proto::admin::Description;
 
 use super::*;
 
@@ -28,19 +29,21 @@ fn a_row_for_each_cluster_under_a_header_and_columns_that_fit() {
 #[test]
 fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
     let mut draining = tunnel("y", Health::Live, 900, 0, 0);
-    (draining.draining, draining.endpoints) = (true, vec!["10.0.0.1:6443".to_owned()]);
-    let clusters =
-        [cluster("a", vec![tunnel("x", Health::Suspect, 5_000, 10, 5), draining]), cluster("b", vec![])];
+    (draining.draining, draining.endpoints) =
+        (true, vec!["10.0.0.1:6443".to_owned(), "11.0.0.1:1".to_owned()]);
+    let mut a = cluster("a", vec![tunnel("x", Health::Suspect, 5_000, 10, 5), draining]);
+    a.description = Some(Description { advertise: vec!["10.0.0.0/8".to_owned()], ..Description::default() });
+    let clusters = [a, cluster("b", vec![])];
 
     let lines = Table::new(Shape::Wide).rows(&clusters, now());
 
     assert_eq!(
         lines,
         [
-            "NAME   HEALTH     AGENT    CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS",
-            "a      Suspect    x        quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>",
-            "a      Draining   y        quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443",
-            "b      Away       <none>   <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>",
+            "NAME   HEALTH     AGENT    CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED",
+            "a      Suspect    x        quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>",
+            "a      Draining   y        quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443",
+            "b      Away       <none>   <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>",
         ]
     );
 }

@@ -144,7 +144,8 @@ pub(crate) enum Ca {
     /// Exchange a root, with a time in which the old one and the new one hold
     ///
     /// Makes a new root beside the old one, an intermediate for which both vouch, and a trust bundle that the old root has
-    /// signed. Agents that connect meanwhile learn the new root by themselves. --finish drops the old one.
+    /// signed. Agents that connect meanwhile learn the new root by themselves. --finish drops the old one,
+    /// of servers not before 90 days have passed.
     #[command(after_long_help = examples::CA_ROTATE)]
     Rotate(CaRotate),
     /// Issue a certificate with its key
@@ -198,6 +199,9 @@ pub(crate) struct CaRotate {
     /// End the exchange: drop the old root
     #[arg(long)]
     pub(crate) finish: bool,
+    /// End it although agents that were off since it began may still come back within the renewal grace of 90 days
+    #[arg(long, requires = "finish")]
+    pub(crate) early: bool,
 }
 
 #[derive(Subcommand)]

@@ -1,12 +1,13 @@
 //! `tombolo ca rotate`: exchanges a root without touching whoever trusts the old one.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
 use trust::names::TrustDomain;
 use trust::sealed::{self, LoadError};
 use trust::{MakeError, Role, Root};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::bundle::{self, BundleFault};
 use super::intermediate::{IntermediateError, sealed_text};
@@ -17,6 +18,10 @@ use crate::args::CaRotate;
 use crate::files::{self, Audience, Existing, WriteError};
 use crate::pem::{self, PemError};
 
+/// Both roots of servers are trusted for so long: within the grace of renewal, where nobody says otherwise, whoever was off
+/// comes back, and learns the new one then.
+const OVERLAP_DAYS_MIN: u64 = 90;
+
 /// Why a root was not exchanged.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RotateError {
@@ -26,6 +31,11 @@ pub(crate) enum RotateError {
     UnderWay(Role),
     #[error("no exchange of the {0} root has begun; begin it without --finish")]
     NotUnderWay(Role),
+    #[error(
+        "this exchange began less than {OVERLAP_DAYS_MIN} days ago, and agents that were off since then know the old root alone: \
+         wait, or end it with --finish --early where every agent has been connected since, or may renew for a shorter time"
+    )]
+    Early,
     #[error("the {0} root could not be made")]
     Make(Role, #[source] MakeError),
     #[error(transparent)]
@@ -54,6 +64,7 @@ pub(crate) fn rotate(order: &CaRotate) -> Result<Vec<String>, RotateError> {
     let known = pem::certificates(&place::root_certificate(directory, role))?.ders;
     match (known.len() > 1, order.finish) {
         (false, false) => begin(directory, role, domain),
+        (true, true) if !order.early && is_early(role, &known, SystemTime::now()) => Err(RotateError::Early),
         (true, true) => finish(directory, role, domain),
         (true, false) => Err(RotateError::UnderWay(role)),
         (false, true) => Err(RotateError::NotUnderWay(role)),
@@ -102,6 +113,15 @@ fn begin(directory: &Path, role: Role, domain: TrustDomain) -> Result<Vec<String
         ),
     });
     Ok(lines)
+}
+
+/// Whether somebody may still come who trusts the old root alone. Others than agents are given roots by hand.
+fn is_early(role: Role, roots: &[CertificateDer<'_>], now: SystemTime) -> bool {
+    // The first is the new one; one that cannot be read is said to be so when it is loaded.
+    let began = roots.first().and_then(|root| X509Certificate::from_der(root).ok());
+    let began = began.map(|(_, root)| SystemTime::from(root.validity().not_before.to_datetime()));
+    let overlap = Duration::from_secs(OVERLAP_DAYS_MIN * 24 * 60 * 60);
+    role == Role::Server && began.is_some_and(|began| now < began + overlap)
 }
 
 /// The new root alone.
@@ -154,4 +174,24 @@ fn write(files: &Files) -> Result<(), WriteError> {
 
 fn told(files: &Files) -> Vec<String> {
     files.iter().map(|(path, ..)| format!("wrote {}", path.display())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_root_of_servers_is_needed_for_ninety_days_and_not_a_day_longer() {
+        let domain: TrustDomain = "tombolo".parse().unwrap();
+        let began = SystemTime::now();
+        let (new, old) = (
+            Root::generate(Role::Server, domain.clone(), began).unwrap(),
+            Root::generate(Role::Server, domain, began - Duration::from_secs(400 * 24 * 60 * 60)).unwrap(),
+        );
+        let roots = [new.certificate().clone(), old.certificate().clone()];
+        let day = |days: u64| began + Duration::from_secs(days * 24 * 60 * 60);
+        assert!(is_early(Role::Server, &roots, day(0)) && is_early(Role::Server, &roots, day(89)));
+        assert!(!is_early(Role::Server, &roots, day(90)));
+        assert!(!is_early(Role::Caller, &roots, day(0)), "these learn of it by hand");
+    }
 }

@@ -23,7 +23,9 @@ fn during_an_exchange_a_server_is_accepted_by_who_knows_the_old_root_and_by_who_
     }
     assert_eq!(bench.mode("pki/server-ca.old.key"), 0o600);
 
-    bench.done("ca rotate --dir pki --role server --finish");
+    let early = bench.failed("ca rotate --dir pki --role server --finish");
+    assert_says(&early, "this exchange began less than 90 days ago");
+    bench.done("ca rotate --dir pki --role server --finish --early");
     bench.done("ca issue server --dir pki --name h.example --force");
     assert_eq!(only(&bench, "pki/server-ca.crt"), only(&bench, "new.crt"));
     assert_eq!(accepted_as_server(&bench, "new.crt", "pki/server.crt", "h.example"), Ok(()));
@@ -46,7 +48,7 @@ fn who_pins_the_old_root_learns_the_new_one_by_the_bundle() {
     let overlap = pinned.accept(&bundle(), Some(&first)).unwrap().unwrap();
     assert_eq!((overlap.version(), overlap.roots(Role::Server).len()), (2, 2));
 
-    bench.done("ca rotate --dir pki --role server --finish");
+    bench.done("ca rotate --dir pki --role server --finish --early");
     assert!(pinned.accept(&bundle(), Some(&overlap)).is_err(), "the old root has signed nothing since");
     let learned = pinned.replaced_by(overlap.roots(Role::Server));
     let last = learned.accept(&bundle(), Some(&overlap)).unwrap().unwrap();

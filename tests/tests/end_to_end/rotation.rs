@@ -2,9 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use tests::clock::Shift;
+use tests::enroll;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
+
+/// How long an agent may take to end.
+const DONE_MAX: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_servers_root() {
@@ -22,7 +28,7 @@ async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_ser
     rig.logged("edge-a.log", 0, "bundle=2").await;
     drop(agent);
 
-    rotate(&mut rig, &["--finish"]).await;
+    rotate(&mut rig, &["--finish", "--early"]).await;
     let _agent = rig.agent_with("edge-a", &source, "").await;
     rig.logged("edge-a.log", 0, "bundle=3").await;
 
@@ -65,6 +71,31 @@ async fn a_running_server_gives_agents_the_bundle_that_came_into_its_file_and_no
     let _agent = rig.agent("edge-a", &source).await;
     rig.logged("edge-a.log", 0, "bundle=2").await;
     assert!(!rig.agent_log("edge-a").contains("was not taken"), "{}", rig.agent_log("edge-a"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_site_that_is_off_for_eighty_days_renews_and_learns_the_new_root_while_both_hold() {
+    let ((mut rig, door), api) = (enroll::start("").await, FakeApi::start().await.expect("a fake starts"));
+    let source = ApiServer::of_fake(&rig, &api);
+    let _token = enroll::token(&rig, "edge-a").await;
+    let agent = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    rig.connected("edge-a").await;
+    agent.process.stop(DONE_MAX).await.expect("it ends");
+    let moved = move_authority(&rig);
+    rotate(&mut rig, &[]).await;
+
+    // Its certificate has expired long ago; with the next one it is given the bundle that names both roots.
+    rig.set_clocks(Shift::hours(80 * 24));
+    let agent = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    rig.connected("edge-a").await;
+    rig.logged("server.log", 0, "an agent's certificate was renewed").await;
+    agent.process.stop(DONE_MAX).await.expect("it ends");
+
+    rotate(&mut rig, &["--finish", "--early"]).await;
+    let _back = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    rig.logged("one.log", 0, "bundle=3").await;
+    fs::copy(moved.join("server-ca.crt"), rig.path().join("pki/server-ca.crt")).expect("callers' copy");
+    rig.connected("edge-a").await;
 }
 
 /// The authority goes on in another folder: what sites were given stays as it was.

@@ -12,12 +12,13 @@ use http::Uri;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{
-    ANSWER_BYTES_MAX, ChangeAttestationRequest, Cluster, CreateClusterRequest, CreateTokenRequest,
-    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, EnrolledAgent, GetAttestationRequest,
-    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, ListAgentsRequest,
-    ListClustersRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreUserRequest, RevokeAgentRequest,
-    RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token, UpdateClusterRequest, Users,
-    WatchClustersRequest, WatchClustersResponse,
+    ANSWER_BYTES_MAX, ChangeAttestationRequest, Cluster, CreateClusterRequest, CreateDialTokenRequest,
+    CreateDialTokenResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
+    DeleteClusterResponse, DialToken, EnrolledAgent, GetAttestationRequest, GetAttestationResponse,
+    GetServerInfoRequest, GetServerInfoResponse, ListAgentsRequest, ListClustersRequest,
+    ListDialTokensRequest, ListRevokedUsersRequest, ListTokensRequest, RestoreUserRequest,
+    RevokeAgentRequest, RevokeDialTokenRequest, RevokeTokenRequest, RevokeUserRequest, RevokedUsers, Token,
+    UpdateClusterRequest, Users, WatchClustersRequest, WatchClustersResponse,
 };
 use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
@@ -194,6 +195,26 @@ impl Admin {
     pub(crate) async fn revoked_users(&mut self) -> Result<Vec<RevokedUsers>, AdminError> {
         let answer = self.client.list_revoked_users(ListRevokedUsersRequest {});
         Ok(answered(&self.place, answer).await?.into_inner().revoked)
+    }
+
+    /// Makes a dial token.
+    pub(crate) async fn create_dial_token(
+        &mut self,
+        request: CreateDialTokenRequest,
+    ) -> Result<CreateDialTokenResponse, AdminError> {
+        Ok(answered(&self.place, self.client.create_dial_token(request)).await?.into_inner())
+    }
+
+    /// The dial tokens that are kept.
+    pub(crate) async fn dial_tokens(&mut self) -> Result<Vec<DialToken>, AdminError> {
+        let answer = self.client.list_dial_tokens(ListDialTokensRequest {});
+        Ok(answered(&self.place, answer).await?.into_inner().tokens)
+    }
+
+    /// Takes a dial token away.
+    pub(crate) async fn revoke_dial_token(&mut self, id: String) -> Result<(), AdminError> {
+        let answer = self.client.revoke_dial_token(RevokeDialTokenRequest { id });
+        answered(&self.place, answer).await.map(drop)
     }
 
     /// What the server is.

@@ -24,7 +24,8 @@ pub(crate) use fleet::{
     TokenOutput, TokenRevoke,
 };
 pub(crate) use users::{
-    User as Users, UserList, UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,
+    DialToken, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, User as Users, UserList,
+    UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,
 };
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
@@ -221,6 +222,12 @@ pub(crate) enum Issue {
     /// Writes USER-caller.crt and USER-caller.key; characters that do not suit a file's name become '-' there.
     #[command(after_long_help = examples::ISSUE_CALLER)]
     Caller(IssueCaller),
+    /// For a server's proxy listener, below a CA of its own
+    ///
+    /// Writes proxy.crt and proxy.key, and the first time proxy-ca.crt and proxy-ca.key: a CA that vouches for this one DNS name and
+    /// for no address, because it comes to stand in kubeconfigs beside the clusters' own CAs.
+    #[command(after_long_help = examples::ISSUE_PROXY)]
+    Proxy(IssueProxy),
     /// For a person who runs the server
     ///
     /// Writes NAME-admin.crt and NAME-admin.key.
@@ -282,6 +289,15 @@ pub(crate) struct IssueCaller {
     /// A group that the caller belongs to, at most 64 characters; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub(crate) groups: Vec<Group>,
+}
+
+#[derive(Args)]
+pub(crate) struct IssueProxy {
+    #[command(flatten)]
+    pub(crate) placement: Placement,
+    /// DNS name under which the proxy listener is reached
+    #[arg(long, value_name = "HOST")]
+    pub(crate) name: ServerName,
 }
 
 #[derive(Args)]
@@ -503,7 +519,7 @@ pub(crate) struct PolicyExplain {
     /// The policy
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// How somebody came in: client-certificate, token, oidc:NAME or token-review:NAME
+    /// How somebody came in: client-certificate, token, dial-token, oidc:NAME or token-review:NAME
     #[arg(long, value_name = "METHOD", value_parser = policy::method)]
     pub(crate) method: String,
     /// Who that is, with the prefix of the method

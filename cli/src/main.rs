@@ -8,6 +8,7 @@ mod ca;
 mod cluster;
 mod clusters;
 mod completion;
+mod dial_tokens;
 mod doctor;
 mod explain;
 mod files;
@@ -28,7 +29,9 @@ mod verification;
 use std::error::Error;
 use std::process::ExitCode;
 
-use args::{Agent, Audit, Ca, Cluster, Command, DoctorOutput, Issue, Policy, Token, UserToken, Users};
+use args::{
+    Agent, Audit, Ca, Cluster, Command, DialToken, DoctorOutput, Issue, Policy, Token, UserToken, Users,
+};
 
 fn main() -> ExitCode {
     let invocation = args::parse();
@@ -49,6 +52,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Ca(Ca::Issue(Issue::Server(order))) => print::lines(&ca::issue_server(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Agent(order))) => print::lines(&ca::issue_agent(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Caller(order))) => print::lines(&ca::issue_caller(&order)?)?,
+        Command::Ca(Ca::Issue(Issue::Proxy(order))) => print::lines(&ca::issue_proxy(&order)?)?,
         Command::Ca(Ca::Issue(Issue::Admin(order))) => print::lines(&ca::issue_admin(&order)?)?,
         Command::Ca(Ca::Show(order)) => print::lines(&ca::show(&order)?)?,
         Command::Kubeconfig(order) => match kubeconfig::write(order)? {
@@ -91,6 +95,16 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         Command::Token(Token::Revoke(order)) => print::lines(&tokens::revoke(&order)?)?,
         Command::User(Users::Token(UserToken::Create(order))) => print::lines(&[users::create(&order)?])?,
         Command::User(Users::Token(UserToken::Hash(order))) => print::lines(&users::hash(&order)?)?,
+        Command::User(Users::DialToken(DialToken::Create(order))) => {
+            print::lines(&dial_tokens::create(order)?)?;
+        }
+        Command::User(Users::DialToken(DialToken::Kubeconfig(order))) => {
+            print::lines(&dial_tokens::kubeconfig::write(&order)?)?;
+        }
+        Command::User(Users::DialToken(DialToken::List(order))) => print::lines(&dial_tokens::list(&order)?)?,
+        Command::User(Users::DialToken(DialToken::Revoke(order))) => {
+            print::lines(&dial_tokens::revoke(&order)?)?;
+        }
         Command::User(Users::Revoke(order)) => print::lines(&revocations::revoke(order)?)?,
         Command::User(Users::List(order)) => print::lines(&revocations::list(&order)?)?,
         Command::User(Users::Restore(order)) => print::lines(&revocations::restore(order)?)?,

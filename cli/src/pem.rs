@@ -8,7 +8,7 @@ use rcgen::{KeyPair, PublicKeyData};
 use rustls_pki_types::pem::{PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::parse_x509_certificate;
-use x509_parser::prelude::X509Certificate;
+use x509_parser::prelude::{GeneralName, GeneralSubtree, X509Certificate};
 
 use crate::files::{self, ReadError};
 
@@ -105,6 +105,28 @@ pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'
 /// Whether the certificate was made for this key.
 pub(crate) fn belongs_to(certificate: &X509Certificate<'_>, key: &KeyPair) -> bool {
     certificate.public_key().raw == key.subject_public_key_info()
+}
+
+/// The DNS names below which alone this CA vouches, if that is all that it vouches for: critically, and for no address.
+pub(crate) fn proxy_names(der: &CertificateDer<'_>) -> Option<Vec<String>> {
+    let certificate = parse(der)?;
+    let extension = certificate.name_constraints().ok().flatten().filter(|found| found.critical)?;
+    let is_ca = certificate.basic_constraints().ok().flatten().is_some_and(|found| found.value.ca);
+    let excluded = extension.value.excluded_subtrees.as_deref().unwrap_or_default();
+    // An address with its mask: all of them.
+    let has_none = |bytes: usize| {
+        excluded.iter().any(|subtree| {
+            matches!(subtree.base, GeneralName::IPAddress(all) if all.len() == bytes && all.iter().all(|byte| *byte == 0))
+        })
+    };
+    let permitted = extension.value.permitted_subtrees.as_deref().unwrap_or_default();
+    let name = |subtree: &GeneralSubtree<'_>| {
+        let GeneralName::DNSName(name) = subtree.base else { return None };
+        // With a dot in front, or as nothing, it would mean other names, or all.
+        (!name.is_empty() && !name.starts_with('.')).then(|| name.to_ascii_lowercase())
+    };
+    let names: Vec<String> = permitted.iter().map(name).collect::<Option<_>>()?;
+    (is_ca && has_none(2 * 4) && has_none(2 * 16) && !names.is_empty()).then_some(names)
 }
 
 /// A certificate as PEM.

@@ -2,7 +2,7 @@
 
 mod door;
 mod gateway;
-mod rewritten;
+pub(crate) mod rewritten;
 
 use std::env;
 use std::io;
@@ -108,8 +108,13 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
     let address = listener.local_addr()?;
     let secret = secret()?;
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
-    let Rewritten { text, target } =
-        rewritten::with_proxy(&text, directory, context.as_deref(), &format!("http://u:{secret}@{address}"))?;
+    let Rewritten { text, target } = rewritten::with_proxy(
+        &text,
+        directory,
+        context.as_deref(),
+        &format!("http://u:{secret}@{address}"),
+        None,
+    )?;
     let kept = keep(&cluster, output, &text, force)?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;

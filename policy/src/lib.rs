@@ -16,7 +16,7 @@ mod target;
 
 pub use document::{Document, KIND};
 pub use fault::PolicyFault;
-pub use method::{NotAMethod, method};
+pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, method};
 pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, ENTRIES_MAX, RULES_MAX, Request, Rules, Verdict, Who};
 pub use target::{Host, NotATarget, NotATargetEntry, Target, TargetEntry, may_advertise};

@@ -2,8 +2,14 @@
 
 use proto::cluster::is_dns_label;
 
+/// The method of tokens that are good for being connected to targets, and for nothing else.
+pub const DIAL_TOKEN: &str = "dial-token";
+
+/// How each token of that method begins, so that every door knows it for one, and only its own takes it.
+pub const DIAL_TOKEN_PREFIX: &str = "tombolo-dial-";
+
 /// Methods of which a server has at most one.
-const METHODS: [&str; 2] = ["client-certificate", "token"];
+const METHODS: [&str; 3] = ["client-certificate", "token", DIAL_TOKEN];
 
 /// Methods that a server's configuration names, as `oidc:NAME`.
 const NAMED_METHODS: [&str; 3] = ["oidc", "token-review", WAY_IN];
@@ -14,12 +20,13 @@ const WAY_IN: &str = "way-in";
 /// No method of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not one of client-certificate, token, oidc:NAME, token-review:NAME and way-in:NAME, with the name that server.yaml gives it"
+    "not one of client-certificate, token, dial-token, oidc:NAME, token-review:NAME and way-in:NAME, with the name that server.yaml \
+     gives it"
 )]
 pub struct NotAMethod;
 
-/// Takes the word for a method: `client-certificate`, `token`, `oidc:NAME`, `token-review:NAME` or `way-in:NAME`, where the name is a
-/// DNS label.
+/// Takes the word for a method: `client-certificate`, `token`, `dial-token`, `oidc:NAME`, `token-review:NAME` or `way-in:NAME`, where
+/// the name is a DNS label.
 ///
 /// # Errors
 ///
@@ -42,8 +49,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_method_is_one_of_two_words_or_one_of_three_kinds_with_a_name() {
-        for word in ["client-certificate", "token", "oidc:corp", "token-review:host-1", "way-in:host-1"] {
+    fn a_method_is_one_of_three_words_or_one_of_three_kinds_with_a_name() {
+        for word in
+            ["client-certificate", "token", "dial-token", "oidc:corp", "token-review:host-1", "way-in:host-1"]
+        {
             assert_eq!(method(word).as_deref(), Ok(word));
         }
         for word in [
@@ -56,6 +65,7 @@ mod tests {
             "token:a",
             "way-in",
             "way-in:*",
+            "dial-token:a",
             "Token",
             "tokenreview:a",
             "certificate",

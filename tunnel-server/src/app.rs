@@ -27,6 +27,7 @@ use crate::identity::oidc::pod::Verifier;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
 use crate::permit::{Policy, PolicyFile};
+use crate::proxy::{self, Proxy};
 use crate::reception::Reception;
 use crate::registry::Registry;
 
@@ -61,6 +62,8 @@ pub struct Bound {
     enrollment: Option<(Listener, Enrollment)>,
     /// Where the egress of API servers comes.
     egress: Vec<egress::Way>,
+    /// Where callers with dial tokens come, if they may.
+    proxy: Option<(Listener, Proxy)>,
 }
 
 /// The addresses that were bound.
@@ -101,6 +104,7 @@ impl Bound {
         let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
         let egress = bind_egress(&mut config).await?;
+        let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
             .map(|door| bind_enrollment(door, &config, (&directory, &log), trust_bundle.clone()))
@@ -109,6 +113,8 @@ impl Bound {
         let Config { parking, watches, limits, .. } = config;
         let terms = gateway::Terms { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
+        let proxy =
+            proxy.map(|listener| (listener, Proxy::new(directory.clone(), gateway.dials(), scope.clone())));
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
@@ -128,6 +134,7 @@ impl Bound {
             admin: None,
             enrollment,
             egress,
+            proxy,
         };
         scrape::ask(&metrics, &bound, links);
         scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
@@ -187,6 +194,10 @@ impl Bound {
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
             let hosts = hosts.clone();
             scope.spawn(listener.run(scope.clone(), move |accepted| hosts.clone().serve(accepted)));
+        }
+        if let Some((listener, door)) = self.proxy {
+            info!(callers = %listener.address(), "callers with dial tokens may be connected to targets");
+            scope.spawn(listener.run(scope.clone(), move |accepted| door.clone().serve_connection(accepted)));
         }
         if let Some((listener, door)) = self.enrollment {
             info!(agents = %listener.address(), "agents may enroll");
@@ -292,6 +303,17 @@ async fn bind_egress(config: &mut Config) -> Result<Vec<egress::Way>, Failure> {
         ways.push(egress::Way::bind(egress, &config.certificate).await?);
     }
     Ok(ways)
+}
+
+/// The door for callers with dial tokens.
+fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
+    let config::Proxy { listen, certificate } = door;
+    metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
+    let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
+    // The sender is dropped: certificates are read at the start.
+    let (_, tls) = watch::channel(Arc::new(tls));
+    let doors = Doors { callers: Some(tls), agents: None };
+    Ok(Listener::bind("proxy.listen", listen, doors, proxy::LIMITS)?)
 }
 
 /// The policy that is in force first, and its file.

@@ -28,6 +28,7 @@ mod help;
 mod issuers;
 mod limits;
 mod pem;
+mod proxy;
 mod valid;
 mod written;
 
@@ -130,6 +131,8 @@ pub struct Config {
     pub enrollment: Option<Enrollment>,
     /// Ways in for the egress of API servers, no two of one name; at most [`EGRESS_MAX`].
     pub egress: Vec<Egress>,
+    /// The door for callers with dial tokens, if there is one.
+    pub proxy: Option<Proxy>,
     /// The file that says who may do what in which clusters; not read yet.
     pub policy_file: PathBuf,
     /// Who is asked besides whether callers may what policy allows, if anybody is.
@@ -329,6 +332,15 @@ pub struct Enrollment {
     pub lifetime: Duration,
     /// How long after its end its key still gets the next one; 1 to 365 d.
     pub grace: Duration,
+}
+
+/// The door for callers with dial tokens.
+#[derive(Debug)]
+pub struct Proxy {
+    /// A TCP address.
+    pub listen: SocketAddr,
+    /// What this door shows, and no other.
+    pub certificate: CertifiedPair,
 }
 
 /// How requests wait for a cluster that is away.

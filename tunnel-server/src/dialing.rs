@@ -5,6 +5,7 @@
 //! narrow what the store says.
 
 mod fault;
+pub(crate) mod reason;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
 use crate::permit::{Delegation, Dial, Permit, Policy};
 use crate::registry::{Places, Registry, Route};
+use crate::shares::Shares;
 
 pub use fault::NotConnected;
 
@@ -51,6 +53,8 @@ pub(crate) struct Parts {
     pub(crate) table: Table,
     pub(crate) recorder: Recorder,
     pub(crate) stalls: Stalls,
+    /// How much each caller and each cluster may have.
+    pub(crate) shares: Shares,
     /// In which dials wait for clusters that are away.
     pub(crate) places: Places,
     /// For how long.
@@ -73,6 +77,20 @@ impl Dials {
 
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.0.recorder
+    }
+
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.0.shares
+    }
+
+    /// Whether policy and the store let `caller` have `target` in `cluster`, as far as this server knows by itself: to find the
+    /// cluster that is meant, which permits nothing.
+    pub(crate) fn may_have(&self, caller: &Caller, cluster: &ClusterId, target: &Target) -> bool {
+        let Parts { registry, policy, .. } = &*self.0;
+        let facts = ClusterFacts { labels: registry.directory().labels(cluster) };
+        let dial = Dial { cluster: cluster.clone(), target: target.clone() };
+        registry.directory().may_advertise(cluster, target)
+            && policy.edition().authorize_dial(caller, dial, &facts).is_ok()
     }
 
     /// Whether `caller` may be connected to `target` in `cluster`, with its place among all that goes on. Policy is asked

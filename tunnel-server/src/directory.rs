@@ -5,6 +5,7 @@ mod attestations;
 mod bearer;
 mod callers;
 mod clusters;
+mod dial_tokens;
 mod known;
 mod records;
 mod revocations;
@@ -26,9 +27,13 @@ pub use attestations::{NotAmended, NotAttested};
 pub use bearer::{Bearer, NotAToken};
 pub use callers::{CALLER_REVOCATIONS_MAX, CallerRevoked, CallersError, Shown};
 pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
+pub use dial_tokens::{
+    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialTokenEntry, DialTokenError,
+    DialTokenRefused,
+};
 pub use records::{
-    Agent, Answer, Attestation, CallerRevocation, Callers, Cluster, Previous, Revocation, Revoked, Token,
-    Tombstone, UnixSeconds, Use, Workload,
+    Agent, Answer, Attestation, CallerRevocation, Callers, Cluster, DialToken, Previous, Revocation, Revoked,
+    Token, Tombstone, UnixSeconds, Use, Workload,
 };
 pub use revocations::{Credential, NotAdmitted, REVOCATIONS_MAX, RevokeError};
 pub use said::{ADDRESSES_MAX, LABELS_MAX, NETWORKS_MAX, NotSaid};

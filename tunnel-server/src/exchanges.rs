@@ -230,7 +230,8 @@ impl Inner {
         let Credential { id, issued, expires: _ } = caller.credential();
         let serial = (*caller.method() == Method::ClientCertificate).then_some(&**id);
         let shown = Shown { user: caller.user(), serial, issued: *issued };
-        self.directory.admits_caller(shown).is_err()
+        let is_taken_away = || *caller.method() == Method::DialToken && !self.directory.has_dial_token(id);
+        self.directory.admits_caller(shown).is_err() || is_taken_away()
     }
 
     fn run_out(&self, entry: &Entry, now: SystemTime) -> Option<Ended> {

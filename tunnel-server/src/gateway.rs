@@ -13,7 +13,6 @@ mod patience;
 mod recorded;
 mod refusal;
 mod retry;
-mod shares;
 mod stack;
 mod strangers;
 mod upgrade;
@@ -40,7 +39,7 @@ use tracing::{Span, debug, field};
 
 use crate::assertion::Assertions;
 use crate::config::{self, Limits, PARKED_MAX, Parking};
-use crate::dialing::{self, Dials, NotConnected};
+use crate::dialing::{self, Dials, NotConnected, reason};
 use crate::exchanges::record::{Recorded, Recorder};
 use crate::exchanges::stalls::Stalls;
 use crate::exchanges::{Live, Table};
@@ -48,11 +47,11 @@ use crate::identity::{Authenticated, Authenticator, Caller, NotAuthenticated};
 use crate::metrics;
 use crate::permit::{Delegation, Permit, Policy};
 use crate::registry::{self, Registry};
+use crate::shares::{EXCHANGES_MAX, Kind, Limit, Shares, Use};
 use body::AnswerBody;
 use forward::{Exchange, Passage, Sent};
 use patience::{Patience, Wait};
 use recorded::{RecordedBody, end_of, status_of};
-use shares::{Kind, Shares};
 use stack::CallerBody;
 use strangers::Strangers;
 use watch::{Watch, Watches};
@@ -63,8 +62,6 @@ pub use connection::Peer;
 pub use head::CALLER_SILENCE_MAX;
 pub use patience::NotAParkLimit;
 pub use refusal::Refusal;
-pub use shares::{EXCHANGES_PER_CALLER_MAX, Limit, Use};
-pub use stack::EXCHANGES_MAX;
 pub use way_in::{Places, WayIn};
 
 /// The callers' door. Clones are the same door.
@@ -168,7 +165,9 @@ impl Gateway {
         let recorder = Recorder::new(log, scope.clone());
         scope.attend(recorder.clone().watch(stalls.clone()));
         let places = registry::Places::new(parking.per_cluster, PARKED_MAX);
+        let shares = Shares::new(limits);
         let dials = Dials::new(dialing::Parts {
+            shares: shares.clone(),
             registry: registry.clone(),
             policy: policy.clone(),
             delegation: delegation.clone(),
@@ -191,12 +190,18 @@ impl Gateway {
             table,
             slots,
             exchanges: metrics::exchanges(),
-            shares: Shares::new(limits),
+            shares,
             strangers: Strangers::new(limits.source.failed_logins),
             watches: Watches::new(watches),
             dials,
             recorder,
         }))
+    }
+
+    /// What connects callers to targets, for other doors: within the limits of this one.
+    #[must_use]
+    pub fn dials(&self) -> Dials {
+        self.0.dials.clone()
     }
 
     /// The places in which requests wait for clusters that are away.
@@ -228,7 +233,7 @@ impl Gateway {
         let mut response = served.unwrap_or_else(|refusal| {
             let mut answer = refused(&refusal);
             if connects {
-                connect::say(&refusal, &mut answer);
+                reason::say(&refusal, &mut answer);
             }
             answer
         });

@@ -39,7 +39,7 @@ use certificate::Validity;
 pub use credential::Credential;
 pub(crate) use credential::KeptToken;
 pub use host_api::{ANSWER_BYTES_MAX, HostApi};
-pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes};
+pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes, is_name};
 use oidc::{Issuer, Jwt, TokenFault};
 use review::{ReviewFault, Reviewed, Reviewer};
 use token::Holder;
@@ -51,7 +51,7 @@ pub use way_in::{NotOfWayIn, by_certificate, by_socket};
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Who asks. Only [`Authenticator::authenticate`] makes one.
+/// Who asks. Only [`Authenticator::authenticate`] and [`Caller::by_dial_token`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     method: Method,
@@ -95,6 +95,8 @@ pub enum Method {
     TokenReview(Arc<str>),
     /// It came by a way in, which is one principal, whoever that is; `way-in:` and the name that the configuration gives it.
     WayIn(Arc<str>),
+    /// A token of our own store that is good for being connected to targets.
+    DialToken,
 }
 
 /// The ways in which callers prove who they are. Its `Debug` shows no token.
@@ -177,6 +179,14 @@ pub struct Accepted {
 }
 
 impl Caller {
+    /// The owner of a dial token that the directory has found good, under the name that it was made for. Without groups: what
+    /// others may by theirs is not lent to a token.
+    #[must_use]
+    pub fn by_dial_token(user: String, credential: Credential) -> Self {
+        let method = Method::DialToken;
+        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None }
+    }
+
     /// How it proved who it is.
     #[must_use]
     pub fn method(&self) -> &Method {
@@ -252,9 +262,11 @@ impl Authenticated {
     pub fn by_certificate(&self) -> Result<&Caller, NotAuthenticated> {
         match self.caller.method {
             Method::ClientCertificate => Ok(&self.caller),
-            Method::StaticToken | Method::Oidc(_) | Method::TokenReview(_) | Method::WayIn(_) => {
-                Err(NotAuthenticated::NoCertificate)
-            }
+            Method::StaticToken
+            | Method::Oidc(_)
+            | Method::TokenReview(_)
+            | Method::WayIn(_)
+            | Method::DialToken => Err(NotAuthenticated::NoCertificate),
         }
     }
 
@@ -273,6 +285,7 @@ impl Method {
             Self::ClientCertificate => "client-certificate",
             Self::StaticToken => "token",
             Self::Oidc(word) | Self::TokenReview(word) | Self::WayIn(word) => word,
+            Self::DialToken => policy::DIAL_TOKEN,
         }
     }
 }
@@ -343,6 +356,8 @@ impl Authenticator {
                 self.ways.tokens.as_ref().is_none_or(|tokens| tokens.current().knows(caller))
             }
             Method::ClientCertificate | Method::Oidc(_) | Method::TokenReview(_) | Method::WayIn(_) => true,
+            // The directory says it.
+            Method::DialToken => true,
         }
     }
 
@@ -397,6 +412,10 @@ impl Authenticator {
 
     /// One way alone is asked, which the token itself decides: none says yes where another has said no.
     async fn by_token(&self, token: &str, now: SystemTime) -> Result<Caller, NotAuthenticated> {
+        // Good at another door, and nothing for a reviewer to see.
+        if token.starts_with(policy::DIAL_TOKEN_PREFIX) {
+            return Err(NotAuthenticated::UnknownToken);
+        }
         let Ways { tokens, issuers, reviewer, .. } = &self.ways;
         if let Some((tokens, holder)) =
             tokens.as_ref().and_then(|tokens| Some((tokens, tokens.current().holder(token)?.clone())))

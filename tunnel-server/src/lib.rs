@@ -13,5 +13,7 @@ pub mod identity;
 pub mod listener;
 pub mod metrics;
 pub mod permit;
+pub mod proxy;
 pub mod reception;
 pub mod registry;
+pub mod shares;

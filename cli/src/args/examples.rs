@@ -309,6 +309,41 @@ pub(super) const USER_TOKEN_HASH: &str = "\
 Examples:
   tombolo user token hash tokens.csv > tokens-hashed.csv";
 
+pub(super) const DIAL_TOKEN: &str = "\
+Examples:
+  tombolo user dial-token create --user alice --cluster edge-1 \\
+      --out alice.dial
+  tombolo user dial-token list
+  tombolo user dial-token revoke 0f3c9a7e12b4d856";
+
+pub(super) const DIAL_TOKEN_CREATE: &str = "\
+Examples:
+  For a day:
+  tombolo user dial-token create --user alice --cluster edge-1 \\
+      --out alice.dial
+  For a program, and two clusters:
+  tombolo user dial-token create --user ci --cluster edge-1 \\
+      --cluster edge-2 --ttl 30d --out ci.dial";
+
+pub(super) const DIAL_TOKEN_KUBECONFIG: &str = "\
+Examples:
+  tombolo user dial-token kubeconfig --user alice \\
+      --dial-token-file alice.dial --kubeconfig admin.conf \\
+      --proxy https://gateway.example:8445 --ca pki/proxy-ca.crt \\
+      --output edge-1.conf";
+
+pub(super) const ISSUE_PROXY: &str = "\
+Examples:
+  tombolo ca issue proxy --dir pki --name gateway.example";
+
+pub(super) const DIAL_TOKEN_LIST: &str = "\
+Examples:
+  tombolo user dial-token list";
+
+pub(super) const DIAL_TOKEN_REVOKE: &str = "\
+Examples:
+  tombolo user dial-token revoke 0f3c9a7e12b4d856";
+
 pub(super) const VERSION: &str = "\
 Examples:
   tombolo version";

@@ -4,16 +4,20 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use prost_types::Timestamp;
+use proto::ClusterId;
 
 use super::at_server::AtServer;
 use super::examples;
-use crate::names::{Group, User as UserName};
+use crate::names::{GatewayUrl, Group, User as UserName, Validity};
 
 #[derive(Subcommand)]
 pub(crate) enum User {
     /// Make tokens with which callers come in, for the server's token file
     #[command(subcommand, after_long_help = examples::USER_TOKEN)]
     Token(UserToken),
+    /// Make tokens that connect callers without a certificate to targets of clusters
+    #[command(subcommand, after_long_help = examples::DIAL_TOKEN)]
+    DialToken(DialToken),
     /// Refuse callers from now on, and end what they have running
     ///
     /// By name: whoever has it, whatever proves it. By serial number: one certificate. By the time at which they were issued:
@@ -63,6 +67,92 @@ pub(crate) struct UserTokenHash {
     /// The token file, with lines token,user,uid,"group1,group2"
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum DialToken {
+    /// Make a dial token
+    ///
+    /// It is written to a file, which only you can read, and shown nowhere. It opens the server's proxy listener and no other door,
+    /// for its owner alone, and policy has to let that user dial by the method dial-token.
+    #[command(after_long_help = examples::DIAL_TOKEN_CREATE)]
+    Create(DialTokenCreate),
+    /// Write a cluster's own kubeconfig with a dial token in it, for machines without this command
+    ///
+    /// Nothing in it changes but the proxy and what vouches for that. Programs verify the proxy by the same certificates as the API
+    /// server: so what is added vouches for the proxy's DNS name and no address, as `tombolo ca issue proxy` makes it. A kubeconfig
+    /// with a tls-server-name needs `tombolo proxy`.
+    #[command(after_long_help = examples::DIAL_TOKEN_KUBECONFIG)]
+    Kubeconfig(DialTokenKubeconfig),
+    /// Show the dial tokens that are kept, without what makes them tokens
+    #[command(after_long_help = examples::DIAL_TOKEN_LIST)]
+    List(DialTokenList),
+    /// Take a dial token away, and end what runs by it
+    #[command(after_long_help = examples::DIAL_TOKEN_REVOKE)]
+    Revoke(DialTokenRevoke),
+}
+
+#[derive(Args)]
+pub(crate) struct DialTokenCreate {
+    /// Whose it is, as policies name them
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: UserName,
+    /// A cluster of whose targets it is; repeat for more, up to 100
+    #[arg(long = "cluster", value_name = "CLUSTER", required = true)]
+    pub(crate) clusters: Vec<ClusterId>,
+    /// How long it holds, from 1m to 30d
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub(crate) ttl: Validity,
+    /// Where to write it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Replace the file that is already there
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct DialTokenKubeconfig {
+    #[arg(long, value_name = "URL", help = "Where the server's proxy listener is: https://HOST[:PORT]")]
+    pub(crate) proxy: GatewayUrl,
+    /// What vouches for it (proxy-ca.crt); without, it has a publicly trusted certificate, and so has the API server
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Whose the token is
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: UserName,
+    /// The file with the token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dial_token_file: PathBuf,
+    /// The cluster's own kubeconfig, which is not changed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: PathBuf,
+    /// Its context to use [default: its current-context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Where to write the copy, with mode 0600
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Replace the output file if it is already there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct DialTokenList {
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+#[derive(Args)]
+pub(crate) struct DialTokenRevoke {
+    /// The token's id, as `tombolo user dial-token list` shows it
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) server: AtServer,
 }
 
 #[derive(Args)]

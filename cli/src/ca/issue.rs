@@ -103,7 +103,7 @@ fn issue(placement: &Placement, subject: Subject, name: &str) -> Result<(Places,
 }
 
 /// How long, and whether old files give way.
-fn terms(role: Role, placement: &Placement) -> Result<(Validity, Existing), IssueError> {
+pub(super) fn terms(role: Role, placement: &Placement) -> Result<(Validity, Existing), IssueError> {
     let asked = placement.validity.unwrap_or_else(|| validity_default(role));
     let max = validity_max(role);
     if asked > max {

@@ -39,6 +39,14 @@ impl GatewayUrl {
         self.0.host_str().unwrap_or_default()
     }
 
+    /// The same with user and password in it, each so that it means what it says.
+    pub(crate) fn with_login(&self, user: &str, password: &str) -> String {
+        let mut url = self.0.clone();
+        // Only a URL without a host refuses them.
+        let _ = url.set_username(user).and_then(|()| url.set_password(Some(password)));
+        url.as_str().trim_end_matches('/').to_owned()
+    }
+
     /// Where to connect: the host without brackets, and the port.
     pub(crate) fn address(&self) -> (&str, u16) {
         let host = self.host();

@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use http::uri::Authority;
 use serde_json::Value;
 use serde_saphyr::{SerializeError, ser_options};
 use url::Url;
+
+use crate::files::{self, ReadError};
 
 /// What names a file, which is looked for beside the kubeconfig that names it.
 const FILES_OF_CLUSTERS: [&str; 1] = ["certificate-authority"];
@@ -13,10 +17,27 @@ const FILES_OF_USERS: [&str; 3] = ["client-certificate", "client-key", "tokenFil
 
 /// A kubeconfig as it is to be used.
 #[derive(Debug)]
-pub(super) struct Rewritten {
-    pub(super) text: String,
+pub(crate) struct Rewritten {
+    pub(crate) text: String,
     /// `host:port` of the API server of its context.
-    pub(super) target: Authority,
+    pub(crate) target: Authority,
+}
+
+/// By what a proxy that is reached by https is known. A kubeconfig has one bundle for its API server and its proxy.
+#[derive(Debug)]
+pub(crate) enum Vouching {
+    /// By what the system trusts.
+    Public,
+    /// By a CA that vouches for it alone.
+    Constrained(Constrained),
+}
+
+/// Certificates that vouch for DNS names below some, and for no address.
+#[derive(Debug)]
+pub(crate) struct Constrained {
+    /// PEM.
+    pub(crate) text: String,
+    pub(crate) names: Vec<String>,
 }
 
 /// Why a kubeconfig cannot be used with a proxy.
@@ -34,6 +55,32 @@ pub(crate) enum NotRewritten {
         "the server {0:?} of the kubeconfig is no https URL, so nothing would protect what is sent there"
     )]
     Server(String),
+    #[error(
+        "the cluster {0:?} of the kubeconfig has a tls-server-name, which programs would send to the proxy too: use `tombolo proxy`"
+    )]
+    ServerName(String),
+    #[error(
+        "the cluster {0:?} of the kubeconfig has insecure-skip-tls-verify, so nothing would protect the token: use `tombolo proxy`"
+    )]
+    Insecure(String),
+    #[error(
+        "the cluster {0:?} of the kubeconfig trusts certificates of its own alone, and programs verify the proxy by those too: name \
+         the proxy's by --ca"
+    )]
+    OwnAuthority(String),
+    #[error(
+        "the cluster {0:?} of the kubeconfig trusts what the system does, which --ca would take away: leave --ca out, and have the \
+         proxy show a publicly trusted certificate"
+    )]
+    NoAuthority(String),
+    #[error(
+        "the server {0:?} of the kubeconfig is below a name for which the proxy's CA vouches too: use `tombolo proxy`"
+    )]
+    Overlap(String),
+    #[error("the certificate-authority-data of the cluster {0:?} are not PEM in base64")]
+    AuthorityData(String),
+    #[error(transparent)]
+    Read(#[from] ReadError),
     #[error("the path of the kubeconfig is not UTF-8 text")]
     Path,
     #[error("the kubeconfig could not be written as YAML")]
@@ -48,11 +95,14 @@ pub(super) fn asked(text: &str, context: Option<&str>) -> Result<Authority, NotR
 }
 
 /// The kubeconfig `text`, which lies in `directory`, with `proxy` for the cluster of its `context`, or of its current one.
-pub(super) fn with_proxy(
+///
+/// A proxy that is reached by https is known by `vouching`.
+pub(crate) fn with_proxy(
     text: &str,
     directory: &Path,
     context: Option<&str>,
     proxy: &str,
+    vouching: Option<&Vouching>,
 ) -> Result<Rewritten, NotRewritten> {
     let mut document = parsed(text)?;
     let (context, cluster) = chosen(&mut document, context)?;
@@ -70,6 +120,9 @@ pub(super) fn with_proxy(
         return Err(NotRewritten::Proxied(cluster));
     }
     let target = target(cluster_entry["server"].as_str().unwrap_or_default())?;
+    if let Some(vouching) = vouching {
+        vouch(cluster_entry, &cluster, target.host(), vouching)?;
+    }
     cluster_entry["proxy-url"] = proxy.into();
     document["current-context"] = context.into();
     let text = serde_saphyr::to_string_with_options(&document, ser_options! { prefer_block_scalars: false })
@@ -88,6 +141,47 @@ fn chosen(document: &mut Value, context: Option<&str>) -> Result<(String, String
     let cluster = entry(document, "contexts", "context", &context)?["cluster"].as_str();
     let cluster = cluster.unwrap_or_default().to_owned();
     Ok((context, cluster))
+}
+
+/// Has the entry of a cluster trust the proxy, in whose place nobody can be its API server by that.
+fn vouch(entry: &mut Value, name: &str, server: &str, vouching: &Vouching) -> Result<(), NotRewritten> {
+    let name = || name.to_owned();
+    if entry["tls-server-name"].as_str().is_some_and(|name| !name.is_empty()) {
+        return Err(NotRewritten::ServerName(name()));
+    }
+    if entry["insecure-skip-tls-verify"] == true {
+        return Err(NotRewritten::Insecure(name()));
+    }
+    let given = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
+    // kubectl takes the data where both are there.
+    let own = match (given("certificate-authority-data"), given("certificate-authority")) {
+        (Some(data), _) => {
+            let decoded = BASE64.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            Some(decoded.ok_or_else(|| NotRewritten::AuthorityData(name()))?)
+        }
+        (None, Some(path)) => Some(files::read(Path::new(path))?),
+        (None, None) => None,
+    };
+    let (own, added) = match (own, vouching) {
+        (None, Vouching::Public) => return Ok(()),
+        (Some(_), Vouching::Public) => return Err(NotRewritten::OwnAuthority(name())),
+        (None, Vouching::Constrained(_)) => return Err(NotRewritten::NoAuthority(name())),
+        (Some(own), Vouching::Constrained(added)) => (own, added),
+    };
+    if added.names.iter().any(|name| is_within(server, name)) {
+        return Err(NotRewritten::Overlap(server.to_owned()));
+    }
+    entry["certificate-authority-data"] = BASE64.encode(format!("{}\n{}", own.trim_end(), added.text)).into();
+    if let Some(entry) = entry.as_object_mut() {
+        entry.remove("certificate-authority");
+    }
+    Ok(())
+}
+
+/// Whether a host is a name, or below it.
+pub(crate) fn is_within(host: &str, name: &str) -> bool {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    host == name || host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'))
 }
 
 /// What the entry `name` of a list has below `kind`.
@@ -149,7 +243,7 @@ users:
 
     fn rewritten(context: Option<&str>) -> (Value, String) {
         let Rewritten { text, target } =
-            with_proxy(ADMIN_CONF, Path::new("/here"), context, "http://u:s@127.0.0.1:1").unwrap();
+            with_proxy(ADMIN_CONF, Path::new("/here"), context, "http://u:s@127.0.0.1:1", None).unwrap();
         (serde_saphyr::from_str(&text).unwrap(), target.to_string())
     }
 
@@ -185,8 +279,68 @@ users:
             ("a: b", None, "no current-context"),
             ("[", None, "not a kubeconfig"),
         ] {
-            let refused = with_proxy(text, Path::new(""), context, "http://p").unwrap_err();
+            let refused = with_proxy(text, Path::new(""), context, "http://p", None).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused} {expected}");
         }
+    }
+
+    fn with_https_proxy(text: &str, vouching: &Vouching) -> Result<String, NotRewritten> {
+        let proxy = "https://u:t@gateway.example:8445";
+        with_proxy(text, Path::new(""), None, proxy, Some(vouching)).map(|rewritten| rewritten.text)
+    }
+
+    fn parsed(text: &str) -> Value {
+        serde_saphyr::from_str(text).unwrap()
+    }
+
+    fn constrained() -> Vouching {
+        Vouching::Constrained(Constrained {
+            text: "PROXY\n".to_owned(),
+            names: vec!["gateway.example".to_owned()],
+        })
+    }
+
+    #[test]
+    fn what_vouches_for_the_proxy_is_put_beside_the_clusters_own() {
+        let embedded =
+            ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
+        let document = parsed(&with_https_proxy(&embedded, &constrained()).unwrap());
+        let cluster = &document["clusters"][0]["cluster"];
+        let bundle = BASE64.decode(cluster["certificate-authority-data"].as_str().unwrap()).unwrap();
+        assert_eq!(bundle, b"OWN\nPROXY\n");
+        assert_eq!(cluster["proxy-url"], "https://u:t@gateway.example:8445");
+        assert!(document["clusters"][1]["cluster"].get("certificate-authority-data").is_none());
+
+        let public = ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", "");
+        let document = parsed(&with_https_proxy(&public, &Vouching::Public).unwrap());
+        assert!(document["clusters"][0]["cluster"].get("certificate-authority-data").is_none());
+    }
+
+    #[test]
+    fn an_https_proxy_is_refused_where_it_would_be_known_by_the_wrong_thing() {
+        let own =
+            ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
+        let with = |more: &str| own.replace("T1dOCg==", &format!("T1dOCg==, {more}"));
+        let named = own.replace("192.168.1.10", "api.gateway.example");
+        let public = ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", "");
+        for (text, vouching, expected) in [
+            (with("tls-server-name: kubernetes").as_str(), constrained(), "a tls-server-name"),
+            (&with("insecure-skip-tls-verify: true"), constrained(), "insecure-skip-tls-verify"),
+            (&own, Vouching::Public, "by --ca"),
+            (&public, constrained(), "leave --ca out"),
+            (&named, constrained(), "below a name"),
+            (&own.replace("T1dOCg==", "'!'"), constrained(), "not PEM"),
+            (ADMIN_CONF, constrained(), "pki/ca.crt"),
+        ] {
+            let refused = with_https_proxy(text, &vouching).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused} {expected}");
+        }
+        assert!(
+            is_within("a.gateway.example", "gateway.example")
+                && is_within("Gateway.Example.", "gateway.example")
+        );
+        assert!(
+            !is_within("agateway.example", "gateway.example") && !is_within("example", "gateway.example")
+        );
     }
 }

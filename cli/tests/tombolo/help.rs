@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 50] = [
+const COMMANDS: [&str; 56] = [
     "",
     "ca",
     "ca init",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 50] = [
     "ca issue agent",
     "ca issue caller",
     "ca issue admin",
+    "ca issue proxy",
     "ca show",
     "kubeconfig",
     "clusters",
@@ -54,6 +55,11 @@ const COMMANDS: [&str; 50] = [
     "user token",
     "user token create",
     "user token hash",
+    "user dial-token",
+    "user dial-token create",
+    "user dial-token kubeconfig",
+    "user dial-token list",
+    "user dial-token revoke",
     "completion",
 ];
 
@@ -87,6 +93,7 @@ fn no_command_is_missing_from_these_tests() {
         "audit",
         "user",
         "user token",
+        "user dial-token",
     ];
     for group in groups {
         let help = bench.done(&format!("{group} --help"));

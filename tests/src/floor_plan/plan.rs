@@ -33,14 +33,17 @@ pub const HOUSES: &[House] = &[
                     built("enrollment"),
                     built("admin"),
                     planned("peering"),
-                    planned("proxy"),
+                    built("proxy"),
                 ],
             },
             // What several doors do in the same way.
             Floor { name: "landing", rooms: &[built("dialing")] },
             // Above the hall, because it asks whether what was permitted still is.
             Floor { name: "gallery", rooms: &[built("exchanges")] },
-            Floor { name: "hall", rooms: &[built("registry"), built("permit"), built("assertion")] },
+            Floor {
+                name: "hall",
+                rooms: &[built("registry"), built("permit"), built("assertion"), built("shares")],
+            },
             Floor {
                 name: "ground",
                 rooms: &[

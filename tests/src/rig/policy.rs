@@ -55,6 +55,14 @@ pub fn may_dial(name: &str, (method, group): (&str, &str), clusters: &[&str]) ->
     )
 }
 
+/// A rule that lets a user of a method dial whatever these clusters have.
+pub fn user_may_dial(name: &str, (method, user): (&str, &str), clusters: &[&str]) -> String {
+    format!(
+        "{{ name: {name}, effect: Allow, subjects: [{{ method: {method}, user: {user:?} }}], \
+         clusters: {{ names: {clusters:?} }}, mode: dial, targets: [{{ hosts: [\"*\"], ports: [\"*\"] }}] }}"
+    )
+}
+
 /// A rule about what a group of a method does in these clusters.
 pub fn rule(
     name: &str,

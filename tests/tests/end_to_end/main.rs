@@ -18,6 +18,7 @@ mod confined;
 mod connect;
 mod delegated;
 mod depths;
+mod dial_tokens;
 mod doctor;
 mod doors;
 mod egress;

@@ -69,6 +69,12 @@ pub enum Action {
     RestoreUser,
     /// `Admin.ListRevokedUsers`.
     ListRevokedUsers,
+    /// `Admin.CreateDialToken`.
+    CreateDialToken,
+    /// `Admin.ListDialTokens`.
+    ListDialTokens,
+    /// `Admin.RevokeDialToken`.
+    RevokeDialToken,
     /// `Health.Check`.
     CheckHealth,
     /// `Health.Watch`.
@@ -88,6 +94,8 @@ pub enum Object {
     Tokens,
     /// Callers, as far as they are refused.
     Users,
+    /// The tokens by which callers are connected to targets.
+    DialTokens,
     /// The server itself.
     Server,
     /// The API's schema.
@@ -168,6 +176,7 @@ fn may(role: AdminRole, action: Action) -> bool {
         | Action::ListAgents
         | Action::ListTokens
         | Action::ListRevokedUsers
+        | Action::ListDialTokens
         | Action::CheckHealth
         | Action::WatchHealth
         | Action::Reflect => AdminRole::Viewer,
@@ -180,7 +189,9 @@ fn may(role: AdminRole, action: Action) -> bool {
         | Action::ChangeAttestation
         | Action::RevokeToken
         | Action::RevokeUser
-        | Action::RestoreUser => AdminRole::Operator,
+        | Action::RestoreUser
+        | Action::CreateDialToken
+        | Action::RevokeDialToken => AdminRole::Operator,
     };
     role == AdminRole::Operator || role == fitting
 }
@@ -228,6 +239,9 @@ impl Action {
             "/tombolo.admin.v1.Admin/RevokeUser" => Ok(Self::RevokeUser),
             "/tombolo.admin.v1.Admin/RestoreUser" => Ok(Self::RestoreUser),
             "/tombolo.admin.v1.Admin/ListRevokedUsers" => Ok(Self::ListRevokedUsers),
+            "/tombolo.admin.v1.Admin/CreateDialToken" => Ok(Self::CreateDialToken),
+            "/tombolo.admin.v1.Admin/ListDialTokens" => Ok(Self::ListDialTokens),
+            "/tombolo.admin.v1.Admin/RevokeDialToken" => Ok(Self::RevokeDialToken),
             "/grpc.health.v1.Health/Check" => Ok(Self::CheckHealth),
             "/grpc.health.v1.Health/Watch" => Ok(Self::WatchHealth),
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" => Ok(Self::Reflect),
@@ -249,6 +263,7 @@ impl Action {
             }
             Self::CreateToken | Self::ListTokens | Self::RevokeToken => Object::Tokens,
             Self::RevokeUser | Self::RestoreUser | Self::ListRevokedUsers => Object::Users,
+            Self::CreateDialToken | Self::ListDialTokens | Self::RevokeDialToken => Object::DialTokens,
             Self::GetServerInfo | Self::CheckHealth | Self::WatchHealth => Object::Server,
             Self::Reflect => Object::Schema,
         }
@@ -258,13 +273,17 @@ impl Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::ListClusters | Self::ListAgents | Self::ListTokens | Self::ListRevokedUsers => "list",
+            Self::ListClusters
+            | Self::ListAgents
+            | Self::ListTokens
+            | Self::ListRevokedUsers
+            | Self::ListDialTokens => "list",
             Self::WatchClusters | Self::WatchHealth => "watch",
             Self::GetServerInfo | Self::GetAttestation => "describe",
-            Self::CreateCluster | Self::CreateToken => "create",
+            Self::CreateCluster | Self::CreateToken | Self::CreateDialToken => "create",
             Self::UpdateCluster | Self::ChangeAttestation => "update",
             Self::DeleteCluster => "delete",
-            Self::RevokeAgent | Self::RevokeToken | Self::RevokeUser => "revoke",
+            Self::RevokeAgent | Self::RevokeToken | Self::RevokeUser | Self::RevokeDialToken => "revoke",
             Self::RestoreUser => "restore",
             Self::CheckHealth => "check",
             Self::Reflect => "read",
@@ -279,6 +298,7 @@ impl fmt::Display for Object {
             Self::Agents => "the agents",
             Self::Tokens => "the tokens",
             Self::Users => "the users",
+            Self::DialTokens => "the dial tokens",
             Self::Server => "the server",
             Self::Schema => "the schema",
         })

@@ -1,27 +1,31 @@
 //! What people ask to be changed, from their words to the directory's and back.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use prost_types::Timestamp;
 use proto::ClusterId;
 use proto::admin::{
-    Agent, CreateClusterRequest, CreateTokenRequest, Description, Everyone, Forget, Reopen,
-    RevokeAgentRequest, Texts, UpdateClusterRequest, Users, change_attestation_request, revoke_agent_request,
-    users,
+    Agent, CreateClusterRequest, CreateDialTokenRequest, CreateTokenRequest, Description, Everyone, Forget,
+    Reopen, RevokeAgentRequest, Texts, UpdateClusterRequest, Users, change_attestation_request,
+    revoke_agent_request, users,
 };
 use proto::cluster::is_dns_label;
 use tonic::Status;
 use trust::serial_from;
 
 use crate::directory::{
-    Amendment, Attestation, Callers, CallersError, ClusterError, NotAmended, RevokeError, Revoked,
-    StoreError, TokenError, UnixSeconds, Workload,
+    Amendment, Attestation, Callers, CallersError, ClusterError, DialTokenError, NotAmended, RevokeError,
+    Revoked, StoreError, TokenError, UnixSeconds, Workload,
 };
-use crate::identity::NAME_BYTES_MAX;
 use crate::identity::oidc::pod::IssuerKeys;
+use crate::identity::{NAME_BYTES_MAX, is_name};
 
 /// How long a token holds where nothing is said.
 const TTL_DEFAULT: Duration = Duration::from_secs(15 * 60);
+
+/// How long a dial token holds where nothing is said: a day's work.
+const DIAL_TTL_DEFAULT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A cluster to make, and what to say of it.
 pub(super) fn created(request: CreateClusterRequest) -> Result<(ClusterId, Amendment), Status> {
@@ -167,6 +171,20 @@ pub(super) fn token(request: CreateTokenRequest) -> Result<(ClusterId, Duration)
     Ok((cluster(&name)?, ttl))
 }
 
+/// Whose a dial token is, for which clusters, and how long it is to hold.
+pub(super) fn dial_token(
+    request: CreateDialTokenRequest,
+) -> Result<(String, BTreeSet<ClusterId>, Duration), Status> {
+    let CreateDialTokenRequest { user, clusters, ttl } = request;
+    is_name(&user).map_err(|fault| Status::invalid_argument(fault.to_string()))?;
+    let clusters = clusters.iter().map(|name| cluster(name)).collect::<Result<_, _>>()?;
+    let ttl = match ttl {
+        None => DIAL_TTL_DEFAULT,
+        Some(ttl) => ttl.try_into().map_err(|_| Status::invalid_argument("the time is negative"))?,
+    };
+    Ok((user, clusters, ttl))
+}
+
 pub(super) fn cluster(name: &str) -> Result<ClusterId, Status> {
     name.parse().map_err(|error: proto::NotAClusterId| Status::invalid_argument(error.to_string()))
 }
@@ -207,6 +225,17 @@ pub(super) fn token_status(error: TokenError) -> Status {
         TokenError::Full => Status::resource_exhausted(message),
         TokenError::Randomness => Status::unavailable(message),
         TokenError::Store(error) => store_status(&error),
+    }
+}
+
+pub(super) fn dial_token_status(error: DialTokenError) -> Status {
+    let message = error.to_string();
+    match error {
+        DialTokenError::Unknown(_) => Status::not_found(message),
+        DialTokenError::Ttl | DialTokenError::Clusters => Status::invalid_argument(message),
+        DialTokenError::Full => Status::resource_exhausted(message),
+        DialTokenError::Randomness => Status::unavailable(message),
+        DialTokenError::Store(error) => store_status(&error),
     }
 }
 

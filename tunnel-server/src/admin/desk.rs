@@ -8,13 +8,15 @@ use daemon::Scope;
 use proto::admin::admin_server;
 use proto::admin::{
     Addresses, ChangeAttestationRequest, ChangeAttestationResponse, Cluster, Counts, CreateClusterRequest,
-    CreateClusterResponse, CreateTokenRequest, CreateTokenResponse, DeleteClusterRequest,
-    DeleteClusterResponse, GetAttestationRequest, GetAttestationResponse, GetServerInfoRequest,
-    GetServerInfoResponse, Limits, ListAgentsRequest, ListAgentsResponse, ListClustersRequest,
-    ListClustersResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
+    CreateClusterResponse, CreateDialTokenRequest, CreateDialTokenResponse, CreateTokenRequest,
+    CreateTokenResponse, DeleteClusterRequest, DeleteClusterResponse, GetAttestationRequest,
+    GetAttestationResponse, GetServerInfoRequest, GetServerInfoResponse, Limits, ListAgentsRequest,
+    ListAgentsResponse, ListClustersRequest, ListClustersResponse, ListDialTokensRequest,
+    ListDialTokensResponse, ListRevokedUsersRequest, ListRevokedUsersResponse, ListTokensRequest,
     ListTokensResponse, NAMES_MAX, RestoreUserRequest, RestoreUserResponse, RevokeAgentRequest,
-    RevokeAgentResponse, RevokeTokenRequest, RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse,
-    UpdateClusterRequest, UpdateClusterResponse, WatchClustersRequest,
+    RevokeAgentResponse, RevokeDialTokenRequest, RevokeDialTokenResponse, RevokeTokenRequest,
+    RevokeTokenResponse, RevokeUserRequest, RevokeUserResponse, UpdateClusterRequest, UpdateClusterResponse,
+    WatchClustersRequest,
 };
 use proto::{ClusterId, NotAClusterId};
 use tokio::sync::Semaphore;
@@ -24,7 +26,7 @@ use tracing::info;
 use super::recorded::Told;
 use super::watch::{Events, Watch};
 use super::{About, CONNECTIONS_MAX, Site, WATCHES_MAX, changes, listed};
-use crate::directory::{CLUSTERS_MAX, Directory, NAME_RESERVED};
+use crate::directory::{CLUSTERS_MAX, DialTokenEntry, Directory, NAME_RESERVED};
 use crate::registry::{Registry, TUNNELS_MAX, TUNNELS_PER_CLUSTER_MAX};
 
 const SOFTWARE: &str = concat!("tunnel-server/", env!("CARGO_PKG_VERSION"));
@@ -273,6 +275,47 @@ impl admin_server::Admin for Desk {
         let revoked = self.directory.revoked_callers().into_iter();
         let revoked = revoked.map(|(callers, revocation)| listed::revoked(callers, revocation)).collect();
         Ok(Response::new(ListRevokedUsersResponse { revoked }))
+    }
+
+    async fn create_dial_token(
+        &self,
+        request: Request<CreateDialTokenRequest>,
+    ) -> Result<Response<CreateDialTokenResponse>, Status> {
+        let told = told(&request);
+        let (user, clusters, ttl) = changes::dial_token(request.into_inner())?;
+        let named: Vec<_> = clusters.iter().map(ClusterId::as_str).collect();
+        let what = format!("dial token of user {user} for clusters {}", named.join(", "));
+        let made = self.directory.create_dial_token(user, clusters, ttl, SystemTime::now()).await;
+        let (bearer, DialTokenEntry { id, token }) = made.map_err(changes::dial_token_status)?;
+        told.tell(format!("{what}: {id}"));
+        let expires = token.expires.time().map(listed::whole_seconds);
+        Ok(Response::new(CreateDialTokenResponse { token: bearer.reveal(), id, expires }))
+    }
+
+    async fn list_dial_tokens(
+        &self,
+        _: Request<ListDialTokensRequest>,
+    ) -> Result<Response<ListDialTokensResponse>, Status> {
+        let tokens = self.directory.dial_tokens().iter().map(listed::dial_token).collect();
+        Ok(Response::new(ListDialTokensResponse { tokens }))
+    }
+
+    async fn revoke_dial_token(
+        &self,
+        request: Request<RevokeDialTokenRequest>,
+    ) -> Result<Response<RevokeDialTokenResponse>, Status> {
+        let told = told(&request);
+        let id = request.into_inner().id;
+        // Behind a dot stands what makes it a token, where somebody has named it whole.
+        told.tell(format!("dial token {}", id.split('.').next().unwrap_or_default()));
+        match self.directory.revoke_dial_token(id).await {
+            Ok(true) => Ok(Response::new(RevokeDialTokenResponse {})),
+            Ok(false) => {
+                let advice = "there is no such dial token; `tombolo user dial-token list` shows their ids";
+                Err(Status::not_found(advice))
+            }
+            Err(error) => Err(changes::store_status(&error)),
+        }
     }
 }
 

@@ -92,7 +92,10 @@ impl<R: ServerReflection> Services<R> {
             | Action::RevokeToken
             | Action::RevokeUser
             | Action::RestoreUser
-            | Action::ListRevokedUsers => self.admin.clone().call(request).await,
+            | Action::ListRevokedUsers
+            | Action::CreateDialToken
+            | Action::ListDialTokens
+            | Action::RevokeDialToken => self.admin.clone().call(request).await,
             Action::CheckHealth | Action::WatchHealth => self.health.clone().call(request).await,
             // The service runs a task for each such stream, outside of our scope: it ends with its connection.
             Action::Reflect => self.reflection.clone().call(request).await,

@@ -8,8 +8,8 @@ use proto::session::Health;
 use proto::spiffe::AgentId;
 
 use crate::directory::{
-    AgentEntry, Attestation, CallerRevocation, Callers, Cluster, Credential, Directory, TokenEntry,
-    UnixSeconds, Workload,
+    AgentEntry, Attestation, CallerRevocation, Callers, Cluster, Credential, DialTokenEntry, Directory,
+    TokenEntry, UnixSeconds, Workload,
 };
 use crate::registry::{Listed, ListedTunnel};
 
@@ -73,6 +73,18 @@ pub(super) fn token(entry: &TokenEntry) -> admin::Token {
         created: token.created.time().map(whole_seconds),
         expires: token.expires.time().map(whole_seconds),
         used_by: token.used.as_ref().map_or_else(String::new, |used| used.instance.clone()),
+    }
+}
+
+/// A dial token, without what makes it one.
+pub(super) fn dial_token(entry: &DialTokenEntry) -> admin::DialToken {
+    let DialTokenEntry { id, token } = entry;
+    admin::DialToken {
+        id: id.clone(),
+        user: token.user.clone(),
+        clusters: token.cluster_ids().iter().map(ToString::to_string).collect(),
+        created: token.created.time().map(whole_seconds),
+        expires: token.expires.time().map(whole_seconds),
     }
 }
 

@@ -65,7 +65,11 @@ pub(super) async fn record(
     let event = event.with(Note::Decision, "allow");
     match action {
         Action::CheckHealth | Action::WatchHealth => Ok(recorded(Kept::Nowhere)),
-        Action::DeleteCluster | Action::RevokeAgent | Action::RevokeToken | Action::RevokeUser => {
+        Action::DeleteCluster
+        | Action::RevokeAgent
+        | Action::RevokeToken
+        | Action::RevokeUser
+        | Action::RevokeDialToken => {
             let kept = match timeout(TAKE_AWAY_MAX, log.intent(event.clone())).await {
                 Ok(Ok(receipt)) => Kept::Receipt(receipt),
                 Ok(Err(_)) | Err(_) => Kept::Reserve(Box::new(event)),
@@ -84,6 +88,8 @@ pub(super) async fn record(
         | Action::ListTokens
         | Action::RestoreUser
         | Action::ListRevokedUsers
+        | Action::CreateDialToken
+        | Action::ListDialTokens
         | Action::Reflect => Ok(recorded(Kept::Receipt(log.intent(event).await?))),
     }
 }

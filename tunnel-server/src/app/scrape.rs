@@ -11,10 +11,11 @@ use transport::{Buffers, Carrier};
 
 use super::{Bound, egress};
 use crate::directory;
-use crate::gateway::{self, EXCHANGES_MAX, Use};
+use crate::gateway;
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
+use crate::shares::{EXCHANGES_MAX, Use};
 
 /// Has `metrics` ask at each scrape.
 pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {

@@ -77,6 +77,7 @@ pub(super) fn config(
         tunnel,
         enrollment,
         egress,
+        proxy,
         policy,
         clusters,
         parking,
@@ -104,6 +105,7 @@ pub(super) fn config(
     roots_differ(&gateway, &tunnel, &admin, &egress)?;
     let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
+    let proxy = super::proxy::proxy(proxy, directory)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
     let delegation = delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
@@ -119,6 +121,7 @@ pub(super) fn config(
         tunnel,
         enrollment,
         egress,
+        proxy,
         policy_file: file("policy.file", policy_file, directory)?,
         delegation,
         clusters: self::clusters(clusters.unwrap_or_default())?,

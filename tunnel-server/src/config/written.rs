@@ -19,6 +19,7 @@ pub(super) struct Written {
     pub(super) tunnel: Option<Tunnel>,
     pub(super) enrollment: Option<Enrollment>,
     pub(super) egress: Option<Vec<egress::Written>>,
+    pub(super) proxy: Option<Proxy>,
     pub(super) policy: Option<Policy>,
     pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,
@@ -128,6 +129,14 @@ pub(super) struct Enrollment {
     pub(super) sealing_key_file: Option<PathBuf>,
     pub(super) certificate_lifetime_seconds: Option<u64>,
     pub(super) renewal_grace_days: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Proxy {
+    pub(super) listen: Option<String>,
+    pub(super) certificate_file: Option<PathBuf>,
+    pub(super) key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

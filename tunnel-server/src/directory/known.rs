@@ -1,13 +1,13 @@
 //! What every request and handshake has to know at once, in memory: the store's records of clusters and revocations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use proto::ClusterId;
 
 use super::callers::RevokedCallers;
-use super::records::{Callers, Cluster, Revocation, Revoked, Seen, UnixSeconds};
+use super::records::{Callers, Cluster, DialToken, Revocation, Revoked, Seen, UnixSeconds};
 use super::store::{Change, Store, StoreError, Table};
 
 /// As of the last change.
@@ -16,6 +16,8 @@ pub(super) struct Known {
     pub(super) clusters: BTreeMap<ClusterId, Member>,
     pub(super) revocations: BTreeMap<Revoked, Revocation>,
     pub(super) callers: RevokedCallers,
+    /// By their ids.
+    pub(super) dial_tokens: HashMap<String, Arc<DialToken>>,
 }
 
 /// A cluster.
@@ -65,6 +67,13 @@ impl Known {
             }
             // These are asked for at the store.
             (Table::Tokens | Table::Agents | Table::Attestations, _) => {}
+            (Table::DialTokens, Some(bytes)) => {
+                let token = Arc::new(store.parse::<DialToken>(key, bytes)?);
+                self.dial_tokens.insert(key.clone(), token);
+            }
+            (Table::DialTokens, None) => {
+                self.dial_tokens.remove(key);
+            }
             (Table::Revocations, record) => {
                 let revoked = Revoked::of_key(key);
                 let revoked = revoked.ok_or_else(|| store.damaged_at(*table, key, "of no known kind"))?;

@@ -104,6 +104,22 @@ pub struct Token {
     pub used: Option<Use>,
 }
 
+/// What is kept of a token by which a caller is connected to targets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct DialToken {
+    /// Whose it is, as policies name them.
+    pub user: String,
+    /// For targets of which clusters; at least one.
+    pub(super) clusters: Vec<String>,
+    /// The SHA-256 of its secret.
+    pub(super) secret_hash: String,
+    /// When it was made.
+    pub created: UnixSeconds,
+    /// From then on it is of no use.
+    pub expires: UnixSeconds,
+}
+
 /// How a token was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -200,6 +216,10 @@ impl Record for CallerRevocation {
 
 impl Record for Token {
     const TABLE: Table = Table::Tokens;
+}
+
+impl Record for DialToken {
+    const TABLE: Table = Table::DialTokens;
 }
 
 impl Record for Agent {

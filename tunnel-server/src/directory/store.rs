@@ -51,6 +51,8 @@ pub(super) enum Table {
     Agents,
     /// What lets further pods of clusters prove themselves.
     Attestations,
+    /// Tokens of callers who are connected to targets.
+    DialTokens,
 }
 
 /// What stands in a table, as JSON.
@@ -121,7 +123,7 @@ pub enum StoreError {
 }
 
 impl Table {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Clusters,
         Self::Seen,
         Self::Revocations,
@@ -129,12 +131,13 @@ impl Table {
         Self::Tokens,
         Self::Agents,
         Self::Attestations,
+        Self::DialTokens,
     ];
 
     /// Whether requests and handshakes are judged by what stands in it.
     pub(super) fn is_judged_by(self) -> bool {
         match self {
-            Self::Clusters | Self::Revocations | Self::Callers => true,
+            Self::Clusters | Self::Revocations | Self::Callers | Self::DialTokens => true,
             Self::Seen | Self::Tokens | Self::Agents | Self::Attestations => false,
         }
     }
@@ -148,6 +151,7 @@ impl Table {
             Self::Tokens => "tokens",
             Self::Agents => "agents",
             Self::Attestations => "attestations",
+            Self::DialTokens => "dial-tokens",
         })
     }
 }

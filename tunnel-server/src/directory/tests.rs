@@ -11,6 +11,7 @@ const DAY: u64 = 24 * 60 * 60;
 mod attesting;
 mod crash;
 mod describing;
+mod dialing;
 mod enrolling;
 mod revoking;
 

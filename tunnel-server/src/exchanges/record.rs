@@ -2,12 +2,13 @@
 
 mod pipe;
 
-use std::net::IpAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, Why};
+use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, User, Why};
 use daemon::Scope;
 use futures::FutureExt;
 use http::StatusCode;
@@ -18,6 +19,7 @@ use transport::{Tunnel, Verdict};
 
 use super::stalls::Stalls;
 use super::{Ended, Live};
+use crate::identity::Caller;
 use crate::permit::{Allowable, Permit};
 use crate::registry::Route;
 
@@ -235,6 +237,40 @@ impl Drop for Kept {
         }
         receipt.complete(completion);
     }
+}
+
+/// By which door something came, from where, and its name in every log.
+#[derive(Debug, Clone)]
+pub(crate) struct Origin<'a> {
+    pub(crate) listener: &'static str,
+    /// The other end, in words.
+    pub(crate) source: String,
+    /// Its address, if it has one.
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) audit_id: &'a str,
+}
+
+/// What a caller asks for, as far as it is the same at every door. `mode` is how the cluster is to be reached.
+pub(crate) fn of_caller(
+    caller: &Caller,
+    origin: Origin<'_>,
+    mode: &'static str,
+    verb: impl Into<Cow<'static, str>>,
+    target: &str,
+) -> Event {
+    let user = User {
+        username: caller.user().to_owned(),
+        groups: caller.groups().to_vec(),
+        method: caller.method().as_str().to_owned(),
+    };
+    let mut event = Event::new(verb, audit::without_values(target), user)
+        .with(Note::Mode, mode)
+        .with(Note::Listener, origin.listener)
+        .with(Note::Source, origin.source)
+        .with(Note::CredentialSerial, &*caller.credential().id);
+    origin.audit_id.clone_into(&mut event.audit_id);
+    event.source = origin.address;
+    event
 }
 
 /// How an exchange ends that may not go on.

@@ -9,10 +9,10 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use super::recorded::RecordedBody;
-use super::shares::Share;
 use super::watch::Watched;
 use crate::exchanges::Ended;
 use crate::exchanges::stalls::Taking;
+use crate::shares::Share;
 
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,6 @@
 //! `CONNECT HOST:PORT`: a caller who wants bytes to and from a target of a cluster, of which it says the name.
 
 use http::{HeaderName, Request, Response};
-use hyper::ext::ReasonPhrase;
 use hyper_util::rt::TokioIo;
 use policy::Target;
 use policy::action::ActionFault;
@@ -9,12 +8,12 @@ use proto::ClusterId;
 
 use super::body::AnswerBody;
 use super::refusal::Refusal;
-use super::shares::Kind;
 use super::stack::{CallerBody, audit_id};
 use super::{Gateway, Peer, recorded};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
 use crate::permit::{Dial, Permit};
+use crate::shares::Kind;
 
 /// The header that names the cluster, where the connection's host name does not.
 const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
@@ -34,18 +33,6 @@ pub enum ConnectFault {
     /// 405. By a way in that is for that alone.
     #[error("nothing but CONNECT HOST:PORT is served here")]
     NothingElse,
-}
-
-/// Longest reason phrase, in bytes: a line of a terminal or two.
-const REASON_BYTES_MAX: usize = 256;
-
-/// Says in the status line of HTTP/1.1 why a CONNECT was refused: Go's programs show nothing else of the answer.
-pub(super) fn say<B>(refusal: &Refusal, answer: &mut Response<B>) {
-    let fits = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
-    let said: Vec<u8> = refusal.to_string().bytes().filter(fits).take(REASON_BYTES_MAX).collect();
-    if let Ok(reason) = ReasonPhrase::try_from(said) {
-        answer.extensions_mut().insert(reason);
-    }
 }
 
 impl Gateway {

@@ -27,13 +27,13 @@ use super::body::{AnswerBody, Passed, Whole};
 use super::head::{Paced, Progress, Silent};
 use super::patience::{PARK_LIMIT, Wait};
 use super::refusal::Refusal;
-use super::shares::Share;
 use super::stack::{AUDIT_ID, CallerBody, audit_id};
 use crate::assertion::Assertions;
 use crate::exchanges::record::Recorded;
 use crate::exchanges::stalls::{About, Observed, Stalls, Taking};
 use crate::permit::Permit;
 use crate::registry::{NoTunnel, Places, Registry, Route};
+use crate::shares::Share;
 
 /// After an answer was taken whole, its stream is wound up within this time, or aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);

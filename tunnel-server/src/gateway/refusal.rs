@@ -12,13 +12,14 @@ use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
 use serde_json::{Value, json};
 
-use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, Limit, NotAParkLimit};
+use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, NotAParkLimit};
 use crate::assertion::NotAsserted;
 use crate::dialing::NotConnected;
 use crate::exchanges::Ended;
 use crate::identity::{NotAuthenticated, SubprotocolFault};
 use crate::permit::{Forbidden, NotDelegated};
 use crate::registry::NoTunnel;
+use crate::shares::Limit;
 use codes::{cause_of_code, of_code, status_of_code};
 use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;
@@ -316,7 +317,7 @@ impl Refusal {
             Self::Nonsense(_) => "NotHTTP",
             Self::BrokenBody => "BrokenBody",
             Self::Busy => "GatewayBusy",
-            Self::Limited(limit) => cause_of_limit(*limit),
+            Self::Limited(limit) => limit.cause(),
             Self::NotRecorded(_) => "NotRecorded",
             Self::NotWatchedAgain(..) => "NotWatchedAgain",
         }
@@ -426,22 +427,6 @@ impl Refusal {
                 | Self::BrokenBody
                 | Self::CallerSilent
         )
-    }
-}
-
-fn cause_of_limit(limit: Limit) -> &'static str {
-    match limit {
-        Limit::SourceFailures(_) => "TooManyFailedLogins",
-        Limit::CallerExchanges(_)
-        | Limit::CallerRequests(_)
-        | Limit::CallerWatches(_)
-        | Limit::CallerUpgrades(_)
-        | Limit::EgressConnections(_) => "CallerBusy",
-        Limit::CallerRate(_) => "CallerTooFast",
-        Limit::ClusterWatches(_)
-        | Limit::ClusterUpgrades(_)
-        | Limit::ClusterQueue
-        | Limit::ClusterRequests(_) => "ClusterFull",
     }
 }
 

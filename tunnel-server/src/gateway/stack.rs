@@ -23,9 +23,6 @@ use super::body::{AnswerBody, BrokenOff};
 use super::held::{Held, Slot};
 use super::{Gateway, Peer, Refusal, browsers, hangup, refused};
 
-/// Requests that are served at once, to the last byte of their answers; beyond, callers are asked to come again.
-pub const EXCHANGES_MAX: usize = 10_000;
-
 /// The header that names an exchange.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static(headers::AUDIT_ID);
 
@@ -97,7 +94,7 @@ fn watch<Out: 'static>(
     })
 }
 
-/// Gives a request one of [`EXCHANGES_MAX`] places, which rides in both bodies, or asks its caller to come again; counts
+/// Gives a request one of [`EXCHANGES_MAX`](crate::shares::EXCHANGES_MAX) places, which rides in both bodies, or asks its caller to come again; counts
 /// it either way.
 fn in_flight<B: Send + 'static>(
     slots: Arc<Semaphore>,

@@ -15,10 +15,10 @@ use super::body::{AnswerBody, Passed, Whole};
 use super::forward::{Exchange, Sent, handshake};
 use super::held::Slot;
 use super::refusal::Refusal;
-use super::shares::Share;
 use super::stack::CallerBody;
 use crate::exchanges::record::counted;
 use crate::exchanges::stalls::Taking;
+use crate::shares::Share;
 
 /// Bytes that a pipe holds in each direction.
 const PIPE_BYTES: usize = 16 * 1024;

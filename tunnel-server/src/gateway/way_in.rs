@@ -9,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::connection::Peer;
 use super::patience::Waits;
-use super::shares::{self, Limit};
 use super::{Gateway, hangup};
 use crate::identity::Authenticated;
 use crate::listener::CallerStream;
+use crate::shares::{self, Limit};
 
 /// Who comes by it, whoever that is, and where to. Clones have their places in common.
 #[derive(Debug, Clone)]

@@ -89,6 +89,15 @@ impl Prefixes {
     }
 }
 
+/// Whether a user could have this whole name.
+///
+/// # Errors
+///
+/// [`NameFault`].
+pub fn is_name(name: &str) -> Result<(), NameFault> {
+    named("", name).map(drop)
+}
+
 /// `name` behind `prefix`; neither the one nor both together may be a name of Kubernetes' own.
 fn named(prefix: &str, name: &str) -> Result<String, NameFault> {
     if name.is_empty() {

@@ -77,6 +77,21 @@ pub fn for_way_in(
     Ok(config)
 }
 
+/// TLS 1.2 and 1.3 with HTTP/1.1 for callers who have a dial token, and are asked for no certificate: a kubeconfig's would come
+/// to whoever asks. HTTP/2 is left out because Go's programs offer it to a proxy and then speak HTTP/1.1 whatever was chosen.
+///
+/// # Errors
+///
+/// [`TlsError`].
+pub fn for_proxy(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = server_config(chain, key, None)?;
+    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
+    Ok(config)
+}
+
 /// TLS 1.3 with HTTP/2 for agents that have no certificate yet, and are asked for none.
 ///
 /// # Errors

@@ -133,10 +133,14 @@ fn who_assumes_another_identity_needs_a_rule_for_the_action_and_one_for_each_par
 /// A method's name in a policy is its name here; one that no rule can name could never be allowed or denied.
 #[test]
 fn every_method_of_authentication_can_be_named_in_a_policy() {
-    use crate::identity::Method::{ClientCertificate, Oidc, StaticToken, TokenReview};
-    for method in
-        [ClientCertificate, StaticToken, Oidc("oidc:corp".into()), TokenReview("token-review:host".into())]
-    {
+    use crate::identity::Method::{ClientCertificate, DialToken, Oidc, StaticToken, TokenReview};
+    for method in [
+        ClientCertificate,
+        StaticToken,
+        DialToken,
+        Oidc("oidc:corp".into()),
+        TokenReview("token-review:host".into()),
+    ] {
         assert!(policy::method(method.as_str()).is_ok(), "{method:?}");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use audit::{EndReason, Event, Identity, Note, ObjectRef, User, Why};
+use audit::{EndReason, Event, Identity, ObjectRef, Why};
 use http::header::USER_AGENT;
 use http::{Method, Request};
 use policy::action::{Action, Object};
 use proto::wire::Assert;
 
-use crate::exchanges::record::{end_of_code, ended_by};
+use crate::exchanges::record::{Origin, end_of_code, ended_by, of_caller};
 use crate::gateway::Peer;
 use crate::gateway::refusal::Refusal;
 use crate::gateway::stack::audit_id;
@@ -27,18 +27,14 @@ pub(super) fn asked<B>(
         (None, Some(authority)) => authority.as_str(),
         (path, _) => path.map_or("/", |target| target.as_str()),
     };
-    let user = User {
-        username: caller.user().to_owned(),
-        groups: caller.groups().to_vec(),
-        method: caller.method().as_str().to_owned(),
+    let mode = if request.method() == Method::CONNECT { "dial" } else { "kube-api" };
+    let origin = Origin {
+        listener: from.listener(),
+        source: from.source(),
+        address: from.address(),
+        audit_id: audit_id(request),
     };
-    let mut event = Event::new(verb, audit::without_values(target), user)
-        .with(Note::Mode, if request.method() == Method::CONNECT { "dial" } else { "kube-api" })
-        .with(Note::Listener, from.listener())
-        .with(Note::Source, from.source())
-        .with(Note::CredentialSerial, &*caller.credential().id);
-    audit_id(request).clone_into(&mut event.audit_id);
-    event.source = from.address();
+    let mut event = of_caller(caller, origin, mode, verb, target);
     let user_agent = request.headers().get(USER_AGENT);
     event.user_agent = user_agent.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     event

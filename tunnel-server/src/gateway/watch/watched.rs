@@ -20,8 +20,8 @@ use super::safe_point::Unsafe;
 use crate::exchanges::Ended;
 use crate::gateway::body::Passed;
 use crate::gateway::forward::{Answered, Source};
-use crate::gateway::shares::Share;
 use crate::metrics::{self, ParkedWatch, WatchEnded};
+use crate::shares::Share;
 
 /// A watch's events on their way to its caller. Dropped before its end, it abandons whatever it is about.
 pub(in crate::gateway) struct Watched {

@@ -1,4 +1,4 @@
-//! How much of the gateway and of its clusters each caller has, and who waits for whom.
+//! How much of the server and of its clusters each caller has, whatever door it came by, and who waits for whom.
 //!
 //! What may not begin is told so before a byte of it has left: a caller's own limits and a cluster's count what runs; and
 //! requests of one cluster share its seats, fairly among callers, where what runs long needs one only until it has begun.
@@ -13,11 +13,13 @@ use policy::action::Action;
 use proto::ClusterId;
 use proto::upgrade::Protocol;
 
-use super::EXCHANGES_MAX;
 use crate::config::Limits;
 use crate::identity::{Caller, Method};
 use crate::metrics;
 use ledger::Ledger;
+
+/// Requests that the callers' door serves at once, to the last byte of their answers; beyond, callers are asked to come again.
+pub const EXCHANGES_MAX: usize = 10_000;
 
 /// Exchanges of any kind that one caller may have at once, over all its connections and clusters: a quarter of all, so that it
 /// takes four to fill the gateway.
@@ -28,7 +30,7 @@ const QUEUED_PER_QUEUE_MAX: usize = 50;
 
 /// Who has how much. Clones are the same.
 #[derive(Clone)]
-pub(super) struct Shares(Arc<Inner>);
+pub(crate) struct Shares(Arc<Inner>);
 
 struct Inner {
     limits: Limits,
@@ -37,7 +39,7 @@ struct Inner {
 
 /// What one exchange takes, until it is dropped.
 #[must_use = "the exchange is no longer counted when this is dropped"]
-pub(super) struct Share {
+pub(crate) struct Share {
     // Before its count: while it has a seat its cluster is known.
     seat: Option<Seat>,
     counted: Counted,
@@ -56,7 +58,7 @@ type Holder = (Method, String);
 
 /// How an exchange lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// It ends by itself.
     Request,
     /// As long as its caller likes: a watch, a log, what is behind `proxy`.
@@ -138,7 +140,7 @@ pub struct Use {
 
 impl Shares {
     /// Within `limits`, which hold for each caller and each cluster.
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         Self(Arc::new(Inner { limits, ledger: Mutex::default() }))
     }
 
@@ -146,7 +148,7 @@ impl Shares {
     ///
     /// # Errors
     /// It asks too fast.
-    pub(super) fn ask(&self, caller: &Caller) -> Result<(), Limit> {
+    pub(crate) fn ask(&self, caller: &Caller) -> Result<(), Limit> {
         let rate = self.0.limits.caller.rate;
         let may = self.lock().ask(&holder(caller), rate, Instant::now());
         if may { Ok(()) } else { Err(counted(Limit::CallerRate(rate.per_second))) }
@@ -156,7 +158,7 @@ impl Shares {
     ///
     /// # Errors
     /// One of them has as many as it may.
-    pub(super) fn take(&self, caller: &Caller, cluster: &ClusterId, kind: Kind) -> Result<Share, Limit> {
+    pub(crate) fn take(&self, caller: &Caller, cluster: &ClusterId, kind: Kind) -> Result<Share, Limit> {
         let holder = holder(caller);
         let entered = self.lock().enter(&holder, cluster, kind, &self.0.limits, Instant::now());
         entered.map_err(counted)?;
@@ -165,17 +167,17 @@ impl Shares {
     }
 
     /// The limits.
-    pub(super) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
     /// The same limit, which is counted as passed.
-    pub(super) fn refused(&self, limit: Limit) -> Limit {
+    pub(crate) fn refused(&self, limit: Limit) -> Limit {
         counted(limit)
     }
 
     /// How much of each limit is used.
-    pub(super) fn uses(&self) -> Vec<Use> {
+    pub(crate) fn uses(&self) -> Vec<Use> {
         let Limits { caller, cluster, .. } = self.0.limits;
         let most = self.lock().most();
         let used = |limit: Limit, max, most| Use { limit: limit.as_str(), max, most };
@@ -201,7 +203,7 @@ impl Share {
     ///
     /// # Errors
     /// There is none in time, or no room to wait.
-    pub(super) async fn seated(mut self) -> Result<Self, Limit> {
+    pub(crate) async fn seated(mut self) -> Result<Self, Limit> {
         let Counted { shares, holder, cluster, .. } = &self.counted;
         let limits = shares.0.limits.cluster;
         // It is there as long as this is counted.
@@ -219,7 +221,7 @@ impl Share {
     }
 
     /// Its answer has begun: what runs long needs its seat no more.
-    pub(super) fn begun(&mut self) {
+    pub(crate) fn begun(&mut self) {
         match self.counted.kind {
             Kind::Request => {}
             Kind::Watch | Kind::Upgrade | Kind::Egress => self.seat = None,
@@ -235,7 +237,7 @@ impl Drop for Counted {
 
 impl Kind {
     /// Of what is asked, maybe as another protocol.
-    pub(super) fn of(action: &Action, upgrade: Option<Protocol>) -> Self {
+    pub(crate) fn of(action: &Action, upgrade: Option<Protocol>) -> Self {
         match (upgrade, action.is_long_running()) {
             (Some(_), _) => Self::Upgrade,
             (None, true) => Self::Watch,
@@ -245,6 +247,24 @@ impl Kind {
 }
 
 impl Limit {
+    /// A word for programs.
+    #[must_use]
+    pub fn cause(self) -> &'static str {
+        match self {
+            Self::SourceFailures(_) => "TooManyFailedLogins",
+            Self::CallerExchanges(_)
+            | Self::CallerRequests(_)
+            | Self::CallerWatches(_)
+            | Self::CallerUpgrades(_)
+            | Self::EgressConnections(_) => "CallerBusy",
+            Self::CallerRate(_) => "CallerTooFast",
+            Self::ClusterWatches(_)
+            | Self::ClusterUpgrades(_)
+            | Self::ClusterQueue
+            | Self::ClusterRequests(_) => "ClusterFull",
+        }
+    }
+
     /// A word for metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -275,7 +295,7 @@ fn holder(caller: &Caller) -> Holder {
 }
 
 /// The same limit, which is counted as passed.
-pub(super) fn counted(limit: Limit) -> Limit {
+pub(crate) fn counted(limit: Limit) -> Limit {
     metrics::limited(limit.as_str());
     limit
 }

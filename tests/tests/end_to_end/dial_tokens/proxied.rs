@@ -1,0 +1,183 @@
+//! kubectl with a dial token in its proxy-url, and what it trusts for that.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tests::dial::dial_name;
+use tests::enroll::at;
+use tests::kube::EdgeCluster;
+use tests::pki::{Authority, Issued};
+use tests::rig::policy::user_may_dial;
+use tests::rig::{ApiServer, Rig};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::{CA, CLUSTER, NAME, USER, rig_with_proxy};
+
+/// What `tombolo user dial-token kubeconfig` writes.
+const KUBECONFIG: &str = "proxied.kubeconfig";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_revoked() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let account = cluster.create_agent_account().await.unwrap();
+    let (rig, proxy, _) = rig_with_proxy(100_000).await;
+    let target = cluster.address().to_string();
+    let more = format!("targets: [{target:?}]\n");
+    let _agent = rig.agent_with(CLUSTER, &ApiServer::of(&cluster, &account), &more).await;
+    rig.connected(CLUSTER).await;
+    rig.put_policy(&[user_may_dial("ci", ("dial-token", USER), &[CLUSTER])]).await;
+    at(&rig, &["cluster", "update", CLUSTER, "--advertise", &target]).await;
+    let words = ["user", "dial-token", "create", "--user", USER, "--cluster", CLUSTER, "--out", "ci.token"];
+    at(&rig, &words).await;
+    write_kubeconfig(&rig, proxy, &cluster.admin_kubeconfig()).await;
+    let kubectl = cluster.kubectl_with(rig.path().join(KUBECONFIG)).with_home(rig.path().join("home"));
+
+    let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
+    assert_eq!(kubectl.stdout(&whoami).await, cluster.admin().stdout(&whoami).await);
+    kubectl.stdout(&["create", "namespace", "proxied"]).await;
+    // By a watch.
+    let active = ["wait", "--for=jsonpath={.status.phase}=Active", "namespace/proxied", "--timeout=60s"];
+    kubectl.stdout(&active).await;
+    assert!(cluster.admin().stdout(&["get", "namespaces"]).await.contains("proxied"));
+
+    let shown = at(&rig, &["user", "dial-token", "list"]).await;
+    let id = shown.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    at(&rig, &["user", "dial-token", "revoke", &id]).await;
+    let refused = kubectl.run(&["get", "namespaces"]).await.unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("dial token"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
+    let cluster = EdgeCluster::start().await.unwrap();
+    let (rig, proxy, ca) = rig_with_proxy(100_000).await;
+    rig.write(
+        "ci.token",
+        "tombolo-dial-0000000000000000.0000000000000000000000000000000000000000000000000000000000000000",
+    );
+    write_kubeconfig(&rig, proxy, &cluster.admin_kubeconfig()).await;
+    let bundle = bundle(&rig);
+    assert!(bundle.contains(cluster.ca_pem().trim()) && bundle.contains(ca.trim()));
+    let bundle_file = rig.write("bundle.crt", &bundle);
+    // Whoever has the CA's key.
+    let key = std::fs::read_to_string(rig.path().join("pki/proxy-ca.key")).unwrap();
+    let thief = Authority::of(&ca, &key);
+
+    for (names, addresses, asked, is_taken) in [
+        (&[][..], &["127.0.0.1"][..], "127.0.0.1", false),
+        (&["kubernetes"], &[], "kubernetes", false),
+        (&["kubernetes.default.svc"], &["192.168.1.10"], "kubernetes.default.svc", false),
+        (&[NAME], &["127.0.0.1"], NAME, false),
+        (&["alocalhost"], &[], "alocalhost", false),
+        (&[NAME], &[], NAME, true),
+    ] {
+        let addresses: Vec<_> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let server = present(&thief.issue_server(names, &addresses)).await;
+        let by_rustls = dial_name(server, asked, &bundle, &[], None).await.map(drop);
+        let kubeconfig = rig.write(
+            "thief.conf",
+            &format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: t\nclusters: [{{ name: t, cluster: {{ server: \"https://{server}\", \
+                 certificate-authority: {bundle_file:?}, tls-server-name: {asked:?} }} }}]\ncontexts: [{{ name: t, context: {{ \
+                 cluster: t, user: t }} }}]\nusers: [{{ name: t, user: {{ token: t }} }}]\n"
+            ),
+        );
+        let by_kubectl = cluster.kubectl_with(kubeconfig).run(&["get", "--raw", "/version"]).await.unwrap();
+        let said = String::from_utf8_lossy(&by_kubectl.stderr).into_owned();
+
+        assert_eq!(by_rustls.is_ok(), is_taken, "{names:?} {addresses:?}: {by_rustls:?}");
+        if let Err(error) = by_rustls {
+            assert!(error.to_string().contains("NameConstraint"), "{names:?} {addresses:?}: {error}");
+        }
+        // Whom it takes for its API server hangs up.
+        assert_eq!(!said.contains("x509"), is_taken, "{names:?} {addresses:?}: {said}");
+        assert!(is_taken || said.contains("not authorized to sign"), "{names:?} {addresses:?}: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_kubeconfig_is_written_that_trusts_more_for_its_proxy_than_the_proxy() {
+    let (rig, proxy, _) = rig_with_proxy(100_000).await;
+    rig.write("ci.token", "tombolo-dial-0.0");
+    let own = STANDARD.encode(std::fs::read_to_string(rig.path().join("pki/agent-ca.crt")).unwrap());
+    let good = rig.write("good.conf", &kubeconfig("https://10.0.0.1:443", &own));
+    let named = rig.write("named.conf", &kubeconfig("https://api.localhost:443", &own));
+    let (by_name, by_other) =
+        (format!("https://{NAME}:{}", proxy.port()), "https://gateway.test:8445".to_owned());
+
+    for (proxy, ca, kubeconfig, token, expected) in [
+        (&by_name, "pki/server-ca.crt", &good, "ci.token", "vouches for more than a proxy"),
+        (&by_other, CA, &good, "ci.token", "not for the proxy"),
+        (&by_name, CA, &named, "ci.token", "below a name"),
+        (&by_name, CA, &good, "tokens.csv", "one dial token"),
+    ] {
+        let kubeconfig = kubeconfig.display().to_string();
+        let said = rig.tombolo_fails(&words(proxy, ca, &kubeconfig, token)).await;
+        assert!(said.contains(expected), "{said}");
+        assert!(!rig.path().join(KUBECONFIG).exists());
+    }
+    let address = rig
+        .tombolo_fails(&["ca", "issue", "proxy", "--dir", "pki", "--name", "192.168.1.10", "--force"])
+        .await;
+    assert!(address.contains("use a DNS name"), "{address}");
+}
+
+async fn write_kubeconfig(rig: &Rig, proxy: SocketAddr, admin: &Path) {
+    let (proxy, admin) = (format!("https://{NAME}:{}", proxy.port()), admin.display().to_string());
+    rig.tombolo(&words(&proxy, CA, &admin, "ci.token")).await;
+}
+
+fn words<'a>(proxy: &'a str, ca: &'a str, kubeconfig: &'a str, token: &'a str) -> Vec<&'a str> {
+    let words = ["user", "dial-token", "kubeconfig", "--user", USER, "--dial-token-file", token];
+    let more = ["--proxy", proxy, "--ca", ca, "--kubeconfig", kubeconfig, "--output", KUBECONFIG];
+    [words.as_slice(), &more].concat()
+}
+
+/// The certificates that the kubeconfig that was written trusts.
+fn bundle(rig: &Rig) -> String {
+    let text = std::fs::read_to_string(rig.path().join(KUBECONFIG)).unwrap();
+    let data =
+        text.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data: ")).unwrap();
+    String::from_utf8(STANDARD.decode(data.trim_matches('"')).unwrap()).unwrap()
+}
+
+fn kubeconfig(server: &str, authority: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: admin\nclusters: [{{ name: edge, cluster: {{ server: {server:?}, \
+         certificate-authority-data: {authority} }} }}]\ncontexts: [{{ name: admin, context: {{ cluster: edge, user: admin }} }}]\n\
+         users: [{{ name: admin, user: {{}} }}]\n"
+    )
+}
+
+/// Shakes hands with this certificate, and hangs up.
+async fn present(issued: &Issued) -> SocketAddr {
+    let chain = vec![CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(mut stream) = acceptor.accept(stream).await {
+                let _ = stream.read(&mut [0; 1024]).await;
+            }
+        }
+    });
+    address
+}

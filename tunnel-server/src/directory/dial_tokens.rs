@@ -1,0 +1,230 @@
+//! Tokens by which callers without a certificate are connected to targets, and by which nothing else is done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use policy::DIAL_TOKEN_PREFIX;
+use proto::ClusterId;
+
+use super::Directory;
+use super::bearer::{Bearer, NotAToken};
+use super::clusters::{NAME_RESERVED, living};
+use super::records::{DialToken, UnixSeconds};
+use super::store::{StoreError, Transaction};
+
+/// Most tokens that are kept, expired ones included until they are cleared away.
+pub const DIAL_TOKENS_MAX: usize = 10_000;
+
+/// Most clusters of one token.
+pub const DIAL_TOKEN_CLUSTERS_MAX: usize = 100;
+
+/// How long a token may hold.
+pub const DIAL_TTL_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// The least.
+const DIAL_TTL_MIN: Duration = Duration::from_secs(60);
+
+/// How long an expired token is still listed.
+const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+// A token never means another cluster that got the name of a deleted one.
+const _: () = assert!(DIAL_TTL_MAX.as_secs() < NAME_RESERVED.as_secs());
+
+/// A token in its bearer's hands: `tombolo-dial-ID.SECRET`. `Debug` shows the id alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DialBearer(Bearer);
+
+/// A token as it is listed.
+#[derive(Debug, Clone)]
+pub struct DialTokenEntry {
+    /// The part between prefix and dot.
+    pub id: String,
+    /// What is kept of it.
+    pub token: Arc<DialToken>,
+}
+
+/// Why no token was made.
+#[derive(Debug, thiserror::Error)]
+pub enum DialTokenError {
+    /// It is for a cluster that is not there.
+    #[error("there is no cluster {0}; make it first: tombolo cluster create {0}")]
+    Unknown(ClusterId),
+    /// Too short or too long.
+    #[error(
+        "a dial token holds for {} minute to {} days",
+        DIAL_TTL_MIN.as_secs() / 60,
+        DIAL_TTL_MAX.as_secs() / (24 * 60 * 60)
+    )]
+    Ttl,
+    /// For none, or for too many.
+    #[error("a dial token is for 1 to {max} clusters; name each by --cluster", max = DIAL_TOKEN_CLUSTERS_MAX)]
+    Clusters,
+    /// Too many.
+    #[error(
+        "{max} dial tokens are kept, which is the most; revoke some, or wait until they expire",
+        max = DIAL_TOKENS_MAX
+    )]
+    Full,
+    /// None from the system.
+    #[error("the system has no random bytes for a token")]
+    Randomness,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why nobody is let in by a token. Outside all are one and the same answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DialTokenRefused {
+    /// There is no such token, or none any more, or its secret is wrong.
+    #[error("it is not known")]
+    Unknown,
+    /// It is somebody else's.
+    #[error("it is another user's")]
+    Owner,
+    /// Too late.
+    #[error("it has expired")]
+    Expired,
+}
+
+impl Directory {
+    /// Makes a token by which `user` is connected to targets of these clusters. Nobody can be told it a second time.
+    ///
+    /// # Errors
+    /// [`DialTokenError`].
+    pub async fn create_dial_token(
+        &self,
+        user: String,
+        clusters: BTreeSet<ClusterId>,
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
+        if !(DIAL_TTL_MIN..=DIAL_TTL_MAX).contains(&ttl) {
+            return Err(DialTokenError::Ttl);
+        }
+        if !(1..=DIAL_TOKEN_CLUSTERS_MAX).contains(&clusters.len()) {
+            return Err(DialTokenError::Clusters);
+        }
+        let bearer = Bearer::random().ok_or(DialTokenError::Randomness)?;
+        let met: Vec<_> = clusters.iter().map(|cluster| self.record(cluster)).collect();
+        self.change(move |transaction| {
+            let now = UnixSeconds::from(now);
+            for (cluster, met) in clusters.iter().zip(met) {
+                living(transaction, cluster, met).map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
+            }
+            let kept = clear_away(transaction, now)?;
+            if kept >= DIAL_TOKENS_MAX {
+                return Err(DialTokenError::Full);
+            }
+            let token = DialToken {
+                user,
+                clusters: clusters.iter().map(ClusterId::to_string).collect(),
+                secret_hash: bearer.hash(),
+                created: now,
+                expires: now + ttl,
+            };
+            let id = bearer.id();
+            transaction.put(&id, &token)?;
+            Ok((DialBearer(bearer), DialTokenEntry { id, token: Arc::new(token) }))
+        })
+        .await
+    }
+
+    /// Every dial token that is kept, in the order of their ids.
+    #[must_use]
+    pub fn dial_tokens(&self) -> Vec<DialTokenEntry> {
+        let known = self.known();
+        let tokens = known.dial_tokens.iter();
+        let entry = |(id, token): (&String, &Arc<DialToken>)| DialTokenEntry {
+            id: id.clone(),
+            token: Arc::clone(token),
+        };
+        let mut entries: Vec<_> = tokens.map(entry).collect();
+        drop(known);
+        entries.sort_by(|one, other| one.id.cmp(&other.id));
+        entries
+    }
+
+    /// Takes a dial token away, by its id; whether there was one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn revoke_dial_token(&self, id: String) -> Result<bool, StoreError> {
+        self.change(move |transaction| {
+            let is_there = transaction.get::<DialToken>(&id)?.is_some();
+            transaction.remove::<DialToken>(&id)?;
+            Ok(is_there)
+        })
+        .await
+    }
+
+    /// Whether there is a dial token with this id, expired or not.
+    #[must_use]
+    pub fn has_dial_token(&self, id: &str) -> bool {
+        self.known().dial_tokens.contains_key(id)
+    }
+
+    /// The token that `bearer` has, if it is `user`'s.
+    ///
+    /// # Errors
+    /// [`DialTokenRefused`], for the log.
+    pub fn admits_dial_token(
+        &self,
+        bearer: &DialBearer,
+        user: &str,
+        now: SystemTime,
+    ) -> Result<DialTokenEntry, DialTokenRefused> {
+        let DialBearer(bearer) = bearer;
+        let id = bearer.id();
+        let token = self.known().dial_tokens.get(&id).cloned().ok_or(DialTokenRefused::Unknown)?;
+        // First of all: who does not know the secret learns nothing, not even by how long the answer takes.
+        verify_slices_are_equal(bearer.hash().as_bytes(), token.secret_hash.as_bytes())
+            .map_err(|_| DialTokenRefused::Unknown)?;
+        if token.user != user {
+            return Err(DialTokenRefused::Owner);
+        }
+        if UnixSeconds::from(now) >= token.expires {
+            return Err(DialTokenRefused::Expired);
+        }
+        Ok(DialTokenEntry { id, token })
+    }
+}
+
+impl DialBearer {
+    /// The whole token, for the one who asked for it.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        format!("{DIAL_TOKEN_PREFIX}{}", self.0.reveal())
+    }
+}
+
+impl std::str::FromStr for DialBearer {
+    type Err = NotAToken;
+
+    fn from_str(text: &str) -> Result<Self, NotAToken> {
+        text.strip_prefix(DIAL_TOKEN_PREFIX).ok_or(NotAToken)?.parse().map(Self)
+    }
+}
+
+impl DialToken {
+    /// For targets of which clusters.
+    #[must_use]
+    pub fn cluster_ids(&self) -> Vec<ClusterId> {
+        self.clusters.iter().filter_map(|cluster| cluster.parse().ok()).collect()
+    }
+}
+
+/// Removes what expired long ago; how many are left.
+fn clear_away(transaction: &mut Transaction<'_>, now: UnixSeconds) -> Result<usize, StoreError> {
+    let mut kept = 0;
+    for (id, old) in transaction.list::<DialToken>("")? {
+        if old.expires + KEPT_AFTER < now {
+            transaction.remove::<DialToken>(&id)?;
+        } else {
+            kept += 1;
+        }
+    }
+    Ok(kept)
+}

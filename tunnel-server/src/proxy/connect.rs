@@ -1,0 +1,174 @@
+//! HTTP CONNECT by TLS: one request to a connection, with the credential of a dial token's owner as Basic.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use daemon::chain;
+use http::header::{ALLOW, CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tracing::debug;
+
+use super::{Asked, Proxy, Refusal, Served};
+use crate::dialing::reason;
+use crate::listener::{Accepted, Limits, Place};
+
+/// How many may come at once, and how quickly.
+pub const LIMITS: Limits = Limits {
+    connections_max: 10_000,
+    handshakes_max: 1_000,
+    handshake: Duration::from_secs(10),
+    source: None,
+};
+
+/// A request's head arrives within this time.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+
+/// Largest head of a request.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Most headers of a request.
+const HEADERS_MAX: usize = 50;
+
+impl Proxy {
+    /// Serves one connection to its end, or until it has become a connection to a target.
+    pub async fn serve_connection(self, accepted: Accepted) {
+        let Accepted { stream, peer, place, .. } = accepted;
+        let (scope, place) = (self.0.scope.clone(), Arc::new(place));
+        let service = service_fn(|request| {
+            let (proxy, place) = (self.clone(), Arc::clone(&place));
+            async move { Ok::<_, Infallible>(proxy.answer(peer, request, place).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_MAX)
+            .max_headers(HEADERS_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .half_close(false)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        // Both arms are cancel-safe: each is polled by reference.
+        let served = tokio::select! {
+            served = &mut connection => served,
+            () = scope.draining() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = served {
+            debug!(%peer, error = %chain(&error), "a connection to the proxy broke");
+        }
+    }
+
+    async fn answer(
+        &self,
+        from: std::net::SocketAddr,
+        request: Request<Incoming>,
+        place: Arc<Place>,
+    ) -> Response<String> {
+        let (user, token) = credential(request.headers()).unwrap_or_default();
+        let target = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let asked = Asked { listener: "proxy", from, user: &user, token: &token, target: &target };
+        let served = if request.method() == Method::CONNECT {
+            self.serve(&asked).await
+        } else {
+            // Who is nobody learns no more of it.
+            self.known(&asked).and(Err(Refusal::OtherMethod))
+        };
+        match served {
+            Ok(Served { connected, held }) => {
+                let caller = hyper::upgrade::on(request);
+                connected.join(async { caller.await.map(TokioIo::new) }, (held, place));
+                Response::new(String::new())
+            }
+            Err(refusal) => refused(&refusal),
+        }
+    }
+}
+
+/// User and token of the one `Proxy-Authorization: Basic` that there is. Tokens have no colon, and names may.
+fn credential(headers: &HeaderMap) -> Option<(String, String)> {
+    let mut sent = headers.get_all(PROXY_AUTHORIZATION).iter();
+    let (Some(sent), None) = (sent.next(), sent.next()) else { return None };
+    let (scheme, encoded) = sent.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("Basic") {
+        return None;
+    }
+    let decoded = String::from_utf8(BASE64.decode(encoded.trim()).ok()?).ok()?;
+    let (user, token) = decoded.rsplit_once(':')?;
+    Some((user.to_owned(), token.to_owned()))
+}
+
+/// An answer whose reason phrase says why: Go's programs show nothing else of it. What stands behind the request is not read.
+fn refused(refusal: &Refusal) -> Response<String> {
+    let mut answer = Response::new(format!("{refusal}\n"));
+    *answer.status_mut() = refusal.status();
+    let headers = answer.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    if refusal.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+        headers.insert(
+            PROXY_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"tombolo\", charset=\"UTF-8\""),
+        );
+    }
+    if refusal.status() == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("CONNECT"));
+    }
+    reason::say(refusal, &mut answer);
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_credential_is_one_basic_header_and_its_name_may_have_colons() {
+        let basic = |text: &str| format!("Basic {}", BASE64.encode(text));
+        for (sent, expected) in [
+            (vec![basic("alice:t.s")], Some(("alice", "t.s"))),
+            (vec![basic("corp:alice:t.s").replace("Basic", "bAsIc")], Some(("corp:alice", "t.s"))),
+            (vec![basic(":t.s")], Some(("", "t.s"))),
+            (vec![basic("alice")], None),
+            (vec![basic("alice:t"), basic("alice:t")], None),
+            (vec![format!("Bearer {}", BASE64.encode("alice:t"))], None),
+            (vec!["Basic !".to_owned()], None),
+            (vec!["Basic".to_owned()], None),
+            (vec![], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in &sent {
+                headers.append(PROXY_AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+            }
+            let found = credential(&headers);
+            let found = found.as_ref().map(|(user, token)| (user.as_str(), token.as_str()));
+            assert_eq!(found, expected, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_the_scheme_where_it_asks_for_a_credential_and_says_why_in_its_status_line() {
+        let answer = refused(&Refusal::NotAuthenticated);
+        assert_eq!(answer.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+        assert_eq!(answer.headers()[PROXY_AUTHENTICATE], "Basic realm=\"tombolo\", charset=\"UTF-8\"");
+        let reason = answer.extensions().get::<hyper::ext::ReasonPhrase>().unwrap();
+        assert!(std::str::from_utf8(reason.as_bytes()).unwrap().contains("dial token"));
+
+        let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
+        let answer = refused(&Refusal::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters));
+        assert_eq!(
+            (answer.status(), answer.headers().get(PROXY_AUTHENTICATE)),
+            (StatusCode::FORBIDDEN, None)
+        );
+        assert!(answer.body().contains("edge-a, edge-b"), "{}", answer.body());
+    }
+}

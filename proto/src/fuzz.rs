@@ -16,7 +16,7 @@ use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
 use crate::trust::{Bundle, SignedBundle};
 use crate::wire::{Assert, CarrierNote, ControlFrame, Hello, StreamOpen};
-use crate::{ClusterId, upgrade};
+use crate::{ClusterId, socks5, upgrade};
 
 /// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
 const ITERATIONS: usize = 2_000;
@@ -44,6 +44,30 @@ fn messages() {
         round_trip::<RenewResponse>(bytes);
         round_trip::<SignedBundle>(bytes);
         round_trip::<Bundle>(bytes);
+    });
+}
+
+/// No beginning of a message of SOCKS5 is one, and none asks for more bytes than the longest has.
+#[test]
+fn socks5() {
+    fn read<T: Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Result<socks5::Parsed<T>, socks5::Fault>) {
+        // As they are read: so many bytes as are lacking, and never one more.
+        let mut end = 0;
+        while let Ok(socks5::Parsed::Lacks(lacking)) = parse(&bytes[..end]) {
+            assert!(lacking > 0 && end + lacking <= socks5::MESSAGE_BYTES_MAX, "{lacking} behind {end}");
+            end += lacking;
+            if end > bytes.len() {
+                return;
+            }
+        }
+        for shorter in 0..end {
+            assert!(!matches!(parse(&bytes[..shorter]), Ok(socks5::Parsed::Whole(_))), "{shorter} of {end}");
+        }
+    }
+    bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
+        read(bytes, socks5::greeting);
+        read(bytes, socks5::login);
+        read(bytes, socks5::request);
     });
 }
 

@@ -17,6 +17,7 @@ pub mod glob;
 pub mod greeting;
 pub mod headers;
 pub mod session;
+pub mod socks5;
 pub mod spiffe;
 pub mod trace;
 pub mod trust;

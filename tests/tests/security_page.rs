@@ -10,13 +10,12 @@ const GROUPS: [(char, usize); 9] =
 
 /// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
 const PENDING: &[(&str, &str)] = &[
-    ("A9", "waits for SOCKS5, SNI and virtual addresses: CONNECT is the only way in"),
+    ("A9", "waits for SNI and virtual addresses"),
     ("A12", "waits for real pods: long outputs under loss"),
     ("C18", "no canary in certificate subjects, claims of good JWTs, environment and configuration yet"),
     ("E7", "by design: the gateway relays WebSockets and speaks none"),
     ("F6", "quinn lets the last datagram pass the threefold limit: fourfold at worst"),
     ("F12", "by design: streams of QUIC, no HTTP/3"),
-    ("H5", "waits for the SOCKS5 listener"),
     ("I1", "no canary in certificate subjects, claims of good JWTs, environment and configuration yet"),
 ];
 

@@ -27,7 +27,7 @@ use crate::identity::oidc::pod::Verifier;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
 use crate::permit::{Policy, PolicyFile};
-use crate::proxy::{self, Proxy};
+use crate::proxy::{self, Proxy, Socks};
 use crate::reception::Reception;
 use crate::registry::Registry;
 
@@ -64,6 +64,8 @@ pub struct Bound {
     egress: Vec<egress::Way>,
     /// Where callers with dial tokens come, if they may.
     proxy: Option<(Listener, Proxy)>,
+    /// The same by SOCKS5.
+    socks: Option<(Socks, Proxy)>,
 }
 
 /// The addresses that were bound.
@@ -105,6 +107,10 @@ impl Bound {
         let enrollment = config.enrollment.take();
         let egress = bind_egress(&mut config).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
+        let socks = match config.socks {
+            Some(address) => Some(Socks::bind(address).await?),
+            None => None,
+        };
         let trust_bundle = follow_bundle(&config, scope);
         let (enrollment, site) = enrollment
             .map(|door| bind_enrollment(door, &config, (&directory, &log), trust_bundle.clone()))
@@ -113,8 +119,9 @@ impl Bound {
         let Config { parking, watches, limits, .. } = config;
         let terms = gateway::Terms { parking, watches, limits };
         let gateway = Gateway::new(admission, registry.clone(), terms, log.clone(), scope.clone());
-        let proxy =
-            proxy.map(|listener| (listener, Proxy::new(directory.clone(), gateway.dials(), scope.clone())));
+        let door = Proxy::new(directory.clone(), gateway.dials(), scope.clone());
+        let socks = socks.map(|listener| (listener, door.clone()));
+        let proxy = proxy.map(|listener| (listener, door));
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
@@ -135,6 +142,7 @@ impl Bound {
             enrollment,
             egress,
             proxy,
+            socks,
         };
         scrape::ask(&metrics, &bound, links);
         scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
@@ -198,6 +206,10 @@ impl Bound {
         if let Some((listener, door)) = self.proxy {
             info!(callers = %listener.address(), "callers with dial tokens may be connected to targets");
             scope.spawn(listener.run(scope.clone(), move |accepted| door.clone().serve_connection(accepted)));
+        }
+        if let Some((listener, door)) = self.socks {
+            info!(callers = %listener.address(), "callers with dial tokens may come by SOCKS5");
+            scope.spawn(listener.run(door, scope.clone()));
         }
         if let Some((listener, door)) = self.enrollment {
             info!(agents = %listener.address(), "agents may enroll");

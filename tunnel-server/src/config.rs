@@ -133,6 +133,8 @@ pub struct Config {
     pub egress: Vec<Egress>,
     /// The door for callers with dial tokens, if there is one.
     pub proxy: Option<Proxy>,
+    /// Where the same come by SOCKS5, if they may: a TCP address, of loopback unless it was forced.
+    pub socks: Option<SocketAddr>,
     /// The file that says who may do what in which clusters; not read yet.
     pub policy_file: PathBuf,
     /// Who is asked besides whether callers may what policy allows, if anybody is.

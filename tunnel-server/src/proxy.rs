@@ -5,6 +5,7 @@
 
 mod connect;
 mod refusal;
+mod socks;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +32,7 @@ use crate::shares::{Kind, Limit, Share};
 
 pub use connect::LIMITS;
 pub use refusal::Refusal;
+pub use socks::Socks;
 
 /// The door. Clones are the same one.
 #[derive(Clone)]

@@ -1,6 +1,7 @@
-//! The proxy listener: owners of dial tokens are connected to targets of their clusters, and nobody else is heard of.
+//! The doors for dial tokens: owners of dial tokens are connected to targets of their clusters, and nobody else is heard of.
 
 mod proxied;
+mod socks;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -246,6 +247,8 @@ impl ResolvesClientCert for Asked {
 struct Edge {
     rig: Rig,
     proxy: SocketAddr,
+    /// The same by SOCKS5.
+    socks: SocketAddr,
     /// What has issued the proxy's certificate, PEM.
     ca: String,
     _fake: FakeApi,
@@ -260,7 +263,7 @@ impl Edge {
 
     /// The same where one address may fail so often in a minute.
     async fn start_guessed(failures: u32, targets: &[SocketAddr]) -> Self {
-        let (rig, proxy, ca) = rig_with_proxy(failures).await;
+        let (rig, Doors { proxy, socks, ca }) = rig_with_doors(failures).await;
         let fake = FakeApi::start().await.unwrap();
         let listed: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let api = ApiServer::of_fake(&rig, &fake);
@@ -274,7 +277,7 @@ impl Edge {
         ])
         .await;
         at(&rig, &["cluster", "create", OTHER]).await;
-        let edge = Self { rig, proxy, ca, _fake: fake, _agent: agent };
+        let edge = Self { rig, proxy, socks, ca, _fake: fake, _agent: agent };
         edge.advertise(CLUSTER, targets).await;
         edge
     }
@@ -357,22 +360,32 @@ impl Edge {
     }
 }
 
-/// A server with a proxy listener: where that is, and what vouches for it, PEM.
-async fn rig_with_proxy(failures: u32) -> (Rig, SocketAddr, String) {
+/// Where a server is reached with dial tokens.
+struct Doors {
+    proxy: SocketAddr,
+    socks: SocketAddr,
+    /// What vouches for the proxy, PEM.
+    ca: String,
+}
+
+/// A server that is reached by them.
+async fn rig_with_doors(failures: u32) -> (Rig, Doors) {
     let mut rig = Rig::start().await;
     rig.tombolo(&["ca", "issue", "proxy", "--dir", "pki", "--name", NAME]).await;
     rig.kill_server();
     rig.take_clocks();
-    let proxy = free_port();
-    let door =
-        format!("proxy: {{ listen: \"{proxy}\", certificateFile: pki/proxy.crt, keyFile: pki/proxy.key }}\n");
+    let (proxy, socks) = (free_port(), free_port());
+    let doors = format!(
+        "proxy: {{ listen: \"{proxy}\", certificateFile: pki/proxy.crt, keyFile: pki/proxy.key }}\n\
+         socks: {{ listen: \"{socks}\" }}\n"
+    );
     let failures = format!("failedLoginsPerMinute: {failures} ");
     rig.write_config(|config| {
-        format!("{}{door}", config.replace("failedLoginsPerMinute: 100000 ", &failures))
+        format!("{}{doors}", config.replace("failedLoginsPerMinute: 100000 ", &failures))
     });
     rig.start_server().await;
     let ca = std::fs::read_to_string(rig.path().join(CA)).unwrap();
-    (rig, proxy, ca)
+    (rig, Doors { proxy, socks, ca })
 }
 
 fn basic(user: &str, token: &str) -> String {

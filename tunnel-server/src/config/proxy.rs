@@ -1,5 +1,6 @@
-//! The door for callers with dial tokens, as it is configured.
+//! The doors for callers with dial tokens, as they are configured.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -20,4 +21,17 @@ pub(super) fn proxy(written: Option<written::Proxy>, directory: &Path) -> Result
     let pair = pem::pair((CERTIFICATE, &certificate), (KEY, &key))?;
     pem::in_time(CERTIFICATE, &certificate, &pair.chain, SystemTime::now())?;
     Ok(Some(Proxy { listen: socket_address("proxy.listen", &listen)?, certificate: pair }))
+}
+
+/// SOCKS5 has no TLS: whoever hears what passes has the token.
+pub(super) fn socks(written: Option<written::Socks>) -> Result<Option<SocketAddr>, KeyError> {
+    let Some(written::Socks { listen, insecure_non_loopback }) = written else { return Ok(None) };
+    let listen = listen.ok_or_else(|| KeyError::new("socks.listen", NOTHING, "an address and a port"))?;
+    let address = socket_address("socks.listen", &listen)?;
+    if address.ip().to_canonical().is_loopback() || insecure_non_loopback == Some(true) {
+        return Ok(Some(address));
+    }
+    let allowed = "an address of loopback, because SOCKS5 has no TLS and tokens pass in the clear; proxy.listen is the door with TLS, \
+                   and socks.insecureNonLoopback: true says that the network between is trusted";
+    Err(KeyError::new("socks.listen", listen, allowed))
 }

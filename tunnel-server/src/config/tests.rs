@@ -15,6 +15,7 @@ use super::*;
 
 mod asked;
 mod egress;
+mod proxy;
 
 const WHOLE: &str = "
 serverId: gateway-7

@@ -78,6 +78,7 @@ pub(super) fn config(
         enrollment,
         egress,
         proxy,
+        socks,
         policy,
         clusters,
         parking,
@@ -106,6 +107,7 @@ pub(super) fn config(
     let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let proxy = super::proxy::proxy(proxy, directory)?;
+    let socks = super::proxy::socks(socks)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
     let delegation = delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
@@ -122,6 +124,7 @@ pub(super) fn config(
         enrollment,
         egress,
         proxy,
+        socks,
         policy_file: file("policy.file", policy_file, directory)?,
         delegation,
         clusters: self::clusters(clusters.unwrap_or_default())?,

@@ -20,6 +20,7 @@ pub(super) struct Written {
     pub(super) enrollment: Option<Enrollment>,
     pub(super) egress: Option<Vec<egress::Written>>,
     pub(super) proxy: Option<Proxy>,
+    pub(super) socks: Option<Socks>,
     pub(super) policy: Option<Policy>,
     pub(super) clusters: Option<Vec<Cluster>>,
     pub(super) parking: Option<Parking>,
@@ -137,6 +138,13 @@ pub(super) struct Proxy {
     pub(super) listen: Option<String>,
     pub(super) certificate_file: Option<PathBuf>,
     pub(super) key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Socks {
+    pub(super) listen: Option<String>,
+    pub(super) insecure_non_loopback: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]

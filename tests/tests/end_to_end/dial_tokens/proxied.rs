@@ -1,7 +1,7 @@
 //! kubectl with a dial token in its proxy-url, and what it trusts for that.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine;
@@ -20,7 +20,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::{CA, CLUSTER, NAME, USER, rig_with_proxy};
+use super::{CA, CLUSTER, Doors, NAME, USER, rig_with_doors};
 
 /// What `tombolo user dial-token kubeconfig` writes.
 const KUBECONFIG: &str = "proxied.kubeconfig";
@@ -29,7 +29,7 @@ const KUBECONFIG: &str = "proxied.kubeconfig";
 async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_revoked() {
     let cluster = EdgeCluster::start().await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
-    let (rig, proxy, _) = rig_with_proxy(100_000).await;
+    let (rig, Doors { proxy, socks, .. }) = rig_with_doors(100_000).await;
     let target = cluster.address().to_string();
     let more = format!("targets: [{target:?}]\n");
     let _agent = rig.agent_with(CLUSTER, &ApiServer::of(&cluster, &account), &more).await;
@@ -49,6 +49,10 @@ async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_r
     kubectl.stdout(&active).await;
     assert!(cluster.admin().stdout(&["get", "namespaces"]).await.contains("proxied"));
 
+    let by_socks = cluster.kubectl_with(with_socks(&rig, socks, &cluster.admin_kubeconfig()));
+    assert_eq!(by_socks.stdout(&whoami).await, cluster.admin().stdout(&whoami).await);
+    by_socks.stdout(&active).await;
+
     let shown = at(&rig, &["user", "dial-token", "list"]).await;
     let id = shown.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     at(&rig, &["user", "dial-token", "revoke", &id]).await;
@@ -60,7 +64,7 @@ async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_r
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
     let cluster = EdgeCluster::start().await.unwrap();
-    let (rig, proxy, ca) = rig_with_proxy(100_000).await;
+    let (rig, Doors { proxy, ca, .. }) = rig_with_doors(100_000).await;
     rig.write(
         "ci.token",
         "tombolo-dial-0000000000000000.0000000000000000000000000000000000000000000000000000000000000000",
@@ -107,7 +111,7 @@ async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_kubeconfig_is_written_that_trusts_more_for_its_proxy_than_the_proxy() {
-    let (rig, proxy, _) = rig_with_proxy(100_000).await;
+    let (rig, Doors { proxy, .. }) = rig_with_doors(100_000).await;
     rig.write("ci.token", "tombolo-dial-0.0");
     let own = STANDARD.encode(std::fs::read_to_string(rig.path().join("pki/agent-ca.crt")).unwrap());
     let good = rig.write("good.conf", &kubeconfig("https://10.0.0.1:443", &own));
@@ -130,6 +134,19 @@ async fn no_kubeconfig_is_written_that_trusts_more_for_its_proxy_than_the_proxy(
         .tombolo_fails(&["ca", "issue", "proxy", "--dir", "pki", "--name", "192.168.1.10", "--force"])
         .await;
     assert!(address.contains("use a DNS name"), "{address}");
+}
+
+/// The kubeconfig at `admin` with nothing changed but its proxy.
+fn with_socks(rig: &Rig, socks: SocketAddr, admin: &Path) -> PathBuf {
+    let (admin, token) = (
+        std::fs::read_to_string(admin).unwrap(),
+        std::fs::read_to_string(rig.path().join("ci.token")).unwrap(),
+    );
+    let user = USER.replace(':', "%3A");
+    let proxy = format!("    proxy-url: \"socks5://{user}:{}@{socks}\"\n    server: ", token.trim());
+    let with_proxy = admin.replacen("    server: ", &proxy, 1);
+    assert_ne!(with_proxy, admin);
+    rig.write("socks.kubeconfig", &with_proxy)
 }
 
 async fn write_kubeconfig(rig: &Rig, proxy: SocketAddr, admin: &Path) {

@@ -1,0 +1,290 @@
+//! The same owners by SOCKS5.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use tests::audit_log::note;
+use tests::caller::SOON;
+use tests::enroll::at;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{CLUSTER, Edge, Listener, OTHER, USER};
+
+/// User and password are offered, and nothing besides.
+const GREETING: [u8; 3] = [5, 1, 2];
+const CHOSEN: [u8; 2] = [5, 2];
+
+/// `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
+const CONNECTIONS_MAX: usize = 512;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_heard_of() {
+    let (listed, canary) = (Listener::start().await, Listener::start().await);
+    let edge = Edge::start(&[listed.address]).await;
+    edge.advertise(OTHER, &[canary.address]).await;
+    let (token, id) = edge.token("one", &[CLUSTER]).await;
+    let (to_listed, to_canary) = (asked(1, 1, &ipv4(listed.address)), asked(1, 1, &ipv4(canary.address)));
+
+    for (said, answered) in [
+        // Without user and password nobody is let in.
+        (vec![5, 1, 0], vec![5, 0xff]),
+        (vec![5, 0], vec![5, 0xff]),
+        // What is no SOCKS5 is answered nothing, SOCKS4 and 4a among it.
+        (vec![4, 1, 0, 80, 127, 0, 0, 1, 0], vec![]),
+        (b"\x04\x01\x00\x50\x00\x00\x00\x01ci\x00localhost\x00".to_vec(), vec![]),
+        (b"CONNECT 10.0.0.1:443 HTTP/1.1\r\n\r\n".to_vec(), vec![]),
+        (from(&GREETING, &login(USER, "tombolo-dial-0.0"), &to_listed), vec![5, 2, 1, 1]),
+        (from(&GREETING, &login("alice", &token), &to_listed), vec![5, 2, 1, 1]),
+        (from(&GREETING, &login(USER, tests::rig::TOKEN), &to_listed), vec![5, 2, 1, 1]),
+        (from(&GREETING, &login("", ""), &to_listed), vec![5, 2, 1, 1]),
+        (from(&GREETING, &login(USER, &token), &to_canary), refused(2)),
+        (from(&GREETING, &login(USER, &token), &asked(1, 1, &[169, 254, 169, 254, 0, 80])), refused(2)),
+        // 127.1 is an address to some and a name to others.
+        (from(&GREETING, &login(USER, &token), &asked(1, 3, &name(b"127.1", 80))), refused(1)),
+        (
+            from(
+                &GREETING,
+                &login(USER, &token),
+                &asked(1, 3, &name(&[&[b'a'; 254][..], b"\0"].concat(), 80)),
+            ),
+            refused(1),
+        ),
+        (from(&GREETING, &login(USER, &token), &asked(2, 1, &ipv4(listed.address))), refused(7)),
+        (from(&GREETING, &login(USER, &token), &asked(3, 1, &ipv4(listed.address))), refused(7)),
+        (from(&GREETING, &login(USER, &token), &asked(1, 2, &ipv4(listed.address))), refused(8)),
+    ] {
+        assert_eq!(edge.answered_by_socks(&said).await, answered, "{said:?}");
+    }
+    assert_eq!((listed.accepted(), canary.accepted()), (0, 0));
+
+    let mut connected = edge.connected_by_socks(&token, &to_listed).await;
+
+    echoes(&mut connected, b"hello").await;
+    assert_eq!((listed.accepted(), canary.accepted()), (1, 0));
+    // Each direction ends on its own.
+    connected.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    timeout(SOON, connected.read_to_end(&mut rest)).await.unwrap().expect("a clean end");
+    assert!(rest.is_empty());
+    let (intent, completion) = edge.recorded(&id).await;
+    let target = listed.address.to_string();
+    for (key, value) in [("listener", "socks"), ("cluster", CLUSTER), ("target", target.as_str())] {
+        assert_eq!(note(&intent, key), value, "{intent}");
+    }
+    assert_eq!(intent["user"]["username"], USER);
+    assert_eq!((note(&completion, "bytes-up"), note(&completion, "end-reason")), ("5", "clean"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5() {
+    let listed = Listener::start().await;
+    let edge = Edge::start(&[listed.address]).await;
+    edge.advertise(OTHER, &[listed.address]).await;
+    let (token, _) = edge.token("both", &[CLUSTER, OTHER]).await;
+    let said = from(&GREETING, &login(USER, &token), &asked(1, 1, &ipv4(listed.address)));
+
+    assert_eq!(edge.answered_by_socks(&said).await, refused(2));
+    assert_eq!(listed.accepted(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
+    let listed = Listener::start().await;
+    let edge = Edge::start(&[listed.address]).await;
+    let (token, _) = edge.token("one", &[CLUSTER]).await;
+    let port = listed.address.port();
+    let by_name = |host: &str| (format!("{host}:{port}"), asked(1, 3, &name(host.as_bytes(), port)));
+    let by_ipv6 = |address: Ipv6Addr| {
+        (format!("[{address}]:{port}"), asked(1, 4, &[&address.octets()[..], &port.to_be_bytes()].concat()))
+    };
+    let mut targets = vec![
+        (listed.address.to_string(), asked(1, 1, &ipv4(listed.address))),
+        (
+            format!("127.0.0.1:{}", port ^ 1),
+            asked(1, 1, &[&[127, 0, 0, 1][..], &(port ^ 1).to_be_bytes()].concat()),
+        ),
+        ("127.0.0.1:0".to_owned(), asked(1, 1, &[127, 0, 0, 1, 0, 0])),
+        (
+            format!("169.254.169.254:{port}"),
+            asked(1, 1, &[&[169, 254, 169, 254][..], &port.to_be_bytes()].concat()),
+        ),
+        by_ipv6(Ipv6Addr::LOCALHOST),
+        by_ipv6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
+        by_ipv6("64:ff9b::7f00:1".parse().unwrap()),
+    ];
+    targets.extend(
+        [
+            "127.0.0.1",
+            "localhost",
+            "LOCALHOST",
+            "localhost.",
+            "127.1",
+            "0177.0.0.1",
+            "0x7f.0.0.1",
+            "2130706433",
+            "127.0.0.1.",
+            "127.0.0.01",
+            "0.0.0.0",
+            "metadata.google.internal",
+            "a..b",
+            "-a",
+            "a b",
+            "user@127.0.0.1",
+            "",
+        ]
+        .map(by_name),
+    );
+    for (target, request) in targets {
+        let header = super::basic(USER, &token);
+        let connect =
+            format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n{header}\r\n");
+        let by_connect = edge.status_of(&connect).await;
+        let by_socks = edge.code_by_socks(&token, &request).await;
+        let expected = match by_connect {
+            200 => 0,
+            403 => 2,
+            400 => 1,
+            other => panic!("{target}: {other}"),
+        };
+        assert_eq!(by_socks, expected, "{target}: {by_connect} by CONNECT");
+    }
+    assert!(listed.accepted() >= 2, "by both ways it is reached at all");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_by_socks5_is_reset_when_its_token_is_revoked() {
+    let listed = Listener::start().await;
+    let edge = Edge::start(&[listed.address]).await;
+    let (token, id) = edge.token("lost", &[CLUSTER]).await;
+    let mut running = edge.connected_by_socks(&token, &asked(1, 1, &ipv4(listed.address))).await;
+    echoes(&mut running, b"hello").await;
+
+    at(&edge.rig, &["user", "dial-token", "revoke", &id]).await;
+
+    let end = timeout(SOON, running.read_to_end(&mut Vec::new())).await.expect("it ends");
+    // Without TLS an end in good order would say that this is all.
+    assert_eq!(end.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_nothing_at_socks5_is_let_go() {
+    let edge = Edge::start(&[]).await;
+    let mut stream = TcpStream::connect(edge.socks).await.unwrap();
+    // Half a greeting.
+    stream.write_all(&GREETING[..2]).await.unwrap();
+    let read = timeout(SOON, stream.read_to_end(&mut Vec::new())).await.expect("it is closed");
+    assert!(read.is_err() || read.is_ok_and(|bytes| bytes == 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_come_by_socks5_as_may_and_the_next_waits_for_a_place() {
+    let edge = Edge::start(&[]).await;
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        held.push(edge.chosen_by_socks().await);
+    }
+    let mut next = TcpStream::connect(edge.socks).await.unwrap();
+    next.write_all(&GREETING).await.unwrap();
+    // Others are answered meanwhile.
+    at(&edge.rig, &["clusters"]).await;
+    let early = next.try_read(&mut [0; 2]).map_err(|error| error.kind());
+    assert_eq!(early, Err(ErrorKind::WouldBlock), "it is not looked at");
+
+    held.pop();
+
+    let mut answer = [0; 2];
+    timeout(SOON, next.read_exact(&mut answer)).await.expect("a place is free").unwrap();
+    assert_eq!(answer, CHOSEN);
+}
+
+impl Edge {
+    /// A connection that has greeted, and whose greeting was answered.
+    async fn chosen_by_socks(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(self.socks).await.unwrap();
+        stream.write_all(&GREETING).await.unwrap();
+        let mut answer = [0; 2];
+        timeout(SOON, stream.read_exact(&mut answer)).await.expect("it is answered").unwrap();
+        assert_eq!(answer, CHOSEN);
+        stream
+    }
+
+    /// All that is answered to what is said, until the other side closes.
+    async fn answered_by_socks(&self, said: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.socks).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        let mut answer = Vec::new();
+        // Bytes that nobody has read make a reset of the end.
+        let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it is closed");
+        answer
+    }
+
+    /// With which number a request is answered.
+    async fn code_by_socks(&self, token: &str, request: &[u8]) -> u8 {
+        let mut stream = self.chosen_by_socks().await;
+        stream.write_all(&login(USER, token)).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut answer = [0; 12];
+        timeout(SOON, stream.read_exact(&mut answer)).await.expect("it is answered").unwrap();
+        assert_eq!((&answer[..3], &answer[4..6]), (&[1, 0, 5][..], &[0, 1][..]));
+        answer[3]
+    }
+
+    /// With which status a request to the proxy is answered.
+    async fn status_of(&self, request: &str) -> u16 {
+        let mut stream = self.dial(&["http/1.1"]).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut line = [0; 12];
+        timeout(SOON, stream.read_exact(&mut line)).await.expect("it is answered").unwrap();
+        std::str::from_utf8(&line[9..]).unwrap().parse().unwrap()
+    }
+
+    async fn connected_by_socks(&self, token: &str, request: &[u8]) -> TcpStream {
+        let mut stream = self.chosen_by_socks().await;
+        stream.write_all(&login(USER, token)).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut answer = [0; 12];
+        timeout(SOON, stream.read_exact(&mut answer)).await.expect("it is answered").unwrap();
+        assert_eq!(answer[..4], [1, 0, 5, 0]);
+        stream
+    }
+}
+
+fn from(greeting: &[u8], login: &[u8], request: &[u8]) -> Vec<u8> {
+    [greeting, login, request].concat()
+}
+
+/// What is answered to a greeting, a login and a request that is refused by this number.
+fn refused(code: u8) -> Vec<u8> {
+    vec![5, 2, 1, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0]
+}
+
+fn login(user: &str, password: &str) -> Vec<u8> {
+    let mut bytes = vec![1];
+    for text in [user, password] {
+        bytes.push(text.len().try_into().expect("a short text"));
+        bytes.extend(text.as_bytes());
+    }
+    bytes
+}
+
+fn asked(command: u8, kind: u8, address: &[u8]) -> Vec<u8> {
+    [&[5, command, 0, kind], address].concat()
+}
+
+fn name(name: &[u8], port: u16) -> Vec<u8> {
+    [&[u8::try_from(name.len()).expect("a short name")][..], name, &port.to_be_bytes()].concat()
+}
+
+fn ipv4(address: std::net::SocketAddr) -> Vec<u8> {
+    let std::net::SocketAddr::V4(address) = address else { panic!("{address} is of IPv6") };
+    [&address.ip().octets()[..], &address.port().to_be_bytes()].concat()
+}
+
+async fn echoes(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).await.unwrap();
+    let mut echoed = vec![0; bytes.len()];
+    timeout(SOON, stream.read_exact(&mut echoed)).await.unwrap().unwrap();
+    assert_eq!(echoed, bytes);
+}

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::report::Output;
-use crate::{all, bulk, get, idle, layout, leak, link, outage, restart, stalled, target, watches};
+use crate::{all, bulk, fairness, get, idle, layout, leak, link, outage, restart, stalled, target, watches};
 
 const EXAMPLES: &str = "\
 Build everything in release first, in one go; loadtest runs what lies beside it:
@@ -15,6 +15,9 @@ Examples:
   What an idle tunnel costs the server, and whether anything is leaked (exit code 1 if so):
   target/release/loadtest idle
   target/release/loadtest leak --plots plots
+  Whether a caller who asks for far too much costs another one its time, or an answer, by the gateway's limits, and by the
+  queues of the server and of the agent alone:
+  target/release/loadtest fairness
   Everything, for a record of half an hour, or for a look of some minutes:
   target/release/loadtest all --json all.json --plots plots
   target/release/loadtest all --quick
@@ -48,7 +51,7 @@ pub struct Arguments {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run all the following but `layout`, `link`, `outage` and `restart`, one after the other
+    /// Run all the following but `fairness`, `layout`, `link`, `outage` and `restart`, one after the other
     All(all::Flags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::Flags),
@@ -58,6 +61,8 @@ pub enum Scenario {
     Watches(watches::Flags),
     /// Compare small GETs beside callers who do not read a large answer with the same without them; memory of both daemons
     Stalled(stalled::Flags),
+    /// Ask modestly beside a caller who asks for far too much, does not read, and fails to log in: p99 with and without it
+    Fairness(fairness::Flags),
     /// Hold many idle tunnels: memory and CPU of the server for each
     Idle(idle::Flags),
     /// Give requests up at any moment and lose tunnels, many times, and see what is not given back

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use ::tests::dial::dial;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -24,6 +25,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 #[derive(Debug)]
 pub struct Caller {
     sender: Sender,
+    authorization: Option<HeaderValue>,
     driver: Arc<Driver>,
 }
 
@@ -74,6 +76,14 @@ impl Caller {
     /// # Errors
     /// [`CallError`].
     pub async fn connect(door: &Door) -> Result<Self, CallError> {
+        Self::connect_windowed(door, STREAM_WINDOW_BYTES).await
+    }
+
+    /// The same, where so much may come unread on each stream of HTTP/2.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn connect_windowed(door: &Door, stream_window_bytes: u32) -> Result<Self, CallError> {
         let protocol = match door.http {
             Http::One => "http/1.1",
             Http::Two => "h2",
@@ -90,23 +100,31 @@ impl Caller {
             }
             Http::Two => {
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-                    .initial_stream_window_size(STREAM_WINDOW_BYTES)
+                    .initial_stream_window_size(stream_window_bytes)
                     .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                     .handshake(io)
                     .await?;
                 (Sender::Http2(sender), tokio::spawn(async move { drop(connection.await) }))
             }
         };
-        Ok(Self { sender, driver: Arc::new(Driver(driver.abort_handle())) })
+        Ok(Self { sender, authorization: None, driver: Arc::new(Driver(driver.abort_handle())) })
+    }
+
+    /// The same with these credentials in each request.
+    #[must_use]
+    pub fn with_authorization(self, authorization: HeaderValue) -> Self {
+        Self { authorization: Some(authorization), ..self }
     }
 
     /// Another caller on the same connection, for requests at the same time; `None` on HTTP/1.1.
     pub fn share(&self) -> Option<Self> {
         match &self.sender {
             Sender::Http1(_) => None,
-            Sender::Http2(sender) => {
-                Some(Self { sender: Sender::Http2(sender.clone()), driver: Arc::clone(&self.driver) })
-            }
+            Sender::Http2(sender) => Some(Self {
+                sender: Sender::Http2(sender.clone()),
+                authorization: self.authorization.clone(),
+                driver: Arc::clone(&self.driver),
+            }),
         }
     }
 
@@ -125,7 +143,8 @@ impl Caller {
         uri: &Uri,
         body: Repeated,
     ) -> Result<Response<Incoming>, CallError> {
-        let request = request(&self.sender, method, uri, body);
+        let mut request = request(&self.sender, method, uri, body);
+        request.headers_mut().extend(self.authorization.clone().map(|value| (AUTHORIZATION, value)));
         let response = match &mut self.sender {
             Sender::Http1(sender) => {
                 sender.ready().await?;

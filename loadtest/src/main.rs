@@ -19,6 +19,7 @@ mod caller;
 mod cluster;
 mod comparison;
 mod crowd;
+mod fairness;
 mod flapper;
 mod get;
 mod idle;
@@ -85,6 +86,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Bulk(flags) => vec![bulk::run(flags, seed).await?],
         Scenario::Watches(flags) => vec![watches::run(flags, seed).await?],
         Scenario::Stalled(flags) => vec![stalled::run(flags, seed).await?],
+        Scenario::Fairness(flags) => vec![fairness::run(flags, seed).await?],
         Scenario::Idle(flags) => vec![idle::run(flags, seed).await?],
         Scenario::Leak(flags) => vec![leak::run(flags, seed).await?],
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],

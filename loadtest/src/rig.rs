@@ -25,14 +25,19 @@ impl Tunneled {
     /// Starts a server, and an agent for each cluster; the configuration of all ends with `more`. Returns when all are
     /// connected.
     pub async fn start(api_server: &ApiServer, clusters: u32, more: &str) -> Self {
-        let rig = Rig::start_logging("info", more).await;
-        let mut agents = Vec::new();
+        Self::start_with(api_server, clusters, more, more).await
+    }
+
+    /// The same where the server's configuration ends with another text than the agents'.
+    pub async fn start_with(api_server: &ApiServer, clusters: u32, server: &str, agents: &str) -> Self {
+        let rig = Rig::start_logging("info", server).await;
+        let mut started = Vec::new();
         for number in 0..clusters {
             let cluster = cluster(number);
-            agents.push(rig.agent_with(&cluster, api_server, &format!("{IMPERSONATION}\n{more}")).await);
+            started.push(rig.agent_with(&cluster, api_server, &format!("{IMPERSONATION}\n{agents}")).await);
             rig.connected(&cluster).await;
         }
-        Self { rig, agents }
+        Self { rig, agents: started }
     }
 
     /// Starts an agent of the next cluster that keeps a tunnel to these servers as well. Returns when it is connected.

@@ -33,6 +33,10 @@ use crate::way::{Door, Http, Way};
 pub const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
 /// The path of what is large: a GET gets so many bytes, a PUT is told how many came.
 pub const BULK: &str = "/api/v1/namespaces/default/configmaps/bulk";
+/// The path of the small answer that is given [`SLOW_TAKES`] later.
+pub const SLOW: &str = "/api/v1/namespaces/default/configmaps/slow";
+/// As a large list takes.
+pub const SLOW_TAKES: std::time::Duration = std::time::Duration::from_secs(1);
 /// Bytes of an object without much in it.
 pub const SMALL_BYTES: usize = 1024;
 
@@ -205,6 +209,9 @@ impl Answers {
     }
 
     async fn answer<B: hyper::body::Body + Unpin>(&self, request: Request<B>) -> Response<Repeated> {
+        if request.uri().path() == SLOW {
+            sleep(SLOW_TAKES).await;
+        }
         let body = match (request.method(), request.uri().path()) {
             (&Method::PUT, _) => Repeated::once(Bytes::from(taken(request.into_body()).await.to_string())),
             (_, BULK) => Repeated::bytes(self.bulk_bytes),

@@ -91,6 +91,25 @@ fn small_requests_are_answered_beside_callers_who_do_not_read() {
 }
 
 #[test]
+fn a_modest_caller_is_answered_beside_one_that_wants_too_much_by_whatever_it_is_held_back() {
+    // Times are no claim of a debug build: a bound may be missed.
+    let wants = "--concurrent 150 --unread 3 --failures 40";
+    let (report, _) = loadtest(&format!("fairness --seconds 2 --rounds 1 --per-second 20 {wants}"));
+    let results = report["results"].as_array().expect("limits");
+    assert_eq!(results.iter().map(|found| &found["held"]).collect::<Vec<_>>(), ["caller", "server", "agent"]);
+    for found in results {
+        assert!(found["refused"].is_null(), "{found}");
+        let answers =
+            found["modest"].as_array().expect("three turns").iter().map(|turn| turn["answers"].as_u64());
+        assert!(answers.clone().count() == 3 && answers.flatten().all(|answers| answers > 10), "{found}");
+        assert!(found["greed"]["failedLoginsPerSecond"].as_f64() > Some(0.0), "{found}");
+        assert!(found["greed"]["underWayMax"].as_u64() >= Some(100), "{found}");
+    }
+    // The limits of one caller at the gateway, 100 requests at once, and no others.
+    assert!(results[0]["greed"]["refusedPerSecond"].as_f64() > Some(0.0), "{}", results[0]);
+}
+
+#[test]
 fn idle_tunnels_are_all_counted_by_the_server() {
     let report = sound("idle --agents 8 --batch 4 --seconds 0.1");
     let memory = report["results"]["memory"].as_array().expect("steps");

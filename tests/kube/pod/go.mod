@@ -1,0 +1,3 @@
+module pod
+
+go 1.26.0

@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: help demo test soak chaos load fuzz mutants binaries lint fmt tools
+.PHONY: help demo test test-node soak chaos load fuzz mutants binaries lint fmt tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ demo: ## shows kubectl reach two edge clusters through the tunnel until Ctrl-C (
 
 test: ## sets everything up and runs all tests (TEST_THREADS=N limits how many run at once)
 	@.ci/test
+
+test-node: ## sets everything up and runs the trials with real nodes and pods alone, which `make test` runs too
+	@.ci/test-node
 
 soak: ## runs the long trials, half an hour, the end-to-end tests over TCP, and every minor of kubectl (built once: half an hour)
 	@.ci/soak

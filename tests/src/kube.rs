@@ -14,6 +14,7 @@ pub mod account;
 pub mod assets;
 pub mod audit;
 mod control_plane;
+pub mod controllers;
 mod files;
 pub mod kubeconfig;
 pub mod kubectl;
@@ -50,6 +51,8 @@ pub struct Place {
     pub feature_gates: &'static [&'static str],
     /// The file that says where its egress goes, an EgressSelectorConfiguration.
     pub egress_selector: Option<PathBuf>,
+    /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every real cluster.
+    pub has_controllers: bool,
 }
 
 /// A running edge cluster; dropping it kills the API server, then etcd, and removes their files.
@@ -118,6 +121,7 @@ impl Place {
             advertise: ADVERTISED.into(),
             feature_gates: &[],
             egress_selector: None,
+            has_controllers: false,
         }
     }
 
@@ -130,6 +134,7 @@ impl Place {
             advertise: bound.ip(),
             feature_gates: &[],
             egress_selector: None,
+            has_controllers: false,
         }
     }
 }

@@ -67,26 +67,44 @@ where
     T: AsyncFnOnce(&Lab) -> R + Send,
     R: Send,
 {
-    // A thread of its own: what enters a namespace stays there.
-    let run = || {
-        let lab = Lab::open()?;
-        lab.cloud.enter().expect("a namespace of ours can be entered");
-        let runtime = runtime(&lab.cloud, WORKERS);
-        Ok(runtime.block_on(trial(&lab)))
-    };
-    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    let lab = Lab::open()?;
+    Ok(lab.host(async || trial(&lab).await))
 }
 
 impl Lab {
-    fn open() -> Result<Self, SiteError> {
-        let outside = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        outside.map_err(NetworkError::Open)?.block_on(async {
+    /// Opens a lab for several trials, each of which it is to [`Self::host`].
+    ///
+    /// # Errors
+    /// What is not permitted, or not installed.
+    pub fn open() -> Result<Self, SiteError> {
+        let open = async {
             let scratch = Scratch::new("tombolo-lab-").map_err(NetworkError::Open)?;
             let cloud = NetworkNamespace::new().await?;
             cloud.ip(&format!("addr add {SERVER}/32 dev lo")).await?;
             // What a site needs beyond a namespace shows here, and not in the midst of a trial.
             site::rehearse().await?;
             Ok(Self { cloud, scratch, sites: AtomicU16::new(0) })
+        };
+        // A thread of its own: who calls may be within another runtime.
+        on_a_thread(|| {
+            let outside = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            outside.map_err(NetworkError::Open)?.block_on(open)
+        })
+    }
+
+    /// Runs something in the cloud, to its end.
+    ///
+    /// # Panics
+    /// Where that does.
+    pub fn host<T, R>(&self, trial: T) -> R
+    where
+        T: AsyncFnOnce() -> R + Send,
+        R: Send,
+    {
+        // A thread of its own: what enters a namespace stays there.
+        on_a_thread(|| {
+            self.cloud.enter().expect("a namespace of ours can be entered");
+            runtime(&self.cloud, WORKERS).block_on(trial())
         })
     }
 
@@ -137,6 +155,10 @@ impl Lab {
         let number = self.sites.fetch_add(1, Ordering::Relaxed);
         Site::build(self, name, number, uplink).await.unwrap_or_else(|error| panic!("site {name}: {error}"))
     }
+}
+
+fn on_a_thread<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// A runtime all of whose threads are in a namespace.

@@ -20,6 +20,8 @@ pub mod kube;
 pub mod lab;
 pub mod matrix;
 pub mod network;
+pub mod node;
+pub mod node_edge;
 pub mod oidc;
 pub mod outage;
 pub mod pki;

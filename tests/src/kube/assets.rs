@@ -15,6 +15,10 @@ const PINS: [(&str, &str, &str); 2] = [
 /// <https://kubernetes.io/releases/version-skew-policy/#kubectl>
 const NEIGHBOURS: [i32; 2] = [-1, 1];
 
+/// Debian's containerd, unpacked below the folder `node`, and how far up that is.
+const CONTAINERD: &str = "node/usr/bin/containerd";
+const CONTAINERD_DEPTH: usize = 3;
+
 /// What the program of another minor's kubectl is called, before its version.
 const SKEWED: &str = "kubectl-v";
 
@@ -29,17 +33,37 @@ pub struct Assets {
     pub kubectl: PathBuf,
 }
 
+/// What a node and what acts on its cluster's objects are made of, beside [`Assets`].
+#[derive(Debug, Clone)]
+pub struct NodeAssets {
+    /// `kube-controller-manager`.
+    pub controller_manager: PathBuf,
+    /// `kube-scheduler`.
+    pub scheduler: PathBuf,
+    /// `kubelet`.
+    pub kubelet: PathBuf,
+    /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
+    pub pod: PathBuf,
+    /// A folder with Debian's containerd, runc, CNI plugins and busybox as they are installed below `/`.
+    pub debian: PathBuf,
+}
+
 /// The program that says which requests Go's `net/http` reads in what a connection received.
 pub fn second_parser() -> Result<PathBuf, MissingAssets> {
-    let folders: Vec<PathBuf> = folder("TOMBOLO_KUBE_ASSETS").or_else(built).into_iter().collect();
-    find("second-parser", &folders)
+    find("second-parser", "tests/kube/build", &of_ours())
+}
+
+/// Where `tests/kube/build` builds what is never taken from elsewhere.
+fn of_ours() -> Vec<PathBuf> {
+    folder("TOMBOLO_KUBE_ASSETS").or_else(built).into_iter().collect()
 }
 
 /// One of the programs is nowhere to be found.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no {program} in {looked}. Run `make test`, or `tests/kube/build` to build it once")]
+#[error("there is no {program} in {looked}. Run `make test`, or `{script}` to build it once")]
 pub struct MissingAssets {
     program: &'static str,
+    script: &'static str,
     looked: String,
 }
 
@@ -70,18 +94,38 @@ impl Assets {
     }
 
     fn among(folders: &[PathBuf]) -> Result<Self, MissingAssets> {
-        let find = |program| find(program, folders);
+        let find = |program| find(program, "tests/kube/build", folders);
         Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, kubectl: find("kubectl")? })
     }
 }
 
-fn find(program: &'static str, folders: &[PathBuf]) -> Result<PathBuf, MissingAssets> {
+impl NodeAssets {
+    /// Looks in `TOMBOLO_KUBE_ASSETS`, else in the newest folder that `tests/kube/build` made for the pinned versions.
+    ///
+    /// # Errors
+    /// Something is missing.
+    pub fn find() -> Result<Self, MissingAssets> {
+        let folders = of_ours();
+        let find = |program| find(program, "tests/kube/build --node", &folders);
+        let containerd = find(CONTAINERD)?;
+        let debian = containerd.ancestors().nth(CONTAINERD_DEPTH).expect("it was joined to a folder");
+        Ok(Self {
+            controller_manager: find("kube-controller-manager")?,
+            scheduler: find("kube-scheduler")?,
+            kubelet: find("kubelet")?,
+            pod: find("pod")?,
+            debian: debian.to_owned(),
+        })
+    }
+}
+
+fn find(program: &'static str, script: &'static str, folders: &[PathBuf]) -> Result<PathBuf, MissingAssets> {
     folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file()).ok_or_else(|| {
         let looked = match folders {
             [] => kube_assets().display().to_string(),
             some => some.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" or "),
         };
-        MissingAssets { program, looked }
+        MissingAssets { program, script, looked }
     })
 }
 

@@ -1,9 +1,9 @@
-//! The command lines of etcd and kube-apiserver.
+//! The command lines of etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
 use crate::process::Invocation;
 
 use super::Place;
-use super::assets::Assets;
+use super::assets::{Assets, NodeAssets};
 use super::files::{self, Files};
 
 /// The addresses of Services, as kubeadm has them.
@@ -28,9 +28,11 @@ pub(super) fn etcd(assets: &Assets, place: &Place, files: &Files) -> Invocation 
     Invocation::of(&assets.etcd).arguments(flags).in_network_namespace(place.network_namespace.clone())
 }
 
-/// kube-apiserver as kubeadm configures it, as far as a control plane without nodes and controllers needs it.
+/// kube-apiserver as kubeadm configures it, as far as these clusters need it.
 pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files) -> Invocation {
     let path = |name: &str| files.path(name).display().to_string();
+    // Where no controller makes the ServiceAccount `default` of a namespace, this plugin would refuse all pods.
+    let without = if place.has_controllers { "" } else { "ServiceAccount" };
     let flags = [
         ("etcd-servers", endpoint(files)),
         ("bind-address", place.address.to_string()),
@@ -42,8 +44,10 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
         ("client-ca-file", path(files::CA)),
         ("authorization-mode", "Node,RBAC".to_owned()),
         ("allow-privileged", "true".to_owned()),
-        // No controller makes the ServiceAccount `default` of a namespace, and without it this plugin refuses all pods.
-        ("disable-admission-plugins", "ServiceAccount".to_owned()),
+        ("disable-admission-plugins", without.to_owned()),
+        ("kubelet-client-certificate", path(files::KUBELET_CLIENT_CERTIFICATE)),
+        ("kubelet-client-key", path(files::KUBELET_CLIENT_KEY)),
+        ("kubelet-preferred-address-types", "InternalIP".to_owned()),
         ("service-account-issuer", "https://kubernetes.default.svc.cluster.local".to_owned()),
         ("service-account-key-file", path(files::ACCOUNT_PUBLIC_KEY)),
         ("service-account-signing-key-file", path(files::ACCOUNT_KEY)),
@@ -62,6 +66,30 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
         place.egress_selector.iter().map(|file| ("egress-selector-config-file", file.display().to_string()));
     let flags = flags.into_iter().chain(egress).map(|(name, value)| format!("--{name}={value}"));
     Invocation::of(&assets.apiserver).arguments(flags).in_network_namespace(place.network_namespace.clone())
+}
+
+/// kube-controller-manager as a cluster-admin, with all its controllers, and listening nowhere.
+pub(super) fn controller_manager(assets: &NodeAssets, place: &Place, files: &Files) -> Invocation {
+    let path = |name: &str| files.path(name).display().to_string();
+    let flags = [
+        ("kubeconfig", path(files::ADMIN_KUBECONFIG)),
+        ("service-account-private-key-file", path(files::ACCOUNT_KEY)),
+        ("root-ca-file", path(files::CA)),
+        ("leader-elect", "false".to_owned()),
+        ("secure-port", "0".to_owned()),
+    ];
+    let flags = flags.into_iter().map(|(name, value)| format!("--{name}={value}"));
+    Invocation::of(&assets.controller_manager)
+        .arguments(flags)
+        .in_network_namespace(place.network_namespace.clone())
+}
+
+/// kube-scheduler, the same way.
+pub(super) fn scheduler(assets: &NodeAssets, place: &Place, files: &Files) -> Invocation {
+    let kubeconfig = format!("--kubeconfig={}", files.path(files::ADMIN_KUBECONFIG).display());
+    Invocation::of(&assets.scheduler)
+        .arguments([kubeconfig, "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()])
+        .in_network_namespace(place.network_namespace.clone())
 }
 
 fn endpoint(files: &Files) -> String {

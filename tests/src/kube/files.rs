@@ -19,6 +19,8 @@ pub(super) const FRONT_PROXY_CA: &str = "front-proxy-ca.crt";
 pub(super) const FRONT_PROXY_CERTIFICATE: &str = "front-proxy.crt";
 pub(super) const FRONT_PROXY_KEY: &str = "front-proxy.key";
 pub(super) const FRONT_PROXY_NAME: &str = "front-proxy-client";
+pub(super) const KUBELET_CLIENT_CERTIFICATE: &str = "kubelet-client.crt";
+pub(super) const KUBELET_CLIENT_KEY: &str = "kubelet-client.key";
 pub(super) const ADMIN_KUBECONFIG: &str = "admin.conf";
 pub(super) const AUDIT_POLICY: &str = "audit-policy.yaml";
 pub(super) const AUDIT_LOG: &str = "audit.log";
@@ -63,6 +65,8 @@ impl Files {
         let addresses =
             [place.address, place.advertise, IpAddr::from(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS.into()];
         let server = authority.issue_server(&SERVICE_NAMES, &addresses);
+        // As whom the API server comes to kubelets.
+        let kubelet_client = authority.issue_user("kube-apiserver-kubelet-client", &["system:masters"]);
         let account_key = rcgen::KeyPair::generate().map_err(io::Error::other)?;
         let files = Self { directory, authority, front_proxy };
 
@@ -75,6 +79,8 @@ impl Files {
             (FRONT_PROXY_CA, front_proxy_authority.certificate_pem()),
             (FRONT_PROXY_CERTIFICATE, &files.front_proxy.certificate_pem),
             (FRONT_PROXY_KEY, &files.front_proxy.key_pem),
+            (KUBELET_CLIENT_CERTIFICATE, &kubelet_client.certificate_pem),
+            (KUBELET_CLIENT_KEY, &kubelet_client.key_pem),
             (AUDIT_POLICY, POLICY),
         ] {
             fs::write(files.path(name), text)?;

@@ -1,0 +1,259 @@
+//! A node for tests: a real kubelet and a real containerd with real pods, in a box that ends with all of it.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::geteuid;
+
+use crate::kube::EdgeCluster;
+use crate::kube::assets::{MissingAssets, NodeAssets};
+use crate::kube::kubeconfig::Credential;
+use crate::network::NetworkNamespace;
+use crate::process::{Invocation, Process, ProcessError, run};
+use crate::scratch::Scratch;
+
+mod cgroups;
+mod enclosure;
+mod image;
+mod machine;
+mod settings;
+mod tar;
+
+pub use cgroups::left as cgroups_left;
+pub use image::Image;
+
+use cgroups::Cgroups;
+use enclosure::Enclosure;
+
+/// How long containerd, and then kubelet, may take until they are ready; builds of other tests may run beside.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Pause between two questions whether they are.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long one `ctr` may take.
+const CTR_MAX: Duration = Duration::from_secs(60);
+
+/// A node of a cluster; dropping it kills its daemons and pods, and removes their files and control groups.
+#[derive(Debug)]
+#[must_use = "the node is removed when this is dropped"]
+pub struct Node {
+    // Fields are dropped in this order: folders can be removed once nothing runs in them.
+    kubelet: Process,
+    containerd: Process,
+    enclosure: Enclosure,
+    _cgroups: Cgroups,
+    scratch: Scratch,
+    assets: NodeAssets,
+    name: String,
+}
+
+/// This machine can have no node.
+#[derive(Debug, thiserror::Error)]
+pub enum Unable {
+    /// Containers need root of the machine itself.
+    #[error("a node needs root")]
+    NotRoot,
+    /// A hierarchy of control groups is missing.
+    #[error("there is no /sys/fs/cgroup/{0} of version 1, and the trials' node knows no other")]
+    NoCgroups(String),
+    /// A program is missing.
+    #[error(transparent)]
+    Assets(#[from] MissingAssets),
+}
+
+/// Why a node did not come up, or did not take an image.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The machine can have none.
+    #[error(transparent)]
+    Unable(#[from] Unable),
+    /// A file or a folder.
+    #[error("could not write the files of a node")]
+    Files(#[from] io::Error),
+    /// A program could not be run.
+    #[error("a program of the node failed: {0}")]
+    Process(#[from] ProcessError),
+    /// A program refused.
+    #[error("{program} failed: {said}")]
+    Refused {
+        /// Which one.
+        program: &'static str,
+        /// What it said.
+        said: String,
+    },
+    /// Something ended, or was not ready in time.
+    #[error("the node's {what} was not ready; its output ended with:\n{tail}")]
+    NotReady {
+        /// What.
+        what: &'static str,
+        /// The end of what it wrote.
+        tail: String,
+    },
+}
+
+/// What nodes are made of here.
+///
+/// # Errors
+/// [`Unable`], for [`crate::skip::skip`].
+pub fn assets() -> Result<NodeAssets, Unable> {
+    if !geteuid().is_root() {
+        return Err(Unable::NotRoot);
+    }
+    if let Some(missing) = cgroups::missing() {
+        return Err(Unable::NoCgroups(missing));
+    }
+    Ok(NodeAssets::find()?)
+}
+
+impl Node {
+    /// Starts a node of this name on a machine, which is the network namespace that the cluster's API server is in, too;
+    /// returns once the API server has it as ready.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn start(
+        machine: &NetworkNamespace,
+        cluster: &EdgeCluster,
+        name: &str,
+    ) -> Result<Self, NodeError> {
+        let assets = assets()?;
+        let scratch = Scratch::new("tombolo-node-")?;
+        let cgroups = Cgroups::new()?;
+        machine::prepare(machine, cluster.address()).await?;
+        let folder = scratch.path();
+        let enclosure = Enclosure::new(machine, folder, name).await?;
+        let containerd = start_containerd(&enclosure, &assets, folder).await?;
+        let pause = Image {
+            name: settings::PAUSE_IMAGE,
+            programs: &[(&assets.pod, "bin/pod")],
+            entrypoint: &["/bin/pod", "pause"],
+            ..Image::default()
+        };
+        import(&enclosure, &assets, folder, &pause).await?;
+        let kubelet = start_kubelet(&enclosure, &assets, cluster, (folder, name, cgroups.name())).await?;
+        let name = name.to_owned();
+        let mut node = Self { kubelet, containerd, enclosure, _cgroups: cgroups, scratch, assets, name };
+        node.ready(cluster).await?;
+        Ok(node)
+    }
+
+    /// Gives the node an image.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn load(&self, image: &Image<'_>) -> Result<(), NodeError> {
+        import(&self.enclosure, &self.assets, self.scratch.path(), image).await
+    }
+
+    /// What it is made of.
+    pub fn assets(&self) -> &NodeAssets {
+        &self.assets
+    }
+
+    /// The namespace of all its processes, as a path; in it they are counted from 1.
+    pub fn processes(&self) -> PathBuf {
+        self.enclosure.namespace("pid_for_children")
+    }
+
+    /// The name of its control groups.
+    pub fn cgroups(&self) -> &str {
+        self._cgroups.name()
+    }
+
+    /// The ids of its daemons.
+    pub fn process_ids(&self) -> Vec<u32> {
+        [&self.kubelet, &self.containerd].into_iter().filter_map(Process::id).collect()
+    }
+
+    async fn ready(&mut self, cluster: &EdgeCluster) -> Result<(), NodeError> {
+        let kubectl = cluster.admin();
+        let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
+        let deadline = Instant::now() + READY_MAX;
+        loop {
+            let output = kubectl.run(&["get", "node", &self.name, "-o", path]).await?;
+            if output.stdout == b"True" {
+                return Ok(());
+            }
+            for (what, process) in [("containerd", &mut self.containerd), ("kubelet", &mut self.kubelet)] {
+                if process.ended().is_some() || Instant::now() >= deadline {
+                    return Err(NodeError::NotReady { what, tail: process.tail() });
+                }
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+async fn start_containerd(
+    enclosure: &Enclosure,
+    assets: &NodeAssets,
+    folder: &Path,
+) -> Result<Process, NodeError> {
+    let network = folder.join("network");
+    fs::create_dir(&network)?;
+    fs::write(network.join("10-pods.conflist"), settings::network().to_string())?;
+    let config = folder.join("containerd.toml");
+    fs::write(&config, settings::containerd(&assets.debian, &network))?;
+    // It finds runc and its shim there.
+    let paths = ["usr/bin", "usr/sbin"].map(|path| assets.debian.join(path).display().to_string());
+    let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", paths.join(":"));
+    let words = ["--config".to_owned(), config.display().to_string()];
+    let program = assets.debian.join("usr/bin/containerd");
+    let invocation = enclosure.inside(&program, &words).variable("PATH", path);
+    let mut process = Process::start(&invocation, &folder.join("containerd.log")).await?;
+    let deadline = Instant::now() + READY_MAX;
+    while !run(&ctr(enclosure, assets, &["version"]), CTR_MAX).await?.status.success() {
+        if process.ended().is_some() || Instant::now() >= deadline {
+            return Err(NodeError::NotReady { what: "containerd", tail: process.tail() });
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(process)
+}
+
+async fn start_kubelet(
+    enclosure: &Enclosure,
+    assets: &NodeAssets,
+    cluster: &EdgeCluster,
+    (folder, name, cgroups): (&Path, &str, &str),
+) -> Result<Process, NodeError> {
+    let identity = cluster.issue_user(&format!("system:node:{name}"), &["system:nodes"]);
+    let kubeconfig = cluster.write_kubeconfig(&format!("{name}.conf"), Credential::Certificate(identity))?;
+    let config = folder.join("kubelet.json");
+    fs::write(&config, settings::kubelet(cgroups, &cluster.ca_path()).to_string())?;
+    let address: IpAddr = cluster.address().ip();
+    let words = [
+        format!("--config={}", config.display()),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--hostname-override={name}"),
+        format!("--node-ip={address}"),
+        "--root-dir=/var/lib/kubelet".to_owned(),
+    ];
+    let invocation = enclosure.inside(&assets.kubelet, &words);
+    Ok(Process::start(&invocation, &folder.join("kubelet.log")).await?)
+}
+
+async fn import(
+    enclosure: &Enclosure,
+    assets: &NodeAssets,
+    folder: &Path,
+    image: &Image<'_>,
+) -> Result<(), NodeError> {
+    let archive = tempfile::Builder::new().suffix(".tar").tempfile_in(folder)?.into_temp_path();
+    image.write(&archive)?;
+    let words = ["--namespace", "k8s.io", "images", "import", &archive.display().to_string()];
+    let output = run(&ctr(enclosure, assets, &words), CTR_MAX).await?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(NodeError::Refused { program: "ctr images import", said });
+    }
+    Ok(())
+}
+
+fn ctr(enclosure: &Enclosure, assets: &NodeAssets, words: &[&str]) -> Invocation {
+    let socket = ["--address", settings::CONTAINERD_SOCKET];
+    let words: Vec<String> = socket.iter().chain(words).map(|word| (*word).to_owned()).collect();
+    enclosure.inside(&assets.debian.join("usr/bin/ctr"), &words)
+}

@@ -1,0 +1,119 @@
+//! The folder that a node has in each hierarchy of control groups, and its end.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Where the hierarchies are.
+const ROOT: &str = "/sys/fs/cgroup";
+/// How all our folders' names begin; the process's id follows.
+const PREFIX: &str = "tombolo-node-";
+/// How long the last process of a killed node may take to leave its folder.
+const EMPTY_MAX: Duration = Duration::from_secs(20);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// What kubelet does not start without.
+pub(super) const NEEDED: [&str; 5] = ["cpu", "cpuacct", "cpuset", "memory", "pids"];
+
+/// One folder by the same name in every hierarchy of version 1; dropping it waits until they are empty, and removes them.
+#[derive(Debug)]
+pub(super) struct Cgroups {
+    name: String,
+}
+
+impl Cgroups {
+    /// Removes what killed processes have left, then makes the folders.
+    pub(super) fn new() -> io::Result<Self> {
+        static NODES: AtomicU32 = AtomicU32::new(0);
+        sweep();
+        let number = NODES.fetch_add(1, Ordering::Relaxed);
+        let cgroups = Self { name: format!("{PREFIX}{}-{number}", std::process::id()) };
+        for hierarchy in hierarchies().into_iter().filter(|folder| is_version_1(folder)) {
+            let folder = hierarchy.join(&cgroups.name);
+            fs::create_dir(&folder)?;
+            // A new folder of this controller has neither, and takes no process then.
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                if let Ok(whole) = fs::read(hierarchy.join(file)) {
+                    fs::write(folder.join(file), whole)?;
+                }
+            }
+        }
+        Ok(cgroups)
+    }
+
+    /// The folders' name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + EMPTY_MAX;
+        while !removed(&self.name) && Instant::now() < deadline {
+            sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Whether the machine has what a node needs, in version 1; else what is missing.
+pub(super) fn missing() -> Option<String> {
+    NEEDED.into_iter().find(|controller| !is_version_1(&Path::new(ROOT).join(controller))).map(str::to_owned)
+}
+
+/// Folders of ours that are there.
+pub fn left() -> Vec<PathBuf> {
+    hierarchies().iter().flat_map(|hierarchy| ours(hierarchy)).collect()
+}
+
+// Links lead to hierarchies of several controllers, which are there under their own name.
+fn hierarchies() -> Vec<PathBuf> {
+    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn is_version_1(hierarchy: &Path) -> bool {
+    hierarchy.join("tasks").exists()
+}
+
+fn ours(hierarchy: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(hierarchy).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// Takes the folders of this name away, as far as they are empty, and says whether none is left.
+fn removed(name: &str) -> bool {
+    let folders: Vec<_> = hierarchies().into_iter().map(|hierarchy| hierarchy.join(name)).collect();
+    folders.iter().for_each(|folder| remove(folder));
+    !folders.iter().any(|folder| folder.exists())
+}
+
+// Depth first: a folder goes after what is in it. The files in it are no obstacle.
+fn remove(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder); // What still has a process stays.
+}
+
+fn sweep() {
+    for folder in left() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let owner = name.trim_start_matches(PREFIX).split('-').next().unwrap_or_default().to_owned();
+        if !Path::new("/proc").join(owner).exists() {
+            remove(&folder);
+        }
+    }
+}

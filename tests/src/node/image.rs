@@ -1,0 +1,67 @@
+//! Images of containers, written from static programs without an engine or a registry.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::json;
+
+use super::tar::Archive;
+
+/// What goes into an image: one layer, and what is run from it.
+#[derive(Debug, Clone, Default)]
+pub struct Image<'a> {
+    /// Its name with its tag, such as `tombolo.test/pause:1`; pods name it so, with `imagePullPolicy: Never`.
+    pub name: &'a str,
+    /// Programs of this machine and where they are in the image, without the first slash.
+    pub programs: &'a [(&'a Path, &'a str)],
+    /// Symbolic links and their targets.
+    pub links: &'a [(&'a str, &'a str)],
+    /// What is run.
+    pub entrypoint: &'a [&'a str],
+    /// As whom, `65532:65532` for one; empty is root.
+    pub user: &'a str,
+}
+
+impl Image<'_> {
+    /// Writes it as an archive that `docker load` and `ctr images import` read.
+    pub(super) fn write(&self, archive: &Path) -> io::Result<()> {
+        let layer = self.layer()?;
+        let config = json!({
+            "architecture": architecture(), "os": "linux",
+            "config": { "Entrypoint": self.entrypoint, "User": self.user, "Env": ["PATH=/bin"] },
+            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&layer))] },
+        })
+        .to_string();
+        let name = format!("{}.json", hex(config.as_bytes()));
+        let manifest = json!([{ "Config": name, "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
+        let whole = Archive::default()
+            .file(&name, 0o644, config.as_bytes())
+            .file("layer.tar", 0o644, &layer)
+            .file("manifest.json", 0o644, manifest.to_string().as_bytes());
+        fs::write(archive, whole.finish())
+    }
+
+    fn layer(&self) -> io::Result<Vec<u8>> {
+        // Where a shell may write; whose pods have a read-only root mount something there.
+        let mut layer = Archive::default().folder("bin/", 0o755).folder("tmp/", 0o1777);
+        for (program, path) in self.programs {
+            layer = layer.file(path, 0o755, &fs::read(program)?);
+        }
+        Ok(self.links.iter().fold(layer, |layer, (path, target)| layer.link(path, target)).finish())
+    }
+}
+
+/// What Go, and so every image, calls this machine's processor.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,226 @@
+//! Two edge clusters with a node each behind one server, all at the same addresses, which the trials of pods share.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use crate::kube::controllers::Controllers;
+use crate::kube::kubectl::Kubectl;
+use crate::kube::{EdgeCluster, Place};
+use crate::lab::{Lab, Site, SiteError, Uplink};
+use crate::node::{self, Image, Node, Unable};
+use crate::rig::{Agent, ApiServer, GROUP, Rig};
+use crate::skip::skip;
+
+/// The clusters' names.
+pub const NAMES: [&str; 2] = ["edge-a", "edge-b"];
+/// Where each cluster's control plane, and its node, believe to be.
+pub const CONTROL_PLANE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 168, 1, 10), 6443);
+/// The image of the trials' pods: the program of `tests/kube/pod`, and busybox.
+pub const IMAGE: &str = "tombolo.test/pod:1";
+/// A pod that each cluster has: it says its cluster's name at port 8080 and echoes at 7777.
+pub const POD: &str = "web";
+/// How long one kubectl may take; builds of other tests may run beside.
+const KUBECTL_MAX: Duration = Duration::from_secs(120);
+
+/// What of busybox the image has.
+const APPLETS: [&str; 24] = [
+    "cat",
+    "chmod",
+    "cp",
+    "date",
+    "dd",
+    "echo",
+    "false",
+    "find",
+    "head",
+    "id",
+    "kill",
+    "ls",
+    "mkdir",
+    "mv",
+    "printf",
+    "rm",
+    "seq",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "stty",
+    "tar",
+    "tee",
+    "true",
+];
+
+/// Two clusters behind one server, in a lab.
+#[derive(Debug)]
+#[must_use = "all of it ends when this is dropped"]
+pub struct NodeEdges {
+    /// The clusters, by [`NAMES`].
+    pub edges: [NodeEdge; 2],
+    /// The server and its files.
+    pub rig: Rig,
+    /// The cloud.
+    pub lab: Lab,
+}
+
+/// A cluster with a node.
+#[derive(Debug)]
+pub struct NodeEdge {
+    /// Its name.
+    pub name: &'static str,
+    /// alice, who may do everything, by the gateway.
+    pub tunneled: Kubectl,
+    /// Who may do everything, at the site and at the API server itself.
+    pub direct: Kubectl,
+    /// The agent, in the machine's network namespace.
+    pub agent: Agent,
+    // The node goes before what it talks to.
+    /// Its node.
+    pub node: Node,
+    _controllers: Controllers,
+    /// Its control plane.
+    pub cluster: EdgeCluster,
+    /// The machine is the site's pod.
+    pub site: Site,
+}
+
+/// Why there are none.
+#[derive(Debug, thiserror::Error)]
+enum Missing {
+    #[error(transparent)]
+    Node(#[from] Unable),
+    #[error(transparent)]
+    Lab(#[from] SiteError),
+}
+
+/// Runs a trial with the two that run, or with new ones: trials that run beside each other share them, and the last of
+/// them ends them. Where nodes are not possible, `test` is skipped, and it is said why.
+///
+/// # Panics
+/// Where the trial does.
+pub fn trial<T>(test: &str, trial: T)
+where
+    T: AsyncFnOnce(&NodeEdges) + Send,
+{
+    match NodeEdges::shared() {
+        Ok(edges) => edges.lab.host(async || trial(&edges).await),
+        Err(missing) => skip(test, &missing.to_string()),
+    }
+}
+
+impl NodeEdges {
+    fn shared() -> Result<Arc<Self>, Missing> {
+        static SHARED: Mutex<Weak<NodeEdges>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().expect("another trial has said why they do not start");
+        if let Some(edges) = shared.upgrade() {
+            return Ok(edges);
+        }
+        node::assets()?;
+        let lab = Lab::open()?;
+        let (edges, rig) = lab.host(async || {
+            let rig = lab.rig("").await;
+            let [a, b] = NAMES;
+            let (a, b) = tokio::join!(
+                NodeEdge::start(&lab, &rig, a, Uplink::Cable),
+                NodeEdge::start(&lab, &rig, b, Uplink::Cable)
+            );
+            ([a, b], rig)
+        });
+        let edges = Arc::new(Self { edges, rig, lab });
+        *shared = Arc::downgrade(&edges);
+        Ok(edges)
+    }
+}
+
+impl NodeEdge {
+    /// Starts one in a lab, behind this uplink, with the pod [`POD`] running and the agent connected.
+    ///
+    /// # Panics
+    /// If something does not start.
+    pub async fn start(lab: &Lab, rig: &Rig, name: &'static str, uplink: Uplink) -> Self {
+        let site = lab.site(name, uplink).await;
+        let (address, port) = CONTROL_PLANE;
+        site.pod().ip(&format!("addr add {address}/32 dev lo")).await.expect("an address can be added");
+        let place = Place {
+            network_namespace: Some(site.pod().path().to_owned()),
+            address: address.into(),
+            port: Some(port),
+            advertise: address.into(),
+            has_controllers: true,
+            ..Place::default()
+        };
+        let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
+        let assets = node::assets().expect("they were there before");
+        let controllers = cluster.start_controllers(&assets).await.expect("controllers start");
+        let account = cluster.create_agent_account().await.expect("an account for the agent");
+        cluster.make_admins(GROUP).await;
+        let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), "").await;
+        let node = Node::start(site.pod(), &cluster, &format!("{name}-node")).await;
+        let node = node.unwrap_or_else(|error| panic!("{name}: {error}\n{}", controllers.tails()));
+        load(&node).await;
+        let direct = cluster.admin().limit(KUBECTL_MAX);
+        let kubeconfig = rig.kubeconfig("alice", &[GROUP], name).await;
+        let cloud = Some(lab.cloud().path().to_owned());
+        let tunneled = cluster.kubectl_with(kubeconfig).in_network_namespace(cloud).limit(KUBECTL_MAX);
+        rig.connected(name).await;
+        let edge = Self { name, tunneled, direct, agent, node, _controllers: controllers, cluster, site };
+        // What the controller-manager makes of a namespace.
+        edge.direct.stdout(&["wait", "--for=create", "serviceaccount/default", "--timeout=60s"]).await;
+        edge.run_pod(POD, &format!("command: [pod, serve, {name}]")).await;
+        edge
+    }
+
+    /// Makes a pod of [`IMAGE`] and waits until it is ready; `container` is what else its container says, as keys of YAML.
+    ///
+    /// # Panics
+    /// If it does not become ready.
+    pub async fn run_pod(&self, name: &str, container: &str) {
+        self.create_pod(name, container).await;
+        let pod = format!("pod/{name}");
+        self.direct.stdout(&["wait", "--for=condition=Ready", &pod, "--timeout=100s"]).await;
+    }
+
+    /// The same for one that may end.
+    ///
+    /// # Panics
+    /// If the API server refuses it.
+    pub async fn create_pod(&self, name: &str, container: &str) {
+        let container = container.replace('\n', "\n    ");
+        let manifest = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{ name: {name}, labels: {{ app: {name} }} }}\nspec:\n  \
+             restartPolicy: Never\n  terminationGracePeriodSeconds: 1\n  containers:\n  - name: main\n    \
+             image: {IMAGE}\n    imagePullPolicy: Never\n    {container}\n"
+        );
+        self.apply(name, &manifest).await;
+    }
+
+    /// Applies a manifest.
+    ///
+    /// # Panics
+    /// If the API server refuses it.
+    pub async fn apply(&self, name: &str, manifest: &str) {
+        let path = self.file(&format!("{name}.yaml"));
+        std::fs::write(&path, manifest).expect("a file can be written");
+        self.direct.stdout(&["apply", "-f", path.to_str().expect("a path")]).await;
+    }
+
+    /// A file of the trial, removed with the cluster.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.cluster.directory().join(name)
+    }
+}
+
+async fn load(node: &Node) {
+    let (pod, busybox) = (node.assets().pod.clone(), node.assets().debian.join("bin/busybox"));
+    let paths = APPLETS.map(|applet| format!("bin/{applet}"));
+    let links: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "busybox")).collect();
+    let image = Image {
+        name: IMAGE,
+        programs: &[(&pod, "bin/pod"), (&busybox, "bin/busybox")],
+        links: &links,
+        entrypoint: &["/bin/pod"],
+        user: "",
+    };
+    node.load(&image).await.unwrap_or_else(|error| panic!("{error}"));
+}

@@ -1,0 +1,3 @@
+//! Real pods on real nodes, and what people do with them through the tunnel.
+
+mod life;

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use tokio_rustls::server::TlsStream;
 use tracing::{debug, warn};
 
+pub(crate) mod accepting;
 mod counts;
 pub(crate) mod failures;
 mod handshake;

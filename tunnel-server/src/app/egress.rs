@@ -2,25 +2,19 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use audit::{Log, Why};
 use daemon::{Failure, Scope};
 use proto::ClusterId;
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, watch};
-use tokio::time::sleep;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
 use crate::gateway::{Gateway, Places, WayIn};
 use crate::identity::{self, Authenticated, NotOfWayIn};
 use crate::listener::socket::{LocalSocket, Reach};
-use crate::listener::{Accepted, Doors, Entered, Limits, Listener, tls};
-
-/// How long accepting at a Unix socket rests after it failed; it fails for want of file descriptors, which come back by
-/// themselves.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+use crate::listener::{Accepted, Doors, Entered, Limits, Listener, accepting, tls};
 
 /// A bound listener.
 pub(super) struct Way {
@@ -125,35 +119,20 @@ async fn serve(accepted: Accepted, site: Site, client_name: Arc<str>, gateway: G
 
 /// Accepts until the drain.
 async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gateway, log: Log, scope: Scope) {
-    let places = Arc::new(Semaphore::new(EGRESS_CONNECTIONS_MAX));
     let mut homes = (0_usize..).map(|n| scope.home_for(n));
-    let mut draining = std::pin::pin!(scope.draining());
-    loop {
-        // Both arms are cancel-safe: a place that was taken for nobody is free again, an accept takes nothing unless it is
-        // ready.
-        let come = async {
-            let place = Arc::clone(&places).acquire_owned().await;
-            (place, socket.listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            () = &mut draining => return,
-            come = come => come,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let (site, gateway, log, uids) =
-                    (site.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
-                let home = homes.next().unwrap_or_else(|| scope.home_for(0));
-                scope.spawn_on(home, async move {
-                    serve_local(stream, &uids, site, gateway, log).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                warn!(name = &*site.name, %error, "cannot accept a connection of an API server's egress");
-                sleep(ACCEPT_REST).await;
-            }
-        }
+    let spawn = |(stream, _), place| {
+        let (site, gateway, log, uids) = (site.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
+        let home = homes.next().unwrap_or_else(|| scope.home_for(0));
+        scope.spawn_on(home, async move {
+            serve_local(stream, &uids, site, gateway, log).await;
+            drop(place);
+        });
+    };
+    let refused = |error| warn!(name = &*site.name, %error, "cannot accept a connection of an API server's egress");
+    // Both arms are cancel-safe: accepting may be dropped at any time.
+    tokio::select! {
+        () = scope.draining() => {}
+        () = accepting::each(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
     }
 }
 

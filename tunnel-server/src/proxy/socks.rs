@@ -3,8 +3,7 @@
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,11 +12,12 @@ use http::StatusCode;
 use proto::socks5::{self, CHOSEN, Fault, LOGGED_IN, Login, NOT_CHOSEN, NOT_LOGGED_IN, Parsed, Reply};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::{Asked, Proxy, Refusal, Served};
+use crate::listener::accepting;
 use crate::metrics;
 
 /// Connections at once.
@@ -25,9 +25,6 @@ const CONNECTIONS_MAX: usize = 512;
 
 /// Everything up to the target's name arrives within this time.
 const ASKED_MAX: Duration = Duration::from_secs(10);
-
-/// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
@@ -64,29 +61,16 @@ impl Socks {
 
     /// Serves whoever comes, until the drain. What is connected then goes on.
     pub async fn run(self, door: Proxy, scope: Scope) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut homes = (0_usize..).map(|n| scope.home_for(n));
-        let mut draining = pin!(scope.draining());
-        loop {
-            // Both arms are cancel-safe: a place that was taken for nobody is free again, an accept takes nothing unless it
-            // is ready.
-            let come = async { (Arc::clone(&places).acquire_owned().await, self.listener.accept().await) };
-            let (place, accepted) = tokio::select! {
-                () = &mut draining => return,
-                come = come => come,
-            };
-            match (accepted, place) {
-                (Ok((stream, from)), Ok(place)) => {
-                    let home = homes.next().unwrap_or_else(|| scope.home_for(0));
-                    scope.spawn_on(home, serve(door.clone(), stream, from, place));
-                }
-                (Err(error), _) => {
-                    warn!(%error, "cannot accept a connection of SOCKS5");
-                    sleep(ACCEPT_REST).await;
-                }
-                // Nobody closes it.
-                (Ok(_), Err(_)) => return,
-            }
+        let spawn = |(stream, from), place| {
+            let home = homes.next().unwrap_or_else(|| scope.home_for(0));
+            scope.spawn_on(home, serve(door.clone(), stream, from, place));
+        };
+        let refused = |error| warn!(%error, "cannot accept a connection of SOCKS5");
+        // Both arms are cancel-safe: accepting may be dropped at any time.
+        tokio::select! {
+            () = scope.draining() => {}
+            () = accepting::each(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
         }
     }
 }

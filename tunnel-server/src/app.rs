@@ -261,17 +261,14 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
     let pair = &config.certificate;
     let tls = tls::server_config(pair.chain.clone(), pair.key.clone_key(), roots)
         .map_err(Failure::misconfigured)?;
-    // The sender is dropped: certificates are read at the start.
-    let (_, tls) = watch::channel(Arc::new(tls));
     let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
     let source = Some(SourceLimits { connections, rate });
-    let (callers, limits) = (Some(tls), Limits { source, ..Limits::default() });
+    let limits = Limits { source, ..Limits::default() };
     if config.gateway.listen == tunnel {
-        let doors = Doors { callers, agents: Some(agents) };
+        let doors = Doors { agents: Some(agents), ..Doors::callers(tls) };
         return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));
     }
-    let callers = Doors { callers, agents: None };
-    let callers = Listener::bind("gateway.listen", config.gateway.listen, callers, limits)?;
+    let callers = Listener::bind("gateway.listen", config.gateway.listen, Doors::callers(tls), limits)?;
     let agents = Doors { callers: None, agents: Some(agents) };
     Ok((callers, Some(Listener::bind("tunnel.listen", tunnel, agents, limits)?)))
 }
@@ -297,10 +294,7 @@ fn bind_enrollment(
     let pair = &config.certificate;
     let chain = pair.chain.iter().chain(&server_roots).cloned().collect();
     let tls = tls::for_enrollment(chain, pair.key.clone_key()).map_err(Failure::misconfigured)?;
-    // The sender is dropped: certificates are read at the start.
-    let (_, tls) = watch::channel(Arc::new(tls));
-    let doors = Doors { callers: Some(tls), agents: None };
-    let listener = Listener::bind("enrollment.listen", listen, doors, enrollment::LIMITS)?;
+    let listener = Listener::bind("enrollment.listen", listen, Doors::callers(tls), enrollment::LIMITS)?;
     let pins = server_roots.iter().filter_map(enrollment::pin).map(|pin| pin.to_string()).collect();
     let terms = Terms { trust_domain: config.trust_domain.clone(), lifetime, grace, trust_bundle };
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
@@ -322,10 +316,7 @@ fn proxy_listener(door: config::Proxy) -> Result<Listener, Failure> {
     let config::Proxy { listen, certificate } = door;
     metrics::certificates("proxy", &certificate.chain[..certificate.chain.len().min(1)]);
     let tls = tls::for_proxy(certificate.chain, certificate.key).map_err(Failure::misconfigured)?;
-    // The sender is dropped: certificates are read at the start.
-    let (_, tls) = watch::channel(Arc::new(tls));
-    let doors = Doors { callers: Some(tls), agents: None };
-    Ok(Listener::bind("proxy.listen", listen, doors, proxy::LIMITS)?)
+    Ok(Listener::bind("proxy.listen", listen, Doors::callers(tls), proxy::LIMITS)?)
 }
 
 /// The policy that is in force first, and its file.

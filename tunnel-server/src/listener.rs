@@ -66,6 +66,15 @@ pub struct Doors {
     pub agents: Option<Arc<ServerConfig>>,
 }
 
+impl Doors {
+    /// The callers' alone, with a certificate that was read at the start and stays.
+    #[must_use]
+    pub fn callers(tls: ServerConfig) -> Self {
+        // The sender is dropped: nobody exchanges it.
+        Self { callers: Some(watch::channel(Arc::new(tls)).1), agents: None }
+    }
+}
+
 /// What was agreed on in a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoken {

@@ -53,10 +53,7 @@ impl Remote {
         let AdminTcp { listen, roots, rules: _ } = tcp;
         let tls = tls::for_admins(pair.chain.clone(), pair.key.clone_key(), roots)
             .map_err(Failure::misconfigured)?;
-        // The sender is dropped: certificates are read at the start.
-        let (_, tls) = watch::channel(Arc::new(tls));
-        let doors = Doors { callers: Some(tls), agents: None };
-        let listener = Listener::bind("admin.tcp.listen", listen, doors, LIMITS)?;
+        let listener = Listener::bind("admin.tcp.listen", listen, Doors::callers(tls), LIMITS)?;
         Ok(Self { listener, known: Known { trust_domain: trust_domain.to_owned(), rules } })
     }
 

@@ -7,7 +7,6 @@ use audit::{Log, Why};
 use daemon::{Failure, Scope};
 use proto::ClusterId;
 use tokio::net::UnixStream;
-use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::config::{CertifiedPair, EGRESS_CONNECTIONS_MAX, Egress, EgressDoor, EgressTcp, EgressUnix};
@@ -96,10 +95,7 @@ fn tcp(tcp: EgressTcp, pair: &CertifiedPair) -> Result<Door, Failure> {
     let pair = certificate.as_ref().unwrap_or(pair);
     let tls =
         tls::for_way_in(pair.chain.clone(), pair.key.clone_key(), roots).map_err(Failure::misconfigured)?;
-    // The sender is dropped: certificates are read at the start.
-    let (_, tls) = watch::channel(Arc::new(tls));
-    let doors = Doors { callers: Some(tls), agents: None };
-    let listener = Listener::bind("egress.tcp.listen", listen, doors, Limits::default())?;
+    let listener = Listener::bind("egress.tcp.listen", listen, Doors::callers(tls), Limits::default())?;
     Ok(Door::Tcp { listener, client_name: client_name.into() })
 }
 
@@ -128,7 +124,8 @@ async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gate
             drop(place);
         });
     };
-    let refused = |error| warn!(name = &*site.name, %error, "cannot accept a connection of an API server's egress");
+    let refused =
+        |error| warn!(name = &*site.name, %error, "cannot accept a connection of an API server's egress");
     // Both arms are cancel-safe: accepting may be dropped at any time.
     tokio::select! {
         () = scope.draining() => {}

@@ -7,7 +7,7 @@ use rustls::server::{
     ClientCertVerifierBuilder, NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier,
 };
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use transport::tls::ShortChains;
 
@@ -45,15 +45,7 @@ pub fn server_config(
     key: PrivateKeyDer<'static>,
     caller_roots: Option<Vec<CertificateDer<'static>>>,
 ) -> Result<ServerConfig, TlsError> {
-    let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(callers_verifier(caller_roots)?)
-        .with_single_cert(chain, key)
-        .map_err(TlsError::Certificate)?;
-    config.alpn_protocols = vec![ALPN_H2.to_vec(), ALPN_HTTP1.to_vec()];
-    never_resumed(&mut config);
-    Ok(config)
+    config(chain, key, &[&TLS13, &TLS12], callers_verifier(caller_roots)?, &[ALPN_H2, ALPN_HTTP1])
 }
 
 /// TLS 1.2 and 1.3 with HTTP/1.1 for a way in, by which only those come who show a certificate that chains to these roots.
@@ -66,15 +58,8 @@ pub fn for_way_in(
     key: PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
-    let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
-        .with_protocol_versions(&[&TLS13, &TLS12])
-        .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(ShortChains::of(verifier(roots)?.build()?))
-        .with_single_cert(chain, key)
-        .map_err(TlsError::Certificate)?;
-    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
-    never_resumed(&mut config);
-    Ok(config)
+    let verifier = ShortChains::of(verifier(roots)?.build()?);
+    config(chain, key, &[&TLS13, &TLS12], verifier, &[ALPN_HTTP1])
 }
 
 /// TLS 1.2 and 1.3 with HTTP/1.1 for callers who have a dial token, and are asked for no certificate: a kubeconfig's would come
@@ -87,9 +72,7 @@ pub fn for_proxy(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, TlsError> {
-    let mut config = server_config(chain, key, None)?;
-    config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
-    Ok(config)
+    config(chain, key, &[&TLS13, &TLS12], WebPkiClientVerifier::no_client_auth(), &[ALPN_HTTP1])
 }
 
 /// TLS 1.3 with HTTP/2 for agents that have no certificate yet, and are asked for none.
@@ -101,7 +84,7 @@ pub fn for_enrollment(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 ) -> Result<ServerConfig, TlsError> {
-    for_grpc(chain, key, WebPkiClientVerifier::no_client_auth())
+    config(chain, key, &[&TLS13], WebPkiClientVerifier::no_client_auth(), &[ALPN_H2])
 }
 
 /// TLS 1.3 with HTTP/2 for administrators, who must show a certificate that chains to these roots.
@@ -114,21 +97,24 @@ pub fn for_admins(
     key: PrivateKeyDer<'static>,
     roots: Vec<CertificateDer<'static>>,
 ) -> Result<ServerConfig, TlsError> {
-    for_grpc(chain, key, ShortChains::of(verifier(roots)?.build()?))
+    config(chain, key, &[&TLS13], ShortChains::of(verifier(roots)?.build()?), &[ALPN_H2])
 }
 
-fn for_grpc(
+/// What all of them have in common.
+fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    versions: &[&'static SupportedProtocolVersion],
     verifier: Arc<dyn ClientCertVerifier>,
+    protocols: &[&[u8]],
 ) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(transport::tls::provider())
-        .with_protocol_versions(&[&TLS13])
+        .with_protocol_versions(versions)
         .map_err(TlsError::Provider)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
         .map_err(TlsError::Certificate)?;
-    config.alpn_protocols = vec![ALPN_H2.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     never_resumed(&mut config);
     Ok(config)
 }

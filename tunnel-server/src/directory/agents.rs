@@ -214,7 +214,7 @@ fn make_room(
     }
     match ended {
         _ if kept < AGENTS_PER_CLUSTER_MAX => Ok(true),
-        Some((_, key)) => transaction.remove::<Agent>(&key).map(|()| true),
+        Some((_, key)) => transaction.remove::<Agent>(&key),
         None => Ok(false),
     }
 }

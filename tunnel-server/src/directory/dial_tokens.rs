@@ -12,7 +12,8 @@ use super::Directory;
 use super::bearer::{Bearer, NotAToken};
 use super::clusters::{NAME_RESERVED, living};
 use super::records::{DialToken, UnixSeconds};
-use super::store::{StoreError, Transaction};
+use super::store::StoreError;
+use super::tokens::{Expiring, clear_away};
 
 /// Most tokens that are kept, expired ones included until they are cleared away.
 pub const DIAL_TOKENS_MAX: usize = 10_000;
@@ -25,9 +26,6 @@ pub const DIAL_TTL_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The least.
 const DIAL_TTL_MIN: Duration = Duration::from_secs(60);
-
-/// How long an expired token is still listed.
-const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
 // A token never means another cluster that got the name of a deleted one.
 const _: () = assert!(DIAL_TTL_MAX.as_secs() < NAME_RESERVED.as_secs());
@@ -114,8 +112,7 @@ impl Directory {
             for (cluster, met) in clusters.iter().zip(met) {
                 living(transaction, cluster, met).map_err(|_| DialTokenError::Unknown(cluster.clone()))?;
             }
-            let kept = clear_away(transaction, now)?;
-            if kept >= DIAL_TOKENS_MAX {
+            if clear_away::<DialToken>(transaction, now)? >= DIAL_TOKENS_MAX {
                 return Err(DialTokenError::Full);
             }
             let token = DialToken {
@@ -152,12 +149,7 @@ impl Directory {
     /// # Errors
     /// [`StoreError`].
     pub async fn revoke_dial_token(&self, id: String) -> Result<bool, StoreError> {
-        self.change(move |transaction| {
-            let is_there = transaction.get::<DialToken>(&id)?.is_some();
-            transaction.remove::<DialToken>(&id)?;
-            Ok(is_there)
-        })
-        .await
+        self.change(move |transaction| transaction.remove::<DialToken>(&id)).await
     }
 
     /// Whether there is a dial token with this id, expired or not.
@@ -216,15 +208,8 @@ impl DialToken {
     }
 }
 
-/// Removes what expired long ago; how many are left.
-fn clear_away(transaction: &mut Transaction<'_>, now: UnixSeconds) -> Result<usize, StoreError> {
-    let mut kept = 0;
-    for (id, old) in transaction.list::<DialToken>("")? {
-        if old.expires + KEPT_AFTER < now {
-            transaction.remove::<DialToken>(&id)?;
-        } else {
-            kept += 1;
-        }
+impl Expiring for DialToken {
+    fn expires(&self) -> UnixSeconds {
+        self.expires
     }
-    Ok(kept)
 }

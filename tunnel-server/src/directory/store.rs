@@ -295,14 +295,15 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    pub(super) fn remove<R: Record>(&mut self, key: &str) -> Result<(), StoreError> {
+    /// Takes a record away; whether there was one.
+    pub(super) fn remove<R: Record>(&mut self, key: &str) -> Result<bool, StoreError> {
         let mut rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
         let was_there = self.store.failing(rows.remove(key))?.is_some();
         drop(rows);
         if was_there {
             self.changes.push(Change { table: R::TABLE, key: key.to_owned(), record: None });
         }
-        Ok(())
+        Ok(was_there)
     }
 
     /// The records whose keys begin with `prefix`, in the order of their keys.

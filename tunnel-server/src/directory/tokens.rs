@@ -8,7 +8,7 @@ use proto::ClusterId;
 use super::bearer::Bearer;
 use super::clusters::living;
 use super::records::{Agent, Answer, Cluster, Token, UnixSeconds, Use, Workload};
-use super::store::{StoreError, Transaction};
+use super::store::{Record, StoreError, Transaction};
 use super::{Directory, agents, attestations};
 
 /// Most tokens that are kept, used and expired ones included until they are cleared away.
@@ -22,6 +22,11 @@ const TTL_MIN: Duration = Duration::from_secs(60);
 
 /// How long an expired token is still listed.
 const KEPT_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A record that is of no use after its time.
+pub(super) trait Expiring: Record {
+    fn expires(&self) -> UnixSeconds;
+}
 
 /// A token as it is listed.
 #[derive(Debug, Clone)]
@@ -109,15 +114,7 @@ impl Directory {
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
             living(transaction, &cluster, met).map_err(|_| TokenError::Unknown(cluster.clone()))?;
-            let mut kept = 0;
-            for (id, old) in transaction.list::<Token>("")? {
-                if old.expires + KEPT_AFTER < now {
-                    transaction.remove::<Token>(&id)?;
-                } else {
-                    kept += 1;
-                }
-            }
-            if kept >= TOKENS_MAX {
+            if clear_away::<Token>(transaction, now)? >= TOKENS_MAX {
                 return Err(TokenError::Full);
             }
             let token = Token {
@@ -150,12 +147,7 @@ impl Directory {
     /// # Errors
     /// [`StoreError`].
     pub async fn revoke_token(&self, id: String) -> Result<bool, StoreError> {
-        self.change(move |transaction| {
-            let is_there = transaction.get::<Token>(&id)?.is_some();
-            transaction.remove::<Token>(&id)?;
-            Ok(is_there)
-        })
-        .await
+        self.change(move |transaction| transaction.remove::<Token>(&id)).await
     }
 
     /// What a token entitles whoever holds the key `pin` to. Changes nothing.
@@ -245,4 +237,26 @@ pub(super) fn forget(transaction: &mut Transaction<'_>, cluster: &ClusterId) -> 
         }
     }
     Ok(())
+}
+
+impl Expiring for Token {
+    fn expires(&self) -> UnixSeconds {
+        self.expires
+    }
+}
+
+/// Removes what expired more than [`KEPT_AFTER`] ago; how many are left.
+pub(super) fn clear_away<R: Expiring>(
+    transaction: &mut Transaction<'_>,
+    now: UnixSeconds,
+) -> Result<usize, StoreError> {
+    let mut kept = 0;
+    for (id, old) in transaction.list::<R>("")? {
+        if old.expires() + KEPT_AFTER < now {
+            transaction.remove::<R>(&id)?;
+        } else {
+            kept += 1;
+        }
+    }
+    Ok(kept)
 }

@@ -519,7 +519,7 @@ pub(crate) struct PolicyExplain {
     /// The policy
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
-    /// How somebody came in: client-certificate, token, dial-token, oidc:NAME or token-review:NAME
+    /// How somebody came in: client-certificate, token, dial-token, oidc:NAME, token-review:NAME or way-in:NAME
     #[arg(long, value_name = "METHOD", value_parser = policy::method)]
     pub(crate) method: String,
     /// Who that is, with the prefix of the method

@@ -17,12 +17,13 @@ const NAMED_METHODS: [&str; 3] = ["oidc", "token-review", WAY_IN];
 /// The kind of those who are a way in: whoever comes by it is one principal.
 const WAY_IN: &str = "way-in";
 
+/// All of them, for people.
+pub(crate) const ALLOWED: &str = "client-certificate, token, dial-token, oidc:NAME, token-review:NAME or way-in:NAME, with the name \
+                                  that server.yaml gives it";
+
 /// No method of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "not one of client-certificate, token, dial-token, oidc:NAME, token-review:NAME and way-in:NAME, with the name that server.yaml \
-     gives it"
-)]
+#[error("it must be {ALLOWED}")]
 pub struct NotAMethod;
 
 /// Takes the word for a method: `client-certificate`, `token`, `dial-token`, `oidc:NAME`, `token-review:NAME` or `way-in:NAME`, where

@@ -32,12 +32,11 @@ impl Subject {
 
     pub(super) fn of(at: &At, written: &document::Subject) -> Result<Self, PolicyFault> {
         let document::Subject { method: written_method, user, group } = written;
-        let methods = "client-certificate, token, oidc:NAME, token-review:NAME or way-in:NAME, with the name that server.yaml gives it";
-        let written_method = written_method.as_ref().ok_or_else(|| at.missing("method", methods))?;
+        let written_method = written_method.as_ref().ok_or_else(|| at.missing("method", method::ALLOWED))?;
         let at_method = at.below("method", written_method);
         let method = written_method.value.clone();
         if method != ANY && method::method(&method).is_err() {
-            return Err(at_method.fault(format_args!("{method:?}"), methods));
+            return Err(at_method.fault(format_args!("{method:?}"), method::ALLOWED));
         }
         match (user, group) {
             (Some(user), None) if user.value == ANY && method == ANY => Ok(Self::Everybody),

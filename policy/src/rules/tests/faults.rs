@@ -56,7 +56,7 @@ const WRONG: &[Wrong] = &[
     (
         "client-certificate",
         "certificate",
-        &["5:", "method: \"certificate\"", "client-certificate, token, oidc:NAME"],
+        &["5:", "method: \"certificate\"", "client-certificate, token, dial-token, oidc:NAME"],
     ),
     ("client-certificate", "\"*\"", &["5:", "method: \"*\"", "goes with `user: \"*\"` alone"]),
     ("group:", "user: a, group:", &["5:", "user and group together"]),

@@ -5,14 +5,19 @@ use std::path::Path;
 use crate::bench::{Bench, assert_says};
 
 #[test]
-fn the_profiles_that_ship_are_those_that_the_command_makes_of_the_example() {
+fn the_profiles_that_ship_are_those_that_the_command_makes_of_the_examples() {
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-    let example = deploy.join("examples/agent.yaml");
-    for profile in ["named", "open", "constrained"] {
+    for (example, profile, file) in [
+        ("agent.yaml", "named", "rbac/named.yaml"),
+        ("agent.yaml", "open", "rbac/open.yaml"),
+        ("agent.yaml", "constrained", "rbac/constrained.yaml"),
+        ("edge-a/agent.yaml", "named", "examples/edge-a/rbac.yaml"),
+    ] {
+        let example = deploy.join("examples").join(example);
         let made =
             Bench::new().done(&format!("rbac --agent-config {} --profile {profile}", example.display()));
-        let shipped = std::fs::read_to_string(deploy.join(format!("rbac/{profile}.yaml"))).unwrap();
-        assert_eq!(made, shipped, "make it again: tombolo rbac --profile {profile}");
+        let shipped = std::fs::read_to_string(deploy.join(file)).unwrap();
+        assert_eq!(made, shipped, "{file}; make it again: tombolo rbac --profile {profile}");
     }
 }
 

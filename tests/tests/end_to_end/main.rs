@@ -17,6 +17,7 @@ mod closing;
 mod confined;
 mod connect;
 mod delegated;
+mod deployed;
 mod depths;
 mod dial_tokens;
 mod doctor;

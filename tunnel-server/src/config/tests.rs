@@ -551,7 +551,11 @@ fn what_help_and_examples_show_is_a_configuration() {
     let (_, least) = help::AFTER.split_once("has to say:\n").unwrap();
     let (least, _) = least.split_once("\n\n").unwrap();
     let least: Vec<&str> = least.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
-    for text in [least.join("\n"), include_str!("../../../deploy/examples/server.yaml").to_owned()] {
+    let examples = [
+        include_str!("../../../deploy/examples/server.yaml"),
+        include_str!("../../../deploy/examples/cloud/server.yaml"),
+    ];
+    for text in examples.map(str::to_owned).into_iter().chain([least.join("\n")]) {
         let written = daemon::config::parse::<written::Written>(&text, Path::new("server.yaml"), KIND);
         assert!(written.is_ok(), "{}: {text}", written.unwrap_err());
     }

@@ -151,12 +151,14 @@ fn programs_read_what_was_understood_and_what_was_decided() {
 }
 
 #[test]
-fn a_check_finds_what_a_server_would_and_the_example_is_good() {
+fn a_check_finds_what_a_server_would_and_the_examples_are_good() {
     let bench = bench();
     assert_says(&bench.done("policy check policy.yaml"), "policy.yaml: 4 rules, and nothing wrong in them");
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples/policy.yaml");
-    bench.write("example.yaml", std::fs::read(example).unwrap());
-    bench.done("policy check example.yaml");
+    for example in ["policy.yaml", "cloud/policy.yaml"] {
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);
+        bench.write("example.yaml", std::fs::read(example).unwrap());
+        bench.done("policy check example.yaml");
+    }
     for (from, to, said) in [
         ("kind: Policy", "kind: Polcy", "broken.yaml:2:7: kind: Polcy"),
         ("10.0.0.0/8", "10.0.0.0/80", "rules[2].targets[0].hosts[0]"),

@@ -31,6 +31,12 @@ impl Network {
         self.address.is_ipv4()
     }
 
+    /// How many bits all its addresses have in common.
+    #[must_use]
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether `address` is one of it; one of the other family never is.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod demo;
 pub mod dial;
 pub mod dice;
+pub mod echo;
 pub mod enroll;
 pub mod evil_quic;
 pub mod fake_api;

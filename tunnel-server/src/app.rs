@@ -26,6 +26,7 @@ use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
+use crate::passthrough::Passthrough;
 use crate::permit::{Policy, PolicyFile};
 use crate::proxy::{self, Proxy, Socks};
 use crate::reception::Reception;
@@ -62,6 +63,8 @@ pub struct Bound {
     enrollment: Option<(Listener, Enrollment)>,
     /// Where the egress of API servers comes.
     egress: Vec<egress::Way>,
+    /// Where TLS passes through, if it does.
+    passthrough: Option<Passthrough>,
     /// Where callers with dial tokens come, if they may.
     proxy: Option<(Listener, Proxy)>,
     /// The same by SOCKS5.
@@ -106,6 +109,7 @@ impl Bound {
         let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
         let egress = bind_egress(&mut config).await?;
+        let passthrough = bind_passthrough(&mut config).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let socks = match config.socks {
             Some(address) => Some(Socks::bind(address).await?),
@@ -141,6 +145,7 @@ impl Bound {
             admin: None,
             enrollment,
             egress,
+            passthrough,
             proxy,
             socks,
         };
@@ -197,6 +202,10 @@ impl Bound {
         };
         for way in self.egress {
             way.run(self.gateway.clone(), self.log.clone(), &scope);
+        }
+        if let Some(door) = self.passthrough {
+            info!(callers = %door.address(), "TLS passes through to clusters by its server name");
+            scope.spawn(door.run(self.gateway.dials(), scope.clone()));
         }
         let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
@@ -309,6 +318,12 @@ async fn bind_egress(config: &mut Config) -> Result<Vec<egress::Way>, Failure> {
         ways.push(egress::Way::bind(egress, &config.certificate).await?);
     }
     Ok(ways)
+}
+
+/// The door at which TLS passes through, if there is one.
+async fn bind_passthrough(config: &mut Config) -> Result<Option<Passthrough>, Failure> {
+    let Some(door) = config.passthrough.take() else { return Ok(None) };
+    Passthrough::bind(door).await.map(Some)
 }
 
 /// The door for callers with dial tokens.

@@ -27,8 +27,10 @@ mod enrollment;
 mod help;
 mod issuers;
 mod limits;
+mod passthrough;
 mod pem;
 mod proxy;
+mod sources;
 mod valid;
 mod written;
 
@@ -38,6 +40,8 @@ pub use enrollment::GRACE_DAYS_MAX;
 pub use limits::{
     CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
 };
+pub use passthrough::{Passthrough, Site};
+pub use sources::SourceConditions;
 pub use valid::trust_bundle;
 
 /// The file that is read unless `--config` names another.
@@ -57,6 +61,9 @@ pub const EGRESS_MAX: usize = 64;
 
 /// Most connections that one of them may be given.
 pub const EGRESS_CONNECTIONS_MAX: usize = 2_000;
+
+/// Most connections by which TLS may be let through.
+pub const PASSTHROUGH_CONNECTIONS_MAX: usize = 5_000;
 
 /// Most administrators who may have a role from other machines.
 pub const ADMINS_MAX: usize = 1_000;
@@ -131,6 +138,8 @@ pub struct Config {
     pub enrollment: Option<Enrollment>,
     /// Ways in for the egress of API servers, no two of one name; at most [`EGRESS_MAX`].
     pub egress: Vec<Egress>,
+    /// The door at which TLS passes through to clusters, if there is one.
+    pub passthrough: Option<Passthrough>,
     /// The door for callers with dial tokens, if there is one.
     pub proxy: Option<Proxy>,
     /// Where the same come by SOCKS5, if they may: a TCP address, of loopback unless it was forced.

@@ -6,17 +6,20 @@
 
 mod fault;
 pub(crate) mod reason;
+pub(crate) mod whole;
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::EndReason;
+use audit::{EndReason, Event, Note, Status};
 use daemon::{Scope, chain};
 use policy::{ClusterFacts, Target};
 use proto::wire::dial_reply::Outcome;
 use proto::wire::{DialReply, StreamOpen};
 use proto::{AbortCode, ClusterId};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
@@ -25,9 +28,9 @@ use crate::exchanges::record::{Record, Recorded, Recorder, counted};
 use crate::exchanges::stalls::{About, Observed, Stalls};
 use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
-use crate::permit::{Delegation, Dial, Permit, Policy};
+use crate::permit::{Delegation, Dial, Forbidden, Permit, Policy};
 use crate::registry::{Places, Registry, Route};
-use crate::shares::Shares;
+use crate::shares::{Kind, Limit, Share, Shares};
 
 pub use fault::NotConnected;
 
@@ -60,6 +63,17 @@ pub(crate) struct Parts {
     /// For how long.
     pub(crate) patience: Duration,
     pub(crate) scope: Scope,
+}
+
+/// Why what was permitted did not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotBegun {
+    /// Too much at once.
+    #[error("{0}")]
+    Limited(#[from] Limit),
+    /// It cannot be.
+    #[error("{0}")]
+    NotConnected(#[from] NotConnected),
 }
 
 /// A stream at whose other end is a target.
@@ -117,6 +131,30 @@ impl Dials {
         Ok((permit, live))
     }
 
+    /// Begins what was permitted: within the limits of its caller and its cluster, once the log has `event`, which says the target
+    /// too. Where it cannot be connected, the log has it with this status of HTTP.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn begin(
+        &self,
+        (permit, live): (Permit<Dial>, Live),
+        event: Event,
+        (audit_id, kind): (&str, Kind),
+        status: impl Fn(&NotConnected) -> u16,
+    ) -> Result<(Connected, Share), NotBegun> {
+        let share = self.shares().take(permit.caller(), &permit.what().cluster, kind)?;
+        let mut share = share.seated().await?;
+        let event = event.with(Note::Target, permit.what().target.to_string());
+        let recorded = self.recorder().intent((permit, live), event).await.map_err(NotConnected::from)?;
+        let connected = self.connect(&recorded, audit_id).await.inspect_err(|fault| {
+            recorded.record().refused(Status { code: status(fault), reason: fault.cause() }, fault.end());
+        })?;
+        recorded.record().answered(http::StatusCode::OK);
+        share.begun();
+        Ok((connected, share))
+    }
+
     /// Connects, through a tunnel that is there or comes in time. Ends where the exchange may not go on.
     ///
     /// # Errors
@@ -172,6 +210,24 @@ impl Dials {
             }
         }
         Err(NotConnected::NoStream(cluster.clone()))
+    }
+}
+
+/// The same event, with what policy has refused it by, if it was policy.
+pub(crate) fn forbidden(event: Event, forbidden: Option<&Forbidden>) -> Event {
+    let event = event.with(Note::Decision, "forbid");
+    let Some(forbidden) = forbidden else { return event };
+    let event = match &forbidden.rule {
+        Some(rule) => event.with(Note::Rule, &**rule),
+        None => event,
+    };
+    event.with(Note::Cluster, forbidden.cluster().as_str())
+}
+
+/// Returns once the other side has gone. Bytes that come before they may are the target's, and wait. Cancel-safe.
+pub(crate) async fn gone(stream: &TcpStream) {
+    if let Ok(1..) = stream.peek(&mut [0]).await {
+        pending().await
     }
 }
 

@@ -3,6 +3,7 @@
 //! Certificates come in verified, the time comes in as an argument. Those who issue and review tokens are asked from here.
 
 use std::future::pending;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -46,12 +47,13 @@ use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 pub use token_book::TokenBook;
 pub use verified::Verified;
-pub use way_in::{NotOfWayIn, by_certificate, by_socket};
+pub use way_in::{NotOfWayIn, by_certificate, by_place, by_socket};
 
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 
-/// Who asks. Only [`Authenticator::authenticate`] and [`Caller::by_dial_token`] make one.
+/// Who asks. Only [`Authenticator::authenticate`], [`Caller::by_dial_token`] and the ways in ([`by_certificate`], [`by_socket`],
+/// [`by_place`]) make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     method: Method,
@@ -62,6 +64,8 @@ pub struct Caller {
     reviewed: Option<Arc<Reviewed>>,
     /// The token that is to be reviewed again.
     token: Option<KeptToken>,
+    /// Where it came from, if that is all that is known of it.
+    place: Option<IpAddr>,
 }
 
 /// A caller who is known. Whether it may have sent a second credential is not, before it is known for which cluster.
@@ -184,7 +188,7 @@ impl Caller {
     #[must_use]
     pub fn by_dial_token(user: String, credential: Credential) -> Self {
         let method = Method::DialToken;
-        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None }
+        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None, place: None }
     }
 
     /// How it proved who it is.
@@ -216,6 +220,12 @@ impl Caller {
         self.reviewed.as_deref()
     }
 
+    /// Where it came from, where nobody has proved anything: an address of IPv4, or the first of a /64.
+    #[must_use]
+    pub fn place(&self) -> Option<IpAddr> {
+        self.place
+    }
+
     /// With what it proved that.
     #[must_use]
     pub fn credential(&self) -> &Credential {
@@ -234,6 +244,7 @@ impl Caller {
             credential,
             reviewed: None,
             token: None,
+            place: None,
         }
     }
 
@@ -406,6 +417,7 @@ impl Authenticator {
             credential,
             reviewed: None,
             token: None,
+            place: None,
         };
         Ok(self.own(caller, prefixes).map_err(CertificateFault::Name)?)
     }
@@ -422,7 +434,8 @@ impl Authenticator {
         {
             let Holder { user, groups, credential } = holder;
             let method = Method::StaticToken;
-            let caller = Caller { method, user, groups, credential, reviewed: None, token: None };
+            let caller =
+                Caller { method, user, groups, credential, reviewed: None, token: None, place: None };
             return self.own(caller, tokens.prefixes()).map_err(|_| NotAuthenticated::UnknownToken);
         }
         if issuers.is_empty() && reviewer.is_none() {

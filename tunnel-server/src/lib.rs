@@ -12,6 +12,7 @@ pub mod gateway;
 pub mod identity;
 pub mod listener;
 pub mod metrics;
+pub mod passthrough;
 pub mod permit;
 pub mod proxy;
 pub mod reception;

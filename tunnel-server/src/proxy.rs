@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use audit::{Completion, EndReason, Event, Note, Status, Why};
+use audit::{Completion, EndReason, Status, Why};
 use daemon::Scope;
 use daemon::metrics::exchanges::{Active, Exchanges};
 use policy::Target;
@@ -20,7 +20,7 @@ use proto::ClusterId;
 use tracing::debug;
 use uuid::Uuid;
 
-use crate::dialing::{Connected, Dials};
+use crate::dialing::{self, Connected, Dials, NotConnected};
 use crate::directory::{DialBearer, DialTokenEntry, Directory};
 use crate::exchanges::Live;
 use crate::exchanges::record::{Origin, of_caller};
@@ -108,21 +108,13 @@ impl Proxy {
         let (permit, live) = match self.wanted(&caller, clusters, asked.target).await {
             Ok(permitted) => permitted,
             Err(refusal) => {
-                dials.recorder().told(forbidden(event, &refusal), completion(&refusal)).await?;
+                let event = dialing::forbidden(event, refusal.forbidden());
+                dials.recorder().told(event, completion(&refusal)).await?;
                 return Err(refusal);
             }
         };
-        let share = dials.shares().take(permit.caller(), &permit.what().cluster, Kind::Upgrade)?;
-        let mut share = share.seated().await?;
-        let event = event.with(Note::Target, permit.what().target.to_string());
-        let recorded = dials.recorder().intent((permit, live), event).await?;
-        let connected = dials.connect(&recorded, &audit_id).await.map_err(Refusal::from);
-        let connected = connected.inspect_err(|refusal| {
-            recorded.record().refused(status_of(refusal), refusal.end());
-        })?;
-        recorded.record().answered(http::StatusCode::OK);
-        share.begun();
-        Ok((connected, share))
+        let status = |fault: &NotConnected| Refusal::status_of(fault).as_u16();
+        Ok(dials.begin((permit, live), event, (&audit_id, Kind::Upgrade), status).await?)
     }
 
     /// Who asks, and the clusters of their token. A token is looked at however often others of the same source have failed: that
@@ -198,22 +190,9 @@ impl Proxy {
     }
 }
 
-/// The same event, with what has refused it.
-fn forbidden(event: Event, refusal: &Refusal) -> Event {
-    let Some(forbidden) = refusal.forbidden() else { return event.with(Note::Decision, "forbid") };
-    let event = match &forbidden.rule {
-        Some(rule) => event.with(Note::Rule, &**rule),
-        None => event,
-    };
-    event.with(Note::Decision, "forbid").with(Note::Cluster, forbidden.cluster().as_str())
-}
-
 fn completion(refusal: &Refusal) -> Completion {
-    Completion::new(Some(status_of(refusal)), EndReason::Refused)
-}
-
-fn status_of(refusal: &Refusal) -> Status {
-    Status { code: refusal.status().as_u16(), reason: refusal.cause() }
+    let status = Status { code: refusal.status().as_u16(), reason: refusal.cause() };
+    Completion::new(Some(status), EndReason::Refused)
 }
 
 impl std::fmt::Debug for Proxy {

@@ -5,6 +5,7 @@
 
 mod ledger;
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -53,8 +54,8 @@ struct Counted {
     kind: Kind,
 }
 
-/// A name is a caller's only together with the way in which it was proved.
-type Holder = (Method, String);
+/// A name is a caller's only together with the way in which it was proved; where nothing was, with where it came from.
+type Holder = (Method, String, Option<IpAddr>);
 
 /// How an exchange lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +66,8 @@ pub(crate) enum Kind {
     Watch,
     /// The same, as another protocol.
     Upgrade,
-    /// A connection of an API server, whose way in has a number of them of its own.
-    Egress,
+    /// A connection by a way in that has a number of them of its own.
+    WayIn,
 }
 
 /// The limit that keeps something from beginning. Not one byte of it has reached a cluster.
@@ -112,6 +113,16 @@ pub enum Limit {
          entry under egress"
     )]
     EgressConnections(usize),
+    /// Connections by which TLS passes through.
+    #[error(
+        "TLS passes through {0} connections, which is the most: `connections` under passthrough gives it more"
+    )]
+    PassthroughConnections(usize),
+    /// The same of one source.
+    #[error(
+        "its address has {0} connections, which is the most: `connectionsPerSource` under passthrough gives it more"
+    )]
+    PassthroughSource(usize),
     /// Upgraded connections, of all callers.
     #[error("this cluster has {0} shells and forwarded ports open, which is the most: try again in a second")]
     ClusterUpgrades(usize),
@@ -224,7 +235,7 @@ impl Share {
     pub(crate) fn begun(&mut self) {
         match self.counted.kind {
             Kind::Request => {}
-            Kind::Watch | Kind::Upgrade | Kind::Egress => self.seat = None,
+            Kind::Watch | Kind::Upgrade | Kind::WayIn => self.seat = None,
         }
     }
 }
@@ -256,7 +267,9 @@ impl Limit {
             | Self::CallerRequests(_)
             | Self::CallerWatches(_)
             | Self::CallerUpgrades(_)
-            | Self::EgressConnections(_) => "CallerBusy",
+            | Self::EgressConnections(_)
+            | Self::PassthroughConnections(_)
+            | Self::PassthroughSource(_) => "CallerBusy",
             Self::CallerRate(_) => "CallerTooFast",
             Self::ClusterWatches(_)
             | Self::ClusterUpgrades(_)
@@ -276,6 +289,8 @@ impl Limit {
             Self::CallerWatches(_) => "caller_watches",
             Self::CallerUpgrades(_) => "caller_upgrades",
             Self::EgressConnections(_) => "egress_connections",
+            Self::PassthroughConnections(_) => "passthrough_connections",
+            Self::PassthroughSource(_) => "passthrough_source",
             Self::ClusterWatches(_) => "cluster_watches",
             Self::ClusterUpgrades(_) => "cluster_upgrades",
             Self::ClusterQueue => "cluster_queue",
@@ -291,7 +306,7 @@ fn seats(limits: &Limits) -> Seats {
 }
 
 fn holder(caller: &Caller) -> Holder {
-    (caller.method().clone(), caller.user().to_owned())
+    (caller.method().clone(), caller.user().to_owned(), caller.place())
 }
 
 /// The same limit, which is counted as passed.

@@ -34,6 +34,8 @@ pub enum Note {
     Source,
     /// The serial of the certificate, or the id of the token.
     CredentialSerial,
+    /// `false` where nobody has proved who they are, and all that is known is where they came from.
+    Authenticated,
     /// Bytes of bodies towards the cluster.
     BytesUp,
     /// Bytes of bodies towards the caller.
@@ -120,6 +122,7 @@ impl Note {
             Self::Listener => "tombolo.dev/listener",
             Self::Source => "tombolo.dev/source",
             Self::CredentialSerial => "tombolo.dev/credential-serial",
+            Self::Authenticated => "tombolo.dev/authenticated",
             Self::BytesUp => "tombolo.dev/bytes-up",
             Self::BytesDown => "tombolo.dev/bytes-down",
             Self::Upgrade => "tombolo.dev/upgrade",

@@ -34,6 +34,7 @@ pub const HOUSES: &[House] = &[
                     built("admin"),
                     planned("peering"),
                     built("proxy"),
+                    built("passthrough"),
                 ],
             },
             // What several doors do in the same way.

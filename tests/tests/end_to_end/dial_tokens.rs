@@ -5,7 +5,7 @@ mod socks;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,12 +18,13 @@ use tests::audit_log::{AuditLog, note};
 use tests::caller::SOON;
 use tests::clock::Shift;
 use tests::dial::{self, dial_name};
+use tests::echo::Echo;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
 use tests::rig::policy::{allow_all, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig, ask, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -38,7 +39,7 @@ const CA: &str = "pki/proxy-ca.crt";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dial_token_connects_its_owner_to_its_clusters_targets_and_nobody_else_is_heard_of() {
-    let (listed, canary) = (Listener::start().await, Listener::start().await);
+    let (listed, canary) = (Echo::start().await, Echo::start().await);
     let edge = Edge::start(&[listed.address]).await;
     // The store lets the other cluster have it, and the token is not for that one.
     edge.advertise(OTHER, &[canary.address]).await;
@@ -132,7 +133,7 @@ async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_by_a_dial_token_ends_when_it_is_revoked_or_expires() {
-    let listed = Listener::start().await;
+    let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
     let (other, other_id) = edge.token("kept", &[CLUSTER]).await;
@@ -162,7 +163,7 @@ async fn what_runs_by_a_dial_token_ends_when_it_is_revoked_or_expires() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn among_several_clusters_of_a_token_an_address_means_one_or_is_refused() {
-    let listed = Listener::start().await;
+    let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     at(&edge.rig, &["cluster", "create", "edge-c"]).await;
     for cluster in [OTHER, "edge-c"] {
@@ -213,7 +214,7 @@ async fn who_says_nothing_at_the_proxy_is_let_go() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_guesses_is_told_to_wait_and_a_good_token_from_the_same_address_is_not() {
-    let listed = Listener::start().await;
+    let listed = Echo::start().await;
     let edge = Edge::start_guessed(3, &[listed.address]).await;
     let (token, _) = edge.token("good", &[CLUSTER]).await;
 
@@ -403,34 +404,4 @@ async fn echoes(stream: &mut TlsStream<TcpStream>, bytes: &[u8]) {
 async fn is_cut(mut stream: TlsStream<TcpStream>) {
     let end = timeout(SOON, stream.read_to_end(&mut Vec::new())).await.expect("it ends");
     assert!(end.is_err(), "a connection that may not go on ended as if it were over");
-}
-
-/// Counts who comes, and echoes.
-struct Listener {
-    address: SocketAddr,
-    accepted: Arc<AtomicUsize>,
-}
-
-impl Listener {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&accepted);
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                counter.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(async move {
-                    let (mut read, mut write) = stream.split();
-                    let _ = tokio::io::copy(&mut read, &mut write).await;
-                    let _ = write.shutdown().await;
-                });
-            }
-        });
-        Self { address, accepted }
-    }
-
-    fn accepted(&self) -> usize {
-        self.accepted.load(Ordering::SeqCst)
-    }
 }

@@ -14,6 +14,7 @@ use crate::directory;
 use crate::gateway;
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
+use crate::passthrough::Passthrough;
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 use crate::shares::{EXCHANGES_MAX, Use};
 
@@ -33,11 +34,13 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     metrics.ask(move |lines| tell_parking(lines, &places));
     let gateway = bound.gateway.clone();
     let ways_in: Vec<_> = bound.egress.iter().map(egress::Way::places).collect();
+    let passthrough = bound.passthrough.as_ref().map(Passthrough::uses);
     metrics.ask(move |lines| {
         // The one that has most is told of, as of callers.
         let of_ways = ways_in.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
         let of_ways = of_ways.map(|(max, most)| Use { limit: "egress_connections", max, most });
-        tell_limits(lines, &gateway.uses().into_iter().chain(of_ways).collect::<Vec<_>>());
+        let passing = passthrough.as_ref().map(|uses| uses()).into_iter().flatten();
+        tell_limits(lines, &gateway.uses().into_iter().chain(of_ways).chain(passing).collect::<Vec<_>>());
     });
     let log = bound.log.clone();
     metrics.ask(move |lines| tell_audit(lines, &log));

@@ -60,6 +60,12 @@ The egress of API servers elsewhere goes through here to a cluster, by HTTP CONN
 clientCAFile: egress-ca.crt, clientName: kube-apiserver-egress } }]`, or on this
 machine with `uds: { path: PATH, uids: [0] }`. Policy has to name `way-in:host-a`.
 
+TLS passes through untouched to the API server that its server name says, for
+programs that know nothing of this gateway, from these networks alone:
+`passthrough: { name: sni, listen: 0.0.0.0:6443, sources: [10.0.0.0/8], servers:
+[{ name: api.edge-a.example, cluster: edge-a, target: 192.168.1.10:6443 }] }`.
+Nobody proves anything here. Policy has to name `way-in:sni`.
+
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what
 runs finish, a second ends it at once.

@@ -8,6 +8,7 @@ use rustls::RootCertStore;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
@@ -64,6 +65,17 @@ pub(super) fn in_time(
         return Err(KeyError::new(key, found, "a valid one, or correct this machine's clock"));
     }
     Ok(())
+}
+
+/// The DNS names that the leaf of `pair` is for; none where it cannot be read.
+pub(super) fn dns_names(pair: &CertifiedPair) -> Vec<String> {
+    let leaf = pair.chain.first().and_then(|leaf| X509Certificate::from_der(leaf).ok());
+    let names = leaf.as_ref().and_then(|(_, leaf)| leaf.subject_alternative_name().ok().flatten());
+    let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+    let dns = names
+        .iter()
+        .filter_map(|name| if let GeneralName::DNSName(name) = name { Some(*name) } else { None });
+    dns.map(str::to_owned).collect()
 }
 
 /// The roots in a file, each fit to verify with.

@@ -15,6 +15,7 @@ use super::*;
 
 mod asked;
 mod egress;
+mod passthrough;
 mod proxy;
 
 const WHOLE: &str = "

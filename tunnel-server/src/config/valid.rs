@@ -77,6 +77,7 @@ pub(super) fn config(
         tunnel,
         enrollment,
         egress,
+        passthrough,
         proxy,
         socks,
         policy,
@@ -104,12 +105,10 @@ pub(super) fn config(
     let admin = super::admin::valid(admin.unwrap_or_default(), flags, directory)?;
     let egress = super::egress::valid(egress.unwrap_or_default(), directory)?;
     roots_differ(&gateway, &tunnel, &admin, &egress)?;
+    let passthrough = super::passthrough::valid(passthrough, &gateway, &certificate, &egress)?;
     let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
-    let proxy = super::proxy::proxy(proxy, directory)?;
-    let socks = super::proxy::socks(socks)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
-    let delegation = delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?;
     let server_id = self::server_id(flags.server_id.clone().or(server_id), &certificate, &trust_domain)?;
     Ok(Config {
         file: path.to_owned(),
@@ -123,10 +122,11 @@ pub(super) fn config(
         tunnel,
         enrollment,
         egress,
-        proxy,
-        socks,
+        passthrough,
+        proxy: super::proxy::proxy(proxy, directory)?,
+        socks: super::proxy::socks(socks)?,
         policy_file: file("policy.file", policy_file, directory)?,
-        delegation,
+        delegation: delegation.map(|host| host_cluster("policy.delegation", host, directory)).transpose()?,
         clusters: self::clusters(clusters.unwrap_or_default())?,
         parking: self::parking(parking.unwrap_or_default())?,
         watches: self::watches(watches.unwrap_or_default())?,
@@ -277,7 +277,7 @@ fn host(name: &str, suffix: Option<&str>) -> Result<String, KeyError> {
     Ok(name)
 }
 
-fn is_dns_name(text: &str) -> bool {
+pub(super) fn is_dns_name(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     text.len() <= HOST_BYTES_MAX && text.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
 }

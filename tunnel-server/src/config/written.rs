@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
-use super::{admin, audit_log, egress, limits};
+use super::{admin, audit_log, egress, limits, passthrough};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -19,6 +19,7 @@ pub(super) struct Written {
     pub(super) tunnel: Option<Tunnel>,
     pub(super) enrollment: Option<Enrollment>,
     pub(super) egress: Option<Vec<egress::Written>>,
+    pub(super) passthrough: Option<passthrough::Written>,
     pub(super) proxy: Option<Proxy>,
     pub(super) socks: Option<Socks>,
     pub(super) policy: Option<Policy>,

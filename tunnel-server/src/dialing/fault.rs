@@ -123,6 +123,12 @@ impl NotConnected {
         }
     }
 
+    /// What policy has refused, if it was that.
+    #[must_use]
+    pub fn forbidden(&self) -> Option<&Forbidden> {
+        if let Self::Forbidden(forbidden) = self { Some(forbidden) } else { None }
+    }
+
     /// How it ends in the audit log.
     #[must_use]
     pub fn end(&self) -> EndReason {

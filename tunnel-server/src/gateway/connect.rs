@@ -54,7 +54,7 @@ impl Gateway {
             }
         };
         let place = peer.way_in.as_ref().map(|way_in| way_in.places.take()).transpose()?;
-        let kind = if peer.way_in.is_some() { Kind::Egress } else { Kind::Upgrade };
+        let kind = if peer.way_in.is_some() { Kind::WayIn } else { Kind::Upgrade };
         let share = self.0.shares.take(permit.caller(), &permit.what().cluster, kind)?;
         let mut share = share.seated().await?;
         let event = recorded::dialed(&permit, peer, &request);

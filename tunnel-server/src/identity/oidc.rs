@@ -116,7 +116,15 @@ impl Issuer {
         }
         let bearer = self.demands.bearer(&jwt.claims, token, now).map_err(TokenFault::from)?;
         let claims::Bearer { user, groups, credential } = bearer;
-        Ok(Caller { method: self.method.clone(), user, groups, credential, reviewed: None, token: None })
+        Ok(Caller {
+            method: self.method.clone(),
+            user,
+            groups,
+            credential,
+            reviewed: None,
+            token: None,
+            place: None,
+        })
     }
 }
 

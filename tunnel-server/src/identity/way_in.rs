@@ -1,5 +1,9 @@
-//! A principal that is a way in: whoever comes by it is `way-in:NAME`, and proves by a certificate or by the kernel that it may.
+//! A principal that is a way in: whoever comes by it is `way-in:NAME`, and proves by a certificate or by the kernel that it may, or
+//! merely comes from where it may.
 
+use std::net::IpAddr;
+
+use policy::Network;
 use rustls_pki_types::CertificateDer;
 
 use super::certificate::{self, CertificateFault};
@@ -43,7 +47,7 @@ pub fn by_certificate(
     if found != common_name {
         return Err(NotOfWayIn::OtherName { found: found.to_owned(), wanted: common_name.to_owned() });
     }
-    Ok(principal(name, certificate::credential(&leaf)))
+    Ok(Authenticated { caller: principal(name, certificate::credential(&leaf), None), has_second: false })
 }
 
 /// The principal of the way in `name`, where the kernel says that `uid` is at the other end of its socket.
@@ -55,14 +59,21 @@ pub fn by_socket(name: &str, uid: u32, uids: &[u32]) -> Result<Authenticated, No
     if !uids.contains(&uid) {
         return Err(NotOfWayIn::OtherUser(uid));
     }
-    Ok(principal(name, Credential { id: format!("uid:{uid}").into(), issued: None, expires: None }))
+    let credential = Credential { id: format!("uid:{uid}").into(), issued: None, expires: None };
+    Ok(Authenticated { caller: principal(name, credential, None), has_second: false })
 }
 
-fn principal(name: &str, credential: Credential) -> Authenticated {
+/// The principal of the way in `name` for whoever comes from `place`, which `condition` has. Nobody has proved anything.
+#[must_use]
+pub fn by_place(name: &str, place: IpAddr, condition: Network) -> Caller {
+    let credential = Credential { id: format!("source:{condition}").into(), issued: None, expires: None };
+    principal(name, credential, Some(place))
+}
+
+fn principal(name: &str, credential: Credential, place: Option<IpAddr>) -> Caller {
     let user = format!("way-in:{name}");
     let method = Method::WayIn(user.as_str().into());
-    let caller = Caller { method, user, groups: Vec::new(), credential, reviewed: None, token: None };
-    Authenticated { caller, has_second: false }
+    Caller { method, user, groups: Vec::new(), credential, reviewed: None, token: None, place }
 }
 
 #[cfg(test)]
@@ -98,6 +109,16 @@ mod tests {
         assert_eq!(nameless, CertificateFault::CommonName.into());
         let garbage = by_certificate("host-a", &[CertificateDer::from(vec![1, 2])], "x").unwrap_err();
         assert_eq!(garbage, CertificateFault::Unreadable.into());
+    }
+
+    #[test]
+    fn who_comes_from_a_place_is_the_way_in_and_nobody_more() {
+        let caller = by_place("sni", "10.0.0.7".parse().unwrap(), "10.0.0.0/8".parse().unwrap());
+
+        assert_eq!((caller.user(), caller.method().as_str()), ("way-in:sni", "way-in:sni"));
+        assert_eq!((&*caller.credential().id, caller.groups()), ("source:10.0.0.0/8", &[][..]));
+        assert_eq!(caller.place(), Some("10.0.0.7".parse().unwrap()));
+        assert_eq!(by_socket("sni", 0, &[0]).unwrap().alone().unwrap().place(), None);
     }
 
     #[test]

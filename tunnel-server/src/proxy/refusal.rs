@@ -1,11 +1,11 @@
 //! Why somebody is not connected, before anything has passed.
 
-use audit::{EndReason, NotRecorded};
+use audit::NotRecorded;
 use http::StatusCode;
 use policy::Target;
 use proto::ClusterId;
 
-use crate::dialing::NotConnected;
+use crate::dialing::{NotBegun, NotConnected};
 use crate::permit::Forbidden;
 use crate::shares::Limit;
 
@@ -52,11 +52,16 @@ impl Refusal {
             Self::NoTarget => StatusCode::BAD_REQUEST,
             Self::Ambiguous(..) | Self::Nowhere(_) => StatusCode::FORBIDDEN,
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            // What ended for want of a credential is asked for by the proxy here, not by the target.
-            Self::NotConnected(fault) if fault.status() == StatusCode::UNAUTHORIZED => {
-                StatusCode::PROXY_AUTHENTICATION_REQUIRED
-            }
-            Self::NotConnected(fault) => fault.status(),
+            Self::NotConnected(fault) => Self::status_of(fault),
+        }
+    }
+
+    /// What ended for want of a credential is asked for by the proxy here, not by the target.
+    #[must_use]
+    pub fn status_of(fault: &NotConnected) -> StatusCode {
+        match fault.status() {
+            StatusCode::UNAUTHORIZED => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            status => status,
         }
     }
 
@@ -73,24 +78,19 @@ impl Refusal {
         }
     }
 
-    /// How it ends in the audit log.
-    #[must_use]
-    pub fn end(&self) -> EndReason {
-        match self {
-            Self::NotAuthenticated
-            | Self::OtherMethod
-            | Self::NoTarget
-            | Self::Ambiguous(..)
-            | Self::Nowhere(_)
-            | Self::Limited(_) => EndReason::Refused,
-            Self::NotConnected(fault) => fault.end(),
-        }
-    }
-
     /// What policy has refused, if it was that.
     #[must_use]
     pub fn forbidden(&self) -> Option<&Forbidden> {
-        if let Self::NotConnected(NotConnected::Forbidden(forbidden)) = self { Some(forbidden) } else { None }
+        if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
+    }
+}
+
+impl From<NotBegun> for Refusal {
+    fn from(why: NotBegun) -> Self {
+        match why {
+            NotBegun::Limited(limit) => limit.into(),
+            NotBegun::NotConnected(fault) => fault.into(),
+        }
     }
 }
 

@@ -1,22 +1,21 @@
 //! SOCKS5 (RFC 1928, RFC 1929): the owner of a dial token names a target, and then only bytes pass. It has no TLS.
 
-use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use daemon::{Failure, Scope, listen};
 use http::StatusCode;
 use proto::socks5::{self, CHOSEN, Fault, LOGGED_IN, Login, NOT_CHOSEN, NOT_LOGGED_IN, Parsed, Reply};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::{Asked, Proxy, Refusal, Served};
+use crate::dialing::gone;
+use crate::dialing::whole::Whole;
 use crate::listener::accepting;
 use crate::metrics;
 
@@ -102,7 +101,7 @@ async fn serve(door: Proxy, stream: TcpStream, from: SocketAddr, place: OwnedSem
     };
     match served {
         Ok(Served { connected, held }) => {
-            let mut stream = Whole { stream, has_ended: false };
+            let mut stream = Whole::of(stream);
             if stream.write_all(&Reply::Succeeded.bytes()).await.is_ok() {
                 connected.join(async { Ok::<_, io::Error>(stream) }, (held, place));
             }
@@ -161,13 +160,6 @@ async fn message<T>(
     }
 }
 
-/// Returns once the other side has gone. Bytes that come before they may are the target's, and wait. Cancel-safe.
-async fn gone(stream: &TcpStream) {
-    if let Ok(1..) = stream.peek(&mut [0]).await {
-        pending().await
-    }
-}
-
 fn reply(refusal: &Refusal) -> Reply {
     match refusal.status() {
         StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => Reply::NotAllowed,
@@ -175,47 +167,6 @@ fn reply(refusal: &Refusal) -> Reply {
             Reply::Unreachable
         }
         _ => Reply::Failed,
-    }
-}
-
-/// A connection that is reset unless the target's bytes have ended: without TLS nothing else tells half of something from all
-/// of it.
-struct Whole {
-    stream: TcpStream,
-    has_ended: bool,
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            // One that is closed already cannot be reset.
-            let _ = self.stream.set_zero_linger();
-        }
-    }
-}
-
-impl AsyncRead for Whole {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Whole {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.has_ended = true;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

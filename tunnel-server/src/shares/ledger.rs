@@ -151,7 +151,7 @@ impl OfCaller {
             Kind::Request => within(self.requests, limits.requests, Limit::CallerRequests),
             Kind::Upgrade => within(self.upgrades, limits.upgrades, Limit::CallerUpgrades),
             // Those that its way in has let in.
-            Kind::Egress => Ok(()),
+            Kind::WayIn => Ok(()),
             Kind::Watch => {
                 let watches = self.watches.get(cluster).copied().unwrap_or_default();
                 within(watches, limits.watches_per_cluster, Limit::CallerWatches)
@@ -164,7 +164,7 @@ impl OfCaller {
         match kind {
             Kind::Request => self.requests += 1,
             Kind::Upgrade => self.upgrades += 1,
-            Kind::Egress => {}
+            Kind::WayIn => {}
             Kind::Watch => *self.watches.entry(cluster.clone()).or_default() += 1,
         }
     }
@@ -174,7 +174,7 @@ impl OfCaller {
         match kind {
             Kind::Request => self.requests -= 1,
             Kind::Upgrade => self.upgrades -= 1,
-            Kind::Egress => {}
+            Kind::WayIn => {}
             Kind::Watch => {
                 if let Some(watches) = self.watches.get_mut(cluster) {
                     *watches -= 1;
@@ -196,7 +196,7 @@ impl OfCluster {
     fn may_begin(&self, kind: Kind, limits: &Limits) -> Result<(), Limit> {
         let limits = &limits.cluster;
         match kind {
-            Kind::Request | Kind::Egress => Ok(()),
+            Kind::Request | Kind::WayIn => Ok(()),
             Kind::Watch => within(self.watches, limits.watches, Limit::ClusterWatches),
             Kind::Upgrade => within(self.upgrades, limits.upgrades, Limit::ClusterUpgrades),
         }
@@ -205,7 +205,7 @@ impl OfCluster {
     fn add(&mut self, kind: Kind) {
         self.exchanges += 1;
         match kind {
-            Kind::Request | Kind::Egress => {}
+            Kind::Request | Kind::WayIn => {}
             Kind::Watch => self.watches += 1,
             Kind::Upgrade => self.upgrades += 1,
         }
@@ -214,7 +214,7 @@ impl OfCluster {
     fn take_off(&mut self, kind: Kind) {
         self.exchanges -= 1;
         match kind {
-            Kind::Request | Kind::Egress => {}
+            Kind::Request | Kind::WayIn => {}
             Kind::Watch => self.watches -= 1,
             Kind::Upgrade => self.upgrades -= 1,
         }

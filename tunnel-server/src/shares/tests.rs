@@ -154,7 +154,7 @@ fn a_caller_asks_as_fast_as_it_may_and_not_faster_and_others_are_not_slowed() {
 fn who_has_no_exchange_and_asked_nothing_of_late_is_forgotten_and_nobody_else() {
     let (mut ledger, edge, rate) = (Ledger::default(), cluster("edge"), Rate { per_second: 1, burst: 1 });
     let now = Instant::now();
-    let named = |n: usize| (Method::StaticToken, format!("u{n}"));
+    let named = |n: usize| (Method::StaticToken, format!("u{n}"), None);
     ledger.enter(&named(0), &edge, Kind::Watch, &ROOMY, now).unwrap();
     for n in 0..ledger::CALLERS_MAX + 10 {
         assert!(ledger.ask(&named(n), rate, now));
@@ -181,6 +181,8 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
         Limit::CallerWatches(1),
         Limit::CallerUpgrades(1),
         Limit::EgressConnections(1),
+        Limit::PassthroughConnections(1),
+        Limit::PassthroughSource(1),
         Limit::ClusterWatches(1),
         Limit::ClusterUpgrades(1),
         Limit::ClusterQueue,
@@ -189,7 +191,7 @@ fn every_limit_has_a_word_that_is_told_from_the_start() {
     assert_eq!(limits.map(Limit::as_str), metrics::LIMITS);
     let told: Vec<_> = Shares::new(LIMITS).uses().iter().map(|used| used.limit).collect();
     assert!(
-        told.iter().all(|limit| metrics::LIMITS.contains(limit)) && told.len() == metrics::LIMITS.len() - 3
+        told.iter().all(|limit| metrics::LIMITS.contains(limit)) && told.len() == metrics::LIMITS.len() - 5
     );
 }
 

@@ -1,16 +1,18 @@
 //! The same owners by SOCKS5.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use tests::audit_log::note;
 use tests::caller::SOON;
+use tests::echo::Echo;
 use tests::enroll::at;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{CLUSTER, Edge, Listener, OTHER, USER};
+use super::super::targets;
+use super::{CLUSTER, Edge, OTHER, USER};
 
 /// User and password are offered, and nothing besides.
 const GREETING: [u8; 3] = [5, 1, 2];
@@ -21,7 +23,7 @@ const CONNECTIONS_MAX: usize = 512;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_heard_of() {
-    let (listed, canary) = (Listener::start().await, Listener::start().await);
+    let (listed, canary) = (Echo::start().await, Echo::start().await);
     let edge = Edge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[canary.address]).await;
     let (token, id) = edge.token("one", &[CLUSTER]).await;
@@ -79,7 +81,7 @@ async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5() {
-    let listed = Listener::start().await;
+    let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[listed.address]).await;
     let (token, _) = edge.token("both", &[CLUSTER, OTHER]).await;
@@ -91,52 +93,17 @@ async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
-    let listed = Listener::start().await;
+    let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
+    // An address may also come as if it were a name.
     let port = listed.address.port();
-    let by_name = |host: &str| (format!("{host}:{port}"), asked(1, 3, &name(host.as_bytes(), port)));
-    let by_ipv6 = |address: Ipv6Addr| {
-        (format!("[{address}]:{port}"), asked(1, 4, &[&address.octets()[..], &port.to_be_bytes()].concat()))
-    };
-    let mut targets = vec![
-        (listed.address.to_string(), asked(1, 1, &ipv4(listed.address))),
-        (
-            format!("127.0.0.1:{}", port ^ 1),
-            asked(1, 1, &[&[127, 0, 0, 1][..], &(port ^ 1).to_be_bytes()].concat()),
-        ),
-        ("127.0.0.1:0".to_owned(), asked(1, 1, &[127, 0, 0, 1, 0, 0])),
-        (
-            format!("169.254.169.254:{port}"),
-            asked(1, 1, &[&[169, 254, 169, 254][..], &port.to_be_bytes()].concat()),
-        ),
-        by_ipv6(Ipv6Addr::LOCALHOST),
-        by_ipv6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
-        by_ipv6("64:ff9b::7f00:1".parse().unwrap()),
-    ];
-    targets.extend(
-        [
-            "127.0.0.1",
-            "localhost",
-            "LOCALHOST",
-            "localhost.",
-            "127.1",
-            "0177.0.0.1",
-            "0x7f.0.0.1",
-            "2130706433",
-            "127.0.0.1.",
-            "127.0.0.01",
-            "0.0.0.0",
-            "metadata.google.internal",
-            "a..b",
-            "-a",
-            "a b",
-            "user@127.0.0.1",
-            "",
-        ]
-        .map(by_name),
-    );
-    for (target, request) in targets {
+    let as_name = (listed.address.to_string(), asked(1, 3, &name(b"127.0.0.1", port)));
+    let targets = targets::around(listed.address).into_iter().map(|target| {
+        let request = asked_for(&target);
+        (target, request)
+    });
+    for (target, request) in targets.chain([as_name]) {
         let header = super::basic(USER, &token);
         let connect =
             format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\n{header}\r\n");
@@ -155,7 +122,7 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_by_socks5_is_reset_when_its_token_is_revoked() {
-    let listed = Listener::start().await;
+    let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
     let mut running = edge.connected_by_socks(&token, &asked(1, 1, &ipv4(listed.address))).await;
@@ -271,6 +238,19 @@ fn login(user: &str, password: &str) -> Vec<u8> {
 
 fn asked(command: u8, kind: u8, address: &[u8]) -> Vec<u8> {
     [&[5, command, 0, kind], address].concat()
+}
+
+/// A request for a target as it is written: an address as such, and everything else as a name.
+fn asked_for(target: &str) -> Vec<u8> {
+    let (host, port) = target.rsplit_once(':').expect("a port");
+    let port: u16 = port.parse().expect("a port");
+    let bytes = port.to_be_bytes();
+    let bare = host.trim_matches(['[', ']']);
+    match bare.parse() {
+        Ok(IpAddr::V4(address)) => asked(1, 1, &[&address.octets()[..], &bytes].concat()),
+        Ok(IpAddr::V6(address)) => asked(1, 4, &[&address.octets()[..], &bytes].concat()),
+        Err(_) => asked(1, 3, &name(host.as_bytes(), port)),
+    }
 }
 
 fn name(name: &[u8], port: u16) -> Vec<u8> {

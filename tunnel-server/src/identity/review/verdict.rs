@@ -101,7 +101,7 @@ impl Verdict {
         }
         let (user, groups, credential) = (user.clone(), groups.clone(), credential.clone());
         let reviewed = Some(Arc::clone(reviewed));
-        Ok(Caller { method: method.clone(), user, groups, credential, reviewed, token: None })
+        Ok(Caller { method: method.clone(), user, groups, credential, reviewed, token: None, place: None })
     }
 }
 

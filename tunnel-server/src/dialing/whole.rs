@@ -1,0 +1,103 @@
+//! A caller's TCP connection without TLS of ours, which is reset unless what it brought has ended: nothing else tells half of
+//! something from all of it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The connection.
+pub(crate) struct Whole {
+    stream: TcpStream,
+    /// What was read of it already, and comes first.
+    before: Bytes,
+    has_ended: bool,
+}
+
+impl Whole {
+    /// Of which nothing was read that is the target's.
+    pub(crate) fn of(stream: TcpStream) -> Self {
+        Self::behind(Bytes::new(), stream)
+    }
+
+    /// Of which this was read.
+    pub(crate) fn behind(before: Bytes, stream: TcpStream) -> Self {
+        Self { stream, before, has_ended: false }
+    }
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // One that is closed already cannot be reset.
+            let _ = self.stream.set_zero_linger();
+        }
+    }
+}
+
+impl AsyncRead for Whole {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.before.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let length = self.before.len().min(buffer.remaining());
+        buffer.put_slice(&self.before[..length]);
+        self.before.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Whole {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_ended = true;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn what_was_read_comes_first_and_what_has_not_ended_is_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for ends in [true, false] {
+            let mut caller = TcpStream::connect(address).await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            let mut whole = Whole::behind(Bytes::from_static(b"first, "), accepted);
+            caller.write_all(b"then").await.unwrap();
+            caller.shutdown().await.unwrap();
+            // By pieces that are smaller than what was read.
+            let (mut read, mut piece) = (Vec::<u8>::new(), [0; 3]);
+            while let length @ 1.. = whole.read(&mut piece).await.unwrap() {
+                read.extend(&piece[..length]);
+            }
+            assert_eq!(read, b"first, then");
+
+            if ends {
+                whole.shutdown().await.unwrap();
+            }
+            drop(whole);
+
+            assert_eq!(caller.read(&mut [0]).await.is_ok(), ends);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The first message of TLS, read for the server name in it, and kept byte for byte for whom it is meant.
+
+use std::io;
+
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// Largest ClientHello with the records around it; kubectl's has 0.3 KiB, and 1.6 KiB with a post-quantum key.
+pub(super) const HELLO_BYTES_MAX: usize = 16 * 1024;
+
+/// A ClientHello.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// In lower case, if it has one: of Encrypted Client Hello it is the outer.
+    pub(super) server_name: Option<String>,
+    /// What was read, to the last byte: what came behind it is here, too.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum HelloFault {
+    /// It is something else.
+    #[error("that is no ClientHello of TLS")]
+    NotTls(#[source] rustls::Error),
+    /// Larger than `HELLO_BYTES_MAX`.
+    #[error("the ClientHello is longer than {HELLO_BYTES_MAX} bytes")]
+    TooLong,
+    /// Its sender has gone, or has ended.
+    #[error("the connection ended before its ClientHello did")]
+    Ended(#[source] io::Error),
+}
+
+/// Reads one. Not cancel-safe: what was read is lost.
+pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Hello, HelloFault> {
+    let (mut acceptor, mut bytes) = (Acceptor::default(), Vec::new());
+    loop {
+        let had = bytes.len();
+        if had == HELLO_BYTES_MAX {
+            return Err(HelloFault::TooLong);
+        }
+        let read = stream.take((HELLO_BYTES_MAX - had) as u64).read_buf(&mut bytes).await;
+        if read.map_err(HelloFault::Ended)? == 0 {
+            return Err(HelloFault::Ended(io::ErrorKind::UnexpectedEof.into()));
+        }
+        let mut new = &bytes[had..];
+        while !new.is_empty() {
+            // Reading from memory fails only where it has no room, which is for more than may come here.
+            acceptor.read_tls(&mut new).map_err(|_| HelloFault::TooLong)?;
+            if let Some(accepted) = acceptor.accept().map_err(|(error, _)| HelloFault::NotTls(error))? {
+                let server_name = accepted.client_hello().server_name().map(str::to_ascii_lowercase);
+                return Ok(Hello { server_name, bytes });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+    use rustls_pki_types::ServerName;
+    use tokio::io::AsyncWriteExt as _;
+
+    fn hello(name: &str, protocols: &[Vec<u8>]) -> Vec<u8> {
+        let mut config = ClientConfig::builder_with_provider(transport::tls::provider())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.to_vec();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        let mut bytes = Vec::new();
+        ClientConnection::new(Arc::new(config), name).unwrap().write_tls(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// What is read of bytes that come in these pieces, and then no more.
+    async fn heard(pieces: &[&[u8]]) -> Result<Hello, HelloFault> {
+        let (mut sender, mut receiver) = tokio::io::duplex(1);
+        let sending = async {
+            for piece in pieces {
+                // Who has heard enough hears no more.
+                let _ = sender.write_all(piece).await;
+            }
+            drop(sender);
+        };
+        let reading = async {
+            let read = read(&mut receiver).await;
+            drop(receiver);
+            read
+        };
+        tokio::join!(sending, reading).1
+    }
+
+    #[tokio::test]
+    async fn a_hello_is_kept_to_the_last_byte_with_what_came_behind_it() {
+        for (name, expected) in [("API.Edge-A.example", Some("api.edge-a.example")), ("192.168.1.10", None)] {
+            let sent = [hello(name, &[b"h2".to_vec()]), b"behind".to_vec()].concat();
+            let read = read(&mut sent.as_slice()).await.unwrap();
+            assert_eq!((read.server_name.as_deref(), read.bytes), (expected, sent));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hello_that_comes_byte_by_byte_is_the_same_and_one_that_ends_early_is_none() {
+        let sent = hello("api.edge-a.example", &[]);
+        assert_eq!(heard(&[&sent]).await.unwrap().bytes, sent);
+        for end in [0, 1, 4, 5, 6, sent.len() / 2, sent.len() - 1] {
+            assert!(matches!(heard(&[&sent[..end]]).await, Err(HelloFault::Ended(_))), "{end}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hello_is_as_long_as_it_may_be_and_not_one_byte_longer() {
+        // A name of a protocol has up to 255 bytes, and one in front.
+        let of_length = |length: usize| {
+            let mut names = vec![b"a".to_vec()];
+            let mut lacking = length - hello("a.example", &names).len();
+            while lacking > 0 {
+                let taken = if lacking > 300 { 256 } else { lacking.min(150) };
+                names.push(vec![b'a'; taken - 1]);
+                lacking -= taken;
+            }
+            hello("a.example", &names)
+        };
+        let (longest, beyond) = (of_length(HELLO_BYTES_MAX), of_length(HELLO_BYTES_MAX + 1));
+        assert_eq!((longest.len(), beyond.len()), (HELLO_BYTES_MAX, HELLO_BYTES_MAX + 1));
+
+        assert!(read(&mut longest.as_slice()).await.is_ok());
+        assert!(matches!(read(&mut beyond.as_slice()).await, Err(HelloFault::TooLong)));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_tls_is_told_at_once() {
+        for sent in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"SSH-2.0-OpenSSH\r\n",
+            &[5, 1, 2],
+            &[0x15, 3, 3, 0, 2, 1, 0],
+            &[0x16, 3, 1, 0, 4, 2, 0, 0, 0],
+            &[0; 64],
+        ] {
+            assert!(
+                matches!(read(&mut [sent, &[0; 64]].concat().as_slice()).await, Err(HelloFault::NotTls(_))),
+                "{sent:?}"
+            );
+        }
+    }
+
+    proptest! {
+        /// Whatever comes is a whole ClientHello, kept as it is, or nothing; and no more is read than may be.
+        #[test]
+        fn whatever_comes_is_kept_as_it_is_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..600), is_mutant: bool, at: prop::sample::Index) {
+            let mut sent = hello("api.edge-a.example", &[]);
+            if is_mutant {
+                let at = at.index(sent.len());
+                let end = (at + bytes.len().min(8)).min(sent.len());
+                sent[at..end].copy_from_slice(&bytes[..end - at]);
+            } else {
+                sent = bytes;
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            if let Ok(hello) = runtime.block_on(read(&mut sent.as_slice())) {
+                prop_assert_eq!(hello.bytes, sent);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Why TLS does not pass through, and what its sender is told of it.
+
+use http::StatusCode;
+
+use super::hello::HelloFault;
+use crate::dialing::{NotBegun, NotConnected};
+use crate::shares::Limit;
+
+/// Why TLS does not pass through; a sentence for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Who came from elsewhere.
+    #[error("it comes from none of the networks in passthrough.sources")]
+    Source,
+    /// No ClientHello, or not a whole one.
+    #[error("{0}")]
+    NotTls(#[from] HelloFault),
+    /// Not in time.
+    #[error("its ClientHello did not come in time")]
+    Silent,
+    /// Programs ask by an IP address without one.
+    #[error("it names no server")]
+    NoName,
+    /// There is no default. The name is a stranger's, and stands in no log.
+    #[error("it names a server that passthrough.servers does not have")]
+    UnknownName,
+    /// Too much at once, or too fast.
+    #[error("{0}")]
+    Limited(#[from] Limit),
+    /// It may not be, or cannot.
+    #[error("{0}")]
+    NotConnected(#[from] NotConnected),
+}
+
+/// An alert of TLS that ends the connection (RFC 8446, section 6.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alert {
+    /// Who is known may not.
+    AccessDenied = 49,
+    /// It is not the sender's fault.
+    InternalError = 80,
+    /// No server of that name.
+    UnrecognizedName = 112,
+}
+
+impl Alert {
+    /// The alert in a record, as it is sent before anything is agreed on.
+    #[must_use]
+    pub fn record(self) -> [u8; 7] {
+        const ALERT: u8 = 21;
+        const FATAL: u8 = 2;
+        [ALERT, 3, 3, 0, 2, FATAL, self as u8]
+    }
+}
+
+impl Refusal {
+    /// Every word that [`Refusal::cause`] knows and no other refusal does.
+    pub const CAUSES: [&str; 3] = ["SourceRefused", "NotTls", "ServerNameUnknown"];
+
+    /// A word for programs.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Source => "SourceRefused",
+            Self::NotTls(_) | Self::Silent => "NotTls",
+            Self::NoName | Self::UnknownName => "ServerNameUnknown",
+            Self::Limited(limit) => limit.cause(),
+            Self::NotConnected(fault) => fault.cause(),
+        }
+    }
+
+    /// The status that HTTP would have for it, for metrics.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Source => StatusCode::FORBIDDEN,
+            Self::NotTls(_) | Self::Silent | Self::NoName | Self::UnknownName => StatusCode::BAD_REQUEST,
+            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotConnected(fault) => fault.status(),
+        }
+        .as_u16()
+    }
+
+    /// What its sender is told, in words that its TLS library knows. Nothing, where no TLS is spoken: it is closed.
+    #[must_use]
+    pub fn alert(&self) -> Option<Alert> {
+        match self {
+            Self::Source | Self::NotTls(_) | Self::Silent => None,
+            Self::NoName | Self::UnknownName => Some(Alert::UnrecognizedName),
+            Self::Limited(_) => Some(Alert::InternalError),
+            Self::NotConnected(fault) => match fault.status() {
+                StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Some(Alert::AccessDenied),
+                _ => Some(Alert::InternalError),
+            },
+        }
+    }
+}
+
+impl From<NotBegun> for Refusal {
+    fn from(why: NotBegun) -> Self {
+        match why {
+            NotBegun::Limited(limit) => limit.into(),
+            NotBegun::NotConnected(fault) => fault.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::wire::not_connected::Reason;
+
+    #[test]
+    fn who_may_not_is_told_so_and_who_cannot_that_it_is_not_its_fault() {
+        let by_agent = |reason| {
+            let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:443".parse().unwrap());
+            NotConnected::ByAgent(cluster, target, reason).into()
+        };
+        for (refusal, alert) in [
+            (Refusal::Source, None),
+            (Refusal::Silent, None),
+            (Refusal::NoName, Some(112)),
+            (Refusal::UnknownName, Some(112)),
+            (Limit::PassthroughSource(1).into(), Some(80)),
+            (by_agent(Reason::Unlisted), Some(49)),
+            (by_agent(Reason::Unreachable), Some(80)),
+            (NotConnected::Lost("edge-a".parse().unwrap()).into(), Some(80)),
+        ] {
+            let record = refusal.alert().map(Alert::record);
+            assert_eq!(record, alert.map(|alert| [21, 3, 3, 0, 2, 2, alert]), "{refusal}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 mod at_server;
 mod examples;
 mod fleet;
+mod passthrough;
 mod users;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ pub(crate) use fleet::{
     ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange, Token, TokenCreate, TokenList,
     TokenOutput, TokenRevoke,
 };
+pub(crate) use passthrough::Passthrough;
 pub(crate) use users::{
     DialToken, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, User as Users, UserList,
     UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,
@@ -80,6 +82,12 @@ pub(crate) enum Command {
     /// discovered by the address alone.
     #[command(after_long_help = examples::PROXY)]
     Proxy(Proxy),
+    /// Write a cluster's own kubeconfig for the server's passthrough, where TLS ends at the API server
+    ///
+    /// Nothing is changed but the server's name. It is written only where it would work: this shakes hands through the passthrough,
+    /// and if the API server's certificate does not have the name, says which flag gives it one.
+    #[command(after_long_help = examples::PASSTHROUGH)]
+    Passthrough(Passthrough),
     /// Show the clusters of a server
     ///
     /// Asks the server's admin socket, so run it there, as root or as the server's user; or, with --server, from another

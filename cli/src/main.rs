@@ -14,6 +14,7 @@ mod explain;
 mod files;
 mod kubeconfig;
 mod names;
+mod passthrough;
 mod pem;
 mod print;
 mod proxy;
@@ -60,6 +61,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
             kubeconfig::Written::File(lines) => print::lines(&lines)?,
         },
         Command::Proxy(order) => proxy::serve(order)?,
+        Command::Passthrough(order) => print::lines(&passthrough::write(&order)?)?,
         Command::Rbac(order) => print::document(&rbac::manifest(&order)?)?,
         Command::Clusters(order) | Command::Cluster(Cluster::List(order)) => clusters::show(&order)?,
         Command::Cluster(Cluster::Create(order)) => print::lines(&cluster::create(order)?)?,

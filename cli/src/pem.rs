@@ -58,6 +58,12 @@ pub(crate) enum PemError {
 /// Reads a file of certificates.
 pub(crate) fn certificates(path: &Path) -> Result<Certificates, PemError> {
     let text = files::read(path)?;
+    let ders = ders(&text, path)?;
+    Ok(Certificates { text, ders })
+}
+
+/// The certificates in a text, which was found in the file `path`.
+pub(crate) fn ders(text: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut ders = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes()) {
         let (kind, der) = section.map_err(|error| PemError::Damaged(path.to_owned(), error))?;
@@ -79,7 +85,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Certificates, PemError> {
     if ders.is_empty() {
         return Err(PemError::NoCertificate(path.to_owned()));
     }
-    Ok(Certificates { text, ders })
+    Ok(ders)
 }
 
 /// Reads a file with a private key.

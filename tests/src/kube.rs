@@ -53,6 +53,8 @@ pub struct Place {
     pub egress_selector: Option<PathBuf>,
     /// Whether controllers will run ([`controllers`]): a pod then has to have a ServiceAccount, as in every real cluster.
     pub has_controllers: bool,
+    /// Names for which its API server's certificate is, beside those that every one has.
+    pub server_names: &'static [&'static str],
 }
 
 /// A running edge cluster; dropping it kills the API server, then etcd, and removes their files.
@@ -122,6 +124,7 @@ impl Place {
             feature_gates: &[],
             egress_selector: None,
             has_controllers: false,
+            server_names: &[],
         }
     }
 
@@ -135,6 +138,7 @@ impl Place {
             feature_gates: &[],
             egress_selector: None,
             has_controllers: false,
+            server_names: &[],
         }
     }
 }

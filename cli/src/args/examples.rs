@@ -24,6 +24,15 @@ Examples:
   export KUBECACHEDIR=~/.kube/cache/tombolo/edge-1
   kubectl get nodes";
 
+pub(super) const PASSTHROUGH: &str = "\
+Examples:
+  tombolo passthrough --server https://api.edge-a.example:6443 \\
+      --kubeconfig admin.conf --output edge-a.conf
+  Before DNS knows the name:
+  tombolo passthrough --server https://api.edge-a.example:6443 \\
+      --address 192.0.2.7:6443 \\
+      --kubeconfig admin.conf --output edge-a.conf";
+
 pub(super) const CA: &str = "\
 Examples:
   tombolo ca init --dir pki

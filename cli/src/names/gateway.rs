@@ -39,6 +39,11 @@ impl GatewayUrl {
         self.0.host_str().unwrap_or_default()
     }
 
+    /// The URL, without a slash behind it.
+    pub(crate) fn bare(&self) -> &str {
+        self.0.as_str().trim_end_matches('/')
+    }
+
     /// The same with user and password in it, each so that it means what it says.
     pub(crate) fn with_login(&self, user: &str, password: &str) -> String {
         let mut url = self.0.clone();

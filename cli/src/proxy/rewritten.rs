@@ -1,4 +1,4 @@
-//! A kubeconfig with a proxy in it, and nothing else changed.
+//! A kubeconfig with a proxy in it, or with another server, and nothing else changed.
 
 use std::path::Path;
 
@@ -21,6 +21,14 @@ pub(crate) struct Rewritten {
     pub(crate) text: String,
     /// `host:port` of the API server of its context.
     pub(crate) target: Authority,
+}
+
+/// A kubeconfig whose API server is reached by another name.
+#[derive(Debug)]
+pub(crate) struct Readdressed {
+    pub(crate) text: String,
+    /// What vouches for the API server, PEM.
+    pub(crate) authority: String,
 }
 
 /// By what a proxy that is reached by https is known. A kubeconfig has one bundle for its API server and its proxy.
@@ -77,6 +85,14 @@ pub(crate) enum NotRewritten {
         "the server {0:?} of the kubeconfig is below a name for which the proxy's CA vouches too: use `tombolo proxy`"
     )]
     Overlap(String),
+    #[error(
+        "the cluster {0:?} of the kubeconfig has a tls-server-name, which would be asked for in place of the server's name: take it out"
+    )]
+    OtherName(String),
+    #[error(
+        "the cluster {0:?} of the kubeconfig names nothing by which its API server is known: add its certificate-authority"
+    )]
+    Unknowable(String),
     #[error("the certificate-authority-data of the cluster {0:?} are not PEM in base64")]
     AuthorityData(String),
     #[error(transparent)]
@@ -104,6 +120,37 @@ pub(crate) fn with_proxy(
     proxy: &str,
     vouching: Option<&Vouching>,
 ) -> Result<Rewritten, NotRewritten> {
+    let (mut document, cluster) = opened(text, directory, context)?;
+    let cluster_entry = entry(&mut document, "clusters", "cluster", &cluster)?;
+    let target = target(cluster_entry["server"].as_str().unwrap_or_default())?;
+    if let Some(vouching) = vouching {
+        vouch(cluster_entry, &cluster, target.host(), vouching)?;
+    }
+    cluster_entry["proxy-url"] = proxy.into();
+    Ok(Rewritten { text: yaml(&document)?, target })
+}
+
+/// The same kubeconfig with `server` for the cluster, and what vouches for that.
+pub(crate) fn with_server(
+    text: &str,
+    directory: &Path,
+    context: Option<&str>,
+    server: &str,
+) -> Result<Readdressed, NotRewritten> {
+    let (mut document, cluster) = opened(text, directory, context)?;
+    let entry = entry(&mut document, "clusters", "cluster", &cluster)?;
+    if is_given(entry, "tls-server-name") {
+        return Err(NotRewritten::OtherName(cluster));
+    }
+    let authority = authority(entry, &cluster)?.filter(|_| entry["insecure-skip-tls-verify"] != true);
+    let Some(authority) = authority else { return Err(NotRewritten::Unknowable(cluster)) };
+    entry["server"] = server.into();
+    Ok(Readdressed { text: yaml(&document)?, authority })
+}
+
+/// A kubeconfig with the context that is meant for its current one and files by paths that hold anywhere, and the context's cluster,
+/// which has no proxy yet.
+fn opened(text: &str, directory: &Path, context: Option<&str>) -> Result<(Value, String), NotRewritten> {
     let mut document = parsed(text)?;
     let (context, cluster) = chosen(&mut document, context)?;
     for (list, kind, files) in
@@ -115,19 +162,16 @@ pub(crate) fn with_proxy(
             }
         }
     }
-    let cluster_entry = entry(&mut document, "clusters", "cluster", &cluster)?;
-    if cluster_entry.get("proxy-url").is_some() {
+    if entry(&mut document, "clusters", "cluster", &cluster)?.get("proxy-url").is_some() {
         return Err(NotRewritten::Proxied(cluster));
     }
-    let target = target(cluster_entry["server"].as_str().unwrap_or_default())?;
-    if let Some(vouching) = vouching {
-        vouch(cluster_entry, &cluster, target.host(), vouching)?;
-    }
-    cluster_entry["proxy-url"] = proxy.into();
     document["current-context"] = context.into();
-    let text = serde_saphyr::to_string_with_options(&document, ser_options! { prefer_block_scalars: false })
-        .map_err(NotRewritten::Yaml)?;
-    Ok(Rewritten { text, target })
+    Ok((document, cluster))
+}
+
+fn yaml(document: &Value) -> Result<String, NotRewritten> {
+    serde_saphyr::to_string_with_options(document, ser_options! { prefer_block_scalars: false })
+        .map_err(NotRewritten::Yaml)
 }
 
 fn parsed(text: &str) -> Result<Value, NotRewritten> {
@@ -146,22 +190,13 @@ fn chosen(document: &mut Value, context: Option<&str>) -> Result<(String, String
 /// Has the entry of a cluster trust the proxy, in whose place nobody can be its API server by that.
 fn vouch(entry: &mut Value, name: &str, server: &str, vouching: &Vouching) -> Result<(), NotRewritten> {
     let name = || name.to_owned();
-    if entry["tls-server-name"].as_str().is_some_and(|name| !name.is_empty()) {
+    if is_given(entry, "tls-server-name") {
         return Err(NotRewritten::ServerName(name()));
     }
     if entry["insecure-skip-tls-verify"] == true {
         return Err(NotRewritten::Insecure(name()));
     }
-    let given = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
-    // kubectl takes the data where both are there.
-    let own = match (given("certificate-authority-data"), given("certificate-authority")) {
-        (Some(data), _) => {
-            let decoded = BASE64.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            Some(decoded.ok_or_else(|| NotRewritten::AuthorityData(name()))?)
-        }
-        (None, Some(path)) => Some(files::read(Path::new(path))?),
-        (None, None) => None,
-    };
+    let own = authority(entry, &name())?;
     let (own, added) = match (own, vouching) {
         (None, Vouching::Public) => return Ok(()),
         (Some(_), Vouching::Public) => return Err(NotRewritten::OwnAuthority(name())),
@@ -176,6 +211,23 @@ fn vouch(entry: &mut Value, name: &str, server: &str, vouching: &Vouching) -> Re
         entry.remove("certificate-authority");
     }
     Ok(())
+}
+
+/// What vouches for the API server of the cluster `name`, PEM, if the entry says it. kubectl takes the data where both are there.
+fn authority(entry: &Value, name: &str) -> Result<Option<String>, NotRewritten> {
+    let given = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
+    match (given("certificate-authority-data"), given("certificate-authority")) {
+        (Some(data), _) => {
+            let decoded = BASE64.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            decoded.map(Some).ok_or_else(|| NotRewritten::AuthorityData(name.to_owned()))
+        }
+        (None, Some(path)) => Ok(Some(files::read(Path::new(path))?)),
+        (None, None) => Ok(None),
+    }
+}
+
+fn is_given(entry: &Value, key: &str) -> bool {
+    entry[key].as_str().is_some_and(|text| !text.is_empty())
 }
 
 /// Whether a host is a name, or below it.
@@ -298,6 +350,30 @@ users:
             text: "PROXY\n".to_owned(),
             names: vec!["gateway.example".to_owned()],
         })
+    }
+
+    #[test]
+    fn nothing_changes_but_the_server_where_tls_passes_through() {
+        let own =
+            ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
+        let with =
+            |text: &str| with_server(text, Path::new("/here"), None, "https://api.edge-a.example:6443");
+
+        let Readdressed { text, authority } = with(&own).unwrap();
+
+        let mut expected = parsed(&own);
+        expected["clusters"][0]["cluster"]["server"] = "https://api.edge-a.example:6443".into();
+        assert_eq!((parsed(&text), authority.as_str()), (expected, "OWN\n"));
+        let more = |more: &str| own.replace("T1dOCg==", &format!("T1dOCg==, {more}"));
+        for (text, expected) in [
+            (more("tls-server-name: kubernetes"), "take it out"),
+            (more("insecure-skip-tls-verify: true"), "add its certificate-authority"),
+            (more("proxy-url: 'http://p'"), "a proxy-url already"),
+            (ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", ""), "add its certificate-authority"),
+        ] {
+            let refused = with(&text).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused} {expected}");
+        }
     }
 
     #[test]

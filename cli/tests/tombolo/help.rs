@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 56] = [
+const COMMANDS: [&str; 57] = [
     "",
     "ca",
     "ca init",
@@ -19,6 +19,7 @@ const COMMANDS: [&str; 56] = [
     "ca show",
     "kubeconfig",
     "clusters",
+    "passthrough",
     "proxy",
     "rbac",
     "cluster",

@@ -64,7 +64,8 @@ impl Files {
         let front_proxy = front_proxy_authority.issue_user(FRONT_PROXY_NAME, &[]);
         let addresses =
             [place.address, place.advertise, IpAddr::from(Ipv4Addr::LOCALHOST), SERVICE_ADDRESS.into()];
-        let server = authority.issue_server(&SERVICE_NAMES, &addresses);
+        let names = [&SERVICE_NAMES, place.server_names].concat();
+        let server = authority.issue_server(&names, &addresses);
         // As whom the API server comes to kubelets.
         let kubelet_client = authority.issue_user("kube-apiserver-kubelet-client", &["system:masters"]);
         let account_key = rcgen::KeyPair::generate().map_err(io::Error::other)?;

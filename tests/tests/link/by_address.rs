@@ -64,10 +64,10 @@ fn an_admin_conf_with_nothing_but_a_proxy_reaches_its_own_cluster_among_two_with
 }
 
 /// A site with a control plane at [`CONTROL_PLANE`], and an agent.
-struct Edge {
+pub(super) struct Edge {
     name: &'static str,
-    _site: Site,
-    cluster: EdgeCluster,
+    pub(super) site: Site,
+    pub(super) cluster: EdgeCluster,
     _agent: Agent,
 }
 
@@ -81,6 +81,16 @@ struct Proxy {
 
 impl Edge {
     async fn start(lab: &Lab, rig: &Rig, name: &'static str) -> Self {
+        Self::start_named(lab, rig, name, &[]).await
+    }
+
+    /// The same with these names in its API server's certificate.
+    pub(super) async fn start_named(
+        lab: &Lab,
+        rig: &Rig,
+        name: &'static str,
+        server_names: &'static [&'static str],
+    ) -> Self {
         let site = lab.site(name, Uplink::simulated("delay=5ms")).await;
         site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
         let place = Place {
@@ -88,6 +98,7 @@ impl Edge {
             address: CONTROL_PLANE,
             port: Some(PORT),
             advertise: CONTROL_PLANE,
+            server_names,
             ..Place::default()
         };
         let cluster = EdgeCluster::start_at(place).await.unwrap();
@@ -96,7 +107,7 @@ impl Edge {
         rig.connected(name).await;
         tests::enroll::at(rig, &["cluster", "update", name, "--advertise", "192.168.1.10:6443"]).await;
         rig.listed(name, |listed| listed.contains("192.168.1.10:6443")).await;
-        Self { name, _site: site, cluster, _agent: agent }
+        Self { name, site, cluster, _agent: agent }
     }
 }
 
@@ -128,19 +139,22 @@ impl Proxy {
     }
 }
 
+/// What a kubeconfig says.
+pub(super) async fn read(cluster: &EdgeCluster, kubeconfig: impl Into<PathBuf>) -> Value {
+    let shown = cluster.kubectl_with(kubeconfig).stdout(&["config", "view", "--raw", "-o", "json"]).await;
+    serde_json::from_str(&shown).unwrap()
+}
+
 /// Nothing was changed but the proxy.
 async fn is_the_admins(cluster: &EdgeCluster, rewritten: &Path) {
-    let read = async |path: PathBuf| -> Value {
-        let shown = cluster.kubectl_with(path).stdout(&["config", "view", "--raw", "-o", "json"]).await;
-        serde_json::from_str(&shown).unwrap()
-    };
-    let (mut expected, found) = (read(cluster.admin_kubeconfig()).await, read(rewritten.to_owned()).await);
+    let mut expected = read(cluster, cluster.admin_kubeconfig()).await;
+    let found = read(cluster, rewritten).await;
     let proxy = found["clusters"][0]["cluster"]["proxy-url"].clone();
     assert!(proxy.as_str().is_some_and(|url| url.starts_with("http://u:") && url.contains("@127.0.0.1:")));
     expected["clusters"][0]["cluster"]["proxy-url"] = proxy;
     assert_eq!(found, expected);
 }
 
-async fn uid(kubectl: Kubectl) -> String {
+pub(super) async fn uid(kubectl: Kubectl) -> String {
     kubectl.stdout(&["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"]).await
 }

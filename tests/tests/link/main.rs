@@ -8,3 +8,4 @@ mod exec;
 mod lab;
 mod lossy;
 mod outage;
+mod passthrough;

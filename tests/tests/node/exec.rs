@@ -1,0 +1,101 @@
+//! `kubectl exec` and `kubectl attach`: exit codes, both outputs, stdin and its end, the terminal and its size.
+
+use std::fs;
+
+use tests::kube::assets::Assets;
+use tests::node_edge::{POD, trial};
+use tokio::io::AsyncWriteExt;
+
+use super::hands::{SOON, hands, pattern, sha256, wrote};
+
+const MEGABYTE: usize = 1024 * 1024;
+
+#[test]
+fn an_exec_ends_with_the_commands_exit_code_and_tells_its_outputs_apart() {
+    trial("an_exec_ends_with_the_commands_exit_code", async |edges| {
+        for hand in hands(&edges.edges[0]) {
+            let output = hand.run(&["exec", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 42"]).await;
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(42), "{}: {stderr}", hand.name);
+            assert_eq!(output.stdout, b"out\n", "{}", hand.name);
+            assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
+
+            let output = hand.run(&["exec", POD, "--", "true"]).await;
+            assert!(output.status.success() && output.stderr.is_empty(), "{}: {output:?}", hand.name);
+        }
+    });
+}
+
+#[test]
+fn megabytes_that_are_typed_arrive_whole_and_their_end_does_too() {
+    trial("megabytes_that_are_typed_arrive_whole", async |edges| {
+        let edge = &edges.edges[0];
+        let typed = pattern(5 * MEGABYTE);
+        for hand in hands(edge) {
+            // It says the hash once its stdin has ended.
+            let hashed = hand.types(edge, &["exec", "-i", POD, "--", "sha256sum"], &typed).await;
+            assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(&typed)).into_bytes()), "{}", hand.name);
+
+            let (code, came_back) = hand.types(edge, &["exec", "-i", POD, "--", "cat"], &typed).await;
+            assert!(code == Some(0) && came_back == typed, "{}: {code:?}, {}", hand.name, came_back.len());
+        }
+    });
+}
+
+#[test]
+fn a_terminal_has_the_size_of_ours_and_follows_it() {
+    trial("a_terminal_has_the_size_of_ours", async |edges| {
+        let edge = &edges.edges[0];
+        let kubectl = Assets::find().expect("they were there before").kubectl;
+        for hand in hands(edge) {
+            let screen = edge.file(&format!("{}.screen", hand.name));
+            let (program, seen) = (kubectl.display(), screen.display());
+            // In the pod: say the size until it is the second one.
+            let says =
+                "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
+            // Here: take the second size once the first one has been said there.
+            let grows = format!(
+                "(until grep -q '^33 77' {seen}; do sleep 0.1; done; stty rows 44 cols 88 </dev/tty) &"
+            );
+            let line =
+                format!("stty rows 33 cols 77; {grows} exec {program} exec -it {POD} -- sh -c '{says}'");
+            let script = hand.kubectl.clone().of("script");
+            let log = edge.file(&format!("{}-script.log", hand.name));
+            let words = ["-qefc", &line, screen.to_str().expect("a path")];
+            let mut process = script.start(&words, &log).await.expect("script(1) starts");
+
+            let status = process.wait(SOON).await.expect("it ends");
+
+            let seen = fs::read_to_string(&screen).expect("what was on the screen");
+            assert_eq!(status.code(), Some(7), "{}: {seen}", hand.name);
+            assert!(seen.contains("33 77\r\n") && seen.contains("grown\r\n"), "{}: {seen}", hand.name);
+        }
+    });
+}
+
+#[test]
+fn who_attaches_is_heard_and_hears_and_ends_the_container_by_ending_stdin() {
+    trial("who_attaches_is_heard", async |edges| {
+        let edge = &edges.edges[0];
+        for hand in hands(edge) {
+            let pod = format!("attached-{}", hand.name);
+            let command = "stdin: true\nstdinOnce: true\n\
+                           command: [sh, -c, 'while read line; do echo \"heard $line\"; done; echo bye']";
+            edge.run_pod(&pod, command).await;
+            let output = edge.file(&format!("{pod}.out"));
+            let words = ["attach", "-i", &pod];
+            let started = hand.kubectl.start_listening(&words, &output).await;
+            let (mut process, mut stdin) = started.expect("kubectl starts");
+
+            stdin.write_all(b"one\n").await.expect("kubectl reads");
+            wrote(&mut process, "heard one\n").await;
+            stdin.write_all(b"two\n").await.expect("kubectl reads");
+            wrote(&mut process, "heard two\n").await;
+            drop(stdin);
+
+            let status = process.wait(SOON).await.expect("kubectl ends");
+            assert!(status.success(), "{}: {}", hand.name, process.tail());
+            assert!(process.tail().contains("bye\n"), "{}: {}", hand.name, process.tail());
+        }
+    });
+}

@@ -1,0 +1,124 @@
+//! `kubectl port-forward`: many connections at once, none of which disturbs another, and each half of them by itself.
+
+use std::net::SocketAddr;
+
+use futures::future::join_all;
+use tests::node_edge::{NodeEdge, POD, trial};
+use tests::process::Process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::hands::{Hand, SOON, hands, pattern, wrote};
+
+/// Connections that come and go beside the large one.
+const SHORT: usize = 60;
+/// How many of them at once.
+const AT_ONCE: usize = 6;
+const BULK_BYTES: usize = 12 * 1024 * 1024;
+
+#[test]
+fn short_connections_come_and_go_beside_a_large_one_and_none_disturbs_another() {
+    trial("short_connections_come_and_go", async |edges| {
+        let edge = &edges.edges[0];
+        for hand in hands(edge) {
+            let (_forward, [http, echo]) = forward(edge, &hand).await;
+            at(edge, &hand, none_disturbs_another(hand.name, http, echo)).await;
+        }
+    });
+}
+
+#[test]
+fn the_half_that_is_done_can_be_closed_and_the_other_goes_on() {
+    trial("the_half_that_is_done_can_be_closed", async |edges| {
+        let edge = &edges.edges[0];
+        for hand in hands(edge) {
+            let (_forward, [_, echo]) = forward(edge, &hand).await;
+            at(edge, &hand, each_half_ends_by_itself(hand.name, echo)).await;
+        }
+    });
+}
+
+async fn none_disturbs_another(hand: &'static str, http: SocketAddr, echo: SocketAddr) {
+    let bulk = pattern(BULK_BYTES);
+    let short = async {
+        for _ in 0..SHORT / AT_ONCE {
+            // One that is torn in the middle of what it says, beside those that are whole.
+            let mut torn = TcpStream::connect(echo).await.expect("kubectl listens");
+            torn.write_all(&bulk[..100_000]).await.expect("it is taken");
+            drop(torn);
+            let answers = join_all((0..AT_ONCE).map(|n| get(http, n))).await;
+            for (n, answer) in answers.into_iter().enumerate() {
+                let body = answer.split("\r\n\r\n").nth(1);
+                assert_eq!(body, Some(format!("edge-a /{n}\n").as_str()), "{hand}: {answer}");
+            }
+        }
+    };
+    let (came_back, ()) = tokio::join!(echoed(echo, &bulk), short);
+    assert!(came_back == bulk, "{hand}: {} bytes came back", came_back.len());
+}
+
+async fn each_half_ends_by_itself(hand: &'static str, echo: SocketAddr) {
+    let stream = TcpStream::connect(echo).await.expect("kubectl listens");
+    let (mut reading, mut writing) = stream.into_split();
+    let said = pattern(3 * 1024 * 1024);
+    let write = async {
+        writing.write_all(&said).await.expect("it is taken");
+        writing.shutdown().await.expect("a half can be closed");
+    };
+    // The echo ends when it has read the end, and so this shows that the end came through, and nothing before it was lost.
+    let mut heard = Vec::new();
+    let read = async {
+        timeout(SOON, reading.read_to_end(&mut heard)).await.expect("it ends").expect("it ends well");
+    };
+    tokio::join!(write, read);
+    assert!(heard == said, "{hand}: {} bytes of {}", heard.len(), said.len());
+}
+
+/// Runs this where kubectl listens: who goes directly is at the site.
+async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send + 'static) {
+    if hand.name.starts_with("direct") {
+        edge.site.run(does).await;
+    } else {
+        does.await;
+    }
+}
+
+/// A forward to both ports of the pod, and where they are here.
+async fn forward(edge: &NodeEdge, hand: &Hand) -> (Process, [SocketAddr; 2]) {
+    let output = tempfile::Builder::new().prefix(hand.name).tempfile_in(edge.cluster.directory());
+    let output = output.expect("a file").into_temp_path();
+    let pod = format!("pod/{POD}");
+    let words = ["port-forward", &pod, ":8080", ":7777"];
+    let mut process = hand.kubectl.start(&words, &output).await.expect("kubectl starts");
+    let port = |said: &str, to: &str| {
+        let line =
+            said.lines().find(|line| line.starts_with("Forwarding from 127.0.0.1:") && line.ends_with(to));
+        let port = line.and_then(|line| line.split(':').nth(1)?.split(' ').next()?.parse::<u16>().ok());
+        SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("{said}"))))
+    };
+    let said = wrote(&mut process, "-> 7777\n").await;
+    (process, ["-> 8080", "-> 7777"].map(|to| port(&said, to)))
+}
+
+/// One request and its answer, to the end of the connection.
+async fn get(address: SocketAddr, n: usize) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("kubectl listens");
+    let request = format!("GET /{n} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it is taken");
+    let mut answer = String::new();
+    timeout(SOON, stream.read_to_string(&mut answer)).await.expect("it ends").expect("it ends well");
+    answer
+}
+
+/// What comes back of this.
+async fn echoed(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let (mut reading, mut writing) = TcpStream::connect(address).await.expect("kubectl listens").into_split();
+    let mut back = vec![0; bytes.len()];
+    let write = async { writing.write_all(bytes).await.expect("it is taken") };
+    let read = async {
+        timeout(SOON, reading.read_exact(&mut back)).await.expect("it comes back").expect("all of it");
+    };
+    tokio::join!(write, read);
+    back
+}

@@ -69,7 +69,7 @@ pub struct NodeEdges {
 pub struct NodeEdge {
     /// Its name.
     pub name: &'static str,
-    /// alice, who may do everything, by the gateway.
+    /// Somebody who may do everything, by the gateway.
     pub tunneled: Kubectl,
     /// Who may do everything, at the site and at the API server itself.
     pub direct: Kubectl,
@@ -160,7 +160,7 @@ impl NodeEdge {
         let node = node.unwrap_or_else(|error| panic!("{name}: {error}\n{}", controllers.tails()));
         load(&node).await;
         let direct = cluster.admin().limit(KUBECTL_MAX);
-        let kubeconfig = rig.kubeconfig("alice", &[GROUP], name).await;
+        let kubeconfig = rig.kubeconfig(&format!("user-of-{name}"), &[GROUP], name).await;
         let cloud = Some(lab.cloud().path().to_owned());
         let tunneled = cluster.kubectl_with(kubeconfig).in_network_namespace(cloud).limit(KUBECTL_MAX);
         rig.connected(name).await;

@@ -85,7 +85,7 @@ async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send 
 }
 
 /// A forward to both ports of the pod, and where they are here.
-async fn forward(edge: &NodeEdge, hand: &Hand) -> (Process, [SocketAddr; 2]) {
+pub async fn forward(edge: &NodeEdge, hand: &Hand) -> (Process, [SocketAddr; 2]) {
     let output = tempfile::Builder::new().prefix(hand.name).tempfile_in(edge.cluster.directory());
     let output = output.expect("a file").into_temp_path();
     let pod = format!("pod/{POD}");

@@ -61,7 +61,8 @@ fn a_daemon_set_comes_up_with_a_token_by_which_its_pods_know_the_api_server() {
 /// Runs itself as a process of its own, kills that, and looks for what it had started.
 #[test]
 fn nothing_of_a_node_is_left_after_it_is_dropped_or_the_test_process_is_killed() {
-    const TEST: &str = "life::nothing_of_a_node_is_left_after_it_is_dropped_or_the_test_process_is_killed";
+    const TEST: &str =
+        "alone::life::nothing_of_a_node_is_left_after_it_is_dropped_or_the_test_process_is_killed";
     if let Some(report) = std::env::var_os(REPORT) {
         return come_and_go_and_hang(Path::new(&report));
     }

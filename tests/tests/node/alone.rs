@@ -1,0 +1,23 @@
+//! Trials that have a node of their own, because they take something away from it. They run first: beside the others, whose two
+//! clusters end with the last of them that runs.
+
+use tests::lab::{Lab, Uplink, trial};
+use tests::node;
+use tests::node_edge::{NAMES, NodeEdge};
+use tests::skip::skip;
+
+mod cut;
+mod dark;
+mod life;
+
+/// Runs a trial with one cluster of its own behind such a link.
+fn behind(test: &str, link: &str, does: impl AsyncFnOnce(NodeEdge) + Send) {
+    if let Err(unable) = node::assets() {
+        return skip(test, &unable.to_string());
+    }
+    trial(test, async |lab: &Lab| {
+        let rig = lab.rig("").await;
+        let edge = NodeEdge::start(lab, &rig, NAMES[0], Uplink::simulated(link)).await;
+        does(edge).await;
+    });
+}

@@ -30,10 +30,16 @@ pub struct Door {
 /// A server at which agents enroll; its configuration ends with `more`.
 pub async fn start(more: &str) -> (Rig, Door) {
     let mut rig = Rig::start_with(more).await;
-    rig.kill_server();
     rig.take_clocks();
-    let address = free_port();
-    let config = read(&rig, "server.yaml");
+    let door = open(&mut rig).await;
+    (rig, door)
+}
+
+/// Starts a rig's server anew as one at which agents enroll, and makes the cluster `edge-a`.
+pub async fn open(rig: &mut Rig) -> Door {
+    rig.kill_server();
+    let address = SocketAddr::new(rig.dialed().ip(), free_port().port());
+    let config = read(rig, "server.yaml");
     let door = format!(
         "enrollment: {{ listen: \"{address}\", address: \"{address}\", signerFile: pki/agent-intermediate.sealed, \
          sealingKeyFile: pki/sealing.key }}\n"
@@ -42,10 +48,10 @@ pub async fn start(more: &str) -> (Rig, Door) {
     let bundle = if config.contains("bundleFile") { "" } else { bundle };
     rig.write("server.yaml", &format!("{config}{bundle}{door}"));
     rig.start_server().await;
-    at(&rig, &["cluster", "create", "edge-a"]).await;
-    let told = at(&rig, &["token", "create", "--cluster", "edge-a"]).await;
+    at(rig, &["cluster", "create", "edge-a"]).await;
+    let told = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
     let pin = told.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin").to_owned();
-    (rig, Door { address, pin })
+    Door { address, pin }
 }
 
 /// A token for one agent of a cluster, in a file.

@@ -147,6 +147,14 @@ impl Node {
         import(&self.enclosure, &self.assets, self.scratch.path(), image).await
     }
 
+    /// Gives the node the image in an archive that somebody else has written.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub async fn load_archive(&self, archive: &Path) -> Result<(), NodeError> {
+        import_archive(&self.enclosure, &self.assets, archive).await
+    }
+
     /// What it is made of.
     pub fn assets(&self) -> &NodeAssets {
         &self.assets
@@ -243,6 +251,10 @@ async fn import(
 ) -> Result<(), NodeError> {
     let archive = tempfile::Builder::new().suffix(".tar").tempfile_in(folder)?.into_temp_path();
     image.write(&archive)?;
+    import_archive(enclosure, assets, &archive).await
+}
+
+async fn import_archive(enclosure: &Enclosure, assets: &NodeAssets, archive: &Path) -> Result<(), NodeError> {
     let words = ["--namespace", "k8s.io", "images", "import", &archive.display().to_string()];
     let output = run(&ctr(enclosure, assets, &words), CTR_MAX).await?;
     if !output.status.success() {

@@ -8,6 +8,7 @@ use tests::skip::skip;
 
 mod cut;
 mod dark;
+mod deployed;
 mod life;
 
 /// Runs a trial with one cluster of its own behind such a link.

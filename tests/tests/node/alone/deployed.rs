@@ -25,13 +25,14 @@ const SLOW: &str = "seq 1 400 | while read n; do echo $n; sleep 0.05; done";
 const SLOW_LINES: u32 = 400;
 
 #[test]
+#[ignore = "soak: its image is built for four minutes first, by .ci/agent-image"]
 fn agents_of_the_daemon_set_enroll_serve_and_are_replaced_while_no_read_fails_and_a_shell_goes_on() {
     let test = "agents_of_the_daemon_set";
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
     }
     let Some(archive) = env::var_os(ARCHIVE).map(PathBuf::from) else {
-        return skip(test, &format!("{ARCHIVE} does not say where the image is, run: make test-node"));
+        return skip(test, &format!("{ARCHIVE} does not say where the image is, run: .ci/agent-image"));
     };
     let done = run(async |lab| {
         let mut rig = lab.rig("").await;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use daemon::config::{KeyError, bounded, socket_address};
+use daemon::config::{KeyError, bounded};
 use prost_types::Timestamp;
 use proto::admin::SOCKET_DEFAULT;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use trust::names::Label;
 use trust::serial_from;
 
 use super::authentication::file;
-use super::valid::NOTHING;
+use super::valid::{NOTHING, said_listen};
 use super::{
     ADMINS_MAX, Admin, AdminRevocation, AdminRevoked, AdminRole, AdminRules, AdminTcp, ConfigError, Flags,
     KIND, pem,
@@ -70,14 +70,10 @@ pub(super) fn valid(written: Written, flags: &Flags, directory: &Path) -> Result
 
 fn tcp(written: WrittenTcp, directory: &Path) -> Result<AdminTcp, KeyError> {
     let WrittenTcp { listen, admin_ca_file, roles, revoked } = written;
-    let listen = listen.ok_or_else(|| KeyError::new("admin.tcp.listen", NOTHING, "an address and a port"))?;
+    let listen = said_listen("admin.tcp.listen", listen)?;
     let admin_ca_file = file("admin.tcp.adminCAFile", admin_ca_file, directory)?;
     let rules = rules(roles.unwrap_or_default(), revoked.unwrap_or_default())?;
-    Ok(AdminTcp {
-        listen: socket_address("admin.tcp.listen", &listen)?,
-        roots: pem::roots("admin.tcp.adminCAFile", &admin_ca_file)?,
-        rules,
-    })
+    Ok(AdminTcp { listen, roots: pem::roots("admin.tcp.adminCAFile", &admin_ca_file)?, rules })
 }
 
 fn rules(roles: Vec<WrittenRole>, revoked: Vec<WrittenRevocation>) -> Result<AdminRules, KeyError> {

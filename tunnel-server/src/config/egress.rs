@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use daemon::config::{KeyError, bounded, socket_address};
+use daemon::config::{KeyError, bounded};
 use proto::ClusterId;
 use proto::cluster::is_dns_label;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
 use super::authentication::file;
-use super::valid::NOTHING;
+use super::valid::{NOTHING, said_listen};
 use super::{CertifiedPair, EGRESS_CONNECTIONS_MAX, EGRESS_MAX, NAMES_MAX, pem};
 
 /// How many connections one has unless something else is said: a busy API server's webhooks, aggregated APIs and shells.
@@ -133,7 +133,7 @@ fn tcp(index: usize, written: WrittenTcp, directory: &Path) -> Result<EgressTcp,
     let [listen_at, certificate_at, key_at, ca_at, name_at] =
         ["listen", "certificateFile", "keyFile", "clientCAFile", "clientName"]
             .map(|key| at(index, &format!("tcp.{key}")));
-    let listen = listen.ok_or_else(|| KeyError::new(&listen_at, NOTHING, "an address and a port"))?;
+    let listen = said_listen(&listen_at, listen)?;
     let certificate = match (certificate_file, key_file) {
         (None, None) => None,
         (certificate, key) => {
@@ -148,12 +148,7 @@ fn tcp(index: usize, written: WrittenTcp, directory: &Path) -> Result<EgressTcp,
         let allowed = "the common name of the one client certificate that may come, such as kube-apiserver";
         KeyError::new(&name_at, NOTHING, allowed)
     })?;
-    Ok(EgressTcp {
-        listen: socket_address(&listen_at, &listen)?,
-        certificate,
-        roots: pem::roots(&ca_at, &client_ca_file)?,
-        client_name,
-    })
+    Ok(EgressTcp { listen, certificate, roots: pem::roots(&ca_at, &client_ca_file)?, client_name })
 }
 
 fn unix(index: usize, written: WrittenUnix, directory: &Path) -> Result<EgressUnix, KeyError> {

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::config::{KeyError, bounded, seconds, socket_address};
+use daemon::config::{KeyError, bounded, seconds};
 use trust::{Role, Signer as _, TrustBundle, sealed};
 
 use super::authentication::file;
-use super::valid::NOTHING;
+use super::valid::{NOTHING, said_listen};
 use super::{Enrollment, written};
 
 /// How long an agent's certificate holds: a stolen one is of no use the day after.
@@ -41,9 +41,7 @@ pub(super) fn enrollment(
         certificate_lifetime_seconds,
         renewal_grace_days,
     } = written;
-    let listen =
-        listen.ok_or_else(|| KeyError::new("enrollment.listen", NOTHING, "an address and a port"))?;
-    let listen = socket_address("enrollment.listen", &listen)?;
+    let listen = said_listen("enrollment.listen", listen)?;
     let allowed = "HOST:PORT, by which agents reach enrollment.listen";
     let address = address.ok_or_else(|| KeyError::new("enrollment.address", NOTHING, allowed))?;
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use daemon::config::{KeyError, bounded, socket_address};
+use daemon::config::{KeyError, bounded};
 use policy::Target;
 use proto::ClusterId;
 use proto::cluster::is_dns_label;
 use serde::Deserialize;
 
 use super::sources::{self, SourceConditions};
-use super::valid::{NOTHING, is_dns_name};
+use super::valid::{is_dns_name, said_listen};
 use super::{CertifiedPair, Egress, Gateway, NAMES_MAX, PASSTHROUGH_CONNECTIONS_MAX, pem};
 
 /// How many connections pass at once unless something else is said.
@@ -77,8 +77,7 @@ pub(super) fn valid(
         let allowed = "1 to 63 lower-case letters, digits and '-', which policy has behind way-in: and no entry of egress has";
         return Err(KeyError::new("passthrough.name", format_args!("{name:?}"), allowed));
     }
-    let listen =
-        listen.ok_or_else(|| KeyError::new("passthrough.listen", NOTHING, "an address and a port"))?;
+    let listen = said_listen("passthrough.listen", listen)?;
     let connections = connections.unwrap_or(CONNECTIONS_DEFAULT);
     let connections = bounded("passthrough.connections", connections, 1..=PASSTHROUGH_CONNECTIONS_MAX)?;
     let per_source = connections_per_source.unwrap_or_else(|| PER_SOURCE_DEFAULT.min(connections));
@@ -95,7 +94,7 @@ pub(super) fn valid(
     }
     Ok(Some(Passthrough {
         name,
-        listen: socket_address("passthrough.listen", &listen)?,
+        listen,
         sources: sources::valid("passthrough.sources", sources)?,
         connections,
         connections_per_source: bounded("passthrough.connectionsPerSource", per_source, 1..=connections)?,

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use daemon::config::{KeyError, socket_address};
+use daemon::config::KeyError;
 
 use super::authentication::file;
-use super::valid::NOTHING;
+use super::valid::said_listen;
 use super::{Proxy, pem, written};
 
 const CERTIFICATE: &str = "proxy.certificateFile";
@@ -15,23 +15,22 @@ const KEY: &str = "proxy.keyFile";
 
 pub(super) fn proxy(written: Option<written::Proxy>, directory: &Path) -> Result<Option<Proxy>, KeyError> {
     let Some(written::Proxy { listen, certificate_file, key_file }) = written else { return Ok(None) };
-    let listen = listen.ok_or_else(|| KeyError::new("proxy.listen", NOTHING, "an address and a port"))?;
+    let listen = said_listen("proxy.listen", listen)?;
     let certificate = file(CERTIFICATE, certificate_file, directory)?;
     let key = file(KEY, key_file, directory)?;
     let pair = pem::pair((CERTIFICATE, &certificate), (KEY, &key))?;
     pem::in_time(CERTIFICATE, &certificate, &pair.chain, SystemTime::now())?;
-    Ok(Some(Proxy { listen: socket_address("proxy.listen", &listen)?, certificate: pair }))
+    Ok(Some(Proxy { listen, certificate: pair }))
 }
 
 /// SOCKS5 has no TLS: whoever hears what passes has the token.
 pub(super) fn socks(written: Option<written::Socks>) -> Result<Option<SocketAddr>, KeyError> {
     let Some(written::Socks { listen, insecure_non_loopback }) = written else { return Ok(None) };
-    let listen = listen.ok_or_else(|| KeyError::new("socks.listen", NOTHING, "an address and a port"))?;
-    let address = socket_address("socks.listen", &listen)?;
+    let address = said_listen("socks.listen", listen)?;
     if address.ip().to_canonical().is_loopback() || insecure_non_loopback == Some(true) {
         return Ok(Some(address));
     }
     let allowed = "an address of loopback, because SOCKS5 has no TLS and tokens pass in the clear; proxy.listen is the door with TLS, \
                    and socks.insecureNonLoopback: true says that the network between is trusted";
-    Err(KeyError::new("socks.listen", listen, allowed))
+    Err(KeyError::new("socks.listen", address, allowed))
 }

@@ -365,6 +365,12 @@ fn watches(written: written::Watches) -> Result<Watches, KeyError> {
     })
 }
 
+/// Where a door listens that has no port unless one is said.
+pub(super) fn said_listen(key: &str, written: Option<String>) -> Result<SocketAddr, KeyError> {
+    let written = written.ok_or_else(|| KeyError::new(key, NOTHING, "an address and a port"))?;
+    socket_address(key, &written)
+}
+
 fn listen(
     key: &str,
     flag: Option<SocketAddr>,

@@ -114,6 +114,16 @@ impl Scope {
         Home(n % self.home_count())
     }
 
+    /// One home after the other, again and again.
+    pub fn homes_in_turn(&self) -> impl FnMut() -> Home + Send + use<> {
+        let (count, mut next) = (self.home_count(), 0);
+        move || {
+            let home = Home(next);
+            next = (next + 1) % count;
+            home
+        }
+    }
+
     /// Resolves when the drain begins: begin nothing new, finish what runs.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.0.drain.clone().cancelled_owned()

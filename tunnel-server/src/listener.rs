@@ -247,7 +247,7 @@ impl Listener {
     where
         F: Future<Output = ()> + Send,
     {
-        let mut homes = (0_usize..).map(|n| scope.home_for(n));
+        let mut homes = scope.homes_in_turn();
         let mut draining = std::pin::pin!(scope.draining());
         let mut is_paused = false;
         loop {
@@ -270,7 +270,7 @@ impl Listener {
                         continue;
                     };
                     let Some((standing, displaced)) = self.counts.knock(peer) else { continue };
-                    let home = homes.next().unwrap_or_else(|| scope.home_for(0));
+                    let home = homes();
                     let newcomer = Newcomer { stream, peer, place, standing, displaced, handshake };
                     self.hand_over(&scope, home, newcomer, accepted.clone());
                 }

@@ -8,7 +8,6 @@ mod places;
 mod refusal;
 
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use daemon::{Failure, Scope, listen};
 use policy::Network;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -28,6 +27,7 @@ use crate::dialing::whole::Whole;
 use crate::dialing::{self, Connected, Dials, NotConnected, gone};
 use crate::exchanges::record::{Origin, of_caller};
 use crate::identity::{self, Caller};
+use crate::listener::accepting;
 use crate::listener::sources::prefix;
 use crate::metrics;
 use crate::shares::{Kind, Share, Use};
@@ -38,9 +38,6 @@ pub use refusal::{Alert, Refusal};
 
 /// A whole ClientHello arrives within this time.
 const HELLO_MAX: Duration = Duration::from_secs(10);
-
-/// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
@@ -97,27 +94,18 @@ impl Passthrough {
     pub async fn run(self, dials: Dials, scope: Scope) {
         let Self { listener, config, places, .. } = self;
         let door = Arc::new(Door { config, dials, exchanges: metrics::exchanges(), scope: scope.clone() });
-        let mut homes = (0_usize..).map(|n| scope.home_for(n));
-        let mut draining = pin!(scope.draining());
-        loop {
-            // Both arms are cancel-safe: an accept takes nothing unless it is ready. Biased, so that a flood holds no drain up.
-            let accepted = tokio::select! {
-                biased;
-                () = &mut draining => return,
-                accepted = listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, from)) => {
-                    if let Some(newcomer) = door.let_in(stream, from, &places) {
-                        let home = homes.next().unwrap_or_else(|| scope.home_for(0));
-                        scope.spawn_on(home, Arc::clone(&door).serve(newcomer));
-                    }
-                }
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection whose TLS is to pass through");
-                    sleep(ACCEPT_REST).await;
-                }
+        let mut homes = scope.homes_in_turn();
+        let spawn = |(stream, from)| {
+            if let Some(newcomer) = door.let_in(stream, from, &places) {
+                scope.spawn_on(homes(), Arc::clone(&door).serve(newcomer));
             }
+        };
+        let refused = |error| warn!(%error, "cannot accept a connection whose TLS is to pass through");
+        // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that a flood holds no drain up.
+        tokio::select! {
+            biased;
+            () = scope.draining() => {}
+            () = accepting::each(|| listener.accept(), spawn, refused) => {}
         }
     }
 }

@@ -160,6 +160,9 @@ async fn homes_are_given_out_round_robin() {
     let given: Vec<usize> = (0..5).map(|n| scope.home_for(n).number()).collect();
 
     assert_eq!(given, [0, 1, 2, 0, 1]);
+    let mut homes = scope.homes_in_turn();
+    let in_turn: Vec<usize> = (0..5).map(|_| homes().number()).collect();
+    assert_eq!(in_turn, given);
     assert_eq!(scope.homes().count(), 3);
 }
 

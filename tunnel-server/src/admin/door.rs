@@ -22,7 +22,7 @@ pub(super) async fn accept<R: ServerReflection>(socket: LocalSocket, hall: Hall<
         });
     };
     let refused = |error| warn!(%error, "cannot accept a connection for the admin API");
-    accepting::each(CONNECTIONS_MAX, || socket.listener.accept(), attend, refused).await;
+    accepting::each_placed(CONNECTIONS_MAX, || socket.listener.accept(), attend, refused).await;
 }
 
 async fn serve<R: ServerReflection>(stream: UnixStream, owner: u32, hall: Hall<R>) {

@@ -115,10 +115,10 @@ async fn serve(accepted: Accepted, site: Site, client_name: Arc<str>, gateway: G
 
 /// Accepts until the drain.
 async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gateway, log: Log, scope: Scope) {
-    let mut homes = (0_usize..).map(|n| scope.home_for(n));
+    let mut homes = scope.homes_in_turn();
     let spawn = |(stream, _), place| {
         let (site, gateway, log, uids) = (site.clone(), gateway.clone(), log.clone(), Arc::clone(&uids));
-        let home = homes.next().unwrap_or_else(|| scope.home_for(0));
+        let home = homes();
         scope.spawn_on(home, async move {
             serve_local(stream, &uids, site, gateway, log).await;
             drop(place);
@@ -129,7 +129,7 @@ async fn accept(socket: LocalSocket, uids: Arc<[u32]>, site: Site, gateway: Gate
     // Both arms are cancel-safe: accepting may be dropped at any time.
     tokio::select! {
         () = scope.draining() => {}
-        () = accepting::each(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
+        () = accepting::each_placed(EGRESS_CONNECTIONS_MAX, || socket.listener.accept(), spawn, refused) => {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! Accepting where a handshake of ours does not follow: a place for each connection, and a rest after the system has refused.
+//! Accepting where a handshake of ours does not follow: a rest after the system has refused, and a place for each connection.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,26 @@ use tokio::time::sleep;
 /// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
 const REST: Duration = Duration::from_millis(100);
 
-/// Gives each connection one of `places`, which it holds as long as it lasts; while there is none, nobody is accepted. Says of
-/// what the system refuses why, and tries again. Goes on until it is dropped, at any of its awaits: a place that was taken for
-/// nobody is free again, and an accept takes nothing unless it is ready.
-pub(crate) async fn each<S, F>(
+/// Serves each connection, says of what the system refuses why, and tries again. Goes on until it is dropped, which it may be at
+/// any of its awaits: an accept takes nothing unless it is ready.
+pub(crate) async fn each<S, F>(accept: impl Fn() -> F, mut serve: impl FnMut(S), refused: impl Fn(io::Error))
+where
+    F: Future<Output = io::Result<S>>,
+{
+    loop {
+        match accept().await {
+            Ok(stream) => serve(stream),
+            Err(error) => {
+                refused(error);
+                sleep(REST).await;
+            }
+        }
+    }
+}
+
+/// The same, and each connection has one of `places` as long as it lasts; while there is none, nobody is accepted. A place that was
+/// taken for nobody is free again.
+pub(crate) async fn each_placed<S, F>(
     places: usize,
     accept: impl Fn() -> F,
     mut serve: impl FnMut(S, OwnedSemaphorePermit),
@@ -22,14 +38,10 @@ pub(crate) async fn each<S, F>(
     F: Future<Output = io::Result<S>>,
 {
     let places = Arc::new(Semaphore::new(places));
-    // Nobody closes it.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        match accept().await {
-            Ok(stream) => serve(stream, place),
-            Err(error) => {
-                refused(error);
-                sleep(REST).await;
-            }
-        }
-    }
+    let accept = || async {
+        // Nobody closes it.
+        let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+        Ok((accept().await?, place))
+    };
+    each(accept, |(stream, place)| serve(stream, place), refused).await;
 }

@@ -60,16 +60,16 @@ impl Socks {
 
     /// Serves whoever comes, until the drain. What is connected then goes on.
     pub async fn run(self, door: Proxy, scope: Scope) {
-        let mut homes = (0_usize..).map(|n| scope.home_for(n));
+        let mut homes = scope.homes_in_turn();
         let spawn = |(stream, from), place| {
-            let home = homes.next().unwrap_or_else(|| scope.home_for(0));
+            let home = homes();
             scope.spawn_on(home, serve(door.clone(), stream, from, place));
         };
         let refused = |error| warn!(%error, "cannot accept a connection of SOCKS5");
         // Both arms are cancel-safe: accepting may be dropped at any time.
         tokio::select! {
             () = scope.draining() => {}
-            () = accepting::each(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
+            () = accepting::each_placed(CONNECTIONS_MAX, || self.listener.accept(), spawn, refused) => {}
         }
     }
 }

@@ -4,6 +4,7 @@
 //! it, and the agent's own list, which is asked last and by the agent itself, lets it be dialed. What an agent says can only
 //! narrow what the store says.
 
+pub(crate) mod asking;
 mod fault;
 pub(crate) mod reason;
 pub(crate) mod whole;
@@ -12,7 +13,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::{EndReason, Event, Note, Status};
+use audit::EndReason;
 use daemon::{Scope, chain};
 use policy::{ClusterFacts, Target};
 use proto::wire::dial_reply::Outcome;
@@ -28,9 +29,9 @@ use crate::exchanges::record::{Record, Recorded, Recorder, counted};
 use crate::exchanges::stalls::{About, Observed, Stalls};
 use crate::exchanges::{Live, Table};
 use crate::identity::Caller;
-use crate::permit::{Delegation, Dial, Forbidden, Permit, Policy};
+use crate::permit::{Delegation, Dial, Permit, Policy};
 use crate::registry::{Places, Registry, Route};
-use crate::shares::{Kind, Limit, Share, Shares};
+use crate::shares::Shares;
 
 pub use fault::NotConnected;
 
@@ -63,17 +64,6 @@ pub(crate) struct Parts {
     /// For how long.
     pub(crate) patience: Duration,
     pub(crate) scope: Scope,
-}
-
-/// Why what was permitted did not begin.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotBegun {
-    /// Too much at once.
-    #[error("{0}")]
-    Limited(#[from] Limit),
-    /// It cannot be.
-    #[error("{0}")]
-    NotConnected(#[from] NotConnected),
 }
 
 /// A stream at whose other end is a target.
@@ -129,30 +119,6 @@ impl Dials {
         }
         let live = table.enter(&permit)?;
         Ok((permit, live))
-    }
-
-    /// Begins what was permitted: within the limits of its caller and its cluster, once the log has `event`, which says the target
-    /// too. Where it cannot be connected, the log has it with this status of HTTP.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) async fn begin(
-        &self,
-        (permit, live): (Permit<Dial>, Live),
-        event: Event,
-        (audit_id, kind): (&str, Kind),
-        status: impl Fn(&NotConnected) -> u16,
-    ) -> Result<(Connected, Share), NotBegun> {
-        let share = self.shares().take(permit.caller(), &permit.what().cluster, kind)?;
-        let mut share = share.seated().await?;
-        let event = event.with(Note::Target, permit.what().target.to_string());
-        let recorded = self.recorder().intent((permit, live), event).await.map_err(NotConnected::from)?;
-        let connected = self.connect(&recorded, audit_id).await.inspect_err(|fault| {
-            recorded.record().refused(Status { code: status(fault), reason: fault.cause() }, fault.end());
-        })?;
-        recorded.record().answered(http::StatusCode::OK);
-        share.begun();
-        Ok((connected, share))
     }
 
     /// Connects, through a tunnel that is there or comes in time. Ends where the exchange may not go on.
@@ -211,17 +177,6 @@ impl Dials {
         }
         Err(NotConnected::NoStream(cluster.clone()))
     }
-}
-
-/// The same event, with what policy has refused it by, if it was policy.
-pub(crate) fn forbidden(event: Event, forbidden: Option<&Forbidden>) -> Event {
-    let event = event.with(Note::Decision, "forbid");
-    let Some(forbidden) = forbidden else { return event };
-    let event = match &forbidden.rule {
-        Some(rule) => event.with(Note::Rule, &**rule),
-        None => event,
-    };
-    event.with(Note::Cluster, forbidden.cluster().as_str())
 }
 
 /// Returns once the other side has gone. Bytes that come before they may are the target's, and wait. Cancel-safe.

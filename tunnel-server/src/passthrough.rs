@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::{Completion, EndReason, Status, Why};
+use audit::Why;
 use bytes::Bytes;
 use daemon::metrics::exchanges::{Active, Exchanges};
 use daemon::{Failure, Scope, listen};
@@ -20,12 +20,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tracing::{debug, warn};
-use uuid::Uuid;
 
 use crate::config::{self, Site};
+use crate::dialing::asking::{self, Asking, Refuses as _};
 use crate::dialing::whole::Whole;
-use crate::dialing::{self, Connected, Dials, NotConnected, gone};
-use crate::exchanges::record::{Origin, of_caller};
+use crate::dialing::{Connected, Dials, gone};
 use crate::identity::{self, Caller};
 use crate::listener::accepting;
 use crate::listener::sources::prefix;
@@ -180,20 +179,9 @@ impl Door {
         from: SocketAddr,
         condition: Network,
     ) -> Result<(Connected, (Share, Active)), Refusal> {
-        let active = self.exchanges.begin();
-        active.set_sort("dial");
         let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
-        let begun = self.begun(&caller, site, from).await;
-        let code = begun.as_ref().map_or_else(Refusal::status, |_| http::StatusCode::OK.as_u16());
-        active.answered(code);
-        match begun {
-            Ok((connected, share)) => Ok((connected, (share, active))),
-            Err(refusal) => {
-                debug!(%from, %refusal, "TLS does not pass through");
-                metrics::refused(refusal.cause());
-                Err(refusal)
-            }
-        }
+        let begun = asking::counted(&self.exchanges, self.begun(&caller, site, from)).await;
+        begun.map(|((connected, share), active)| (connected, (share, active)))
     }
 
     async fn begun(
@@ -202,30 +190,11 @@ impl Door {
         site: &Site,
         from: SocketAddr,
     ) -> Result<(Connected, Share), Refusal> {
-        // Before anything is written of it: who asks too fast fills no log.
-        self.dials.shares().ask(caller)?;
-        let audit_id = Uuid::now_v7().to_string();
-        let origin = Origin {
-            listener: "passthrough",
-            source: from.to_string(),
-            address: Some(from),
-            audit_id: &audit_id,
-        };
         let Site { cluster, target } = site;
-        let event = of_caller(caller, origin, "dial", "dial", &target.to_string());
-        match self.dials.permit(caller, cluster.clone(), target.clone()).await {
-            Ok(permitted) => {
-                let status = |fault: &NotConnected| fault.status().as_u16();
-                Ok(self.dials.begin(permitted, event, (&audit_id, Kind::WayIn), status).await?)
-            }
-            Err(fault) => {
-                let event = dialing::forbidden(event, fault.forbidden());
-                let status = Status { code: fault.status().as_u16(), reason: fault.cause() };
-                let completion = Completion::new(Some(status), EndReason::Refused);
-                self.dials.recorder().told(event, completion).await.map_err(NotConnected::from)?;
-                Err(fault.into())
-            }
-        }
+        let said = target.to_string();
+        let asking = Asking { caller, listener: "passthrough", from, target: &said, kind: Kind::WayIn };
+        let permitted = self.dials.permit(caller, cluster.clone(), target.clone());
+        self.dials.begin(&asking, async { Ok(permitted.await?) }).await
     }
 
     /// Counts somebody of whom no more is known than where they came from.

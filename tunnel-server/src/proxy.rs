@@ -12,18 +12,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use audit::{Completion, EndReason, Status, Why};
+use audit::Why;
 use daemon::Scope;
 use daemon::metrics::exchanges::{Active, Exchanges};
 use policy::Target;
 use proto::ClusterId;
 use tracing::debug;
-use uuid::Uuid;
 
-use crate::dialing::{self, Connected, Dials, NotConnected};
+use crate::dialing::asking::{self, Asking};
+use crate::dialing::{Connected, Dials};
 use crate::directory::{DialBearer, DialTokenEntry, Directory};
 use crate::exchanges::Live;
-use crate::exchanges::record::{Origin, of_caller};
 use crate::identity::{Caller, Credential};
 use crate::listener::failures::Failures;
 use crate::metrics;
@@ -77,44 +76,15 @@ impl Proxy {
 
     /// Connects who asks to the target, or says why not. Cancel-safe: dropped, it leaves nothing behind.
     async fn serve(&self, asked: &Asked<'_>) -> Result<Served, Refusal> {
-        let active = self.0.exchanges.begin();
-        active.set_sort("dial");
-        let served = self.served(asked).await;
-        let code = served.as_ref().map_or_else(Refusal::status, |_| http::StatusCode::OK);
-        active.answered(code.as_u16());
-        match served {
-            Ok((connected, share)) => Ok(Served { connected, held: (share, active) }),
-            Err(refusal) => {
-                debug!(%refusal, "refused");
-                metrics::refused(refusal.cause());
-                Err(refusal)
-            }
-        }
+        let served = asking::counted(&self.0.exchanges, self.served(asked)).await;
+        served.map(|((connected, share), active)| Served { connected, held: (share, active) })
     }
 
     async fn served(&self, asked: &Asked<'_>) -> Result<(Connected, Share), Refusal> {
-        let Inner { dials, .. } = &*self.0;
+        let Asked { listener, from, target, .. } = *asked;
         let (caller, clusters) = self.known(asked)?;
-        // Before anything is written of it: who asks too fast fills no log.
-        dials.shares().ask(&caller)?;
-        let audit_id = Uuid::now_v7().to_string();
-        let origin = Origin {
-            listener: asked.listener,
-            source: asked.from.to_string(),
-            address: Some(asked.from),
-            audit_id: &audit_id,
-        };
-        let event = of_caller(&caller, origin, "dial", "dial", asked.target);
-        let (permit, live) = match self.wanted(&caller, clusters, asked.target).await {
-            Ok(permitted) => permitted,
-            Err(refusal) => {
-                let event = dialing::forbidden(event, refusal.forbidden());
-                dials.recorder().told(event, completion(&refusal)).await?;
-                return Err(refusal);
-            }
-        };
-        let status = |fault: &NotConnected| Refusal::status_of(fault).as_u16();
-        Ok(dials.begin((permit, live), event, (&audit_id, Kind::Upgrade), status).await?)
+        let asking = Asking { caller: &caller, listener, from, target, kind: Kind::Upgrade };
+        self.0.dials.begin(&asking, self.wanted(&caller, clusters, target)).await
     }
 
     /// Who asks, and the clusters of their token. A token is looked at however often others of the same source have failed: that
@@ -188,11 +158,6 @@ impl Proxy {
             (None, _) => Err(Refusal::Nowhere(target.clone())),
         }
     }
-}
-
-fn completion(refusal: &Refusal) -> Completion {
-    let status = Status { code: refusal.status().as_u16(), reason: refusal.cause() };
-    Completion::new(Some(status), EndReason::Refused)
 }
 
 impl std::fmt::Debug for Proxy {

@@ -3,7 +3,9 @@
 use http::StatusCode;
 
 use super::hello::HelloFault;
-use crate::dialing::{NotBegun, NotConnected};
+use crate::dialing::NotConnected;
+use crate::dialing::asking::Refuses;
+use crate::permit::Forbidden;
 use crate::shares::Limit;
 
 /// Why TLS does not pass through; a sentence for the log.
@@ -54,32 +56,8 @@ impl Alert {
 }
 
 impl Refusal {
-    /// Every word that [`Refusal::cause`] knows and no other refusal does.
+    /// Every word that its causes have and no other refusal does.
     pub const CAUSES: [&str; 3] = ["SourceRefused", "NotTls", "ServerNameUnknown"];
-
-    /// A word for programs.
-    #[must_use]
-    pub fn cause(&self) -> &'static str {
-        match self {
-            Self::Source => "SourceRefused",
-            Self::NotTls(_) | Self::Silent => "NotTls",
-            Self::NoName | Self::UnknownName => "ServerNameUnknown",
-            Self::Limited(limit) => limit.cause(),
-            Self::NotConnected(fault) => fault.cause(),
-        }
-    }
-
-    /// The status that HTTP would have for it, for metrics.
-    #[must_use]
-    pub fn status(&self) -> u16 {
-        match self {
-            Self::Source => StatusCode::FORBIDDEN,
-            Self::NotTls(_) | Self::Silent | Self::NoName | Self::UnknownName => StatusCode::BAD_REQUEST,
-            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotConnected(fault) => fault.status(),
-        }
-        .as_u16()
-    }
 
     /// What its sender is told, in words that its TLS library knows. Nothing, where no TLS is spoken: it is closed.
     #[must_use]
@@ -96,12 +74,28 @@ impl Refusal {
     }
 }
 
-impl From<NotBegun> for Refusal {
-    fn from(why: NotBegun) -> Self {
-        match why {
-            NotBegun::Limited(limit) => limit.into(),
-            NotBegun::NotConnected(fault) => fault.into(),
+impl Refuses for Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Source => StatusCode::FORBIDDEN,
+            Self::NotTls(_) | Self::Silent | Self::NoName | Self::UnknownName => StatusCode::BAD_REQUEST,
+            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotConnected(fault) => fault.status(),
         }
+    }
+
+    fn cause(&self) -> &'static str {
+        match self {
+            Self::Source => "SourceRefused",
+            Self::NotTls(_) | Self::Silent => "NotTls",
+            Self::NoName | Self::UnknownName => "ServerNameUnknown",
+            Self::Limited(limit) => limit.cause(),
+            Self::NotConnected(fault) => fault.cause(),
+        }
+    }
+
+    fn forbidden(&self) -> Option<&Forbidden> {
+        if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
     }
 }
 

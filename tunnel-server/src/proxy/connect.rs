@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tracing::debug;
 
 use super::{Asked, Proxy, Refusal, Served};
+use crate::dialing::asking::Refuses as _;
 use crate::dialing::reason;
 use crate::listener::{Accepted, Limits, Place};
 

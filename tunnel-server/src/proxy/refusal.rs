@@ -1,11 +1,11 @@
 //! Why somebody is not connected, before anything has passed.
 
-use audit::NotRecorded;
 use http::StatusCode;
 use policy::Target;
 use proto::ClusterId;
 
-use crate::dialing::{NotBegun, NotConnected};
+use crate::dialing::NotConnected;
+use crate::dialing::asking::Refuses;
 use crate::permit::Forbidden;
 use crate::shares::Limit;
 
@@ -40,34 +40,27 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Every word that [`Refusal::cause`] knows and no other refusal does.
+    /// Every word that its causes have and no other refusal does.
     pub const CAUSES: [&str; 1] = ["TargetAmbiguous"];
+}
 
-    /// The status of HTTP for it.
-    #[must_use]
-    pub fn status(&self) -> StatusCode {
+impl Refuses for Refusal {
+    fn status(&self) -> StatusCode {
         match self {
             Self::NotAuthenticated => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Self::OtherMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoTarget => StatusCode::BAD_REQUEST,
             Self::Ambiguous(..) | Self::Nowhere(_) => StatusCode::FORBIDDEN,
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotConnected(fault) => Self::status_of(fault),
+            Self::NotConnected(fault) => match fault.status() {
+                // What ended for want of a credential is asked for by the proxy here, not by the target.
+                StatusCode::UNAUTHORIZED => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                status => status,
+            },
         }
     }
 
-    /// What ended for want of a credential is asked for by the proxy here, not by the target.
-    #[must_use]
-    pub fn status_of(fault: &NotConnected) -> StatusCode {
-        match fault.status() {
-            StatusCode::UNAUTHORIZED => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-            status => status,
-        }
-    }
-
-    /// A word for programs.
-    #[must_use]
-    pub fn cause(&self) -> &'static str {
+    fn cause(&self) -> &'static str {
         match self {
             Self::NotAuthenticated => "NotAuthenticated",
             Self::OtherMethod | Self::NoTarget => "NotARequest",
@@ -78,25 +71,8 @@ impl Refusal {
         }
     }
 
-    /// What policy has refused, if it was that.
-    #[must_use]
-    pub fn forbidden(&self) -> Option<&Forbidden> {
+    fn forbidden(&self) -> Option<&Forbidden> {
         if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
-    }
-}
-
-impl From<NotBegun> for Refusal {
-    fn from(why: NotBegun) -> Self {
-        match why {
-            NotBegun::Limited(limit) => limit.into(),
-            NotBegun::NotConnected(fault) => fault.into(),
-        }
-    }
-}
-
-impl From<NotRecorded> for Refusal {
-    fn from(error: NotRecorded) -> Self {
-        Self::NotConnected(error.into())
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::{Asked, Proxy, Refusal, Served};
+use crate::dialing::asking::Refuses as _;
 use crate::dialing::gone;
 use crate::dialing::whole::Whole;
 use crate::listener::accepting;

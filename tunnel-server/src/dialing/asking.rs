@@ -1,0 +1,119 @@
+//! What becomes of somebody who asks to be connected at a door without stages of its own: limits, the log, then the connection.
+
+use std::net::SocketAddr;
+
+use audit::{Completion, EndReason, Event, Note, Status};
+use daemon::metrics::exchanges::{Active, Exchanges};
+use http::StatusCode;
+use tracing::debug;
+use uuid::Uuid;
+
+use super::{Connected, Dials, NotConnected};
+use crate::exchanges::Live;
+use crate::exchanges::record::{Origin, of_caller};
+use crate::identity::Caller;
+use crate::metrics;
+use crate::permit::{Dial, Forbidden, Permit};
+use crate::shares::{Kind, Limit, Share};
+
+/// Who asks, where, and for what.
+pub(crate) struct Asking<'a> {
+    pub(crate) caller: &'a Caller,
+    /// The way in, as the audit log calls it.
+    pub(crate) listener: &'static str,
+    pub(crate) from: SocketAddr,
+    /// As it was said: it may be none.
+    pub(crate) target: &'a str,
+    pub(crate) kind: Kind,
+}
+
+/// Why a door connects somebody not, in the words of that door.
+pub(crate) trait Refuses: From<Limit> + From<NotConnected> + std::fmt::Display {
+    /// The status that HTTP has for it, for the log and metrics too.
+    fn status(&self) -> StatusCode;
+
+    /// A word for programs.
+    fn cause(&self) -> &'static str;
+
+    /// What policy has refused, if it was that.
+    fn forbidden(&self) -> Option<&Forbidden>;
+}
+
+/// Counts what is asked for as long as it goes on, and why it was refused.
+pub(crate) async fn counted<T, R: Refuses>(
+    exchanges: &Exchanges,
+    asked: impl Future<Output = Result<T, R>>,
+) -> Result<(T, Active), R> {
+    let active = exchanges.begin();
+    active.set_sort("dial");
+    let asked = asked.await;
+    let code = asked.as_ref().map_or_else(Refuses::status, |_| StatusCode::OK);
+    active.answered(code.as_u16());
+    match asked {
+        Ok(begun) => Ok((begun, active)),
+        Err(refusal) => {
+            debug!(%refusal, "not connected");
+            metrics::refused(refusal.cause());
+            Err(refusal)
+        }
+    }
+}
+
+impl Dials {
+    /// Connects who asks, once they have their permit: within the limits of their own and of the cluster, and once the log has it.
+    ///
+    /// # Errors
+    /// Why not. The log has that, too, but of those who ask too fast.
+    pub(crate) async fn begin<R: Refuses>(
+        &self,
+        asking: &Asking<'_>,
+        permitted: impl Future<Output = Result<(Permit<Dial>, Live), R>>,
+    ) -> Result<(Connected, Share), R> {
+        let Asking { caller, listener, from, target, kind } = *asking;
+        // Before anything is written of it: who asks too fast fills no log.
+        self.shares().ask(caller)?;
+        let audit_id = Uuid::now_v7().to_string();
+        let origin = Origin { listener, source: from.to_string(), address: Some(from), audit_id: &audit_id };
+        let event = of_caller(caller, origin, "dial", "dial", target);
+        let (permit, live) = match permitted.await {
+            Ok(permitted) => permitted,
+            Err(refusal) => {
+                let event = forbidden(event, refusal.forbidden());
+                let completion = Completion::new(Some(status_of(&refusal)), EndReason::Refused);
+                self.recorder().told(event, completion).await.map_err(NotConnected::from)?;
+                return Err(refusal);
+            }
+        };
+        let share = self.shares().take(permit.caller(), &permit.what().cluster, kind)?;
+        let mut share = share.seated().await?;
+        let event = event.with(Note::Target, permit.what().target.to_string());
+        let recorded = self.recorder().intent((permit, live), event).await.map_err(NotConnected::from)?;
+        let connected = match self.connect(&recorded, &audit_id).await {
+            Ok(connected) => connected,
+            Err(fault) => {
+                let end = fault.end();
+                let refusal = R::from(fault);
+                recorded.record().refused(status_of(&refusal), end);
+                return Err(refusal);
+            }
+        };
+        recorded.record().answered(StatusCode::OK);
+        share.begun();
+        Ok((connected, share))
+    }
+}
+
+/// The same event, with what policy has refused it by, if it was policy.
+fn forbidden(event: Event, forbidden: Option<&Forbidden>) -> Event {
+    let event = event.with(Note::Decision, "forbid");
+    let Some(forbidden) = forbidden else { return event };
+    let event = match &forbidden.rule {
+        Some(rule) => event.with(Note::Rule, &**rule),
+        None => event,
+    };
+    event.with(Note::Cluster, forbidden.cluster().as_str())
+}
+
+fn status_of(refusal: &impl Refuses) -> Status {
+    Status { code: refusal.status().as_u16(), reason: refusal.cause() }
+}

@@ -135,10 +135,7 @@ impl Place {
             address: bound.ip(),
             port: Some(bound.port()),
             advertise: bound.ip(),
-            feature_gates: &[],
-            egress_selector: None,
-            has_controllers: false,
-            server_names: &[],
+            ..Self::default()
         }
     }
 }

@@ -23,7 +23,7 @@ mod settings;
 mod tar;
 
 pub use cgroups::left as cgroups_left;
-pub use image::Image;
+pub use image::{Image, sha256};
 
 use cgroups::Cgroups;
 use enclosure::Enclosure;

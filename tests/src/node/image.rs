@@ -31,10 +31,10 @@ impl Image<'_> {
         let config = json!({
             "architecture": architecture(), "os": "linux",
             "config": { "Entrypoint": self.entrypoint, "User": self.user, "Env": ["PATH=/bin"] },
-            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", hex(&layer))] },
+            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", sha256(&layer))] },
         })
         .to_string();
-        let name = format!("{}.json", hex(config.as_bytes()));
+        let name = format!("{}.json", sha256(config.as_bytes()));
         let manifest = json!([{ "Config": name, "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
         let whole = Archive::default()
             .file(&name, 0o644, config.as_bytes())
@@ -62,6 +62,7 @@ fn architecture() -> &'static str {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// SHA-256 in hexadecimal digits, as images and `sha256sum` write it.
+pub fn sha256(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use tests::node::sha256;
 use tests::node_edge::{POD, trial};
 
-use super::hands::{hands, pattern, sha256};
+use super::hands::{hands, pattern};
 
 #[test]
 fn a_folder_that_is_copied_into_a_pod_and_out_again_is_what_it_was() {

@@ -3,10 +3,11 @@
 use std::fs;
 
 use tests::kube::assets::Assets;
+use tests::node::sha256;
 use tests::node_edge::{POD, trial};
 use tokio::io::AsyncWriteExt;
 
-use super::hands::{SOON, hands, pattern, sha256, wrote};
+use super::hands::{SOON, hands, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
 

@@ -89,9 +89,3 @@ pub fn read(path: &Path) -> String {
 pub fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|n| (n * n / 251) as u8).collect()
 }
-
-/// SHA-256 as `sha256sum` writes it.
-pub fn sha256(bytes: &[u8]) -> String {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
-}

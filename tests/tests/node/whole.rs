@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD, trial};
 
 use super::hands::{Hand, hands};
@@ -59,7 +60,7 @@ async fn reads_are_whole(edge: &NodeEdge, times: usize) {
 
 async fn ending(hand: &Hand, command: &[&str], hash: &str) -> Ending {
     let output = hand.run(&[["exec", POD, "--"].as_slice(), command].concat()).await;
-    if super::hands::sha256(&output.stdout) == hash {
+    if sha256(&output.stdout) == hash {
         return Ending::Whole;
     }
     println!(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD};
 use tests::process::Process;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,7 +12,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::behind;
 use crate::forward::forward;
-use crate::hands::{SOON, hands, pattern, read, sha256, until, wrote};
+use crate::hands::{SOON, hands, pattern, read, until, wrote};
 
 /// What issue and plan ask for: one packet of twenty is lost each way, and a round trip takes 80 ms.
 const LOSSY: &str = "delay=40ms loss=5%";

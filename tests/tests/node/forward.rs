@@ -23,7 +23,7 @@ fn short_connections_come_and_go_beside_a_large_one_and_none_disturbs_another() 
         let edge = &edges.edges[0];
         for hand in hands(edge) {
             let (_forward, [http, echo]) = forward(edge, &hand).await;
-            at(edge, &hand, none_disturbs_another(hand.name, http, echo)).await;
+            at(edge, &hand, none_disturbs_another(hand.name.clone(), http, echo)).await;
         }
     });
 }
@@ -34,12 +34,12 @@ fn the_half_that_is_done_can_be_closed_and_the_other_goes_on() {
         let edge = &edges.edges[0];
         for hand in hands(edge) {
             let (_forward, [_, echo]) = forward(edge, &hand).await;
-            at(edge, &hand, each_half_ends_by_itself(hand.name, echo)).await;
+            at(edge, &hand, each_half_ends_by_itself(hand.name.clone(), echo)).await;
         }
     });
 }
 
-async fn none_disturbs_another(hand: &'static str, http: SocketAddr, echo: SocketAddr) {
+async fn none_disturbs_another(hand: String, http: SocketAddr, echo: SocketAddr) {
     let bulk = pattern(BULK_BYTES);
     let short = async {
         for _ in 0..SHORT / AT_ONCE {
@@ -58,7 +58,7 @@ async fn none_disturbs_another(hand: &'static str, http: SocketAddr, echo: Socke
     assert!(came_back == bulk, "{hand}: {} bytes came back", came_back.len());
 }
 
-async fn each_half_ends_by_itself(hand: &'static str, echo: SocketAddr) {
+async fn each_half_ends_by_itself(hand: String, echo: SocketAddr) {
     let stream = TcpStream::connect(echo).await.expect("kubectl listens");
     let (mut reading, mut writing) = stream.into_split();
     let said = pattern(3 * 1024 * 1024);
@@ -86,7 +86,7 @@ async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send 
 
 /// A forward to both ports of the pod, and where they are here.
 pub async fn forward(edge: &NodeEdge, hand: &Hand) -> (Process, [SocketAddr; 2]) {
-    let output = tempfile::Builder::new().prefix(hand.name).tempfile_in(edge.cluster.directory());
+    let output = tempfile::Builder::new().prefix(&hand.name).tempfile_in(edge.cluster.directory());
     let output = output.expect("a file").into_temp_path();
     let pod = format!("pod/{POD}");
     let words = ["port-forward", &pod, ":8080", ":7777"];

@@ -21,15 +21,15 @@ const CHOICES: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_F
 #[derive(Debug, Clone)]
 pub struct Hand {
     /// For messages and names of files.
-    pub name: &'static str,
+    pub name: String,
     pub kubectl: Kubectl,
 }
 
 /// All four: what holds through the tunnel is what holds beside it, by WebSocket and by SPDY.
 pub fn hands(edge: &NodeEdge) -> [Hand; 4] {
-    let hand = |name, kubectl: &Kubectl, websockets| {
+    let hand = |name: &str, kubectl: &Kubectl, websockets| {
         let choose = |kubectl: Kubectl, choice| kubectl.with_variable(choice, websockets);
-        Hand { name, kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose) }
+        Hand { name: name.to_owned(), kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose) }
     };
     [
         hand("direct-websocket", &edge.direct, "true"),

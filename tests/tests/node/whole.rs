@@ -38,12 +38,12 @@ async fn reads_are_whole(edge: &NodeEdge, times: usize) {
     let makes = format!("pod flood {bytes} >{FILE} && sha256sum <{FILE}");
     let made = edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
     let hash = made.split_whitespace().next().expect("a hash");
-    let mut endings: BTreeMap<&str, BTreeMap<Ending, usize>> = BTreeMap::new();
+    let mut endings: BTreeMap<String, BTreeMap<Ending, usize>> = BTreeMap::new();
     for _ in 0..times {
         for hand in hands(edge) {
             for command in [["cat", FILE].as_slice(), &["pod", "flood", &bytes]] {
                 let ending = ending(&hand, command, hash).await;
-                *endings.entry(hand.name).or_default().entry(ending).or_default() += 1;
+                *endings.entry(hand.name.clone()).or_default().entry(ending).or_default() += 1;
             }
         }
     }

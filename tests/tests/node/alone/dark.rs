@@ -49,7 +49,7 @@ fn an_exec_followed_logs_and_a_forwarded_connection_go_on_after_half_a_minute_in
             let (forwarding, [_, echo]) = forward(&edge, hand).await;
             let mut connection = TcpStream::connect(echo).await.expect("kubectl listens");
             echoes(&mut connection, b"before").await;
-            open.push((hand.name, exec, stdin, forwarding, connection));
+            open.push((&hand.name, exec, stdin, forwarding, connection));
         }
         let output = edge.file("dark-logs.out");
         let mut logs = edge.tunneled.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");

@@ -1,6 +1,6 @@
 //! A page in somebody's browser reaches no cluster, whatever credential the browser shows for it.
 
-use tests::caller::{Http1Caller, Http2Caller, head};
+use tests::caller::{GATEWAY, Http1Caller, Http2Caller, head};
 use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::rig::{Agent, GROUP, Reply, Rig, ask};
@@ -74,13 +74,41 @@ async fn a_listed_page_a_person_and_a_program_are_served_and_every_answer_is_dat
     ] {
         is_disarmed(&reply);
     }
-    let mut caller = Http1Caller::dial(&rig).await;
     fake.otherwise(Behaviour::upgrade());
-    let exec = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh";
-    let lines = format!("Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: {CONSOLE}\r\n");
-    caller.write(head("GET", exec, &lines)).await;
-    let answered = caller.read_head().await;
+    let answered = socket_of(&rig, CONSOLE).await;
     assert!(answered.starts_with("HTTP/1.1 101 "), "{answered}");
+}
+
+/// As Python's websocket-client does, and with it Python's client of Kubernetes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_names_the_gateway_itself_as_its_origin_is_served_and_no_other_port_or_scheme_is() {
+    let (rig, fake, _agent) = stage().await;
+    fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
+    let itself = format!("https://{GATEWAY}");
+    let mut callers = Http2Caller::dial(&rig).await;
+    let answer = callers.ask("GET", PATH, &[("origin", &itself)]).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    fake.otherwise(Behaviour::upgrade());
+
+    let answered = socket_of(&rig, &itself).await;
+
+    assert!(answered.starts_with("HTTP/1.1 101 "), "{answered}");
+    for other in [format!("{itself}:8443"), format!("http://{GATEWAY}"), format!("https://edge-a.{GATEWAY}")]
+    {
+        let answered = socket_of(&rig, &other).await;
+        assert!(answered.starts_with("HTTP/1.1 403 "), "{other}: {answered}");
+        let answer = callers.ask("GET", PATH, &[("origin", &other)]).await.unwrap();
+        assert_eq!(answer.status(), 403, "{other}");
+    }
+}
+
+/// How a WebSocket of a page, or a program, of this origin is answered.
+async fn socket_of(rig: &Rig, origin: &str) -> String {
+    let mut caller = Http1Caller::dial(rig).await;
+    let exec = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh";
+    let lines = format!("Connection: Upgrade\r\nUpgrade: websocket\r\nOrigin: {origin}\r\n");
+    caller.write(head("GET", exec, &lines)).await;
+    caller.read_head().await
 }
 
 async fn stage() -> (Rig, FakeApi, Agent) {

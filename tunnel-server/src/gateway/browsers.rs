@@ -1,12 +1,13 @@
 //! Browsers: what a page of somebody else's makes a browser ask is refused, and what an edge answers runs nowhere.
 //!
 //! A browser shows a client certificate to whichever page asks, and opens a WebSocket for any page, so that being known says
-//! nothing of who wanted the request. Programs send none of the headers that are looked at here.
+//! nothing of who wanted the request. Programs send none of the headers that are looked at here, but for an `Origin` that is
+//! the gateway itself, as Python's websocket-client does.
 //! <https://www.w3.org/TR/fetch-metadata/>, <https://www.w3.org/TR/service-workers/#service-worker-script-request>
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_SECURITY_POLICY, ORIGIN, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_SECURITY_POLICY, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use tower::{ServiceExt, service_fn};
 
@@ -44,7 +45,7 @@ pub(super) fn wary(
     inner: impl Serve<CallerBody, AnswerBody>,
 ) -> impl Serve<CallerBody, AnswerBody> {
     service_fn(move |request: Request<CallerBody>| {
-        let fault = check(request.headers(), &origins);
+        let fault = check(request.headers(), asked(&request), &origins);
         let answer = fault.map(|()| inner.clone().oneshot(request));
         async move {
             let mut answer = match answer {
@@ -57,17 +58,36 @@ pub(super) fn wary(
     })
 }
 
+/// The host and port that a request asks; none where it is not clear which.
+fn asked<B>(request: &Request<B>) -> Option<&[u8]> {
+    if let Some(authority) = request.uri().authority() {
+        return Some(authority.as_str().as_bytes());
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    hosts.next().filter(|_| hosts.next().is_none()).map(HeaderValue::as_bytes)
+}
+
 /// A configured origin may ask from whichever site; the others may not, whatever they say of their site.
-fn check(headers: &HeaderMap, origins: &[String]) -> Result<(), BrowserFault> {
+///
+/// Where the origin is what is asked, no foreign page stands behind it: a browser says both truly, and a name is ours that TLS
+/// has proved. Nor does a page of our own: none of our answers has our origin in a browser, because [`disarm`] takes it away.
+fn check(headers: &HeaderMap, asked: Option<&[u8]>, origins: &[String]) -> Result<(), BrowserFault> {
     if headers.contains_key(SERVICE_WORKER) {
         return Err(BrowserFault::ServiceWorker);
     }
     let is_listed =
         |origin: &HeaderValue| origins.iter().any(|listed| listed.as_bytes() == origin.as_bytes());
+    let is_itself = |origin: &HeaderValue| {
+        origin
+            .as_bytes()
+            .strip_prefix(b"https://")
+            .is_some_and(|origin| !origin.is_empty() && Some(origin) == asked)
+    };
     let mut sent = headers.get_all(ORIGIN).iter();
     match (sent.next(), sent.next()) {
         (None, _) => {}
         (Some(origin), None) if is_listed(origin) => return Ok(()),
+        (Some(origin), None) if is_itself(origin) => {}
         (Some(_), _) => return Err(BrowserFault::Origin),
     }
     let is_ours = |site: &HeaderValue| SITES.iter().any(|ours| ours.as_bytes() == site.as_bytes());
@@ -86,10 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_configured_origin_may_ask_and_programs_send_none() {
+    fn only_a_configured_origin_may_ask_and_programs_send_none_or_what_they_ask() {
         use BrowserFault::{CrossSite, Origin, ServiceWorker};
 
         let ours = [("origin", "https://console.example")];
+        let itself = [("origin", "https://gateway.example:8443")];
         for (headers, verdict) in [
             (&[][..], Ok(())),
             (&[("sec-fetch-site", "none")], Ok(())),
@@ -100,6 +121,17 @@ mod tests {
             (&[("sec-fetch-site", "")], Err(CrossSite)),
             (&[("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], Err(CrossSite)),
             (&ours, Ok(())),
+            (&itself, Ok(())),
+            (&[itself[0], ("sec-fetch-site", "same-origin")], Ok(())),
+            (&[itself[0], ("sec-fetch-site", "same-site")], Err(CrossSite)),
+            (&[itself[0], ("sec-fetch-site", "cross-site")], Err(CrossSite)),
+            (&[itself[0], itself[0]], Err(Origin)),
+            (&[itself[0], ours[0]], Err(Origin)),
+            (&[itself[0], ("service-worker", "script")], Err(ServiceWorker)),
+            (&[("origin", "http://gateway.example:8443")], Err(Origin)),
+            (&[("origin", "https://gateway.example")], Err(Origin)),
+            (&[("origin", "https://gateway.example:8443/")], Err(Origin)),
+            (&[("origin", "https://")], Err(Origin)),
             (&[ours[0], ("sec-fetch-site", "cross-site")], Ok(())),
             (&[ours[0], ours[0]], Err(Origin)),
             (&[ours[0], ("origin", "https://evil.example")], Err(Origin)),
@@ -117,8 +149,32 @@ mod tests {
                 .iter()
                 .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
                 .collect();
-            assert_eq!(check(&map, &["https://console.example".to_owned()]), verdict, "{headers:?}");
+            let listed = ["https://console.example".to_owned()];
+            assert_eq!(check(&map, Some(b"gateway.example:8443"), &listed), verdict, "{headers:?}");
+            let is_itself = headers.contains(&itself[0]) && verdict != Err(ServiceWorker);
+            let otherwise = if is_itself { Err(Origin) } else { verdict };
+            for asked in [None, Some(b"other.example:8443".as_slice()), Some(b"")] {
+                assert_eq!(check(&map, asked, &listed), otherwise, "{headers:?} {asked:?}");
+            }
         }
+    }
+
+    #[test]
+    fn what_is_asked_is_the_targets_authority_or_the_one_host() {
+        let request = |target: &str, hosts: &[&'static str]| {
+            let mut request = Request::get(target).body(()).unwrap();
+            for host in hosts {
+                request.headers_mut().append(HOST, HeaderValue::from_static(host));
+            }
+            asked(&request).map(<[u8]>::to_vec)
+        };
+        assert_eq!(request("/version", &["a.example:1"]).as_deref(), Some(b"a.example:1".as_slice()));
+        assert_eq!(
+            request("https://b.example:2/", &["a.example:1"]).as_deref(),
+            Some(b"b.example:2".as_slice())
+        );
+        assert_eq!(request("/version", &["a.example:1", "a.example:1"]), None);
+        assert_eq!(request("/version", &[]), None);
     }
 
     #[test]

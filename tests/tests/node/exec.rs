@@ -4,10 +4,10 @@ use std::fs;
 
 use tests::kube::assets::Assets;
 use tests::node::sha256;
-use tests::node_edge::{POD, trial};
+use tests::node_edge::{NodeEdge, POD, trial};
 use tokio::io::AsyncWriteExt;
 
-use super::hands::{SOON, hands, pattern, wrote};
+use super::hands::{Hand, SOON, hands, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
 
@@ -15,14 +15,8 @@ const MEGABYTE: usize = 1024 * 1024;
 fn an_exec_ends_with_the_commands_exit_code_and_tells_its_outputs_apart() {
     trial("an_exec_ends_with_the_commands_exit_code", async |edges| {
         for hand in hands(&edges.edges[0]) {
-            let output = hand.run(&["exec", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 42"]).await;
-            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(42), "{}: {stderr}", hand.name);
-            assert_eq!(output.stdout, b"out\n", "{}", hand.name);
+            let stderr = outputs_are_told_apart(&hand).await;
             assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
-
-            let output = hand.run(&["exec", POD, "--", "true"]).await;
-            assert!(output.status.success() && output.stderr.is_empty(), "{}: {output:?}", hand.name);
         }
     });
 }
@@ -30,15 +24,8 @@ fn an_exec_ends_with_the_commands_exit_code_and_tells_its_outputs_apart() {
 #[test]
 fn megabytes_that_are_typed_arrive_whole_and_their_end_does_too() {
     trial("megabytes_that_are_typed_arrive_whole", async |edges| {
-        let edge = &edges.edges[0];
-        let typed = pattern(5 * MEGABYTE);
-        for hand in hands(edge) {
-            // It says the hash once its stdin has ended.
-            let hashed = hand.types(edge, &["exec", "-i", POD, "--", "sha256sum"], &typed).await;
-            assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(&typed)).into_bytes()), "{}", hand.name);
-
-            let (code, came_back) = hand.types(edge, &["exec", "-i", POD, "--", "cat"], &typed).await;
-            assert!(code == Some(0) && came_back == typed, "{}: {code:?}, {}", hand.name, came_back.len());
+        for hand in hands(&edges.edges[0]) {
+            what_is_typed_arrives(&edges.edges[0], &hand, &pattern(5 * MEGABYTE)).await;
         }
     });
 }
@@ -77,26 +64,50 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
 #[test]
 fn who_attaches_is_heard_and_hears_and_ends_the_container_by_ending_stdin() {
     trial("who_attaches_is_heard", async |edges| {
-        let edge = &edges.edges[0];
-        for hand in hands(edge) {
-            let pod = format!("attached-{}", hand.name);
-            let command = "stdin: true\nstdinOnce: true\n\
-                           command: [sh, -c, 'while read line; do echo \"heard $line\"; done; echo bye']";
-            edge.run_pod(&pod, command).await;
-            let output = edge.file(&format!("{pod}.out"));
-            let words = ["attach", "-i", &pod];
-            let started = hand.kubectl.start_listening(&words, &output).await;
-            let (mut process, mut stdin) = started.expect("kubectl starts");
-
-            stdin.write_all(b"one\n").await.expect("kubectl reads");
-            wrote(&mut process, "heard one\n").await;
-            stdin.write_all(b"two\n").await.expect("kubectl reads");
-            wrote(&mut process, "heard two\n").await;
-            drop(stdin);
-
-            let status = process.wait(SOON).await.expect("kubectl ends");
-            assert!(status.success(), "{}: {}", hand.name, process.tail());
-            assert!(process.tail().contains("bye\n"), "{}: {}", hand.name, process.tail());
+        for hand in hands(&edges.edges[0]) {
+            who_attaches_is_heard(&edges.edges[0], &hand).await;
         }
     });
+}
+
+/// A command that says something at both outputs and fails, and one that does neither; returns all that was said at stderr.
+pub async fn outputs_are_told_apart(hand: &Hand) -> String {
+    let output = hand.run(&["exec", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 42"]).await;
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(42), "{}: {stderr}", hand.name);
+    assert_eq!(output.stdout, b"out\n", "{}", hand.name);
+
+    let output = hand.run(&["exec", POD, "--", "true"]).await;
+    assert!(output.status.success() && output.stderr.is_empty(), "{}: {output:?}", hand.name);
+    stderr
+}
+
+/// All of it, and its end: the hash is said once stdin has ended.
+pub async fn what_is_typed_arrives(edge: &NodeEdge, hand: &Hand, typed: &[u8]) {
+    let hashed = hand.types(edge, &["exec", "-i", POD, "--", "sha256sum"], typed).await;
+    assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(typed)).into_bytes()), "{}", hand.name);
+
+    let (code, came_back) = hand.types(edge, &["exec", "-i", POD, "--", "cat"], typed).await;
+    assert!(code == Some(0) && came_back == typed, "{}: {code:?}, {}", hand.name, came_back.len());
+}
+
+/// By a container that answers each line, and says goodbye when its stdin ends.
+pub async fn who_attaches_is_heard(edge: &NodeEdge, hand: &Hand) {
+    let pod = format!("attached-{}", hand.name);
+    let command = "stdin: true\nstdinOnce: true\n\
+                   command: [sh, -c, 'while read line; do echo \"heard $line\"; done; echo bye']";
+    edge.run_pod(&pod, command).await;
+    let output = edge.file(&format!("{pod}.out"));
+    let started = hand.kubectl.start_listening(&["attach", "-i", &pod], &output).await;
+    let (mut process, mut stdin) = started.expect("kubectl starts");
+
+    stdin.write_all(b"one\n").await.expect("kubectl reads");
+    wrote(&mut process, "heard one\n").await;
+    stdin.write_all(b"two\n").await.expect("kubectl reads");
+    wrote(&mut process, "heard two\n").await;
+    drop(stdin);
+
+    let status = process.wait(SOON).await.expect("kubectl ends");
+    assert!(status.success(), "{}: {}", hand.name, process.tail());
+    assert!(process.tail().contains("bye\n"), "{}: {}", hand.name, process.tail());
 }

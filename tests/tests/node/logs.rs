@@ -2,8 +2,9 @@
 
 use rustix::process::Signal;
 use tests::node_edge::{IMAGE, NodeEdge, POD, trial};
+use tests::process::Process;
 
-use super::hands::{SOON, until, wrote};
+use super::hands::{Hand, SOON, until, wrote};
 
 #[test]
 fn logs_are_those_of_the_pod_and_since_leaves_out_what_is_older() {
@@ -54,13 +55,8 @@ fn who_follows_logs_sees_what_comes_and_ctrl_c_ends_the_stream_at_the_kubelet() 
         // The one cluster whose logs no other trial follows.
         let edge = &edges.edges[1];
         for (name, kubectl) in [("direct", &edge.direct), ("tunneled", &edge.tunneled)] {
-            let output = edge.file(&format!("{name}-follow.out"));
-            let mut process = kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
-            wrote(&mut process, "serving edge-b\n").await;
-            // Something that comes while it is followed.
-            let says = format!("echo said to {name} >/proc/1/fd/1");
-            edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &says]).await;
-            wrote(&mut process, &format!("said to {name}\n")).await;
+            let hand = Hand { name: name.to_owned(), kubectl: kubectl.clone() };
+            let mut process = what_comes_is_seen(edge, &hand).await;
             assert!(
                 followers(edge).await >= 1.0,
                 "{name}: the kubelet does not count them as is thought here"
@@ -72,6 +68,17 @@ fn who_follows_logs_sees_what_comes_and_ctrl_c_ends_the_stream_at_the_kubelet() 
             until("the kubelet sees it end", async || (followers(edge).await == 0.0).then_some(())).await;
         }
     });
+}
+
+/// Follows the logs of the pod, and returns who does so once it has seen what was there and what came.
+pub async fn what_comes_is_seen(edge: &NodeEdge, hand: &Hand) -> Process {
+    let output = edge.file(&format!("{}-follow.out", hand.name));
+    let mut process = hand.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
+    wrote(&mut process, &format!("serving {}\n", edge.name)).await;
+    let says = format!("echo said to {} >/proc/1/fd/1", hand.name);
+    edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &says]).await;
+    wrote(&mut process, &format!("said to {}\n", hand.name)).await;
+    process
 }
 
 /// How many streams of logs the kubelet serves.

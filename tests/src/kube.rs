@@ -230,9 +230,17 @@ impl EdgeCluster {
         Kubectl::new(self.assets.kubectl.clone(), kubeconfig)
     }
 
-    /// The kubectls of other minors: their versions and their programs, for [`Kubectl::of`].
-    pub fn other_kubectls(&self) -> Vec<(String, PathBuf)> {
-        self.assets.other_kubectls()
+    /// The kubectl of another minor, `1.35` for one: its version and its program, for [`Kubectl::of`].
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kubectl_of(&self, minor: &str) -> (String, PathBuf) {
+        let kubectls = self.assets.other_kubectls();
+        let begin = format!("{minor}.");
+        let found = kubectls.iter().find(|(version, _)| version.starts_with(&begin)).cloned();
+        found.unwrap_or_else(|| {
+            panic!("there is no kubectl {minor} in {kubectls:?}. Run `make test`, or `tests/kube/build --skew=all`")
+        })
     }
 
     /// A kubectl with the admin's kubeconfig, run where the API server is.

@@ -16,6 +16,8 @@ const SHORT: usize = 60;
 /// How many of them at once.
 const AT_ONCE: usize = 6;
 const BULK_BYTES: usize = 12 * 1024 * 1024;
+/// What each of many says.
+const EACH_BYTES: usize = 100_000;
 
 #[test]
 fn short_connections_come_and_go_beside_a_large_one_and_none_disturbs_another() {
@@ -73,6 +75,21 @@ async fn each_half_ends_by_itself(hand: String, echo: SocketAddr) {
     };
     tokio::join!(write, read);
     assert!(heard == said, "{hand}: {} bytes of {}", heard.len(), said.len());
+}
+
+/// As many connections at once, each of which has its own bytes back.
+pub async fn each_connection_is_its_own(edge: &NodeEdge, hand: &Hand, connections: usize) {
+    let (_forward, [_, echo]) = forward(edge, hand).await;
+    let name = hand.name.clone();
+    let all = async move {
+        let bytes: Vec<u8> = pattern(EACH_BYTES + connections);
+        let said: Vec<_> = (0..connections).map(|n| &bytes[n..n + EACH_BYTES]).collect();
+        let heard = join_all(said.iter().map(|bytes| echoed(echo, bytes))).await;
+        for (n, (said, heard)) in said.iter().zip(&heard).enumerate() {
+            assert!(said == heard, "{name}: connection {n} has something else back");
+        }
+    };
+    at(edge, hand, all).await;
 }
 
 /// Runs this where kubectl listens: who goes directly is at the site.

@@ -39,6 +39,15 @@ pub fn hands(edge: &NodeEdge) -> [Hand; 4] {
     ]
 }
 
+/// Both ways of another program, which has a home of its own by each: what it keeps of an API server is not shared.
+pub fn hands_of(edge: &NodeEdge, name: &str, program: &Path) -> [Hand; 2] {
+    [("direct", &edge.direct), ("tunneled", &edge.tunneled)].map(|(way, kubectl)| {
+        let name = format!("{way}-{name}");
+        let home = edge.file(&format!("{name}-home"));
+        Hand { kubectl: kubectl.clone().of(program).with_home(home), name }
+    })
+}
+
 impl Hand {
     /// Runs it to its end, however that is.
     pub async fn run(&self, words: &[&str]) -> Output {

@@ -2,6 +2,7 @@
 
 mod alone;
 mod around;
+mod clients;
 mod copy;
 mod exec;
 mod forward;

@@ -28,15 +28,10 @@ async fn the_kubectls_of_every_minor_that_is_to_be_had_work_by_path_and_by_host_
 
 async fn work(minors: &[String]) {
     let edge = RealEdge::shared().await;
-    let kubectls = edge.cluster.other_kubectls();
     for minor in minors {
-        let begin = format!("{minor}.");
-        let found = kubectls.iter().find(|(version, _)| version.starts_with(&begin));
-        let (version, program) = found.unwrap_or_else(|| {
-            panic!("there is no kubectl {minor} in {kubectls:?}. Run `make test`, or `tests/kube/build --skew=all`")
-        });
+        let (version, program) = edge.cluster.kubectl_of(minor);
         let [_, path, host] = &edge.ways;
-        tokio::join!(work_with(&edge, version, program, path), work_with(&edge, version, program, host));
+        tokio::join!(work_with(&edge, &version, &program, path), work_with(&edge, &version, &program, host));
         println!("kubectl {version} works");
     }
 }

@@ -1,0 +1,3 @@
+//! Clients that people use beside the pinned kubectl, each with real pods through the tunnel and beside it.
+
+mod minors;

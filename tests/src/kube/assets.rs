@@ -19,8 +19,14 @@ const NEIGHBOURS: [i32; 2] = [-1, 1];
 const CONTAINERD: &str = "node/usr/bin/containerd";
 const CONTAINERD_DEPTH: usize = 3;
 
+/// What builds the clients that people use beside kubectl.
+const CLIENTS: &str = "tests/kube/build --clients";
+
 /// What the program of another minor's kubectl is called, before its version.
 const SKEWED: &str = "kubectl-v";
+
+/// The go.mod file that pins helm.
+const HELM: (&str, &str) = ("helm.sh/helm/v3", include_str!("../../kube/helm/go.mod"));
 
 /// The programs.
 #[derive(Debug, Clone)]
@@ -53,6 +59,32 @@ pub fn second_parser() -> Result<PathBuf, MissingAssets> {
     find("second-parser", "tests/kube/build", &of_ours())
 }
 
+/// helm, of the pinned release.
+///
+/// # Errors
+/// It is missing.
+pub fn helm() -> Result<PathBuf, MissingAssets> {
+    find(&format!("helm-{}", pinned(HELM.0, HELM.1)), CLIENTS, &of_ours())
+}
+
+/// The program of `tests/kube/kube-rs`.
+///
+/// # Errors
+/// It is missing.
+pub fn kube_rs() -> Result<PathBuf, MissingAssets> {
+    find("kube-rs", CLIENTS, &of_ours())
+}
+
+/// The Python that has what the program of `tests/kube/python` needs.
+///
+/// # Errors
+/// It is missing.
+pub fn python() -> Result<PathBuf, MissingAssets> {
+    // What is there last.
+    let whole = find("python/requirements.txt", CLIENTS, &of_ours())?;
+    Ok(whole.with_file_name("bin").join("python3"))
+}
+
 /// Where `tests/kube/build` builds what is never taken from elsewhere.
 fn of_ours() -> Vec<PathBuf> {
     folder("TOMBOLO_KUBE_ASSETS").or_else(built).into_iter().collect()
@@ -62,7 +94,7 @@ fn of_ours() -> Vec<PathBuf> {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no {program} in {looked}. Run `make test`, or `{script}` to build it once")]
 pub struct MissingAssets {
-    program: &'static str,
+    program: String,
     script: &'static str,
     looked: String,
 }
@@ -119,13 +151,13 @@ impl NodeAssets {
     }
 }
 
-fn find(program: &'static str, script: &'static str, folders: &[PathBuf]) -> Result<PathBuf, MissingAssets> {
+fn find(program: &str, script: &'static str, folders: &[PathBuf]) -> Result<PathBuf, MissingAssets> {
     folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file()).ok_or_else(|| {
         let looked = match folders {
             [] => kube_assets().display().to_string(),
             some => some.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" or "),
         };
-        MissingAssets { program, script, looked }
+        MissingAssets { program: program.to_owned(), script, looked }
     })
 }
 

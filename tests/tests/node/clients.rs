@@ -1,3 +1,4 @@
 //! Clients that people use beside the pinned kubectl, each with real pods through the tunnel and beside it.
 
+mod libraries;
 mod minors;

@@ -1,4 +1,5 @@
 //! Clients that people use beside the pinned kubectl, each with real pods through the tunnel and beside it.
 
+mod helm;
 mod libraries;
 mod minors;

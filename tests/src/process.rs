@@ -1,6 +1,6 @@
 //! Child processes that never outlive the test that started them.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Output, Stdio};
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -173,11 +173,24 @@ impl Process {
         Ok((process, stdin))
     }
 
+    /// The same, with what the program writes to its stdout, for those who read as they like; the file has its stderr.
+    pub async fn start_speaking(
+        invocation: &Invocation,
+        errors: &Path,
+    ) -> Result<(Self, ChildStdout), ProcessError> {
+        let (name, mut command) = (invocation.name(), invocation.command());
+        command.stdout(Stdio::piped()).stderr(appending(&name, errors)?);
+        let mut process = Self::spawned(name, command, errors).await?;
+        let stdout = process.child.stdout.take().expect("it is piped");
+        Ok((process, stdout))
+    }
+
     async fn start_command(name: String, mut command: Command, output: &Path) -> Result<Self, ProcessError> {
-        let file = |source| ProcessError::Io { act: "open the output file of", name: name.clone(), source };
-        let writer = OpenOptions::new().create(true).append(true).open(output).map_err(file)?;
-        let copy = writer.try_clone().map_err(file)?;
-        command.stdout(writer).stderr(copy);
+        command.stdout(appending(&name, output)?).stderr(appending(&name, output)?);
+        Self::spawned(name, command, output).await
+    }
+
+    async fn spawned(name: String, command: Command, output: &Path) -> Result<Self, ProcessError> {
         let child =
             spawn(command).await.map_err(|source| ProcessError::Spawn { name: name.clone(), source })?;
         Ok(Self { name, child, output: output.to_owned() })
@@ -311,9 +324,15 @@ fn serve(mut spawns: mpsc::Receiver<Spawn>) {
     });
 }
 
+fn appending(name: &str, path: &Path) -> Result<File, ProcessError> {
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    let name = name.to_owned();
+    opened.map_err(|source| ProcessError::Io { act: "open the output file of", name, source })
+}
+
 fn tail(path: &Path) -> String {
     let read = || -> io::Result<Vec<u8>> {
-        let mut file = std::fs::File::open(path)?;
+        let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
         let mut bytes = Vec::new();

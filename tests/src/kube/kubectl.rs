@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use tokio::process::ChildStdin;
+use tokio::process::{ChildStdin, ChildStdout};
 
 use crate::process::{Invocation, Process, ProcessError, run};
 
@@ -65,6 +65,13 @@ impl Kubectl {
         self
     }
 
+    /// The same with another kubeconfig.
+    #[must_use]
+    pub fn with_kubeconfig(mut self, kubeconfig: impl Into<PathBuf>) -> Self {
+        self.kubeconfig = kubeconfig.into();
+        self
+    }
+
     /// The same kubeconfig and surroundings for another kubectl.
     #[must_use]
     pub fn of(mut self, program: impl Into<PathBuf>) -> Self {
@@ -96,6 +103,15 @@ impl Kubectl {
         output: &Path,
     ) -> Result<(Process, ChildStdin), ProcessError> {
         Process::start_listening(&self.invocation(arguments), output).await
+    }
+
+    /// The same for one whose stdout is read as somebody likes; its stderr goes to the file `errors`.
+    pub async fn start_speaking(
+        &self,
+        arguments: &[&str],
+        errors: &Path,
+    ) -> Result<(Process, ChildStdout), ProcessError> {
+        Process::start_speaking(&self.invocation(arguments), errors).await
     }
 
     /// What it wrote to stdout.

@@ -10,7 +10,7 @@ use crate::kube::kubectl::Kubectl;
 use crate::kube::{EdgeCluster, Place};
 use crate::lab::{Lab, Site, SiteError, Uplink};
 use crate::node::{self, Image, Node, Unable};
-use crate::rig::{Agent, ApiServer, GROUP, Rig};
+use crate::rig::{Agent, ApiServer, GROUP, Rig, policy};
 use crate::skip::skip;
 
 /// The clusters' names.
@@ -21,6 +21,8 @@ pub const CONTROL_PLANE: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 168, 1, 10), 6443
 pub const IMAGE: &str = "tombolo.test/pod:1";
 /// A pod that each cluster has: it says its cluster's name at port 8080 and echoes at 7777.
 pub const POD: &str = "web";
+/// A group that the server lets through to every cluster, and that a cluster gives what its trial says.
+pub const OPERATORS: &str = "tombolo:operators";
 /// How long one kubectl may take; builds of other tests may run beside.
 const KUBECTL_MAX: Duration = Duration::from_secs(120);
 
@@ -120,6 +122,9 @@ impl NodeEdges {
         let lab = Lab::open()?;
         let (edges, rig) = lab.host(async || {
             let rig = lab.rig("").await;
+            let operators = policy::allow_all("operators", ("client-certificate", OPERATORS), &["*"]);
+            let [admins, token_admins] = policy::usual();
+            rig.put_policy(&[admins, token_admins, operators]).await;
             let [a, b] = NAMES;
             let (a, b) = tokio::join!(
                 NodeEdge::start(&lab, &rig, a, Uplink::Cable),
@@ -160,7 +165,7 @@ impl NodeEdge {
         let node = node.unwrap_or_else(|error| panic!("{name}: {error}\n{}", controllers.tails()));
         load(&node).await;
         let direct = cluster.admin().limit(KUBECTL_MAX);
-        let kubeconfig = rig.kubeconfig(&format!("user-of-{name}"), &[GROUP], name).await;
+        let kubeconfig = rig.kubeconfig(&caller(name), &[GROUP], name).await;
         let cloud = Some(lab.cloud().path().to_owned());
         let tunneled = cluster.kubectl_with(kubeconfig).in_network_namespace(cloud).limit(KUBECTL_MAX);
         rig.connected(name).await;
@@ -209,6 +214,11 @@ impl NodeEdge {
     pub fn file(&self, name: &str) -> PathBuf {
         self.cluster.directory().join(name)
     }
+}
+
+/// As whom [`NodeEdge::tunneled`] comes.
+pub fn caller(cluster: &str) -> String {
+    format!("user-of-{cluster}")
 }
 
 async fn load(node: &Node) {

@@ -25,13 +25,19 @@ impl Rig {
     }
 }
 
-/// What a rig's policy says unless a test says otherwise: [`GROUP`] may everything everywhere, by certificate and by token.
+/// What a rig's policy says unless a test says otherwise.
 pub(super) fn ours() -> String {
+    document(&usual())
+}
+
+/// Its rules: [`GROUP`] may everything everywhere, by certificate and by token. Without the second the rig itself sees no
+/// cluster.
+pub fn usual() -> [String; 2] {
     let token_group = format!("token:{GROUP}");
-    document(&[
+    [
         allow_all("admins", ("client-certificate", GROUP), &["*"]),
         allow_all("token-admins", ("token", &token_group), &["*"]),
-    ])
+    ]
 }
 
 /// A rule that lets a group of a method do everything in these clusters.

@@ -7,9 +7,13 @@ use tests::node_edge::{NAMES, NodeEdge};
 use tests::skip::skip;
 
 mod cut;
+mod daemon_set;
 mod dark;
 mod deployed;
+mod idle;
 mod life;
+mod moved;
+mod open;
 
 /// Runs a trial with one cluster of its own behind such a link.
 fn behind(test: &str, link: &str, does: impl AsyncFnOnce(NodeEdge) + Send) {

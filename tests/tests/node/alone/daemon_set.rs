@@ -1,0 +1,88 @@
+//! The agent as it ships for Kubernetes: deployed from `deploy/`, of the image that `.ci/agent-image` has made.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use rustix::process::Signal;
+use tests::enroll;
+use tests::lab::{Lab, Uplink, run};
+use tests::node;
+use tests::node_edge::{NAMES, NodeEdge, caller};
+use tests::rig::Rig;
+use tests::skip::skip;
+
+/// Where `.ci/agent-image` has left the image, and what it calls it.
+const ARCHIVE: &str = "TOMBOLO_AGENT_IMAGE";
+const IMAGE: &str = "tombolo.test/tunnel-agent";
+const TAG: &str = "1";
+
+pub const DAEMON_SET: &str = "daemonset/tunnel-agent";
+
+/// Runs a trial with a cluster whose agents are pods of its DaemonSet, enrolled by a token, behind this uplink.
+pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, &Rig) + Send) {
+    if let Err(unable) = node::assets() {
+        return skip(test, &unable.to_string());
+    }
+    let Some(archive) = env::var_os(ARCHIVE).map(PathBuf::from) else {
+        return skip(test, &format!("{ARCHIVE} does not say where the image is, run: .ci/agent-image"));
+    };
+    let done = run(async |lab| {
+        let mut rig = lab.rig("").await;
+        enroll::open(&mut rig).await;
+        let mut edge = NodeEdge::start(lab, &rig, NAMES[0], uplink).await;
+        // The agent beside the cluster goes before one in it comes.
+        assert_eq!(Rig::ends_with(&mut edge.agent.process, Signal::TERM).await, Some(0));
+        rig.disconnected(edge.name).await;
+
+        edge.node.load_archive(&archive).await.expect("an image");
+        deploy(&edge, &rig).await;
+        let secret = enroll::at(&rig, &["token", "create", "--cluster", edge.name, "-o", "manifest"]).await;
+        edge.apply("enrollment", &secret).await;
+        rolled_out(&edge).await;
+        does(lab, edge, &rig).await;
+    });
+    done.expect("a lab");
+}
+
+/// Applies the example as a person would who has copied it, with the trial's server and image.
+async fn deploy(edge: &NodeEdge, rig: &Rig) {
+    let copy = edge.file("deploy");
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    for folder in ["agent", "examples/edge-a"] {
+        fs::create_dir_all(copy.join(folder)).expect("a folder");
+        for file in fs::read_dir(deploy.join(folder)).expect("a folder").flatten() {
+            fs::copy(file.path(), copy.join(folder).join(file.file_name())).expect("a file can be copied");
+        }
+    }
+    let site = copy.join("examples/edge-a");
+    let told = site.join("agent.yaml");
+    change(&told, "gateway.example:8443", &rig.dialed().to_string());
+    change(&told, "\"alice\"", &format!("{:?}", caller(edge.name)));
+    let rights = rig.tombolo(&["rbac", "--agent-config", told.to_str().expect("a path")]).await;
+    fs::write(site.join("rbac.yaml"), rights).expect("it is ours");
+    change(&site.join("kustomization.yaml"), "registry.example/tombolo/tunnel-agent", IMAGE);
+    change(&site.join("kustomization.yaml"), "newTag: 0.1.0", &format!("newTag: \"{TAG}\""));
+    edge.direct.stdout(&["apply", "--kustomize", site.to_str().expect("a path")]).await;
+}
+
+fn change(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).expect("a file");
+    assert!(text.contains(from), "{from}: {text}");
+    fs::write(file, text.replace(from, to)).expect("it is ours");
+}
+
+/// Waits until the DaemonSet's pods are those of its newest template, and ready.
+pub async fn rolled_out(edge: &NodeEdge) {
+    let status = ["rollout", "status", DAEMON_SET, "--namespace", "tombolo", "--timeout=100s"];
+    let output = edge.direct.run(&status).await.expect("kubectl");
+    if !output.status.success() {
+        let pods = edge.direct.stdout(&["describe", "pods", "--namespace", "tombolo"]).await;
+        let log = ["logs", DAEMON_SET, "--namespace", "tombolo", "--tail=50"];
+        let log = edge.direct.run(&log).await.expect("kubectl");
+        panic!(
+            "{}\n{pods}\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            String::from_utf8_lossy(&log.stdout)
+        );
+    }
+}

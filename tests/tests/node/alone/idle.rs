@@ -1,0 +1,24 @@
+//! What nobody types to and nothing is heard of for an hour is still there afterwards.
+
+use std::time::Duration;
+
+use tests::node_edge::NodeEdge;
+use tokio::time::sleep;
+
+use super::behind;
+use super::open::Open;
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+#[test]
+#[ignore = "soak: an hour"]
+fn an_exec_followed_logs_and_a_forwarded_connection_live_for_an_hour_without_a_word() {
+    behind("an_exec_lives_for_an_hour_without_a_word", "delay=10ms", async |edge: NodeEdge| {
+        let mut open = Open::start(&edge).await;
+        open.goes_on(&edge, "before").await;
+        // Nothing is waited for: that this time passes is what is tried.
+        sleep(HOUR).await;
+        open.goes_on(&edge, "after").await;
+        open.end().await;
+    });
+}

@@ -1,6 +1,9 @@
 //! `kubectl logs`: what a container wrote, what the one before it wrote, and what it goes on to write.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
+use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{IMAGE, NodeEdge, POD, trial};
 use tests::process::Process;
 
@@ -55,19 +58,36 @@ fn who_follows_logs_sees_what_comes_and_ctrl_c_ends_the_stream_at_the_kubelet() 
         // The one cluster whose logs no other trial follows.
         let edge = &edges.edges[1];
         for (name, kubectl) in [("direct", &edge.direct), ("tunneled", &edge.tunneled)] {
-            let hand = Hand { name: name.to_owned(), kubectl: kubectl.clone() };
-            let mut process = what_comes_is_seen(edge, &hand).await;
-            assert!(
-                followers(edge).await >= 1.0,
-                "{name}: the kubelet does not count them as is thought here"
-            );
-
-            process.signal(Signal::INT).expect("kubectl runs");
-
-            process.wait(SOON).await.expect("kubectl ends");
-            until("the kubelet sees it end", async || (followers(edge).await == 0.0).then_some(())).await;
+            follows_until_ctrl_c(edge, name, kubectl).await;
         }
     });
+}
+
+#[test]
+#[ignore = "soak: a time is claimed, for which nothing else may run"]
+fn ctrl_c_ends_followed_logs_at_the_kubelet_within_a_second() {
+    trial("ctrl_c_ends_followed_logs_within_a_second", async |edges| {
+        let edge = &edges.edges[1];
+        for n in 0..20 {
+            let took = follows_until_ctrl_c(edge, &format!("tunneled-{n}"), &edge.tunneled).await;
+            println!("{n}: {took:?}");
+            assert!(took < Duration::from_secs(1), "{took:?}");
+        }
+    });
+}
+
+/// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet served nobody.
+async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) -> Duration {
+    let hand = Hand { name: name.to_owned(), kubectl: kubectl.clone() };
+    let mut process = what_comes_is_seen(edge, &hand).await;
+    assert!(followers(edge).await >= 1.0, "{name}: the kubelet does not count them as is thought here");
+
+    process.signal(Signal::INT).expect("kubectl runs");
+
+    let pressed = Instant::now();
+    process.wait(SOON).await.expect("kubectl ends");
+    until("the kubelet sees it end", async || (followers(edge).await == 0.0).then_some(())).await;
+    pressed.elapsed()
 }
 
 /// Follows the logs of the pod, and returns who does so once it has seen what was there and what came.

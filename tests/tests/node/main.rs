@@ -5,6 +5,7 @@ mod around;
 mod clients;
 mod copy;
 mod exec;
+mod fallback;
 mod forward;
 mod hands;
 mod logs;

@@ -1,0 +1,79 @@
+//! kubectl turns to SPDY where its WebSocket is refused, as where somebody may only `create` what a WebSocket has to `get`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tests::kube::kubeconfig::Credential;
+use tests::node_edge::{NodeEdge, OPERATORS, POD, trial};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::forward::{at, forward};
+use super::hands::Hand;
+
+/// How roles for pods have been written since there are roles: an upgrade by POST is `create`, one by GET, the only one a
+/// WebSocket knows, is `get`.
+const ROLE: &str = "apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: { name: operator }
+rules:
+- { apiGroups: [\"\"], resources: [pods], verbs: [get] }
+- { apiGroups: [\"\"], resources: [pods/exec, pods/portforward], verbs: [create] }
+";
+
+/// How long the API server may take to write what it answered.
+const AUDITED: Duration = Duration::from_secs(30);
+
+#[test]
+fn where_a_websocket_is_forbidden_exec_and_port_forward_come_by_spdy() {
+    trial("where_a_websocket_is_forbidden", async |edges| {
+        let edge = &edges.edges[1];
+        edge.apply("operator", ROLE).await;
+        let group = format!("--group={OPERATORS}");
+        edge.direct.stdout(&["create", "rolebinding", "operator", "--role=operator", &group]).await;
+
+        let certificate = Credential::Certificate(edge.cluster.issue_user("direct-operator", &[OPERATORS]));
+        let direct = edge.cluster.write_kubeconfig("operator.conf", certificate).expect("a file");
+        let tunneled = edges.rig.kubeconfig("tunneled-operator", &[OPERATORS], edge.name).await;
+        let hands = [
+            ("direct-operator", edge.direct.clone().with_kubeconfig(direct)),
+            ("tunneled-operator", edge.tunneled.clone().with_kubeconfig(tunneled)),
+        ];
+        for (name, kubectl) in hands {
+            let hand = Hand { name: name.to_owned(), kubectl };
+            let output = hand.run(&["exec", POD, "--", "sh", "-c", "echo out; exit 3"]).await;
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b"out\n"[..]), "{name}: {stderr}");
+
+            let (_forwarding, [_, echo]) = forward(edge, &hand).await;
+            at(edge, &hand, echoes(echo)).await;
+
+            for subresource in ["exec", "portforward"] {
+                answered(edge, name, subresource, ("get", 403)).await;
+                answered(edge, name, subresource, ("create", 101)).await;
+            }
+        }
+    });
+}
+
+async fn echoes(echo: SocketAddr) {
+    let mut stream = TcpStream::connect(echo).await.expect("kubectl listens");
+    stream.write_all(b"forwarded").await.expect("it is taken");
+    let mut back = [0; 9];
+    stream.read_exact(&mut back).await.expect("it comes back");
+    assert_eq!(&back, b"forwarded");
+}
+
+/// Waits until the API server has said that it was asked this, and answered so.
+async fn answered(edge: &NodeEdge, user: &str, subresource: &str, (verb, code): (&str, u16)) {
+    let path = format!("/api/v1/namespaces/default/pods/{POD}/{subresource}");
+    let event = edge.cluster.wait_for_audit(AUDITED, |event| {
+        let asked = event.impersonated_user.as_ref().unwrap_or(&event.user);
+        let status = event.response_status.as_ref().and_then(|status| status.code);
+        event.request_uri.starts_with(&path)
+            && event.verb == verb
+            && status == Some(code)
+            && asked.username.ends_with(user)
+    });
+    event.await.unwrap_or_else(|error| panic!("{user}: {verb} {subresource} {code}: {error}"));
+}

@@ -48,6 +48,8 @@ pub struct NodeAssets {
     pub scheduler: PathBuf,
     /// `kubelet`.
     pub kubelet: PathBuf,
+    /// `metrics-server`, a static program.
+    pub metrics_server: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
     pub pod: PathBuf,
     /// A folder with Debian's containerd, runc, CNI plugins and busybox as they are installed below `/`.
@@ -145,6 +147,7 @@ impl NodeAssets {
             controller_manager: find("kube-controller-manager")?,
             scheduler: find("kube-scheduler")?,
             kubelet: find("kubelet")?,
+            metrics_server: find("metrics-server")?,
             pod: find("pod")?,
             debian: debian.to_owned(),
         })

@@ -61,6 +61,8 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
         ("audit-policy-file", path(files::AUDIT_POLICY)),
         ("audit-log-path", path(files::AUDIT_LOG)),
         ("feature-gates", place.feature_gates.join(",")),
+        // A Service's pods, where there are some, are reached without kube-proxy.
+        ("enable-aggregator-routing", place.has_controllers.to_string()),
     ];
     let egress =
         place.egress_selector.iter().map(|file| ("egress-selector-config-file", file.display().to_string()));

@@ -9,4 +9,5 @@ mod fallback;
 mod forward;
 mod hands;
 mod logs;
+mod top;
 mod whole;

@@ -18,17 +18,15 @@ use proto::headers::{
     self, AUDIT_ID_BYTES_MAX, HeaderFault, clean_request, clean_response, is_audit_id, secret,
 };
 use proto::upgrade::{Protocol, UpgradeFault};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tracing::debug;
 
 use crate::apiserver::{Answer, ApiServer, ApiServerError, ResponseBody, Switched};
 use crate::guard::Cleared;
+use crate::pipe;
 
 pub use turns::Turns;
-
-/// What an upgraded connection holds in each direction while the other side does not read.
-const COPY_BUFFER_BYTES: usize = 32 * 1024;
 
 /// The caller takes the answer to a declined upgrade within this time, or its stream is aborted.
 const FINISH_MAX: Duration = Duration::from_secs(30);
@@ -286,10 +284,7 @@ async fn copy(caller: OnUpgrade, connection: Switched, _active: Arc<Active>) {
         Err(error) => return debug!(%error, "the API server left before the upgrade"),
     };
     let (mut caller, mut connection) = (TokioIo::new(caller), TokioIo::new(connection));
-    let copied =
-        copy_bidirectional_with_sizes(&mut caller, &mut connection, COPY_BUFFER_BYTES, COPY_BUFFER_BYTES)
-            .await;
-    if let Err(error) = copied {
+    if let Err(error) = pipe::join(&mut caller, &mut connection).await {
         debug!(%error, "an upgraded connection broke");
     }
 }

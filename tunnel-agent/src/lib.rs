@@ -10,6 +10,7 @@ pub mod forward;
 pub mod guard;
 pub mod identity;
 pub mod metrics;
+pub mod pipe;
 pub mod relay;
 pub mod servers;
 pub mod streams;

@@ -9,7 +9,7 @@ use policy::{Target, TargetEntry};
 use proto::AbortCode;
 use proto::wire::not_connected::Reason;
 use proto::wire::{DialOpen, DialReply};
-use tokio::io::{AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
@@ -19,6 +19,7 @@ use transport::TunnelStream;
 use crate::apiserver::ApiServer;
 use crate::guard::targets::{Checked, NotDialed, Targets, by_system};
 use crate::metrics::{self, DialOutcome};
+use crate::pipe;
 
 /// Connections to targets at once.
 pub const CONNECTIONS_MAX: usize = 1024;
@@ -28,9 +29,6 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// The server takes what it is answered within this time.
 const REPLY_MAX: Duration = Duration::from_secs(30);
-
-/// What a connection holds in each direction while the other side does not read.
-const BUFFER_BYTES: usize = 32 * 1024;
 
 /// Connects streams to targets. Clones are the same.
 #[derive(Clone)]
@@ -161,9 +159,7 @@ impl Connected {
         let (gone, verdict) = (stream.gone(), stream.verdict());
         // Both arms are cancel-safe: what is dropped here is meant to be cut.
         let broke = tokio::select! {
-            copied = copy_bidirectional_with_sizes(&mut stream, &mut socket, BUFFER_BYTES, BUFFER_BYTES) => {
-                copied.err().map(|error| chain(&error).to_string())
-            }
+            joined = pipe::join(&mut stream, &mut socket) => joined.err().map(|error| chain(&error).to_string()),
             () = gone => Some("the caller has gone".to_owned()),
         };
         if let Some(why) = broke {

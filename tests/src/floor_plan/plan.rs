@@ -71,7 +71,7 @@ pub const HOUSES: &[House] = &[
                 name: "walls",
                 rooms: &[built("guard"), built("apiserver"), built("identity"), built("servers")],
             },
-            Floor { name: "ground", rooms: &[built("config"), built("metrics")] },
+            Floor { name: "ground", rooms: &[built("config"), built("metrics"), built("pipe")] },
         ],
     },
 ];

@@ -1,0 +1,281 @@
+//! Joins a caller's stream to a connection in the cluster, and hears that one out before it is spoken to.
+//!
+//! Who has closed a TCP connection answers whatever comes afterwards by RST (RFC 1122, section 4.2.2.13), and a RST takes away
+//! all that was said before and not read yet. An API server closes right behind a command's last byte, while megabytes of its
+//! output still lie in the kernels' buffers, and kubectl pings every five seconds: over a slow link a ping is what cuts the
+//! output short, and over SPDY with exit code 0. So before a caller who was silent for a while is passed on to somebody whose
+//! words wait here, all is read that can have been said: behind an end of file nothing is passed on, and nothing is lost.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::io::poll_read_buf;
+
+/// What waits here in each direction while the other side does not read, and what one read adds.
+const BUFFER_BYTES: usize = 32 * 1024;
+
+/// What waits here at most of somebody who is heard out: more than two kernels' buffers hold, so that whoever says more has not
+/// closed.
+pub const HEARD_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Connections of which more than the usual may wait at once. Callers of others are passed on all the same.
+pub const HEARD_OUT_MAX: usize = 4;
+
+/// What a caller may say to somebody who is gone, having been passed all that was said to it: some pings, and no upload.
+pub const UNHEARD_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Who says nothing for so long has said all for now.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Whoever was spoken to within this time is not heard out: a caller that talks on all the time would be slow.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Reads and writes until others are to run.
+const TURNS_MAX: usize = 64;
+
+static PLACES: Semaphore = Semaphore::const_new(HEARD_OUT_MAX);
+
+/// Moves bytes both ways until both directions have ended, each on its own.
+///
+/// # Errors
+/// One of both broke, and neither is to take it for an end. That `edge` takes no more is no error by itself: it may have closed
+/// behind its last words, and these the caller still gets.
+pub async fn join<C, E>(caller: &mut C, edge: &mut E) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    E: AsyncRead + AsyncWrite + Unpin,
+{
+    join_among(&PLACES, caller, edge).await
+}
+
+async fn join_among<C, E>(places: &Semaphore, caller: &mut C, edge: &mut E) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    E: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut pipe =
+        Pipe { down: Down::new(places), up: Up::Open, words: Words::default(), spoken: Instant::now() };
+    poll_fn(|cx| pipe.poll(cx, caller, edge)).await
+}
+
+struct Pipe<'a> {
+    down: Down<'a>,
+    up: Up,
+    /// The caller's, which the edge has not taken yet.
+    words: Words,
+    /// When the edge last took some.
+    spoken: Instant,
+}
+
+/// From the edge to the caller.
+struct Down<'a> {
+    words: Words,
+    /// The edge has said its last word.
+    is_over: bool,
+    /// The caller has it.
+    is_done: bool,
+    places: &'a Semaphore,
+    /// More than the usual may wait.
+    place: Option<SemaphorePermit<'a>>,
+}
+
+/// From the caller to the edge.
+enum Up {
+    Open,
+    /// The edge is heard out before the caller's words are passed on. It has said all when this time is over.
+    Hearing(Pin<Box<Sleep>>),
+    /// The caller has said its last word.
+    Ending,
+    /// The edge takes no more. The caller has said so much since it has heard all.
+    Deaf(usize),
+    Done,
+}
+
+/// What was read and not written yet.
+#[derive(Default)]
+struct Words {
+    bytes: BytesMut,
+    is_unflushed: bool,
+}
+
+/// Whether something has happened, so that another turn may find more to do.
+type Moved = bool;
+
+impl Pipe<'_> {
+    fn poll<C, E>(&mut self, cx: &mut Context<'_>, caller: &mut C, edge: &mut E) -> Poll<io::Result<()>>
+    where
+        C: AsyncRead + AsyncWrite + Unpin,
+        E: AsyncRead + AsyncWrite + Unpin,
+    {
+        for _ in 0..TURNS_MAX {
+            let most = if matches!(self.up, Up::Hearing(_)) { HEARD_BYTES_MAX } else { BUFFER_BYTES };
+            let heard = self.down.hear(cx, edge, most)?;
+            let told = self.down.tell(cx, caller)?;
+            let moved = self.speak(cx, caller, edge, heard)?;
+            if self.down.is_done && matches!(self.up, Up::Done) {
+                return Poll::Ready(Ok(()));
+            }
+            if !(heard || told || moved) {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// One step from the caller to the edge, which has just said something if it was `heard`.
+    fn speak<C, E>(
+        &mut self,
+        cx: &mut Context<'_>,
+        caller: &mut C,
+        edge: &mut E,
+        heard: bool,
+    ) -> io::Result<Moved>
+    where
+        C: AsyncRead + Unpin,
+        E: AsyncWrite + Unpin,
+    {
+        match &mut self.up {
+            Up::Open if self.words.bytes.is_empty() => match self.words.read(cx, caller)? {
+                Poll::Ready(0) => self.up = Up::Ending,
+                Poll::Ready(_) if self.spoken.elapsed() >= SILENCE && self.down.can_be_heard_out() => {
+                    self.up = Up::Hearing(Box::pin(sleep(PAUSE)));
+                }
+                Poll::Ready(_) => {}
+                Poll::Pending => {
+                    if self.words.flush(cx, edge).is_ok() {
+                        return Ok(false);
+                    }
+                    self.up = Up::Deaf(0);
+                }
+            },
+            Up::Open => match self.words.write(cx, edge) {
+                Ok(false) => return Ok(false),
+                Ok(true) => self.spoken = Instant::now(),
+                // Whether it broke or has closed is what it says itself.
+                Err(_) => self.up = Up::Deaf(0),
+            },
+            Up::Hearing(pause) => {
+                if self.down.is_over {
+                    self.up = Up::Deaf(0);
+                } else if heard && self.down.words.bytes.len() < HEARD_BYTES_MAX {
+                    pause.as_mut().reset(Instant::now() + PAUSE);
+                } else if heard || pause.as_mut().poll(cx).is_ready() {
+                    self.spoken = Instant::now();
+                    self.up = Up::Open;
+                } else {
+                    return Ok(false);
+                }
+            }
+            Up::Ending => match pin!(edge).poll_shutdown(cx) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(_) => self.up = Up::Done,
+            },
+            Up::Deaf(unheard) => {
+                self.words.bytes.clear();
+                match self.words.read(cx, caller)? {
+                    Poll::Pending => return Ok(false),
+                    Poll::Ready(0) => self.up = Up::Done,
+                    Poll::Ready(bytes) => {
+                        *unheard += if self.down.is_done { bytes } else { 0 };
+                        if *unheard > UNHEARD_BYTES_MAX {
+                            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "nobody hears the caller"));
+                        }
+                    }
+                }
+            }
+            Up::Done => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl<'a> Down<'a> {
+    fn new(places: &'a Semaphore) -> Self {
+        Self { words: Words::default(), is_over: false, is_done: false, places, place: None }
+    }
+
+    /// Whether something waits behind which more may lie, and may be read.
+    fn can_be_heard_out(&mut self) -> bool {
+        if self.is_over || self.words.bytes.is_empty() {
+            return false;
+        }
+        if self.place.is_none() {
+            self.place = self.places.try_acquire().ok();
+        }
+        self.place.is_some()
+    }
+
+    fn hear(
+        &mut self,
+        cx: &mut Context<'_>,
+        edge: &mut (impl AsyncRead + Unpin),
+        most: usize,
+    ) -> io::Result<Moved> {
+        if self.is_over || self.words.bytes.len() >= most {
+            return Ok(false);
+        }
+        let Poll::Ready(bytes) = self.words.read(cx, edge)? else { return Ok(false) };
+        self.is_over = bytes == 0;
+        Ok(true)
+    }
+
+    fn tell(&mut self, cx: &mut Context<'_>, caller: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
+        if !self.words.bytes.is_empty() {
+            let moved = self.words.write(cx, caller)?;
+            if self.words.bytes.len() < BUFFER_BYTES {
+                self.place = None;
+            }
+            return Ok(moved);
+        }
+        if !self.is_over {
+            self.words.flush(cx, caller)?;
+        } else if !self.is_done && pin!(caller).poll_shutdown(cx)?.is_ready() {
+            self.is_done = true;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+impl Words {
+    /// Reads behind what is there; 0 is the end.
+    fn read(&mut self, cx: &mut Context<'_>, from: &mut (impl AsyncRead + Unpin)) -> io::Result<Poll<usize>> {
+        if self.bytes.is_empty() && self.bytes.capacity() > 2 * BUFFER_BYTES {
+            // Of who was heard out.
+            self.bytes = BytesMut::new();
+        }
+        self.bytes.reserve(BUFFER_BYTES);
+        Ok(match poll_read_buf(Pin::new(from), cx, &mut self.bytes) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(read) => Poll::Ready(read?),
+        })
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
+        let Poll::Ready(written) = pin!(to).poll_write(cx, &self.bytes)? else { return Ok(false) };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.bytes.advance(written);
+        self.is_unflushed = true;
+        Ok(true)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        if self.is_unflushed && pin!(to).poll_flush(cx)?.is_ready() {
+            self.is_unflushed = false;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! What arrives of both ends of a pipe, and what it holds.
+
+use std::future::pending;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::*;
+
+/// What a caller holds that does not read.
+const CALLER_BYTES: usize = 4 * 1024;
+/// More than the caller and the pipe hold, and less than the kernel does.
+const SAID_BYTES: usize = 150 * 1024;
+const SOON: Duration = Duration::from_secs(60);
+
+/// Somebody at each end of a pipe, and the pipe.
+struct Ends {
+    caller: DuplexStream,
+    edge: TcpStream,
+    pipe: JoinSet<io::Result<()>>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
+async fn ends(places: usize) -> Ends {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (edge, _) = listener.accept().await.unwrap();
+    let (caller, mut stream) = duplex(CALLER_BYTES);
+    let mut pipe = JoinSet::new();
+    pipe.spawn(async move { join_among(&Semaphore::new(places), &mut stream, &mut near).await });
+    Ends { caller, edge, pipe }
+}
+
+fn said() -> Vec<u8> {
+    (0..SAID_BYTES).map(|n| (n * n / 251) as u8).collect()
+}
+
+/// The caller has been silent for so long that the edge is heard out.
+async fn silence() {
+    sleep(SILENCE).await;
+}
+
+#[tokio::test]
+async fn what_was_said_before_a_close_arrives_though_the_caller_talks_on() {
+    let Ends { mut caller, mut edge, mut pipe } = ends(1).await;
+    edge.write_all(&said()).await.unwrap();
+    drop(edge);
+    silence().await;
+    caller.write_all(b"ping").await.unwrap();
+
+    let mut heard = Vec::new();
+    timeout(SOON, async {
+        // Word by word, and talking on behind the end, too.
+        while caller.read_buf(&mut heard).await.unwrap() > 0 {}
+        caller.write_all(b"ping").await.unwrap();
+        drop(caller);
+        pipe.join_next().await.unwrap().unwrap().unwrap();
+    })
+    .await
+    .unwrap();
+    assert!(heard == said(), "{} bytes", heard.len());
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
+async fn whoever_talks_without_end_is_spoken_to_though_nobody_listens() {
+    let Ends { mut caller, edge, pipe: _pipe } = ends(1).await;
+    let (mut reading, mut writing) = edge.into_split();
+    let mut flood = JoinSet::new();
+    flood.spawn(async move { while writing.write_all(&said()).await.is_ok() {} });
+    silence().await;
+    caller.write_all(b"\x03").await.unwrap();
+
+    let mut heard = [0];
+    timeout(SOON, reading.read_exact(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(&heard, b"\x03");
+}
+
+#[tokio::test]
+async fn whoever_pauses_is_spoken_to_though_nobody_listens() {
+    let Ends { mut caller, mut edge, pipe: _pipe } = ends(1).await;
+    edge.write_all(&said()).await.unwrap();
+    silence().await;
+    caller.write_all(b"go on").await.unwrap();
+
+    let mut heard = [0; 5];
+    timeout(SOON, edge.read_exact(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(&heard, b"go on");
+    edge.write_all(b"more").await.unwrap();
+    drop(edge);
+    let mut all = Vec::new();
+    timeout(SOON, caller.read_to_end(&mut all)).await.unwrap().unwrap();
+    assert!(all == [said().as_slice(), b"more"].concat());
+}
+
+#[tokio::test]
+async fn no_more_are_heard_out_at_once_than_may_be_and_the_others_are_spoken_to() {
+    let Ends { mut caller, mut edge, pipe: _pipe } = ends(0).await;
+    edge.write_all(&said()).await.unwrap();
+    silence().await;
+    caller.write_all(b"go on").await.unwrap();
+
+    let mut heard = [0; 5];
+    timeout(SOON, edge.read_exact(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(&heard, b"go on");
+}
+
+#[tokio::test]
+async fn each_half_ends_by_itself() {
+    let Ends { mut caller, mut edge, mut pipe } = ends(1).await;
+    caller.write_all(b"question").await.unwrap();
+    caller.shutdown().await.unwrap();
+    let mut question = Vec::new();
+    timeout(SOON, edge.read_to_end(&mut question)).await.unwrap().unwrap();
+    edge.write_all(&said()).await.unwrap();
+    drop(edge);
+    let mut answer = Vec::new();
+    timeout(SOON, caller.read_to_end(&mut answer)).await.unwrap().unwrap();
+
+    assert_eq!(question, b"question");
+    assert!(answer == said());
+    pipe.join_next().await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_breaks_off_has_not_ended() {
+    let Ends { mut caller, mut edge, mut pipe } = ends(1).await;
+    edge.write_all(b"half of").await.unwrap();
+    let mut heard = [0; 7];
+    timeout(SOON, caller.read_exact(&mut heard)).await.unwrap().unwrap();
+    edge.set_zero_linger().unwrap();
+    drop(edge);
+
+    let broke = timeout(SOON, pipe.join_next()).await.unwrap().unwrap().unwrap().unwrap_err();
+    assert_eq!(broke.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn a_caller_who_breaks_off_has_not_ended() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let caller = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let (mut near, _edge) = duplex(CALLER_BYTES);
+    caller.set_zero_linger().unwrap();
+    drop(caller);
+
+    let broke = timeout(SOON, join(&mut stream, &mut near)).await.unwrap().unwrap_err();
+    assert_eq!(broke.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn a_caller_says_a_little_to_somebody_who_is_gone_and_no_upload() {
+    let Ends { mut caller, edge, mut pipe } = ends(1).await;
+    let (reading, mut writing) = edge.into_split();
+    writing.write_all(b"no").await.unwrap();
+    drop((reading, writing));
+    let mut answer = Vec::new();
+    timeout(SOON, caller.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(answer, b"no");
+
+    let upload = async {
+        let block = vec![0; 64 * 1024];
+        while caller.write_all(&block).await.is_ok() {}
+        pending::<()>().await;
+    };
+    let ended = tokio::select! {
+        ended = timeout(SOON, pipe.join_next()) => ended.unwrap().unwrap().unwrap(),
+        () = upload => unreachable!(),
+    };
+    assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}

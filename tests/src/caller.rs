@@ -9,7 +9,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
 use rustix::net::sockopt::set_socket_linger;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -30,6 +30,14 @@ const NARROW_BYTES: u32 = 16 * 1024;
 
 /// The gateway's own name, under which clusters are chosen by path.
 pub const GATEWAY: &str = "gateway.test";
+
+/// What `exec` and `attach` are upgraded to; to us it is bytes.
+pub const UPGRADED_TO: &str = "SPDY/3.1";
+
+/// What a caller reads of an upgraded connection, and what it writes.
+pub type Reader = ReadHalf<TlsStream<TcpStream>>;
+/// The other direction; either half keeps the connection.
+pub type Writer = WriteHalf<TlsStream<TcpStream>>;
 
 /// How a caller leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -320,4 +328,29 @@ pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes, end: boo
         stream.send_data(bytes.split_to(room.min(bytes.len())), false)?;
     }
     if end { stream.send_data(Bytes::new(), true) } else { Ok(()) }
+}
+
+/// Asks for a path and is upgraded there, as `exec` and `attach` are. Returns both directions, and what came behind the
+/// answer's head.
+///
+/// # Panics
+/// If it is not upgraded.
+pub async fn upgrade(rig: &Rig, path: &str) -> (Reader, Writer, Vec<u8>) {
+    let lines = format!("Connection: Upgrade\r\nUpgrade: {}\r\nContent-Length: 0\r\n", UPGRADED_TO);
+    let agreed = async {
+        let mut stream = dial_name(rig.gateway(), GATEWAY, &rig.server_ca(), &["http/1.1"], None).await?;
+        stream.write_all(head("POST", path, &lines).as_bytes()).await?;
+        let mut answer = Vec::new();
+        let end = loop {
+            if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
+                break end + 4;
+            }
+            stream.read_buf(&mut answer).await?;
+        };
+        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{:?}", String::from_utf8_lossy(&answer));
+        let first = answer.split_off(end);
+        let (reader, writer) = tokio::io::split(stream);
+        Ok::<_, io::Error>((reader, writer, first))
+    };
+    timeout(SOON, agreed).await.expect("an upgrade in time").expect("an upgrade")
 }

@@ -23,9 +23,6 @@ use memory::held;
 use partner::{Desk, event};
 use streams::Streams;
 
-/// What `exec` and `attach` are upgraded to; to us it is bytes.
-const PROTOCOL: &str = "SPDY/3.1";
-
 /// A link with 40 ms round trip, and a rate that a download and an upload fill.
 pub const LINK: &str = "delay=20ms rate=8mbit queue=128KiB";
 /// What must have flowed of each bulk stream before the link goes dark: by then its window has been full for long.

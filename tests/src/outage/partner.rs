@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
 use super::meter::{End, Meter};
+use crate::caller::UPGRADED_TO;
 use crate::check::stream::Generator;
 use crate::fake_api::{HttpVersion, tls};
 use crate::kube::kubeconfig::{Credential, Kubeconfig};
@@ -338,7 +339,7 @@ fn switching() -> Response<Pour> {
     let mut response = whole(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
     headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("Upgrade"));
-    headers.insert(http::header::UPGRADE, http::HeaderValue::from_static(super::PROTOCOL));
+    headers.insert(http::header::UPGRADE, http::HeaderValue::from_static(UPGRADED_TO));
     response
 }
 

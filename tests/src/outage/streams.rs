@@ -5,18 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use h2::{RecvStream, SendStream};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::client::TlsStream;
 
 use super::meter::{End, Meter};
 use super::partner::{Seeds, TICK_BYTES, TICK_EVERY, drain};
-use crate::caller::{GATEWAY, Http2Caller, SOON, head, send_all};
+use crate::caller::{Http2Caller, SOON, Writer, send_all, upgrade};
 use crate::check::stream::Generator;
-use crate::dial::dial_name;
 use crate::rig::Rig;
 
 /// What is written at once by an upload.
@@ -61,9 +58,6 @@ struct TextInner {
     marks: Vec<(Instant, u64)>,
     end: Option<(Instant, End)>,
 }
-
-type Reader = ReadHalf<TlsStream<TcpStream>>;
-type Writer = WriteHalf<TlsStream<TcpStream>>;
 
 impl Streams {
     /// How many these are.
@@ -249,24 +243,4 @@ async fn send(stream: &mut SendStream<Bytes>, mut piece: Bytes) -> Result<bool, 
         stream.send_data(piece.split_to(room.min(piece.len())), false)?;
     }
     Ok(true)
-}
-
-async fn upgrade(rig: &Rig, path: &str) -> (Reader, Writer, Vec<u8>) {
-    let lines = format!("Connection: Upgrade\r\nUpgrade: {}\r\nContent-Length: 0\r\n", super::PROTOCOL);
-    let agreed = async {
-        let mut stream = dial_name(rig.gateway(), GATEWAY, &rig.server_ca(), &["http/1.1"], None).await?;
-        stream.write_all(head("POST", path, &lines).as_bytes()).await?;
-        let mut answer = Vec::new();
-        let end = loop {
-            if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
-                break end + 4;
-            }
-            stream.read_buf(&mut answer).await?;
-        };
-        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{:?}", String::from_utf8_lossy(&answer));
-        let first = answer.split_off(end);
-        let (reader, writer) = tokio::io::split(stream);
-        Ok::<_, std::io::Error>((reader, writer, first))
-    };
-    timeout(SOON, agreed).await.expect("an upgrade in time").expect("an upgrade")
 }

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Rounds for which an excess counts (draft-ietf-ccwg-bbr: `ExtraAckedFilterLen`).
-const ROUNDS: usize = 10;
+/// Rounds for which an excess counts. The draft has twice as many (draft-ietf-ccwg-bbr: `ExtraAckedFilterLen`); its pace
+/// keeps them from becoming a queue, and ours would not.
+const ROUNDS: usize = 5;
 
 /// The greatest excess of the last [`ROUNDS`] rounds.
 #[derive(Debug, Clone, Default)]

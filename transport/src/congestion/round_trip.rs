@@ -24,6 +24,9 @@ pub(super) struct RoundTrip {
     latest: Option<Duration>,
     cycle: Option<Duration>,
     cycle_before: Option<Duration>,
+    /// The shortest of this round, and of the one before.
+    round: Option<Duration>,
+    round_before: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -58,9 +61,17 @@ impl RoundTrip {
         }
     }
 
+    /// How long everything waited in queues throughout the last round, in whichever direction.
+    pub(super) fn queued(&self) -> Duration {
+        self.round_before
+            .zip(self.shortest())
+            .map_or(Duration::ZERO, |(round, shortest)| round.saturating_sub(shortest))
+    }
+
     /// Learns a round trip. True, if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be looked for.
     pub(super) fn measured(&mut self, now: Instant, round_trip: Duration, app_limited: bool) -> bool {
         self.latest = Some(round_trip);
+        self.round = Some(self.round.map_or(round_trip, |round| round.min(round_trip)));
         let looked_for_after =
             LOOKED_FOR_AFTER.max(self.shortest().unwrap_or_default() * LOOKED_FOR_AFTER_ROUND_TRIPS);
         let old = self.lately.is_some_and(|seen| seen.age(now) > looked_for_after);
@@ -81,6 +92,11 @@ impl RoundTrip {
             self.cycle = Some(self.cycle.map_or(round_trip, |cycle| cycle.min(round_trip)));
         }
         old
+    }
+
+    /// A new round begins.
+    pub(super) fn next_round(&mut self) {
+        self.round_before = self.round.take();
     }
 
     /// A new cycle of probing begins.

@@ -23,6 +23,9 @@ pub(super) const PACKET_BYTES: u64 = 1200;
 /// A receiver acknowledges every second packet, and a single one after this.
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
+/// What an acknowledgement has on the wire.
+const ACK_BYTES: u64 = 60;
+
 /// Small requests are made this far apart.
 const SMALL_EVERY: Duration = Duration::from_millis(37);
 
@@ -51,6 +54,8 @@ pub(super) struct Outcome {
 pub(super) struct Sim {
     start: Instant,
     link: Link,
+    /// The other direction, where it is a bottleneck, too. Acknowledgements wait in its queue like everything else.
+    back: Option<Link>,
     dice: super::dice::Dice,
     flows: Vec<Flow>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
@@ -60,6 +65,7 @@ pub(super) struct Sim {
 }
 
 struct Flow {
+    is_back: bool,
     sender: Sender,
     demand: Demand,
     receiver: Receiver,
@@ -96,6 +102,7 @@ impl Sim {
             start: Instant::now(),
             dice: super::dice::Dice::new(seed ^ 1),
             link: Link::new(link, seed),
+            back: None,
             flows: Vec::new(),
             events: BinaryHeap::new(),
             packets: Vec::new(),
@@ -110,13 +117,30 @@ impl Sim {
         sim
     }
 
+    /// A link whose other direction is like this one.
+    pub(super) fn both_ways(link: LinkSpec, seed: u64) -> Self {
+        let back = Some(Link::new(link.clone(), seed ^ 2));
+        Self { back, ..Self::new(link, seed) }
+    }
+
+    /// Adds a flow.
     pub(super) fn add(&mut self, control: Box<dyn Control>, demand: Demand) {
+        self.add_flow(control, demand, false);
+    }
+
+    /// Adds one in the other direction.
+    pub(super) fn add_back(&mut self, control: Box<dyn Control>, demand: Demand) {
+        self.add_flow(control, demand, true);
+    }
+
+    fn add_flow(&mut self, control: Box<dyn Control>, demand: Demand, is_back: bool) {
         let flow = self.flows.len();
         let begins = match demand {
             Demand::Bulk { from } => from,
             Demand::Ticks { .. } => Duration::ZERO,
         };
         self.flows.push(Flow {
+            is_back,
             sender: Sender::new(control, self.start),
             demand,
             receiver: Receiver::default(),
@@ -124,7 +148,9 @@ impl Sim {
             outcome: Outcome { slices: Vec::new(), small: Vec::new(), windows: Vec::new() },
         });
         self.at(begins, Event::Demands { flow });
-        self.at(begins, Event::Small { flow });
+        if !is_back {
+            self.at(begins, Event::Small { flow });
+        }
     }
 
     /// Runs for so long, and tells what came of each flow.
@@ -198,9 +224,10 @@ impl Sim {
     fn send(&mut self, now: Duration, flow: usize) {
         for packet in self.flows[flow].sender.poll(self.start + now) {
             let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
-            let waits = self.link.waits(now);
+            let link = direction(&mut self.link, &mut self.back, self.flows[flow].is_back);
+            let waits = link.waits(now);
             grow(&mut self.queue_max, slice, |longest| *longest = waits.max(*longest));
-            if let Some((at, marked)) = self.link.enter(now, PACKET_BYTES) {
+            if let Some((at, marked)) = link.enter(now, PACKET_BYTES) {
                 self.arrive(at, Arriving::Data { flow, packet, marked });
             }
         }
@@ -222,14 +249,9 @@ impl Sim {
     }
 
     fn data(&mut self, now: Duration, flow: usize, packet: Packet, marked: bool) {
-        let back = self.link.spec.delay;
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
         let Flow { receiver, outcome, .. } = &mut self.flows[flow];
         grow(&mut outcome.slices, slice, |bytes| *bytes += PACKET_BYTES);
-        for made in packet.small {
-            let made = made - self.start;
-            outcome.small.push((made, now + back - made));
-        }
         let in_order = receiver.largest.is_none_or(|largest| packet.number == largest + 1);
         receiver.largest = receiver.largest.max(Some(packet.number));
         receiver.unacked.push(packet.number);
@@ -239,6 +261,32 @@ impl Sim {
             self.acknowledge(now, flow);
         } else {
             self.at(first + ACK_DELAY, Event::AckDue { flow });
+        }
+        if !packet.small.is_empty() {
+            self.small(now, flow, packet.small);
+        }
+    }
+
+    /// Small requests have arrived. They are answered by the flow of the other direction, if there is one, and else at once
+    /// and past all queues.
+    fn small(&mut self, now: Duration, flow: usize, made: Vec<Instant>) {
+        let (start, delay) = (self.start, self.link.spec.delay);
+        let is_back = self.flows[flow].is_back;
+        match self.flows.iter().position(|other| other.is_back != is_back) {
+            Some(answering) if !is_back => {
+                let Flow { sender, .. } = &mut self.flows[answering];
+                sender.backlog += made.len() as u64 * PACKET_BYTES / 8;
+                sender.small.extend(made);
+                self.send(now, answering);
+            }
+            Some(asking) => {
+                let made = made.into_iter().map(|made| made - start);
+                self.flows[asking].outcome.small.extend(made.map(|made| (made, now - made)));
+            }
+            None => {
+                let made = made.into_iter().map(|made| made - start);
+                self.flows[flow].outcome.small.extend(made.map(|made| (made, now + delay - made)));
+            }
         }
     }
 
@@ -254,8 +302,13 @@ impl Sim {
             let every = spec.acks_every.as_nanos();
             at = Duration::from_nanos((at.as_nanos().div_ceil(every) * every) as u64);
         }
-        let receiver = &mut self.flows[flow].receiver;
+        let Flow { receiver, is_back, .. } = &mut self.flows[flow];
         let Some(first) = receiver.first_unacked_at.take() else { return };
+        if self.back.is_some() {
+            let link = direction(&mut self.link, &mut self.back, !*is_back);
+            let Some((arrives, _)) = link.enter(now, ACK_BYTES) else { return };
+            at = arrives;
+        }
         if dark || lost {
             // The next one names these packets as well: an acknowledgement lists ranges.
             return;
@@ -305,6 +358,13 @@ impl Outcome {
     /// The greatest window within a time.
     pub(super) fn window(&self, within: Range<Duration>) -> u64 {
         slices(&self.windows, within).max().unwrap_or(0)
+    }
+}
+
+fn direction<'a>(link: &'a mut Link, back: &'a mut Option<Link>, is_back: bool) -> &'a mut Link {
+    match back {
+        Some(back) if is_back => back,
+        _ => link,
     }
 }
 

@@ -3,6 +3,7 @@
 mod changes;
 mod goals;
 mod neighbours;
+mod opposite;
 
 use std::ops::Range;
 use std::time::Duration;

@@ -185,6 +185,7 @@ impl LossTolerant {
             self.bandwidth.next_round();
             self.aggregation.next_round();
         }
+        self.round_trip.next_round();
         self.round = Round {
             ends_at: self.delivery.delivered() + self.in_flight,
             began_at: self.delivery.delivered(),
@@ -273,8 +274,7 @@ impl LossTolerant {
         let spare = SPARE_PACKETS * self.packet_bytes;
         let (round_trip, spare) = match self.phase {
             Phase::Startup { .. } | Phase::Cruise { .. } | Phase::Up { .. } => {
-                let excess = self.aggregation.excess().min(product(bandwidth, shortest));
-                (self.shared_round_trip(shortest), spare.max(excess))
+                (self.shared_round_trip(shortest), spare.max(self.excess(bandwidth, shortest)))
             }
             // To see what others have queued, ours must be gone.
             Phase::Drain | Phase::Down => (shortest, spare),
@@ -286,6 +286,22 @@ impl LossTolerant {
         let starting = matches!(self.phase, Phase::Startup { .. });
         let least = if starting { self.initial_window() } else { MIN_PACKETS * self.packet_bytes };
         target.max(least)
+    }
+
+    /// What is in flight beyond the product because acknowledgements come in bunches. It is there to keep the path busy
+    /// between them, and what is queued anyway does that as well, whoever queued it: were it not counted, two flows in
+    /// opposite directions would take each other's queue for bunches, and add to it.
+    fn excess(&self, bandwidth: u64, shortest: Duration) -> u64 {
+        let excess = self.aggregation.excess().min(product(bandwidth, shortest));
+        let probing = match self.phase {
+            Phase::Up { step, .. } => (up_gain(step) - 1.0) * product(bandwidth, shortest) as f64,
+            Phase::Startup { .. }
+            | Phase::Drain
+            | Phase::Cruise { .. }
+            | Phase::Down
+            | Phase::ProbeRtt { .. } => 0.0,
+        };
+        excess.saturating_sub(product(bandwidth, self.round_trip.queued())).saturating_sub(probing as u64)
     }
 
     /// The shortest round trip beside the queue that others keep.

@@ -1,0 +1,30 @@
+//! Flows in both directions at once: each other's acknowledgements wait in the queues that they make.
+
+use super::*;
+
+/// A bulk flow each way, from the beginning; small requests that are sent beside the one are answered beside the other.
+fn both_ways(seed: u64) -> Ran {
+    let mut sim = Sim::both_ways(usual(), seed);
+    sim.add(ours(seed + 7), Demand::Bulk { from: Duration::ZERO });
+    sim.add_back(ours(seed + 8), Demand::Bulk { from: secs(1.0) });
+    sim.run(secs(20.0))
+}
+
+#[test]
+fn a_keystroke_comes_back_within_one_and_a_fifth_round_trips_and_20_ms_beside_bulk_both_ways() {
+    for seed in 0..3 {
+        let ran = both_ways(seed);
+        let measured = between(3.0, 20.0);
+        let [half, most] = [0.5, 0.99].map(|part| ran.flows[0].small(part, measured.clone()));
+        let wait = ran.longest_wait(measured.clone());
+        assert!(
+            half <= ROUND_TRIP.mul_f64(1.4) && most <= ROUND_TRIP.mul_f64(1.75),
+            "{seed}: {half:?} {most:?}"
+        );
+        assert!(wait <= ROUND_TRIP.mul_f64(0.75), "{seed}: {wait:?}");
+        for flow in &ran.flows {
+            let part = flow.rate(measured.clone()) / (100 * MEGABIT) as f64;
+            assert!(part >= 0.88, "{seed}: {part}");
+        }
+    }
+}

@@ -18,6 +18,7 @@ use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 use crate::error::TunnelEnded;
 use crate::link::{Link, StreamBytes};
+use crate::precedence::Rank;
 use crate::probe::{Answer, Probe};
 use crate::settings::Side;
 
@@ -254,10 +255,16 @@ impl Stream {
         }
     }
 
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    /// Hands bytes to the carrier, which sends what is of a higher rank first as far as it can.
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        rank: Rank,
+    ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Quic(stream) => stream.poll_write(cx, bytes),
-            Self::Http2(stream) => stream.poll_write(cx, bytes),
+            Self::Quic(stream) => stream.poll_write(cx, bytes, rank),
+            Self::Http2(stream) => stream.poll_write(cx, bytes, rank),
         }
     }
 

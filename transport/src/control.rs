@@ -17,6 +17,7 @@ use tokio::time::{sleep_until, timeout};
 use crate::carrier::{Connection, Pinged, Stream};
 use crate::counted::Shared;
 use crate::error::TunnelEnded;
+use crate::precedence::Rank;
 use crate::probe::{Answer, Poisoned};
 use crate::rebind::Rebinding;
 use crate::settings::Side;
@@ -105,7 +106,7 @@ impl ControlStream {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let written = ready!(self.stream.poll_write(cx, &self.unwritten))?;
+            let written = ready!(self.stream.poll_write(cx, &self.unwritten, Rank::Control))?;
             self.unwritten.advance(written);
         }
         Poll::Ready(Ok(()))

@@ -8,6 +8,7 @@ use proto::Session;
 use tokio::sync::Notify;
 
 use crate::link::StreamBytes;
+use crate::precedence::{Lead, Rank, Weight};
 use crate::settings::{STREAMS_AT_FIRST, STREAMS_MAX, Side};
 
 /// A tunnel's session, and what wakes the task that speaks for it.
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     granted: AtomicU32,
     spoken: Notify,
     stream_bytes: StreamBytes,
+    lead: Lead,
 }
 
 impl Shared {
@@ -33,6 +35,7 @@ impl Shared {
             granted: AtomicU32::new(granted),
             spoken: Notify::new(),
             stream_bytes: StreamBytes::default(),
+            lead: Lead::default(),
         }
     }
 
@@ -98,7 +101,18 @@ impl Counted {
 }
 
 impl Counted {
-    pub(crate) fn sent(&self, bytes: usize) {
+    /// What one more stream has carried: nothing.
+    pub(crate) fn weight(&self) -> Weight {
+        Weight::new(self.0.stream_bytes.sent_so_far())
+    }
+
+    /// When `bytes` are to leave that a stream of this weight sends next.
+    pub(crate) fn rank(&self, weight: &mut Weight, bytes: usize) -> Rank {
+        weight.rank(self.0.stream_bytes.sent_so_far(), bytes as u64, &self.0.lead)
+    }
+
+    pub(crate) fn sent(&self, weight: &mut Weight, bytes: usize, rank: Rank) {
+        weight.sent(bytes as u64, rank, &self.0.lead);
         self.0.stream_bytes.sent(bytes);
     }
 

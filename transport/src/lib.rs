@@ -16,6 +16,7 @@ mod endpoint;
 mod error;
 mod keys;
 mod link;
+mod precedence;
 mod probe;
 mod rebind;
 mod runtime;

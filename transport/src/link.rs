@@ -30,6 +30,11 @@ pub(crate) struct StreamBytes {
 }
 
 impl StreamBytes {
+    /// How much was handed to the carrier so far.
+    pub(crate) fn sent_so_far(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -35,7 +35,11 @@ pub const STREAM_WINDOW_BYTES: u32 = 1_250_000;
 const CONNECTION_WINDOW_BYTES: u64 = STREAMS_MAX as u64 * STREAM_WINDOW_BYTES as u64;
 
 /// What this side holds unacknowledged for all streams of a tunnel. At 100 Mbit/s it fills a round trip of 1.3 s.
-const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
+pub(crate) const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What it holds beyond that of streams that are light: bulk alone may fill the window, and who types must not wait until
+/// the path has carried some of it.
+pub(crate) const SEND_RESERVE_BYTES: u64 = 1024 * 1024;
 
 /// Liveness is decided by heartbeats; QUIC's own limit, so much longer than the silence that is borne, only ends what they
 /// did not.
@@ -77,7 +81,7 @@ pub(crate) fn connection(side: Side, probe: &Probe, silence_max: Duration) -> Tr
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u64(CONNECTION_WINDOW_BYTES).unwrap_or(VarInt::MAX))
         .send_window(SEND_WINDOW_BYTES)
-        // Streams of one priority take turns, so that none waits for another's bulk.
+        // Streams of one priority (`precedence::Rank`) take turns, so that none waits for another's bulk.
         .send_fairness(true)
         .max_idle_timeout(IdleTimeout::try_from(silence_max + IDLE_BEYOND_SILENCE).ok())
         .keep_alive_interval(Some(KEEP_ALIVE_EVERY))

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use crate::carrier::{Stopped, Stream};
 use crate::counted::Counted;
 use crate::error::{abort_code, aborted};
+use crate::precedence::Weight;
 
 /// A bidirectional stream of bytes.
 ///
@@ -31,6 +32,8 @@ pub struct TunnelStream {
     read_to_end: bool,
     verdict: Verdict,
     counted: Counted,
+    /// Of the writing direction.
+    weight: Weight,
 }
 
 /// The codes of a stream's end, for whoever has handed the stream itself to somebody else.
@@ -101,7 +104,8 @@ impl Verdict {
 
 impl TunnelStream {
     pub(crate) fn new(carried: Stream, counted: Counted) -> Self {
-        Self { carried, write: Write::Open, read_to_end: false, verdict: Verdict::new(), counted }
+        let weight = counted.weight();
+        Self { carried, write: Write::Open, read_to_end: false, verdict: Verdict::new(), counted, weight }
     }
 
     /// What decides the code of a drop, and remembers the peer's.
@@ -217,9 +221,11 @@ impl AsyncWrite for TunnelStream {
         if !matches!(self.write, Write::Open) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let written = ready!(self.carried.poll_write(cx, bytes));
-        let written = written.map_err(|error| self.verdict.note(error))?;
-        self.counted.sent(written);
+        let this = &mut *self;
+        let rank = this.counted.rank(&mut this.weight, bytes.len());
+        let written = ready!(this.carried.poll_write(cx, bytes, rank));
+        let written = written.map_err(|error| this.verdict.note(error))?;
+        this.counted.sent(&mut this.weight, written, rank);
         Poll::Ready(Ok(written))
     }
 

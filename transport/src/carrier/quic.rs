@@ -14,13 +14,17 @@ use tokio::io::ReadBuf;
 
 use super::{Pinged, Stopped};
 use crate::error::{TunnelEnded, aborted, ended};
+use crate::precedence::Rank;
 use crate::probe::Probe;
-use crate::settings::Side;
+use crate::settings::{SEND_RESERVE_BYTES, SEND_WINDOW_BYTES, Side};
 
 /// A bidirectional stream of QUIC.
 pub(crate) struct Stream {
     send: SendStream,
     recv: RecvStream,
+    /// What was written last; what is of a higher rank leaves first.
+    rank: Rank,
+    connection: Connection,
 }
 
 /// The agent's first stream.
@@ -33,12 +37,12 @@ pub(super) async fn control(connection: &Connection, side: Side) -> Result<Strea
 
 pub(super) async fn open(connection: &Connection) -> Result<Stream, TunnelEnded> {
     let (send, recv) = connection.open_bi().await?;
-    Ok(Stream { send, recv })
+    Ok(Stream::new(send, recv, connection))
 }
 
 pub(super) async fn accept(connection: &Connection) -> Result<Stream, TunnelEnded> {
     let (send, recv) = connection.accept_bi().await?;
-    Ok(Stream { send, recv })
+    Ok(Stream::new(send, recv, connection))
 }
 
 pub(super) fn grant(connection: &Connection, streams: u32) {
@@ -62,11 +66,39 @@ pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> 
 }
 
 impl Stream {
+    fn new(send: SendStream, recv: RecvStream, connection: &Connection) -> Self {
+        // quinn's priority of a stream that was given none.
+        Self { send, recv, rank: Rank::Bulk, connection: connection.clone() }
+    }
+
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.recv.poll_read_buf(cx, into).map_err(of_read)
     }
 
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        rank: Rank,
+    ) -> Poll<io::Result<usize>> {
+        if rank != self.rank {
+            // Fails where the stream is over, of which the write tells.
+            let _ = self.send.set_priority(priority(rank));
+            self.rank = rank;
+        }
+        let written = self.write(cx, bytes);
+        if written.is_ready() || rank == Rank::Bulk {
+            return written;
+        }
+        // Bulk may have filled the window. Who writes at the same moment may get something of the reserve, and nobody more
+        // than that.
+        self.connection.set_send_window(SEND_WINDOW_BYTES + SEND_RESERVE_BYTES);
+        let written = self.write(cx, bytes);
+        self.connection.set_send_window(SEND_WINDOW_BYTES);
+        written
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.send).poll_write(cx, bytes).map_err(of_write)
     }
 
@@ -84,6 +116,15 @@ impl Stream {
         // Already gone is as good as reset.
         let _ = self.send.reset(code);
         let _ = self.recv.stop(code);
+    }
+}
+
+/// The higher, the sooner.
+fn priority(rank: Rank) -> i32 {
+    match rank {
+        Rank::Bulk => 0,
+        Rank::Light => 1,
+        Rank::Control => 2,
     }
 }
 

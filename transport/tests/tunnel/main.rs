@@ -8,5 +8,7 @@
 
 mod http2;
 mod pair;
+mod precedence;
 mod quic;
 mod suite;
+mod valve;

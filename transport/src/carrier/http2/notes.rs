@@ -13,6 +13,7 @@ use tokio::io::ReadBuf;
 
 use super::settings::NOTES_BYTES_MAX;
 use super::stream::Stream;
+use crate::precedence::Rank;
 
 /// Bytes read at once.
 const READ_BYTES: usize = 1024;
@@ -98,7 +99,8 @@ impl Notes {
         let Some(stream) = self.stream.as_mut().filter(|_| !self.outbox.is_empty()) else {
             return Poll::Pending;
         };
-        let written = ready!(stream.poll_write(cx, &self.outbox)).map_err(NotesError::Stream)?;
+        let written =
+            ready!(stream.poll_write(cx, &self.outbox, Rank::Control)).map_err(NotesError::Stream)?;
         self.outbox.advance(written);
         Poll::Ready(Ok(()))
     }

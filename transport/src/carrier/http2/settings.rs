@@ -31,6 +31,10 @@ pub(super) const SEND_BYTES_MAX: usize = 32 * 1024;
 /// The largest DATA frame. While one is written nothing overtakes it.
 const FRAME_BYTES: u32 = 16 * 1024;
 
+/// The largest DATA frame of a stream that is bulk: what is small waits for one of each of those. A tenth of a percent of
+/// it is its header, and half of one that of its record of TLS.
+pub(super) const BULK_FRAME_BYTES: usize = 4 * 1024;
+
 /// A head of ours has five short fields.
 const HEAD_BYTES_MAX: u32 = 4096;
 

@@ -15,9 +15,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::super::Stopped;
 use super::codes;
 use super::common::Common;
-use super::settings::SEND_BYTES_MAX;
+use super::settings::{BULK_FRAME_BYTES, SEND_BYTES_MAX};
 use super::wakers::Wakers;
 use crate::error::{TunnelEnded, ended};
+use crate::precedence::Rank;
 
 pub(crate) struct Stream {
     id: u32,
@@ -65,12 +66,13 @@ impl Sending {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8], rank: Rank) -> Poll<io::Result<usize>> {
+        let bytes = &bytes[..bytes.len().min(frame_bytes(rank))];
         // Before h2 is asked, so that no waking is missed.
         self.wakers.register(cx);
         let waker = Waker::from(Arc::clone(&self.wakers));
         let mut stream = self.stream();
-        stream.reserve_capacity(bytes.len().min(SEND_BYTES_MAX));
+        stream.reserve_capacity(bytes.len());
         let mut room = stream.capacity();
         if room == 0 {
             room = match ready!(stream.poll_capacity(&mut Context::from_waker(&waker))) {
@@ -157,8 +159,13 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.sending.poll_write(cx, bytes).map_err(|error| self.known(error))
+    pub(crate) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        rank: Rank,
+    ) -> Poll<io::Result<usize>> {
+        self.sending.poll_write(cx, bytes, rank).map_err(|error| self.known(error))
     }
 
     pub(crate) fn finish(&mut self) -> io::Result<()> {
@@ -195,6 +202,14 @@ impl Drop for Stream {
         if let Receiving::Body(body) = &mut self.receiving {
             let _ = body.flow_control().release_capacity(self.chunk.len());
         }
+    }
+}
+
+/// h2 knows no ranks: it sends one frame of each stream in turn. So that of bulk is small.
+fn frame_bytes(rank: Rank) -> usize {
+    match rank {
+        Rank::Bulk => BULK_FRAME_BYTES,
+        Rank::Light | Rank::Control => SEND_BYTES_MAX,
     }
 }
 

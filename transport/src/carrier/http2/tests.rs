@@ -5,10 +5,11 @@ use std::time::Instant;
 use proto::Session;
 use proto::session::SILENCE_MAX;
 use proto::wire::StreamOpen;
-use tokio::io::{DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, WriteHalf, duplex};
 
 use super::*;
 use crate::control::{ControlStream, Driver};
+use crate::precedence::Rank;
 use crate::tunnel::OpenError;
 
 #[tokio::test]
@@ -61,6 +62,39 @@ async fn the_last_handle_of_a_connection_closes_it() {
     assert_eq!(agent.ended().await, TunnelEnded::ClosedByPeer(CloseCode::Stopping));
 }
 
+#[tokio::test]
+async fn a_keystroke_waits_for_one_small_frame_of_each_stream_that_is_bulk_and_for_nothing_else() {
+    const COPIES: usize = 30;
+    let (server, agent, shutter) = shuttered().await;
+    let mut shell = server.open().await.unwrap();
+    let mut far_shell = agent.accept().await.unwrap();
+    let mut copies = Vec::new();
+    for _ in 0..COPIES {
+        copies.push(server.open().await.unwrap());
+    }
+    shutter.shut();
+    for copy in &mut copies {
+        let mut taken = 0;
+        while taken < settings::SEND_BYTES_MAX {
+            taken += written(copy, &[0; 64 * 1024], Rank::Bulk).await;
+        }
+    }
+    assert_eq!(written(&mut shell, b"ls\n", Rank::Light).await, 3);
+
+    shutter.open();
+
+    let mut typed = [0; 3];
+    poll_fn(|cx| far_shell.poll_read(cx, &mut ReadBuf::new(&mut typed))).await.unwrap();
+    assert_eq!(&typed, b"ls\n");
+    let before = shutter.data_before(shell.id());
+    // One that was begun when the shutter was closed, and the carrier's own notes.
+    let most = (COPIES + 2) * settings::BULK_FRAME_BYTES;
+    assert!(
+        (settings::BULK_FRAME_BYTES..=most).contains(&before),
+        "{before} bytes of bulk before a keystroke, more than {most}"
+    );
+}
+
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_tunnels_socket_sends_again_within_a_second_where_the_kernel_can_be_told() {
@@ -84,4 +118,74 @@ async fn pair(worn_at: u32) -> (Connection, Connection) {
     tokio::spawn(driving);
     tokio::spawn(driven);
     (server, agent)
+}
+
+/// Both sides, driven, with a shutter for what the server sends.
+#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
+async fn shuttered() -> (Connection, Connection, Shutter) {
+    let ((here, near), (far, there)) = (duplex(1024), duplex(64 * 1024));
+    let shutter = Shutter::default();
+    shutter.open();
+    let (near, far) = (tokio::io::split(near), tokio::io::split(far));
+    tokio::spawn(shutter.clone().pass(near.0, far.1));
+    tokio::spawn(Shutter::default().opened().pass(far.0, near.1));
+    let address = "127.0.0.1:1".parse().unwrap();
+    let (server, agent) = tokio::join!(Connection::server(here, address), Connection::agent(there, address));
+    let ((server, driving), (agent, driven)) = (server.unwrap(), agent.unwrap());
+    tokio::spawn(driving);
+    tokio::spawn(driven);
+    (server, agent, shutter)
+}
+
+/// Lets bytes pass, or holds them, and notes the frames of HTTP/2 among them.
+#[derive(Clone, Default)]
+struct Shutter(Arc<(tokio::sync::watch::Sender<bool>, std::sync::Mutex<Vec<u8>>)>);
+
+impl Shutter {
+    fn opened(self) -> Self {
+        self.open();
+        self
+    }
+
+    fn open(&self) {
+        self.0.0.send_replace(true);
+    }
+
+    fn shut(&self) {
+        self.0.0.send_replace(false);
+    }
+
+    async fn pass(self, mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>) {
+        let mut is_open = self.0.0.subscribe();
+        let mut bytes = [0; 1024];
+        while let Ok(read @ 1..) = from.read(&mut bytes).await {
+            is_open.wait_for(|is_open| *is_open).await.unwrap();
+            self.0.1.lock().unwrap().extend(&bytes[..read]);
+            if to.write_all(&bytes[..read]).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Payload of DATA frames of others that passed before the first of this stream.
+    fn data_before(&self, stream: u32) -> usize {
+        let passed = self.0.1.lock().unwrap();
+        // RFC 9113, sections 3.4 and 4.1: a preface, then headers of nine bytes, each with its payload behind it.
+        let (mut at, mut before) = (24, 0);
+        while let Some([l0, l1, l2, kind, _, id @ ..]) = passed.get(at..at + 9) {
+            let length = u32::from_be_bytes([0, *l0, *l1, *l2]) as usize;
+            match (kind, u32::from_be_bytes(id.try_into().unwrap())) {
+                (0, id) if id == stream => return before,
+                (0, _) => before += length,
+                _ => {}
+            }
+            at += 9 + length;
+        }
+        panic!("nothing of stream {stream} passed");
+    }
+}
+
+/// How much of it is taken at once.
+async fn written(stream: &mut Stream, bytes: &[u8], rank: Rank) -> usize {
+    poll_fn(|cx| stream.poll_write(cx, bytes, rank)).await.unwrap()
 }

@@ -1,0 +1,208 @@
+//! Whose bytes leave a tunnel first: those of streams that carry little beside what the others carry.
+//!
+//! `kubectl cp` is an exec as a shell is, so nothing that is asked says which of both a stream is; what it carries does. A
+//! stream is *light* until it has sent [`LIGHT_BYTES`]; then it is *bulk*, until others have carried [`SHARE`] times as
+//! much without it. There is no clock in it: a stream is measured by what its tunnel carries, so the same figures fit a slow
+//! link and a fast one, and on an idle tunnel nothing changes, where it would not matter.
+//!
+//! Bulk is never starved by many who are light: together they may be ahead of it by [`LEAD_BYTES`], and from there on by as
+//! much as bulk has sent, which leaves it half of the link. What goes beyond takes its turns among bulk.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a stream may send before it is bulk: a screenful, a list, the head of a request; no file.
+const LIGHT_BYTES: u64 = 64 * 1024;
+
+/// A stream earns one byte back for so many that the tunnel's others have sent. More equal streams than this, and each
+/// earns what it spends.
+const SHARE: u64 = 32;
+
+/// By how much light streams may be ahead of bulk, all together.
+const LEAD_BYTES: u64 = 4 * LIGHT_BYTES;
+
+/// In which order bytes leave; within one rank streams take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    Bulk,
+    Light,
+    /// The session's frames.
+    Control,
+}
+
+/// What one direction of a stream has carried lately.
+#[derive(Debug)]
+pub(crate) struct Weight {
+    is_bulk: bool,
+    /// What it may still send.
+    left: u64,
+    /// Of what the whole tunnel has sent: its own, and what of others' was counted for it.
+    seen: u64,
+}
+
+/// What the light streams of a tunnel may still send ahead of bulk.
+#[derive(Debug)]
+pub(crate) struct Lead(AtomicU64);
+
+impl Weight {
+    /// Of a new stream of a tunnel that has `carried` so many bytes.
+    pub(crate) fn new(carried: u64) -> Self {
+        Self { is_bulk: false, left: LIGHT_BYTES, seen: carried }
+    }
+
+    /// The rank of `bytes` that are to be sent next. The tunnel has `carried` so many until now.
+    pub(crate) fn rank(&mut self, carried: u64, bytes: u64, lead: &Lead) -> Rank {
+        let earned = carried.saturating_sub(self.seen) / SHARE;
+        self.seen += earned * SHARE;
+        self.left = LIGHT_BYTES.min(self.left.saturating_add(earned));
+        // Not before it has earned all of it back: what it still has to send as bulk would go ahead with what is light.
+        self.is_bulk &= self.left < LIGHT_BYTES;
+        self.is_bulk |= self.left < bytes;
+        if self.is_bulk || !lead.covers(bytes) { Rank::Bulk } else { Rank::Light }
+    }
+
+    /// So many of them were taken, at this rank.
+    pub(crate) fn sent(&mut self, bytes: u64, rank: Rank, lead: &Lead) {
+        self.seen += bytes;
+        self.left = self.left.saturating_sub(bytes);
+        if self.is_bulk {
+            lead.earn(bytes);
+        } else if rank == Rank::Light {
+            lead.spend(bytes);
+        }
+    }
+}
+
+impl Lead {
+    fn covers(&self, bytes: u64) -> bool {
+        self.0.load(Ordering::Relaxed) >= bytes
+    }
+
+    fn earn(&self, bytes: u64) {
+        self.change(|left| LEAD_BYTES.min(left.saturating_add(bytes)));
+    }
+
+    fn spend(&self, bytes: u64) {
+        self.change(|left| left.saturating_sub(bytes));
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) {
+        // Never fails: there is always another value.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(to(left)));
+    }
+}
+
+impl Default for Lead {
+    fn default() -> Self {
+        Self(AtomicU64::new(LEAD_BYTES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one read off a file or a socket brings.
+    const CHUNK: u64 = 16 * 1024;
+    const KEYSTROKE: u64 = 50;
+
+    /// A tunnel's count, and its lead.
+    #[derive(Default)]
+    struct Tunnel {
+        carried: u64,
+        lead: Lead,
+    }
+
+    impl Tunnel {
+        fn stream(&self) -> Weight {
+            Weight::new(self.carried)
+        }
+
+        fn send(&mut self, stream: &mut Weight, bytes: u64) -> Rank {
+            let rank = stream.rank(self.carried, bytes, &self.lead);
+            stream.sent(bytes, rank, &self.lead);
+            self.carried += bytes;
+            rank
+        }
+    }
+
+    #[test]
+    fn a_copy_is_bulk_from_its_sixty_fifth_kibibyte_on_and_a_shell_beside_it_stays_light() {
+        let mut tunnel = Tunnel::default();
+        let (mut copy, mut shell) = (tunnel.stream(), tunnel.stream());
+        for kibibytes in (0..100_000).step_by(16) {
+            let expected = if kibibytes < 64 { Rank::Light } else { Rank::Bulk };
+            assert_eq!(tunnel.send(&mut copy, CHUNK), expected, "after {kibibytes} KiB");
+            // A keystroke for each twentieth of a megabyte: more than a hundred of them a second on a link of 50 Mbit/s.
+            if kibibytes % 48 == 0 {
+                assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Rank::Light, "after {kibibytes} KiB");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_at_once_is_bulk_if_it_is_more_than_a_light_stream_may_send() {
+        let mut tunnel = Tunnel::default();
+        let mut stream = tunnel.stream();
+        assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES + 1), Rank::Bulk);
+        let mut stream = tunnel.stream();
+        assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES), Rank::Light);
+    }
+
+    #[test]
+    fn a_small_write_does_not_make_a_copy_light() {
+        let mut tunnel = Tunnel::default();
+        let (mut copy, mut other) = (tunnel.stream(), tunnel.stream());
+        tunnel.send(&mut copy, LIGHT_BYTES + 1);
+        for _ in 0..1000 {
+            tunnel.send(&mut other, CHUNK);
+            // As the header before a WebSocket's message.
+            assert_eq!(tunnel.send(&mut copy, 4), Rank::Bulk);
+            assert_eq!(tunnel.send(&mut copy, CHUNK), Rank::Bulk);
+        }
+    }
+
+    #[test]
+    fn a_stream_that_was_bulk_is_light_again_once_others_have_carried_thirty_two_times_a_budget() {
+        let mut tunnel = Tunnel::default();
+        let (mut shell, mut copy) = (tunnel.stream(), tunnel.stream());
+        // A file was shown in it.
+        tunnel.send(&mut shell, LIGHT_BYTES + 1);
+        let chunks = LIGHT_BYTES * SHARE / CHUNK;
+        for chunk in 0..chunks {
+            assert_eq!(shell.rank(tunnel.carried, KEYSTROKE, &tunnel.lead), Rank::Bulk, "after {chunk}");
+            tunnel.send(&mut copy, CHUNK);
+        }
+        assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Rank::Light);
+    }
+
+    #[test]
+    fn a_stream_earns_nothing_by_what_it_sends_itself() {
+        let mut tunnel = Tunnel::default();
+        let mut copy = tunnel.stream();
+        tunnel.send(&mut copy, LIGHT_BYTES * SHARE * 4);
+        assert_eq!(tunnel.send(&mut copy, KEYSTROKE), Rank::Bulk);
+    }
+
+    #[test]
+    fn a_crowd_of_light_streams_is_ahead_of_bulk_by_its_lead_and_by_what_bulk_has_sent() {
+        let mut tunnel = Tunnel::default();
+        let mut copy = tunnel.stream();
+        tunnel.send(&mut copy, LIGHT_BYTES + 1);
+        let (mut ahead, mut in_turn, mut copied) = (0, 0, 0);
+        for _ in 0..1000 {
+            // As many new requests as anybody likes, each small, for each chunk of the copy.
+            for _ in 0..20 {
+                let mut request = tunnel.stream();
+                match tunnel.send(&mut request, 2000) {
+                    Rank::Light => ahead += 2000,
+                    Rank::Bulk => in_turn += 2000,
+                    Rank::Control => panic!("a request is no frame of the session"),
+                }
+            }
+            assert!(ahead <= LEAD_BYTES + copied, "{ahead} ahead of {copied}");
+            assert_eq!(tunnel.send(&mut copy, CHUNK), Rank::Bulk);
+            copied += CHUNK;
+        }
+        assert!(ahead > copied / 2 && in_turn > copied, "{ahead} ahead, {in_turn} in turn");
+    }
+}

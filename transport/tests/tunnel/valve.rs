@@ -1,0 +1,92 @@
+//! A relay of UDP between a server and an agent that lets the server's packets pass when it is told to.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+
+/// One agent's way to a server. What the agent sends always passes.
+#[derive(Clone)]
+pub(crate) struct Valve(Arc<State>);
+
+struct State {
+    /// Where the agent dials.
+    address: SocketAddr,
+    held: Mutex<Held>,
+    changed: Notify,
+}
+
+struct Held {
+    /// How many may pass; all of them where it is none.
+    may_pass: Option<usize>,
+    packets: VecDeque<Vec<u8>>,
+}
+
+impl Valve {
+    /// An open one.
+    pub(crate) async fn before(server: SocketAddr) -> Self {
+        let inner = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let outer = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        outer.connect(server).await.unwrap();
+        let valve = Self(Arc::new(State {
+            address: inner.local_addr().unwrap(),
+            held: Mutex::new(Held { may_pass: None, packets: VecDeque::new() }),
+            changed: Notify::new(),
+        }));
+        tokio::spawn(valve.clone().carry(inner, outer));
+        valve
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Holds what the server sends from now on.
+    pub(crate) fn shut(&self) {
+        self.0.held.lock().unwrap().may_pass = Some(0);
+    }
+
+    /// Packets that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.0.held.lock().unwrap().packets.len()
+    }
+
+    /// Lets those that are held pass, and so many of what comes behind them.
+    pub(crate) fn let_pass(&self, behind: usize) {
+        let mut held = self.0.held.lock().unwrap();
+        held.may_pass = Some(held.packets.len() + behind);
+        self.0.changed.notify_one();
+    }
+
+    async fn carry(self, inner: Arc<UdpSocket>, outer: Arc<UdpSocket>) {
+        let (mut from_agent, mut from_server) = (vec![0; 2048], vec![0; 2048]);
+        let mut agent = None;
+        loop {
+            tokio::select! {
+                Ok((length, from)) = inner.recv_from(&mut from_agent) => {
+                    agent = Some(from);
+                    let _ = outer.send(&from_agent[..length]).await;
+                }
+                Ok(length) = outer.recv(&mut from_server) => {
+                    self.0.held.lock().unwrap().packets.push_back(from_server[..length].to_vec());
+                }
+                () = self.0.changed.notified() => {}
+            }
+            while let (Some(agent), Some(packet)) = (agent, self.next()) {
+                let _ = inner.send_to(&packet, agent).await;
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Vec<u8>> {
+        let mut held = self.0.held.lock().unwrap();
+        if held.may_pass == Some(0) {
+            return None;
+        }
+        let packet = held.packets.pop_front()?;
+        held.may_pass = held.may_pass.map(|packets| packets - 1);
+        Some(packet)
+    }
+}

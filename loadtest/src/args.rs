@@ -3,7 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::report::Output;
-use crate::{all, bulk, fairness, get, idle, layout, leak, link, outage, restart, stalled, target, watches};
+use crate::{
+    all, bulk, fairness, get, idle, keystrokes, layout, leak, link, outage, restart, stalled, target, watches,
+};
 
 const EXAMPLES: &str = "\
 Build everything in release first, in one go; loadtest runs what lies beside it:
@@ -25,6 +27,8 @@ Examples:
   target/release/loadtest layout --clusters 2 --callers 1,64,1000
   How congestion controllers bear loss, ours beside quinn's and the kernel's (build -p linksim with the others):
   target/release/loadtest link --loss 0,1,5
+  How long what is typed takes to come back beside downloads and uploads through the same tunnel:
+  target/release/loadtest keystrokes
 
 All ways take turns within each round, in an order drawn anew, so that what else the
 machine does meets all of them alike. Believe ratios of one run and medians over rounds,
@@ -51,7 +55,7 @@ pub struct Arguments {
 /// What is measured.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// Run all the following but `fairness`, `layout`, `link`, `outage` and `restart`, one after the other
+    /// Run all the following but `fairness`, `keystrokes`, `layout`, `link`, `outage` and `restart`, one after the other
     All(all::Flags),
     /// Compare a small GET through gateway and tunnel with the same GET at the same real kube-apiserver
     Get(get::Flags),
@@ -73,6 +77,8 @@ pub enum Scenario {
     Outage(outage::Flags),
     /// Compare congestion controllers and carriers on a link that loses packets: bulk, and small requests beside it (takes root)
     Link(link::Flags),
+    /// Type in twenty shells beside bulk out of the cluster and into it, over one tunnel: p50 and p99 of the echo (takes root)
+    Keystrokes(keystrokes::Flags),
     /// Kill the server of many idle agents, start it again, and see how soon all are back
     Restart(restart::Flags),
     /// Serve as the API server of the others, by itself, until killed

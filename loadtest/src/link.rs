@@ -19,7 +19,7 @@ use crate::spread::Spread;
 use crate::table::Table;
 
 mod beside;
-mod path;
+pub mod path;
 mod quic;
 mod tcp;
 mod tunnel;

@@ -23,6 +23,7 @@ mod fairness;
 mod flapper;
 mod get;
 mod idle;
+mod keystrokes;
 mod layout;
 mod leak;
 mod link;
@@ -92,6 +93,7 @@ async fn run(scenario: &Scenario, output: &Output) -> Result<Vec<Report>, Box<dy
         Scenario::Layout(flags) => vec![layout::run(flags, seed).await?],
         Scenario::Outage(flags) => vec![outage::run(flags, seed).await?],
         Scenario::Link(flags) => vec![link::run(flags, seed).await?],
+        Scenario::Keystrokes(flags) => vec![keystrokes::run(flags, seed).await?],
         Scenario::Restart(flags) => vec![restart::run(flags, seed).await?],
         Scenario::Target(flags) => {
             target::serve(flags).await?;

@@ -1,0 +1,213 @@
+//! `loadtest keystrokes`: how long what is typed takes to come back, alone and beside bulk on the same tunnel.
+
+use std::error::Error;
+use std::fmt;
+
+use ::tests::carrier::Carrier;
+use clap::Args;
+use serde::Serialize;
+
+use crate::comparison::cell;
+use crate::link::path::Impairments;
+use crate::order::Order;
+use crate::progress::Progress;
+use crate::report::{Heading, Report};
+use crate::spread::Spread;
+use crate::table::Table;
+
+mod bulk;
+mod shells;
+mod stand;
+
+/// What a keystroke may take beside bulk, over QUIC: so many round trips, and so many milliseconds.
+const ROUND_TRIPS_MAX: f64 = 1.2;
+const BEYOND_MS_MAX: f64 = 20.0;
+
+/// Flags of `loadtest keystrokes`.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Flags {
+    /// What the link carries in each direction
+    #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rate: u32,
+
+    /// Its round trip, without any queue
+    #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    pub round_trip: u32,
+
+    /// What its queue holds, in milliseconds at its rate
+    #[arg(long, value_name = "MS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    pub queue: u32,
+
+    /// Shells in which a line is typed ten times a second
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub shells: u32,
+
+    /// Transfers at once in each direction in which there is bulk
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub transfers: u32,
+
+    /// What carries the tunnel, one after the other
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_values_t = ["quic".to_owned(), "http2".to_owned()], value_parser = ["quic", "http2"])]
+    pub carriers: Vec<String>,
+
+    /// Rounds, in each of which there is a turn alone and one beside each kind of bulk, in an order drawn anew
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+
+    /// How long a turn is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
+
+    /// How long the bulk runs before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    pub warm_up: u32,
+}
+
+/// What is beside the shells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum Beside {
+    Nothing,
+    /// Out of the cluster.
+    Out,
+    In,
+    Both,
+}
+
+const BESIDE: [Beside; 4] = [Beside::Nothing, Beside::Out, Beside::In, Beside::Both];
+
+/// What one turn showed.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Turn {
+    lines: usize,
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    out_mbit: f64,
+    in_mbit: f64,
+}
+
+/// All turns over one carrier beside one kind of bulk, a turn for each round.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    carrier: Carrier,
+    beside: Beside,
+    turns: Vec<Turn>,
+    /// p99 in that alone, of the same round.
+    p99_to_alone: Option<Spread>,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Any that stands in the way of a report: it takes root, or a user namespace of one's own.
+pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
+    let programs = ["linksim", "tunnel-server", "tunnel-agent", "tombolo"];
+    let heading = Heading::of("keystrokes", seed, flags, &programs)?;
+    let progress = Progress::new();
+    let mut order = Order::new(seed);
+    let mut rows = Vec::new();
+    for carrier in flags.carriers.iter().filter_map(|name| Carrier::named(name)) {
+        let mut turns: [Vec<Turn>; BESIDE.len()] = Default::default();
+        for round in 0..flags.rounds {
+            progress.say(&format!("{}: round {} of {}", carrier.as_str(), round + 1, flags.rounds));
+            let order = order.draw(BESIDE.len());
+            let impairments = Impairments {
+                rate_mbit: flags.rate,
+                round_trip_ms: flags.round_trip,
+                queue_ms: flags.queue,
+                loss_percent: 0.0,
+                seed: seed + u64::from(round),
+            };
+            let drawn = order.iter().map(|&index| BESIDE[index]).collect();
+            let of_round = stand::round(impairments, carrier, flags.clone(), drawn).await?;
+            for (index, turn) in order.into_iter().zip(of_round) {
+                turns[index].push(turn);
+            }
+        }
+        rows.extend(of_carrier(carrier, turns));
+    }
+    let missed: Vec<String> = rows.iter().filter_map(|row| row.missed(flags)).collect();
+    let report = Report::new(heading, &rows)?;
+    Ok(report.table(title(flags), table(&rows)).missed(missed))
+}
+
+fn of_carrier(carrier: Carrier, turns: [Vec<Turn>; BESIDE.len()]) -> Vec<Row> {
+    let alone = turns[0].clone();
+    let rows = BESIDE.into_iter().zip(turns).map(|(beside, turns)| {
+        let ratios = turns.iter().zip(&alone).map(|(turn, alone)| turn.p99_ms / alone.p99_ms);
+        Row { carrier, beside, p99_to_alone: Spread::of(ratios), turns }
+    });
+    rows.collect()
+}
+
+impl Row {
+    fn spread(&self, figure: impl Fn(&Turn) -> f64) -> Option<Spread> {
+        Spread::of(self.turns.iter().map(figure))
+    }
+
+    /// The bound that does not hold. What TCP's own congestion control queues in the link is not ours to bound.
+    fn missed(&self, flags: &Flags) -> Option<String> {
+        let most = ROUND_TRIPS_MAX * f64::from(flags.round_trip) + BEYOND_MS_MAX;
+        let p99 = self.spread(|turn| turn.p99_ms)?.median;
+        (self.carrier == Carrier::Quic && p99 > most)
+            .then(|| format!("over QUIC, beside {}, p99 is {p99:.0} ms, more than {most:.0}", self.beside))
+    }
+}
+
+fn title(flags: &Flags) -> String {
+    let Flags { shells, rate, round_trip, transfers, .. } = flags;
+    format!(
+        "{shells} shells over {rate} Mbit/s and {round_trip} ms; transfers in each direction with bulk: {transfers}"
+    )
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(&[
+        "tunnel over",
+        "beside",
+        "p50 ms",
+        "p99 ms",
+        "longest ms",
+        "p99 x alone",
+        "out Mbit/s",
+        "in Mbit/s",
+    ]);
+    for row in rows {
+        table.row(vec![
+            row.carrier.as_str().to_owned(),
+            row.beside.to_string(),
+            cell(row.spread(|turn| turn.p50_ms), 1),
+            cell(row.spread(|turn| turn.p99_ms), 1),
+            cell(row.spread(|turn| turn.max_ms), 1),
+            cell(row.p99_to_alone, 2),
+            cell(row.spread(|turn| turn.out_mbit), 1),
+            cell(row.spread(|turn| turn.in_mbit), 1),
+        ]);
+    }
+    table
+}
+
+impl Beside {
+    fn is_out(self) -> bool {
+        matches!(self, Self::Out | Self::Both)
+    }
+
+    fn is_in(self) -> bool {
+        matches!(self, Self::In | Self::Both)
+    }
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "nothing",
+            Self::Out => "bulk out",
+            Self::In => "bulk in",
+            Self::Both => "bulk out and in",
+        })
+    }
+}

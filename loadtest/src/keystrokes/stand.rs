@@ -1,0 +1,77 @@
+//! A site of its own behind the link, with the daemons as people run them, and the turns of one round there.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ::tests::carrier::Carrier;
+use ::tests::fake_api::{Behaviour, FakeApiOptions};
+use ::tests::lab::{self, Lab, Uplink};
+use bytes::Bytes;
+use tokio::time::sleep;
+
+use super::bulk::{self, Bulk};
+use super::shells::Shells;
+use super::{Beside, Flags, Turn};
+use crate::link::path::Impairments;
+
+const SHELL: &str = "/api/v1/namespaces/default/pods/shell/exec";
+
+/// One round: its turns in this order.
+pub(super) async fn round(
+    impairments: Impairments,
+    carrier: Carrier,
+    flags: Flags,
+    order: Vec<Beside>,
+) -> Result<Vec<Turn>, Box<dyn Error>> {
+    // A lab blocks the thread that it runs on.
+    let round = tokio::task::spawn_blocking(move || {
+        lab::run(async |lab: &Lab| in_lab(lab, impairments, carrier, &flags, &order).await)
+    });
+    Ok(round.await??)
+}
+
+async fn in_lab(
+    lab: &Lab,
+    impairments: Impairments,
+    carrier: Carrier,
+    flags: &Flags,
+    order: &[Beside],
+) -> Vec<Turn> {
+    let rig = lab.rig_logging("info", "").await;
+    let seed = impairments.seed.to_string();
+    let uplink = Uplink::simulated(&impairments.words()).with(&["--seed", &seed]);
+    let site = lab.site("edge", uplink).await;
+    let api = site.fake_api(FakeApiOptions::default()).await;
+    api.on(SHELL, Behaviour::Upgrade { pause: Duration::ZERO, first: Bytes::new() });
+    bulk::serve(&api);
+    let _agent = site.agent(&rig, &api, &format!("carrier: {}", carrier.as_str())).await;
+    let shell = format!("/clusters/edge{SHELL}?command=cat&stdin=true");
+    let mut shells = Shells::open(&rig, &shell, flags.shells, impairments.seed).await;
+
+    let [lasts, warm_up] = [flags.seconds, flags.warm_up].map(|seconds| Duration::from_secs(seconds.into()));
+    let mut turns = Vec::new();
+    for beside in order {
+        let transfers = [beside.is_out(), beside.is_in()].map(|is| if is { flags.transfers } else { 0 });
+        let bulk = Bulk::begin(&rig, transfers).await;
+        sleep(warm_up).await;
+        let counts = [&bulk.out_bytes, &bulk.in_bytes];
+        let (began, before) = (Instant::now(), counts.map(read));
+        let mut took = shells.typed(lasts).await;
+        let seconds = began.elapsed().as_secs_f64();
+        let [out, into] = [0, 1].map(|way| (read(counts[way]) - before[way]) as f64 * 8.0 / 1e6 / seconds);
+        bulk.end();
+        turns.push(turn(&mut took, out, into));
+    }
+    turns
+}
+
+fn turn(took: &mut [f64], out_mbit: f64, in_mbit: f64) -> Turn {
+    took.sort_by(f64::total_cmp);
+    let part = |part: f64| took[((took.len() - 1) as f64 * part).ceil() as usize];
+    Turn { lines: took.len(), p50_ms: part(0.5), p99_ms: part(0.99), max_ms: part(1.0), out_mbit, in_mbit }
+}
+
+fn read(count: &std::sync::Arc<AtomicU64>) -> u64 {
+    count.load(Relaxed)
+}

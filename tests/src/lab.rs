@@ -18,7 +18,7 @@ mod site;
 
 pub use linksim::{Linksim, LinksimError};
 pub use quarters::Quarters;
-pub use site::{Site, SiteError, Uplink};
+pub use site::{POD, Site, SiteError, Uplink};
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
 pub const SERVER: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 0, 2, 1);

@@ -17,6 +17,8 @@ use tokio::time::timeout;
 const TAIL_BYTES_MAX: u64 = 4 * 1024;
 /// How long a killed process may take to be gone; longer means a stuck kernel thread.
 const REAP_MAX: Duration = Duration::from_secs(5);
+/// What may fail before a program starts.
+const OPEN_OUTPUT: &str = "open the output file of";
 /// Spawns that may wait for the spawning thread.
 const SPAWNS_QUEUED_MAX: usize = 64;
 
@@ -173,24 +175,30 @@ impl Process {
         Ok((process, stdin))
     }
 
-    /// The same, with what the program writes to its stdout, for those who read as they like; the file has its stderr.
-    pub async fn start_speaking(
+    /// The same, with what the program writes to stdout at hand, too; what it writes to stderr goes to the file `output`.
+    pub async fn start_talking(
         invocation: &Invocation,
-        errors: &Path,
-    ) -> Result<(Self, ChildStdout), ProcessError> {
-        let (name, mut command) = (invocation.name(), invocation.command());
-        command.stdout(Stdio::piped()).stderr(appending(&name, errors)?);
-        let mut process = Self::spawned(name, command, errors).await?;
+        output: &Path,
+    ) -> Result<(Self, ChildStdin, ChildStdout), ProcessError> {
+        let name = invocation.name();
+        let mut command = invocation.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(appended(&name, output)?);
+        let mut process = Self::spawn(name, command, output).await?;
+        let stdin = process.child.stdin.take().expect("it is piped");
         let stdout = process.child.stdout.take().expect("it is piped");
-        Ok((process, stdout))
+        Ok((process, stdin, stdout))
     }
 
     async fn start_command(name: String, mut command: Command, output: &Path) -> Result<Self, ProcessError> {
-        command.stdout(appending(&name, output)?).stderr(appending(&name, output)?);
-        Self::spawned(name, command, output).await
+        let writer = appended(&name, output)?;
+        let copy = writer.try_clone();
+        let copy =
+            copy.map_err(|source| ProcessError::Io { act: OPEN_OUTPUT, name: name.clone(), source })?;
+        command.stdout(writer).stderr(copy);
+        Self::spawn(name, command, output).await
     }
 
-    async fn spawned(name: String, command: Command, output: &Path) -> Result<Self, ProcessError> {
+    async fn spawn(name: String, command: Command, output: &Path) -> Result<Self, ProcessError> {
         let child =
             spawn(command).await.map_err(|source| ProcessError::Spawn { name: name.clone(), source })?;
         Ok(Self { name, child, output: output.to_owned() })
@@ -324,10 +332,9 @@ fn serve(mut spawns: mpsc::Receiver<Spawn>) {
     });
 }
 
-fn appending(name: &str, path: &Path) -> Result<File, ProcessError> {
-    let opened = OpenOptions::new().create(true).append(true).open(path);
-    let name = name.to_owned();
-    opened.map_err(|source| ProcessError::Io { act: "open the output file of", name, source })
+fn appended(name: &str, output: &Path) -> Result<File, ProcessError> {
+    let file = OpenOptions::new().create(true).append(true).open(output);
+    file.map_err(|source| ProcessError::Io { act: OPEN_OUTPUT, name: name.to_owned(), source })
 }
 
 fn tail(path: &Path) -> String {

@@ -105,13 +105,13 @@ impl Kubectl {
         Process::start_listening(&self.invocation(arguments), output).await
     }
 
-    /// The same for one whose stdout is read as somebody likes; its stderr goes to the file `errors`.
-    pub async fn start_speaking(
+    /// The same for one that answers while it is typed to; what it writes to stderr goes to the file `output`.
+    pub async fn start_talking(
         &self,
         arguments: &[&str],
-        errors: &Path,
-    ) -> Result<(Process, ChildStdout), ProcessError> {
-        Process::start_speaking(&self.invocation(arguments), errors).await
+        output: &Path,
+    ) -> Result<(Process, ChildStdin, ChildStdout), ProcessError> {
+        Process::start_talking(&self.invocation(arguments), output).await
     }
 
     /// What it wrote to stdout.

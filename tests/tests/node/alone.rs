@@ -14,6 +14,7 @@ mod idle;
 mod life;
 mod moved;
 mod open;
+mod typing;
 
 /// Runs a trial with one cluster of its own behind such a link.
 fn behind(test: &str, link: &str, does: impl AsyncFnOnce(NodeEdge) + Send) {

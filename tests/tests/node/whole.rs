@@ -88,8 +88,8 @@ async fn ending(edge: &NodeEdge, hand: &Hand, n: usize, reading: Reading, hash: 
     let command: &[&str] = if reading.is_flood { &["pod", "flood", &bytes] } else { &["cat", FILE] };
     let errors = edge.file(&format!("{}-{n}-{reading:?}.err", hand.name));
     let words = [["exec", POD, "--"].as_slice(), command].concat();
-    let (mut process, mut stdout) =
-        hand.kubectl.start_speaking(&words, &errors).await.expect("kubectl starts");
+    let (mut process, _stdin, mut stdout) =
+        hand.kubectl.start_talking(&words, &errors).await.expect("kubectl starts");
     let (mut read, mut sip) = (Vec::with_capacity(BYTES), vec![0; SIP]);
     loop {
         let got = stdout.read(&mut sip).await.expect("a pipe can be read");

@@ -1,0 +1,115 @@
+//! Twenty shells beside `kubectl cp` out of a pod and into it, at once and through one tunnel: what is typed comes back soon.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tests::carrier::Carrier;
+use tests::kube::kubectl::Kubectl;
+use tests::lab::{self, Lab, Uplink, trial};
+use tests::node;
+use tests::node_edge::{CONTROL_PLANE, NAMES, NodeEdge, POD};
+use tests::process::{Invocation, run};
+use tests::skip::skip;
+use tokio::sync::watch;
+
+use shells::{Shells, Took};
+
+mod shells;
+
+/// The round trip of the link, without any queue, and what else it does in both directions.
+const ROUND_TRIP: Duration = Duration::from_millis(40);
+const LINK: &str = "delay=20ms rate=100mbit queue=1000KiB";
+/// What a line may take to come back: so many round trips, and so much more.
+const ROUND_TRIPS_MAX: f64 = 1.2;
+const BEYOND_MAX: Duration = Duration::from_millis(20);
+const MIB: usize = 1024;
+/// How long lines are typed while nothing else goes on.
+const ALONE: Duration = Duration::from_secs(20);
+/// Each way of a gibibyte takes a minute and a half on this link.
+const COPY_MAX: Duration = Duration::from_secs(1800);
+/// What is copied out of the pod.
+const FILE: &str = "large";
+
+#[test]
+#[ignore = "soak: copies a gibibyte out of a pod and into it, through a tunnel and beside it"]
+fn what_is_typed_in_twenty_shells_comes_back_soon_beside_a_gibibyte_that_is_copied_each_way() {
+    let test = "what_is_typed_in_twenty_shells_comes_back_soon";
+    if let Err(unable) = node::assets() {
+        return skip(test, &unable.to_string());
+    }
+    trial(test, async |lab: &Lab| {
+        let rig = lab.rig_logging("info", "").await;
+        let edge = NodeEdge::start(lab, &rig, NAMES[0], Uplink::simulated(LINK)).await;
+        let beside_tunnel = over_the_same_link(lab, &edge).await;
+        let makes = format!("pod flood {} >/tmp/{FILE}", MIB * 1024 * 1024);
+        edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
+
+        let direct = beside_copies(&edge, "direct", &beside_tunnel).await;
+        let tunneled = beside_copies(&edge, "tunneled", &edge.tunneled).await;
+
+        let carrier = Carrier::of_run();
+        println!("{MIB} MiB each way, {LINK}, tunnel over {}", carrier.as_str());
+        println!("direct: {direct:?}\ntunneled: {tunneled:?}");
+        // What this machine and kubectl take for a line while nothing else goes on is not the tunnel's; nor is what TCP's own
+        // congestion control queues in the link.
+        let machine = direct[0].p99.saturating_sub(ROUND_TRIP);
+        let most = ROUND_TRIP.mul_f64(ROUND_TRIPS_MAX) + BEYOND_MAX + machine;
+        assert!(carrier != Carrier::Quic || tunneled[1].p99 <= most, "more than {most:?}: {tunneled:?}");
+    });
+}
+
+/// Who may do everything, at the API server itself and yet behind the link.
+async fn over_the_same_link(at: &Lab, edge: &NodeEdge) -> Kubectl {
+    let (address, _) = CONTROL_PLANE;
+    let (node, pod) = (edge.site.address(), lab::POD);
+    at.cloud().ip(&format!("route add {address}/32 via {node}")).await.expect("a route in the cloud");
+    edge.site.node().ip(&format!("route add {address}/32 via {pod}")).await.expect("a route at the node");
+    let in_cloud = edge.direct.clone().in_network_namespace(Some(at.cloud().path().to_owned()));
+    in_cloud.stdout(&["get", "--raw", "/readyz"]).await;
+    in_cloud
+}
+
+/// What was typed by this way: alone, and beside a copy in each direction, both of which arrive whole.
+async fn beside_copies(edge: &NodeEdge, way: &str, kubectl: &Kubectl) -> [Took; 2] {
+    let [source, copy] = ["in", "out"].map(|direction| edge.file(&format!("{way}-{direction}")));
+    let (source_there, copy_there) = (format!("/tmp/{FILE}"), format!("/tmp/{way}"));
+    let makes = format!("head -c {MIB}M /dev/urandom >'{}'", source.display());
+    run(&Invocation::of("sh").arguments(["-c", &makes]), COPY_MAX).await.expect("a file is made");
+    let mut shells = Shells::open(edge, kubectl, way).await;
+    let (_never, goes_on) = watch::channel(());
+    let alone = shells.typed(ALONE, goes_on).await;
+
+    let (all_done, copies_end) = watch::channel(());
+    let [source_words, copy_words] = [&source, &copy].map(|path| path.display().to_string());
+    let copying = async {
+        let (out, into) = (format!("{POD}:{source_there}"), format!("{POD}:{copy_there}"));
+        tokio::join!(copies(kubectl, &out, &copy_words), copies(kubectl, &source_words, &into));
+        drop(all_done);
+    };
+    let (beside, ()) = tokio::join!(shells.typed(COPY_MAX, copies_end), copying);
+
+    assert_eq!(hash_here(&copy).await, hash_in_pod(edge, &source_there).await, "{way}, out");
+    assert_eq!(hash_here(&source).await, hash_in_pod(edge, &copy_there).await, "{way}, in");
+    println!("{way}: alone {alone:?}, beside {beside:?}");
+    [alone, beside]
+}
+
+async fn copies(kubectl: &Kubectl, from: &str, to: &str) {
+    let kubectl = kubectl.clone().limit(COPY_MAX);
+    kubectl.stdout(&["cp", from, to]).await;
+}
+
+async fn hash_here(path: &Path) -> String {
+    let program = Invocation::of("sha256sum").arguments([path.display().to_string()]);
+    let output = run(&program, COPY_MAX).await.expect("sha256sum runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    first_word(&String::from_utf8_lossy(&output.stdout))
+}
+
+async fn hash_in_pod(edge: &NodeEdge, path: &str) -> String {
+    first_word(&edge.direct.stdout(&["exec", POD, "--", "sha256sum", path]).await)
+}
+
+fn first_word(text: &str) -> String {
+    text.split_whitespace().next().expect("a hash").to_owned()
+}

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -11,7 +11,7 @@ use super::*;
 
 /// What a caller holds that does not read.
 const CALLER_BYTES: usize = 4 * 1024;
-/// More than the caller and the pipe hold, and less than the kernel does.
+/// More than the caller, the pipe and the kernel at its side hold, and less than the edge's kernel does.
 const SAID_BYTES: usize = 150 * 1024;
 const SOON: Duration = Duration::from_secs(60);
 
@@ -24,8 +24,14 @@ struct Ends {
 
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn ends(places: usize) -> Ends {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    // What was said and not read waits at who said it.
+    let listening = TcpSocket::new_v4().unwrap();
+    listening.set_send_buffer_size(SAID_BYTES as u32).unwrap();
+    listening.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = listening.listen(1).unwrap();
+    let near = TcpSocket::new_v4().unwrap();
+    near.set_recv_buffer_size(CALLER_BYTES as u32).unwrap();
+    let mut near = near.connect(listener.local_addr().unwrap()).await.unwrap();
     let (edge, _) = listener.accept().await.unwrap();
     let (caller, mut stream) = duplex(CALLER_BYTES);
     let mut pipe = JoinSet::new();
@@ -37,9 +43,18 @@ fn said() -> Vec<u8> {
     (0..SAID_BYTES).map(|n| (n * n / 251) as u8).collect()
 }
 
-/// The caller has been silent for so long that the edge is heard out.
-async fn silence() {
+/// The caller says something after it was silent for so long that the edge is heard out.
+async fn speaks(caller: &mut DuplexStream) {
     sleep(SILENCE).await;
+    caller.write_all(b"go on").await.unwrap();
+}
+
+/// The edge is spoken to.
+async fn hears(edge: &mut (impl AsyncRead + Unpin), caller: &mut DuplexStream) {
+    speaks(caller).await;
+    let mut heard = [0; 5];
+    timeout(SOON, edge.read_exact(&mut heard)).await.unwrap().unwrap();
+    assert_eq!(&heard, b"go on");
 }
 
 #[tokio::test]
@@ -47,8 +62,7 @@ async fn what_was_said_before_a_close_arrives_though_the_caller_talks_on() {
     let Ends { mut caller, mut edge, mut pipe } = ends(1).await;
     edge.write_all(&said()).await.unwrap();
     drop(edge);
-    silence().await;
-    caller.write_all(b"ping").await.unwrap();
+    speaks(&mut caller).await;
 
     let mut heard = Vec::new();
     timeout(SOON, async {
@@ -70,24 +84,14 @@ async fn whoever_talks_without_end_is_spoken_to_though_nobody_listens() {
     let (mut reading, mut writing) = edge.into_split();
     let mut flood = JoinSet::new();
     flood.spawn(async move { while writing.write_all(&said()).await.is_ok() {} });
-    silence().await;
-    caller.write_all(b"\x03").await.unwrap();
-
-    let mut heard = [0];
-    timeout(SOON, reading.read_exact(&mut heard)).await.unwrap().unwrap();
-    assert_eq!(&heard, b"\x03");
+    hears(&mut reading, &mut caller).await;
 }
 
 #[tokio::test]
 async fn whoever_pauses_is_spoken_to_though_nobody_listens() {
     let Ends { mut caller, mut edge, pipe: _pipe } = ends(1).await;
     edge.write_all(&said()).await.unwrap();
-    silence().await;
-    caller.write_all(b"go on").await.unwrap();
-
-    let mut heard = [0; 5];
-    timeout(SOON, edge.read_exact(&mut heard)).await.unwrap().unwrap();
-    assert_eq!(&heard, b"go on");
+    hears(&mut edge, &mut caller).await;
     edge.write_all(b"more").await.unwrap();
     drop(edge);
     let mut all = Vec::new();
@@ -99,12 +103,7 @@ async fn whoever_pauses_is_spoken_to_though_nobody_listens() {
 async fn no_more_are_heard_out_at_once_than_may_be_and_the_others_are_spoken_to() {
     let Ends { mut caller, mut edge, pipe: _pipe } = ends(0).await;
     edge.write_all(&said()).await.unwrap();
-    silence().await;
-    caller.write_all(b"go on").await.unwrap();
-
-    let mut heard = [0; 5];
-    timeout(SOON, edge.read_exact(&mut heard)).await.unwrap().unwrap();
-    assert_eq!(&heard, b"go on");
+    hears(&mut edge, &mut caller).await;
 }
 
 #[tokio::test]

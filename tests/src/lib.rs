@@ -37,4 +37,5 @@ pub mod scratch;
 pub mod skip;
 pub mod sockets;
 pub mod sources;
+pub mod typing;
 pub mod ways;

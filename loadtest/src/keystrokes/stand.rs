@@ -1,12 +1,14 @@
 //! A site of its own behind the link, with the daemons as people run them, and the turns of one round there.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ::tests::carrier::Carrier;
 use ::tests::fake_api::{Behaviour, FakeApiOptions};
 use ::tests::lab::{self, Lab, Uplink};
+use ::tests::typing::Took;
 use bytes::Bytes;
 use tokio::time::sleep;
 
@@ -57,21 +59,20 @@ async fn in_lab(
         sleep(warm_up).await;
         let counts = [&bulk.out_bytes, &bulk.in_bytes];
         let (began, before) = (Instant::now(), counts.map(read));
-        let mut took = shells.typed(lasts).await;
+        let took = shells.typed(lasts).await;
         let seconds = began.elapsed().as_secs_f64();
         let [out, into] = [0, 1].map(|way| (read(counts[way]) - before[way]) as f64 * 8.0 / 1e6 / seconds);
         bulk.end();
-        turns.push(turn(&mut took, out, into));
+        turns.push(turn(took, out, into));
     }
     turns
 }
 
-fn turn(took: &mut [f64], out_mbit: f64, in_mbit: f64) -> Turn {
-    took.sort_by(f64::total_cmp);
-    let part = |part: f64| took[((took.len() - 1) as f64 * part).ceil() as usize];
-    Turn { lines: took.len(), p50_ms: part(0.5), p99_ms: part(0.99), max_ms: part(1.0), out_mbit, in_mbit }
+fn turn(Took { lines, p50, p99, longest }: Took, out_mbit: f64, in_mbit: f64) -> Turn {
+    let [p50_ms, p99_ms, max_ms] = [p50, p99, longest].map(|took| took.as_secs_f64() * 1e3);
+    Turn { lines, p50_ms, p99_ms, max_ms, out_mbit, in_mbit }
 }
 
-fn read(count: &std::sync::Arc<AtomicU64>) -> u64 {
+fn read(count: &Arc<AtomicU64>) -> u64 {
     count.load(Relaxed)
 }

@@ -10,9 +10,10 @@ use tests::node;
 use tests::node_edge::{CONTROL_PLANE, NAMES, NodeEdge, POD};
 use tests::process::{Invocation, run};
 use tests::skip::skip;
+use tests::typing::Took;
 use tokio::sync::watch;
 
-use shells::{Shells, Took};
+use shells::Shells;
 
 mod shells;
 

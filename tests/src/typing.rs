@@ -1,0 +1,82 @@
+//! Lines that are typed at a steady pace, and how long each took to come back.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, interval_at, timeout};
+
+/// How often a line is typed.
+pub const TYPED_EVERY: Duration = Duration::from_millis(100);
+/// Lines that may be under way: more than are typed until a wait for the first of them is given up.
+const UNDER_WAY_MAX: usize = 4096;
+
+/// How long lines took.
+#[derive(Debug, Clone, Copy)]
+pub struct Took {
+    /// How many there were.
+    pub lines: usize,
+    /// Half of them were back within this time.
+    pub p50: Duration,
+    /// Of a hundred of them 99 were.
+    pub p99: Duration,
+    /// All of them were.
+    pub longest: Duration,
+}
+
+impl Took {
+    /// Of some lines.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn of(mut took: Vec<Duration>) -> Self {
+        took.sort();
+        let part = |part: f64| took[((took.len() - 1) as f64 * part).ceil() as usize];
+        Self { lines: took.len(), p50: part(0.5), p99: part(0.99), longest: part(1.0) }
+    }
+}
+
+/// Types a line from `from` on, again and again, while it `goes_on` after so many; returns how long each took to come back from
+/// the time when it was to be typed, so that a machine that is late makes none look quick.
+///
+/// # Panics
+/// If something else comes back, or nothing within `echo_max`.
+pub async fn typed(
+    (reader, writer): (&mut (impl AsyncRead + Unpin), &mut (impl AsyncWrite + Unpin)),
+    line: &[u8],
+    from: Instant,
+    echo_max: Duration,
+    goes_on: impl Fn(usize) -> bool,
+) -> Vec<Duration> {
+    let (typed, mut under_way) = mpsc::channel::<Instant>(UNDER_WAY_MAX);
+    let write = async move {
+        let mut ticks = interval_at(from, TYPED_EVERY);
+        let mut lines = 0;
+        while goes_on(lines) {
+            let due = ticks.tick().await;
+            writer.write_all(line).await.expect("it is taken");
+            writer.flush().await.expect("it is taken");
+            typed.send(due).await.expect("somebody reads");
+            lines += 1;
+        }
+    };
+    let read = async {
+        let mut took = Vec::new();
+        while let Some(due) = under_way.recv().await {
+            hears(reader, line, echo_max).await;
+            took.push(due.elapsed());
+        }
+        took
+    };
+    tokio::join!(write, read).1
+}
+
+/// Waits until a line has come back.
+///
+/// # Panics
+/// If something else does, or nothing within `echo_max`.
+pub async fn hears(reader: &mut (impl AsyncRead + Unpin), line: &[u8], echo_max: Duration) {
+    let mut back = vec![0; line.len()];
+    timeout(echo_max, reader.read_exact(&mut back)).await.expect("it comes back").expect("all of it");
+    assert_eq!(back, line);
+}

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::comparison::cell;
-use crate::link::path::Impairments;
+use crate::link::path;
 use crate::order::Order;
 use crate::progress::Progress;
 use crate::report::{Heading, Report};
@@ -27,17 +27,9 @@ const BEYOND_MS_MAX: f64 = 20.0;
 #[derive(Debug, Clone, Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flags {
-    /// What the link carries in each direction
-    #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rate: u32,
-
-    /// Its round trip, without any queue
-    #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=2000))]
-    pub round_trip: u32,
-
-    /// What its queue holds, in milliseconds at its rate
-    #[arg(long, value_name = "MS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=5000))]
-    pub queue: u32,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub link: path::LinkFlags,
 
     /// Shells in which a line is typed ten times a second
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -115,13 +107,7 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
         for round in 0..flags.rounds {
             progress.say(&format!("{}: round {} of {}", carrier.as_str(), round + 1, flags.rounds));
             let order = order.draw(BESIDE.len());
-            let impairments = Impairments {
-                rate_mbit: flags.rate,
-                round_trip_ms: flags.round_trip,
-                queue_ms: flags.queue,
-                loss_percent: 0.0,
-                seed: seed + u64::from(round),
-            };
+            let impairments = flags.link.impairments(0.0, seed + u64::from(round));
             let drawn = order.iter().map(|&index| BESIDE[index]).collect();
             let of_round = stand::round(impairments, carrier, flags.clone(), drawn).await?;
             for (index, turn) in order.into_iter().zip(of_round) {
@@ -151,7 +137,7 @@ impl Row {
 
     /// The bound that does not hold. What TCP's own congestion control queues in the link is not ours to bound.
     fn missed(&self, flags: &Flags) -> Option<String> {
-        let most = ROUND_TRIPS_MAX * f64::from(flags.round_trip) + BEYOND_MS_MAX;
+        let most = ROUND_TRIPS_MAX * f64::from(flags.link.round_trip) + BEYOND_MS_MAX;
         let p99 = self.spread(|turn| turn.p99_ms)?.median;
         (self.carrier == Carrier::Quic && p99 > most)
             .then(|| format!("over QUIC, beside {}, p99 is {p99:.0} ms, more than {most:.0}", self.beside))
@@ -159,7 +145,7 @@ impl Row {
 }
 
 fn title(flags: &Flags) -> String {
-    let Flags { shells, rate, round_trip, transfers, .. } = flags;
+    let Flags { shells, link: path::LinkFlags { rate, round_trip, .. }, transfers, .. } = flags;
     format!(
         "{shells} shells over {rate} Mbit/s and {round_trip} ms; transfers in each direction with bulk: {transfers}"
     )

@@ -32,17 +32,9 @@ pub struct Flags {
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values_t = [0.0, 1.0, 5.0], value_parser = percent)]
     pub loss: Vec<f64>,
 
-    /// What the link carries in each direction
-    #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rate: u32,
-
-    /// Its round trip, without any queue
-    #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=2000))]
-    pub round_trip: u32,
-
-    /// What its queue holds, in milliseconds at its rate
-    #[arg(long, value_name = "MS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=5000))]
-    pub queue: u32,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub link: path::LinkFlags,
 
     /// Rounds, in each of which every controller has one turn at every loss
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -120,14 +112,8 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
         for index in order.draw(combinations.len()) {
             let (loss, sender) = combinations[index];
             progress.say(&format!("round {} of {}: {loss} % loss, {sender}", round + 1, flags.rounds));
-            let impairments = Impairments {
-                rate_mbit: flags.rate,
-                round_trip_ms: flags.round_trip,
-                queue_ms: flags.queue,
-                loss_percent: loss,
-                // The same losses for all senders of a round, as far as they send the same packets.
-                seed: seed + u64::from(round),
-            };
+            // The same losses for all senders of a round, as far as they send the same packets.
+            let impairments = flags.link.impairments(loss, seed + u64::from(round));
             turns[index].push(turn(&scratch, impairments, sender, flags).await?);
         }
     }

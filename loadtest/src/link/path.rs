@@ -9,6 +9,8 @@ use ::tests::binaries::{BinaryError, find_binary};
 use ::tests::network::{NetworkError, NetworkNamespace};
 use ::tests::process::{Invocation, Process, ProcessError};
 use ::tests::scratch::Scratch;
+use clap::Args;
+use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -21,6 +23,23 @@ const READY_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A link that is forgotten ends by itself.
 const LINK_MAX: &str = "30m";
+
+/// Flags of whatever measures over such a link.
+#[derive(Debug, Clone, Args, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkFlags {
+    /// What the link carries in each direction
+    #[arg(long, value_name = "MBIT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rate: u32,
+
+    /// Its round trip, without any queue
+    #[arg(long, value_name = "MS", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    pub round_trip: u32,
+
+    /// What its queue holds, in milliseconds at its rate
+    #[arg(long, value_name = "MS", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=5000))]
+    pub queue: u32,
+}
 
 /// What the link does.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +125,14 @@ impl Path {
         T: Send + 'static,
     {
         inhabit(&self.receiver, make)
+    }
+}
+
+impl LinkFlags {
+    /// The link that they say, which loses this part of the packets.
+    pub fn impairments(&self, loss_percent: f64, seed: u64) -> Impairments {
+        let Self { rate, round_trip, queue } = *self;
+        Impairments { rate_mbit: rate, round_trip_ms: round_trip, queue_ms: queue, loss_percent, seed }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -174,7 +174,7 @@ impl Pipe<'_> {
                     return Ok(false);
                 }
             }
-            Up::Ending => match pin!(edge).poll_shutdown(cx) {
+            Up::Ending => match Pin::new(edge).poll_shutdown(cx) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(_) => self.up = Up::Done,
             },
@@ -237,7 +237,7 @@ impl<'a> Down<'a> {
         }
         if !self.is_over {
             self.words.flush(cx, caller)?;
-        } else if !self.is_done && pin!(caller).poll_shutdown(cx)?.is_ready() {
+        } else if !self.is_done && Pin::new(caller).poll_shutdown(cx)?.is_ready() {
             self.is_done = true;
             return Ok(true);
         }
@@ -253,14 +253,11 @@ impl Words {
             self.bytes = BytesMut::new();
         }
         self.bytes.reserve(BUFFER_BYTES);
-        Ok(match poll_read_buf(Pin::new(from), cx, &mut self.bytes) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(read) => Poll::Ready(read?),
-        })
+        Ok(poll_read_buf(Pin::new(from), cx, &mut self.bytes)?)
     }
 
     fn write(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
-        let Poll::Ready(written) = pin!(to).poll_write(cx, &self.bytes)? else { return Ok(false) };
+        let Poll::Ready(written) = Pin::new(to).poll_write(cx, &self.bytes)? else { return Ok(false) };
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -270,7 +267,7 @@ impl Words {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-        if self.is_unflushed && pin!(to).poll_flush(cx)?.is_ready() {
+        if self.is_unflushed && Pin::new(to).poll_flush(cx)?.is_ready() {
             self.is_unflushed = false;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What is light leaves before bulk, and bulk never keeps it out.
 
 use std::pin::Pin;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use transport::{Carrier, TunnelStream};
@@ -21,10 +21,7 @@ const FRAMES_BYTES: usize = 8 * 1024;
 async fn a_keystroke_leaves_before_the_bulk_of_sixty_streams_that_was_written_before_it() {
     let (pair, valve) = behind_valve().await;
     let (mut shell, mut far_shell) = stream(&pair).await;
-    let mut copies = Vec::new();
-    for _ in 0..60 {
-        copies.push(stream(&pair).await);
-    }
+    let mut copies = streams(&pair, 60).await;
     valve.shut();
     for (copy, _) in &mut copies {
         assert_eq!(written_at_once(copy, &CHUNK), CHUNK.len());
@@ -50,10 +47,7 @@ async fn a_keystroke_leaves_before_the_bulk_of_sixty_streams_that_was_written_be
 async fn a_keystroke_is_taken_though_bulk_has_filled_all_that_a_tunnel_holds() {
     let (pair, valve) = behind_valve().await;
     let (mut shell, mut far_shell) = stream(&pair).await;
-    let mut copies = Vec::new();
-    for _ in 0..20 {
-        copies.push(stream(&pair).await);
-    }
+    let mut copies = streams(&pair, 20).await;
     valve.shut();
     let mut held = 0;
     for (copy, _) in &mut copies {
@@ -89,11 +83,19 @@ async fn stream(pair: &Pair) -> (TunnelStream, TunnelStream) {
     (there, here)
 }
 
+async fn streams(pair: &Pair, count: usize) -> Vec<(TunnelStream, TunnelStream)> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        streams.push(stream(pair).await);
+    }
+    streams
+}
+
 /// How much of it the carrier takes without waiting.
 fn written_at_once(stream: &mut TunnelStream, bytes: &[u8]) -> usize {
     let mut cx = Context::from_waker(Waker::noop());
     match Pin::new(stream).poll_write(&mut cx, bytes) {
-        std::task::Poll::Ready(written) => written.unwrap(),
-        std::task::Poll::Pending => 0,
+        Poll::Ready(written) => written.unwrap(),
+        Poll::Pending => 0,
     }
 }

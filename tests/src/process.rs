@@ -17,8 +17,6 @@ use tokio::time::timeout;
 const TAIL_BYTES_MAX: u64 = 4 * 1024;
 /// How long a killed process may take to be gone; longer means a stuck kernel thread.
 const REAP_MAX: Duration = Duration::from_secs(5);
-/// What may fail before a program starts.
-const OPEN_OUTPUT: &str = "open the output file of";
 /// Spawns that may wait for the spawning thread.
 const SPAWNS_QUEUED_MAX: usize = 64;
 
@@ -190,11 +188,7 @@ impl Process {
     }
 
     async fn start_command(name: String, mut command: Command, output: &Path) -> Result<Self, ProcessError> {
-        let writer = appended(&name, output)?;
-        let copy = writer.try_clone();
-        let copy =
-            copy.map_err(|source| ProcessError::Io { act: OPEN_OUTPUT, name: name.clone(), source })?;
-        command.stdout(writer).stderr(copy);
+        command.stdout(appended(&name, output)?).stderr(appended(&name, output)?);
         Self::spawn(name, command, output).await
     }
 
@@ -334,7 +328,7 @@ fn serve(mut spawns: mpsc::Receiver<Spawn>) {
 
 fn appended(name: &str, output: &Path) -> Result<File, ProcessError> {
     let file = OpenOptions::new().create(true).append(true).open(output);
-    file.map_err(|source| ProcessError::Io { act: OPEN_OUTPUT, name: name.to_owned(), source })
+    file.map_err(|source| ProcessError::Io { act: "open the output file of", name: name.to_owned(), source })
 }
 
 fn tail(path: &Path) -> String {

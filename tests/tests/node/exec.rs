@@ -10,6 +10,9 @@ use tokio::io::AsyncWriteExt;
 use super::hands::{Hand, SOON, hands, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
+/// In the pod: say the terminal's size until it is the second one.
+pub const SAYS_SIZES: &str =
+    "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
 
 #[test]
 fn an_exec_ends_with_the_commands_exit_code_and_tells_its_outputs_apart() {
@@ -38,15 +41,13 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
         for hand in hands(edge) {
             let screen = edge.file(&format!("{}.screen", hand.name));
             let (program, seen) = (kubectl.display(), screen.display());
-            // In the pod: say the size until it is the second one.
-            let says =
-                "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
             // Here: take the second size once the first one has been said there.
             let grows = format!(
                 "(until grep -q '^33 77' {seen}; do sleep 0.1; done; stty rows 44 cols 88 </dev/tty) &"
             );
-            let line =
-                format!("stty rows 33 cols 77; {grows} exec {program} exec -it {POD} -- sh -c '{says}'");
+            let line = format!(
+                "stty rows 33 cols 77; {grows} exec {program} exec -it {POD} -- sh -c '{SAYS_SIZES}'"
+            );
             let script = hand.kubectl.clone().of("script");
             let log = edge.file(&format!("{}-script.log", hand.name));
             let words = ["-qefc", &line, screen.to_str().expect("a path")];

@@ -1,14 +1,12 @@
 //! kubectl turns to SPDY where its WebSocket is refused, as where somebody may only `create` what a WebSocket has to `get`.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use tests::kube::kubeconfig::Credential;
 use tests::node_edge::{NodeEdge, OPERATORS, POD, trial};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use super::forward::{at, forward};
+use super::exec::outputs_are_told_apart;
+use super::forward::each_connection_is_its_own;
 use super::hands::Hand;
 
 /// How roles for pods have been written since there are roles: an upgrade by POST is `create`, one by GET, the only one a
@@ -41,27 +39,14 @@ fn where_a_websocket_is_forbidden_exec_and_port_forward_come_by_spdy() {
         ];
         for (name, kubectl) in hands {
             let hand = Hand { name: name.to_owned(), kubectl };
-            let output = hand.run(&["exec", POD, "--", "sh", "-c", "echo out; exit 3"]).await;
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            assert_eq!((output.status.code(), &*output.stdout), (Some(3), &b"out\n"[..]), "{name}: {stderr}");
-
-            let (_forwarding, [_, echo]) = forward(edge, &hand).await;
-            at(edge, &hand, echoes(echo)).await;
-
+            outputs_are_told_apart(&hand).await;
+            each_connection_is_its_own(edge, &hand, 1).await;
             for subresource in ["exec", "portforward"] {
                 answered(edge, name, subresource, ("get", 403)).await;
                 answered(edge, name, subresource, ("create", 101)).await;
             }
         }
     });
-}
-
-async fn echoes(echo: SocketAddr) {
-    let mut stream = TcpStream::connect(echo).await.expect("kubectl listens");
-    stream.write_all(b"forwarded").await.expect("it is taken");
-    let mut back = [0; 9];
-    stream.read_exact(&mut back).await.expect("it comes back");
-    assert_eq!(&back, b"forwarded");
 }
 
 /// Waits until the API server has said that it was asked this, and answered so.

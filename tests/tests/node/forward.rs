@@ -106,7 +106,7 @@ pub async fn each_connection_is_its_own(edge: &NodeEdge, hand: &Hand, connection
 }
 
 /// Runs this where kubectl listens: who goes directly is at the site.
-pub async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send + 'static) {
+async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send + 'static) {
     if hand.name.starts_with("direct") {
         edge.site.run(does).await;
     } else {

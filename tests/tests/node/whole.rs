@@ -40,7 +40,7 @@ struct Reading {
 #[test]
 fn fifty_megabytes_from_a_pod_are_whole_or_an_error() {
     trial("fifty_megabytes_from_a_pod_are_whole", async |edges| {
-        reads_are_whole(&edges.edges[1], 1, &[false]).await
+        reads_are_whole(&edges.edges[1], 2, &[false]).await
     });
 }
 
@@ -54,14 +54,16 @@ pub async fn reads_are_whole(edge: &NodeEdge, times: usize, paces: &[bool]) {
     let made = edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
     let hash = made.split_whitespace().next().expect("a hash");
     let hands = hands(edge);
-    let readings = [false, true]
-        .into_iter()
-        .flat_map(|is_flood| paces.iter().map(move |&is_slow| Reading { is_flood, is_slow }));
-    let readings: Vec<_> =
-        (0..times).flat_map(|n| readings.clone().map(move |reading| (n, reading))).collect();
-    let all = readings.iter().flat_map(|(n, reading)| hands.iter().map(move |hand| (*n, *reading, hand)));
+    let mut all = Vec::new();
+    for n in 0..times {
+        for is_flood in [false, true] {
+            for &is_slow in paces {
+                all.extend(hands.iter().map(|hand| (hand, n, Reading { is_flood, is_slow })));
+            }
+        }
+    }
     let endings = stream::iter(all)
-        .map(async |(n, reading, hand)| (hand.name.as_str(), ending(edge, hand, n, reading, hash).await));
+        .map(async |(hand, n, reading)| (hand.name.as_str(), ending(edge, hand, n, reading, hash).await));
     let mut counts: BTreeMap<&str, BTreeMap<Ending, usize>> = BTreeMap::new();
     let mut endings = std::pin::pin!(endings.buffer_unordered(AT_ONCE));
     while let Some((name, ending)) = endings.next().await {

@@ -8,7 +8,7 @@ use tokio::process::ChildStdin;
 use tokio::time::timeout;
 
 use crate::forward::forward;
-use crate::hands::{SOON, hands, read, until, wrote};
+use crate::hands::{SOON, hands, read, wrote};
 
 /// All of it; whatever is said once comes back once, in its order.
 pub struct Open {
@@ -59,11 +59,7 @@ impl Open {
     pub async fn hear(&mut self, line: &str) {
         wrote(&mut self.logs, &format!("{line}\n")).await;
         for Typed { name, exec, connection, .. } in &mut self.typed {
-            until("what was typed comes back", async || {
-                read(exec.output()).contains(&format!("{line}\n")).then_some(())
-            })
-            .await;
-            assert_eq!(read(exec.output()), self.said, "{name}");
+            assert_eq!(wrote(exec, &format!("{line}\n")).await, self.said, "{name}");
             let mut back = vec![0; line.len()];
             let whole = timeout(SOON, connection.read_exact(&mut back)).await.expect("it comes back");
             whole.expect("all of it");

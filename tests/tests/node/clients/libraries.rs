@@ -9,16 +9,13 @@ use tests::kube::assets::{self, MissingAssets};
 use tests::node_edge::{NodeEdge, POD, trial};
 use tests::skip::skip;
 
-use crate::exec::{outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
+use crate::exec::{SAYS_SIZES, outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
 use crate::forward::each_connection_is_its_own;
 use crate::hands::{Hand, hands_of, pattern};
 
 /// What is typed.
 const BYTES: usize = 1024 * 1024;
 const CONNECTIONS: usize = 20;
-/// In the pod: say the terminal's size until it is the second one of both programs.
-const SAYS_SIZES: &str =
-    "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
 
 #[test]
 fn a_program_that_is_written_with_kube_rs_works_at_a_pod() {

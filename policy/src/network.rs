@@ -25,6 +25,20 @@ impl Network {
         Self { address, bits: width(address) }
     }
 
+    /// The one of this many bits that has `address`, if that has so many.
+    #[must_use]
+    pub fn around(address: IpAddr, bits: u8) -> Option<Self> {
+        if bits > width(address) {
+            return None;
+        }
+        let first = bits_of(address) & mask(address, bits);
+        let address = match address {
+            IpAddr::V4(_) => IpAddr::V4(u32::try_from(first).ok()?.into()),
+            IpAddr::V6(_) => IpAddr::V6(first.into()),
+        };
+        Some(Self { address, bits })
+    }
+
     /// Whether its addresses are of IPv4.
     #[must_use]
     pub fn is_ipv4(&self) -> bool {

@@ -31,6 +31,7 @@ use crate::permit::{Policy, PolicyFile};
 use crate::proxy::{self, Proxy, Socks};
 use crate::reception::Reception;
 use crate::registry::Registry;
+use crate::vip::Vip;
 
 mod authentication;
 mod egress;
@@ -44,6 +45,13 @@ pub const PRODUCT: Product =
 
 /// The file in the state directory that holds the endpoint's keys.
 const KEYS_FILE: &str = "endpoint.keys";
+
+/// What of this host is changed while a server runs with this configuration, as `ip` would do it.
+#[must_use]
+pub fn changes(config: &Config) -> String {
+    let nothing = || "# nothing of this host is changed: the configuration has no vip\n".to_owned();
+    config.vip.as_ref().map_or_else(nothing, ToString::to_string)
+}
 
 /// A server that has all its ports.
 pub struct Bound {
@@ -65,6 +73,8 @@ pub struct Bound {
     egress: Vec<egress::Way>,
     /// Where TLS passes through, if it does.
     passthrough: Option<Passthrough>,
+    /// Where clusters' own addresses are this host's, if they are.
+    vip: Option<Vip>,
     /// Where callers with dial tokens come, if they may.
     proxy: Option<(Listener, Proxy)>,
     /// The same by SOCKS5.
@@ -110,6 +120,7 @@ impl Bound {
         let enrollment = config.enrollment.take();
         let egress = bind_egress(&mut config).await?;
         let passthrough = bind_passthrough(&mut config).await?;
+        let vip = bind_vip(&mut config).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let socks = match config.socks {
             Some(address) => Some(Socks::bind(address).await?),
@@ -146,6 +157,7 @@ impl Bound {
             enrollment,
             egress,
             passthrough,
+            vip,
             proxy,
             socks,
         };
@@ -206,6 +218,10 @@ impl Bound {
         if let Some(door) = self.passthrough {
             info!(callers = %door.address(), "TLS passes through to clusters by its server name");
             scope.spawn(door.run(self.gateway.dials(), scope.clone()));
+        }
+        if let Some(door) = self.vip {
+            info!("clusters' own addresses are this host's");
+            door.run(self.gateway.dials(), &scope);
         }
         let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
@@ -324,6 +340,12 @@ async fn bind_egress(config: &mut Config) -> Result<Vec<egress::Way>, Failure> {
 async fn bind_passthrough(config: &mut Config) -> Result<Option<Passthrough>, Failure> {
     let Some(door) = config.passthrough.take() else { return Ok(None) };
     Passthrough::bind(door).await.map(Some)
+}
+
+/// The door by clusters' own addresses, if there is one.
+async fn bind_vip(config: &mut Config) -> Result<Option<Vip>, Failure> {
+    let Some(door) = config.vip.take() else { return Ok(None) };
+    Vip::bind(door).await.map(Some)
 }
 
 /// The door for callers with dial tokens.

@@ -21,6 +21,7 @@ use trust::names::Label;
 mod admin;
 mod audit_log;
 mod authentication;
+mod by_place;
 mod clusters;
 mod egress;
 mod enrollment;
@@ -32,17 +33,20 @@ mod pem;
 mod proxy;
 mod sources;
 mod valid;
+mod vip;
 mod written;
 
 pub use admin::admin_rules;
+pub use by_place::{ByPlace, Site};
 pub use egress::{Egress, EgressDoor, EgressTcp, EgressUnix};
 pub use enrollment::GRACE_DAYS_MAX;
 pub use limits::{
     CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
 };
-pub use passthrough::{Passthrough, Site};
+pub use passthrough::Passthrough;
 pub use sources::SourceConditions;
 pub use valid::trust_bundle;
+pub use vip::{Vip, VipWay};
 
 /// The file that is read unless `--config` names another.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";
@@ -62,8 +66,11 @@ pub const EGRESS_MAX: usize = 64;
 /// Most connections that one of them may be given.
 pub const EGRESS_CONNECTIONS_MAX: usize = 2_000;
 
-/// Most connections by which TLS may be let through.
-pub const PASSTHROUGH_CONNECTIONS_MAX: usize = 5_000;
+/// Most connections that a way in may be given at which nobody proves anything.
+pub const WAY_IN_CONNECTIONS_MAX: usize = 5_000;
+
+/// Most ways in by the clusters' addresses.
+pub const VIP_WAYS_MAX: usize = 64;
 
 /// Most administrators who may have a role from other machines.
 pub const ADMINS_MAX: usize = 1_000;
@@ -113,6 +120,10 @@ pub struct Flags {
     /// Unix socket for those who run this server
     #[arg(long, value_name = "PATH")]
     pub admin_socket: Option<PathBuf>,
+
+    /// Print what of this host the configuration would change (vip), and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// A valid configuration, the files that it names included.
@@ -140,6 +151,8 @@ pub struct Config {
     pub egress: Vec<Egress>,
     /// The door at which TLS passes through to clusters, if there is one.
     pub passthrough: Option<Passthrough>,
+    /// The clusters' addresses that this host has, if it has any.
+    pub vip: Option<Vip>,
     /// The door for callers with dial tokens, if there is one.
     pub proxy: Option<Proxy>,
     /// Where the same come by SOCKS5, if they may: a TCP address, of loopback unless it was forced.

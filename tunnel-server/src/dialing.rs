@@ -5,7 +5,9 @@
 //! narrow what the store says.
 
 pub(crate) mod asking;
+pub(crate) mod by_place;
 mod fault;
+mod places;
 pub(crate) mod reason;
 pub(crate) mod whole;
 

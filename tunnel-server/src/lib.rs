@@ -18,3 +18,4 @@ pub mod proxy;
 pub mod reception;
 pub mod registry;
 pub mod shares;
+pub mod vip;

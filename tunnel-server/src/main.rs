@@ -1,9 +1,10 @@
 //! The program `tunnel-server`.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use daemon::{Failure, Metrics, Outcome, Plan};
-use tunnel_server::app::{Bound, PRODUCT};
+use tunnel_server::app::{Bound, PRODUCT, changes};
 use tunnel_server::config::{Config, Flags};
 
 fn main() -> ExitCode {
@@ -14,6 +15,10 @@ fn main() -> ExitCode {
 fn run(flags: &Flags) -> Result<Outcome, Failure> {
     daemon::confine()?;
     let config = Config::load(flags).map_err(Failure::misconfigured)?;
+    if flags.dry_run {
+        write!(std::io::stdout(), "{}", changes(&config)).map_err(Failure::could_not_go_on)?;
+        return Ok(Outcome::Drained);
+    }
     daemon::telemetry::install_logs(&config.logs)?;
     let metrics = Metrics::install(&PRODUCT)?;
     let plan = Plan { layout: config.layout, grace: config.drain_grace };

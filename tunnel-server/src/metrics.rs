@@ -35,7 +35,7 @@ const FILE_CURRENT: &str = "tombolo_server_file_reload_last_successful";
 const EXPIRY: &str = "tombolo_server_certificate_expiry_timestamp_seconds";
 
 /// The limits of callers and clusters, as values of the label `limit`.
-pub const LIMITS: [&str; 13] = [
+pub const LIMITS: [&str; 15] = [
     "source_failures",
     "caller_exchanges",
     "caller_requests",
@@ -45,6 +45,8 @@ pub const LIMITS: [&str; 13] = [
     "egress_connections",
     "passthrough_connections",
     "passthrough_source",
+    "vip_connections",
+    "vip_source",
     "cluster_watches",
     "cluster_upgrades",
     "cluster_queue",

@@ -4,34 +4,29 @@
 //! one principal, the way in itself, and only networks that are named may come at all.
 
 mod hello;
-mod places;
 mod refusal;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit::Why;
 use bytes::Bytes;
-use daemon::metrics::exchanges::{Active, Exchanges};
 use daemon::{Failure, Scope, listen};
-use policy::Network;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::config::{self, Site};
-use crate::dialing::asking::{self, Asking, Refuses as _};
+use crate::dialing::asking::Refuses as _;
+use crate::dialing::by_place::{self, ByPlace, Newcomer, Turned};
 use crate::dialing::whole::Whole;
-use crate::dialing::{Connected, Dials, gone};
-use crate::identity::{self, Caller};
+use crate::dialing::{Dials, gone};
 use crate::listener::accepting;
-use crate::listener::sources::prefix;
 use crate::metrics;
-use crate::shares::{Kind, Share, Use};
+use crate::shares::{Limit, Use};
 use hello::Hello;
-use places::{Place, Places};
 
 pub use refusal::{Alert, Refusal};
 
@@ -39,29 +34,19 @@ pub use refusal::{Alert, Refusal};
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// A bound port at which nobody is answered yet.
-#[derive(Debug)]
 pub struct Passthrough {
     listener: TcpListener,
     address: SocketAddr,
-    config: config::Passthrough,
-    places: Places,
+    way: ByPlace,
+    servers: BTreeMap<String, Site>,
 }
 
 /// What connections have in common.
 struct Door {
-    config: config::Passthrough,
+    way: ByPlace,
+    servers: BTreeMap<String, Site>,
     dials: Dials,
-    exchanges: Exchanges,
     scope: Scope,
-}
-
-/// Who came, from where, and its place.
-struct Newcomer {
-    stream: TcpStream,
-    from: SocketAddr,
-    /// By which it may come.
-    condition: Network,
-    place: Place,
 }
 
 impl Passthrough {
@@ -70,11 +55,12 @@ impl Passthrough {
     /// # Errors
     /// [`Failure`]: it is taken.
     pub async fn bind(config: config::Passthrough) -> Result<Self, Failure> {
-        let listener = listen::tcp("passthrough.listen", config.listen).await?;
+        let config::Passthrough { way, listen, servers } = config;
+        let listener = listen::tcp("passthrough.listen", listen).await?;
         let address = listener.local_addr().map_err(Failure::could_not_go_on)?;
-        let places = Places::new(config.connections, config.connections_per_source);
         metrics::describe_refusals(&Refusal::CAUSES);
-        Ok(Self { listener, address, config, places })
+        let limits: [fn(usize) -> Limit; 2] = [Limit::PassthroughConnections, Limit::PassthroughSource];
+        Ok(Self { listener, address, way: ByPlace::new(way, "passthrough", limits), servers })
     }
 
     /// Where it is.
@@ -85,17 +71,16 @@ impl Passthrough {
 
     /// How much of its limits is used, also while it runs.
     pub fn uses(&self) -> impl Fn() -> [Use; 2] + Send + Sync + 'static {
-        let places = self.places.clone();
-        move || places.uses()
+        self.way.uses()
     }
 
     /// Serves whoever may come, until the drain. What is connected then goes on.
     pub async fn run(self, dials: Dials, scope: Scope) {
-        let Self { listener, config, places, .. } = self;
-        let door = Arc::new(Door { config, dials, exchanges: metrics::exchanges(), scope: scope.clone() });
+        let Self { listener, way, servers, .. } = self;
+        let door = Arc::new(Door { way, servers, dials, scope: scope.clone() });
         let mut homes = scope.homes_in_turn();
-        let spawn = |(stream, from)| {
-            if let Some(newcomer) = door.let_in(stream, from, &places) {
+        let spawn = |came| {
+            if let Some(newcomer) = door.let_in(came) {
                 scope.spawn_on(homes(), Arc::clone(&door).serve(newcomer));
             }
         };
@@ -111,31 +96,16 @@ impl Passthrough {
 
 impl Door {
     /// Whoever may come and has a place; everybody else is reset.
-    fn let_in(&self, stream: TcpStream, from: SocketAddr, places: &Places) -> Option<Newcomer> {
-        let admitted = match self.config.sources.of(from.ip()) {
-            Some(condition) => {
-                places.take(prefix(from.ip())).map(|place| (condition, place)).map_err(Refusal::from)
-            }
-            None => Err(Refusal::Source),
+    fn let_in(&self, came: (TcpStream, SocketAddr)) -> Option<Newcomer> {
+        let Some(condition) = self.way.condition(came.1) else {
+            by_place::turn_away(&self.dials, came, &Turned::Source);
+            return None;
         };
-        match admitted {
-            Ok((condition, place)) => Some(Newcomer { stream, from, condition, place }),
-            Err(refusal) => {
-                self.refused(&refusal, from);
-                // One that is closed already cannot be reset.
-                let _ = stream.set_zero_linger();
-                None
-            }
-        }
+        self.way.let_in(&self.dials, came, condition)
     }
 
     async fn serve(self: Arc<Self>, newcomer: Newcomer) {
-        let Newcomer { stream, from, condition, place } = newcomer;
-        // It was accepted on another runtime. Small answers must not wait for the acknowledgement of earlier ones.
-        let stream = stream.into_std().and_then(TcpStream::from_std);
-        let Ok(mut stream) = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream)) else {
-            return;
-        };
+        let Some(Newcomer { mut stream, from, place, condition }) = newcomer.here() else { return };
         // Both arms are cancel-safe: nothing is done yet for whoever is let go.
         let heard = tokio::select! {
             heard = timeout(HELLO_MAX, hello::read(&mut stream)) => heard,
@@ -150,11 +120,11 @@ impl Door {
         let served = match site {
             // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
             Ok((site, bytes)) => tokio::select! {
-                served = self.connected(site, from, condition) => served.map(|connected| (connected, bytes)),
+                served = self.way.connect(&self.dials, site, (from, condition)) => served.map(|connected| (connected, bytes)),
                 () = gone(&stream) => return,
             },
             Err(refusal) => {
-                self.refused(&refusal, from);
+                by_place::count_stranger(&self.dials, from, refusal.cause(), &refusal);
                 Err(refusal)
             }
         };
@@ -169,39 +139,7 @@ impl Door {
 
     fn site_of(&self, hello: &Hello) -> Result<&Site, Refusal> {
         let name = hello.server_name.as_deref().ok_or(Refusal::NoName)?;
-        self.config.servers.get(name).ok_or(Refusal::UnknownName)
-    }
-
-    /// Connects the way in to the API server, if it may be, with what that takes of limits.
-    async fn connected(
-        &self,
-        site: &Site,
-        from: SocketAddr,
-        condition: Network,
-    ) -> Result<(Connected, (Share, Active)), Refusal> {
-        let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
-        let begun = asking::counted(&self.exchanges, self.begun(&caller, site, from)).await;
-        begun.map(|((connected, share), active)| (connected, (share, active)))
-    }
-
-    async fn begun(
-        &self,
-        caller: &Caller,
-        site: &Site,
-        from: SocketAddr,
-    ) -> Result<(Connected, Share), Refusal> {
-        let Site { cluster, target } = site;
-        let said = target.to_string();
-        let asking = Asking { caller, listener: "passthrough", from, target: &said, kind: Kind::WayIn };
-        let permitted = self.dials.permit(caller, cluster.clone(), target.clone());
-        self.dials.begin(&asking, async { Ok(permitted.await?) }).await
-    }
-
-    /// Counts somebody of whom no more is known than where they came from.
-    fn refused(&self, refusal: &Refusal, from: SocketAddr) {
-        debug!(%from, %refusal, "TLS does not pass through");
-        metrics::refused(refusal.cause());
-        self.dials.recorder().stranger(from.ip().to_canonical(), Why::Refused);
+        self.servers.get(name).ok_or(Refusal::UnknownName)
     }
 }
 

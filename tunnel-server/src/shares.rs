@@ -123,6 +123,16 @@ pub enum Limit {
         "its address has {0} connections, which is the most: `connectionsPerSource` under passthrough gives it more"
     )]
     PassthroughSource(usize),
+    /// Connections of one way in by clusters' addresses.
+    #[error(
+        "this way in has {0} connections, which is the most: `connections` of its entry under vip.ways gives it more"
+    )]
+    VipConnections(usize),
+    /// The same of one source.
+    #[error(
+        "its address has {0} connections, which is the most: `connectionsPerSource` of its way under vip.ways gives it more"
+    )]
+    VipSource(usize),
     /// Upgraded connections, of all callers.
     #[error("this cluster has {0} shells and forwarded ports open, which is the most: try again in a second")]
     ClusterUpgrades(usize),
@@ -269,7 +279,9 @@ impl Limit {
             | Self::CallerUpgrades(_)
             | Self::EgressConnections(_)
             | Self::PassthroughConnections(_)
-            | Self::PassthroughSource(_) => "CallerBusy",
+            | Self::PassthroughSource(_)
+            | Self::VipConnections(_)
+            | Self::VipSource(_) => "CallerBusy",
             Self::CallerRate(_) => "CallerTooFast",
             Self::ClusterWatches(_)
             | Self::ClusterUpgrades(_)
@@ -291,6 +303,8 @@ impl Limit {
             Self::EgressConnections(_) => "egress_connections",
             Self::PassthroughConnections(_) => "passthrough_connections",
             Self::PassthroughSource(_) => "passthrough_source",
+            Self::VipConnections(_) => "vip_connections",
+            Self::VipSource(_) => "vip_source",
             Self::ClusterWatches(_) => "cluster_watches",
             Self::ClusterUpgrades(_) => "cluster_upgrades",
             Self::ClusterQueue => "cluster_queue",

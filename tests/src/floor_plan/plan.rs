@@ -35,6 +35,7 @@ pub const HOUSES: &[House] = &[
                     planned("peering"),
                     built("proxy"),
                     built("passthrough"),
+                    built("vip"),
                 ],
             },
             // What several doors do in the same way.

@@ -80,7 +80,7 @@ struct Proxy {
 }
 
 impl Edge {
-    async fn start(lab: &Lab, rig: &Rig, name: &'static str) -> Self {
+    pub(super) async fn start(lab: &Lab, rig: &Rig, name: &'static str) -> Self {
         Self::start_named(lab, rig, name, &[]).await
     }
 

@@ -9,3 +9,4 @@ mod lab;
 mod lossy;
 mod outage;
 mod passthrough;
+mod vip;

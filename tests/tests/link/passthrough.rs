@@ -148,7 +148,7 @@ fn words(passthrough: SocketAddr, name: &str, admin_conf: &str, output: &str) ->
 }
 
 /// Makes namespaces until one is seen by the watch, so that it has begun.
-async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
+pub(super) async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
     let deadline = Instant::now() + SOON;
     for number in 0.. {
         let name = format!("{prefix}-{number}");
@@ -161,7 +161,7 @@ async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
     }
 }
 
-async fn comes(output: &PathBuf, text: &str) {
+pub(super) async fn comes(output: &PathBuf, text: &str) {
     let deadline = Instant::now() + SOON;
     while !std::fs::read_to_string(output).unwrap().contains(text) {
         assert!(Instant::now() < deadline, "{text} never came");

@@ -17,6 +17,7 @@ use crate::metrics::{Census, Known};
 use crate::passthrough::Passthrough;
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 use crate::shares::{EXCHANGES_MAX, Use};
+use crate::vip::Vip;
 
 /// Has `metrics` ask at each scrape.
 pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
@@ -35,12 +36,15 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     let gateway = bound.gateway.clone();
     let ways_in: Vec<_> = bound.egress.iter().map(egress::Way::places).collect();
     let passthrough = bound.passthrough.as_ref().map(Passthrough::uses);
+    let vip = bound.vip.as_ref().map(Vip::uses);
     metrics.ask(move |lines| {
         // The one that has most is told of, as of callers.
         let of_ways = ways_in.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
         let of_ways = of_ways.map(|(max, most)| Use { limit: "egress_connections", max, most });
         let passing = passthrough.as_ref().map(|uses| uses()).into_iter().flatten();
-        tell_limits(lines, &gateway.uses().into_iter().chain(of_ways).chain(passing).collect::<Vec<_>>());
+        let by_address = vip.as_ref().map(|uses| uses()).into_iter().flatten();
+        let uses = gateway.uses().into_iter().chain(of_ways).chain(passing).chain(by_address);
+        tell_limits(lines, &uses.collect::<Vec<_>>());
     });
     let log = bound.log.clone();
     metrics.ask(move |lines| tell_audit(lines, &log));

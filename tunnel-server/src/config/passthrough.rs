@@ -4,45 +4,21 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use daemon::config::{KeyError, bounded};
-use policy::Target;
-use proto::ClusterId;
-use proto::cluster::is_dns_label;
 use serde::Deserialize;
 
-use super::sources::{self, SourceConditions};
+use super::by_place::{self, ByPlace, Site};
 use super::valid::{is_dns_name, said_listen};
-use super::{CertifiedPair, Egress, Gateway, NAMES_MAX, PASSTHROUGH_CONNECTIONS_MAX, pem};
-
-/// How many connections pass at once unless something else is said.
-const CONNECTIONS_DEFAULT: usize = 1_000;
-
-/// How many of one address, or one /64: a build machine's or a node's.
-const PER_SOURCE_DEFAULT: usize = 100;
+use super::{CertifiedPair, Egress, Gateway, NAMES_MAX, pem};
 
 /// The door at which TLS passes through to the cluster that its server name says.
 #[derive(Debug)]
 pub struct Passthrough {
-    /// A DNS label, which no other way in has: who comes by it is `way-in:NAME`.
-    pub name: String,
+    /// Who may come.
+    pub way: ByPlace,
     /// A TCP address.
     pub listen: SocketAddr,
-    /// From where one may come.
-    pub sources: SourceConditions,
-    /// Connections at once; 1 to [`PASSTHROUGH_CONNECTIONS_MAX`].
-    pub connections: usize,
-    /// The same of one address, or one /64; 1 to `connections`.
-    pub connections_per_source: usize,
     /// Where each name leads, in lower case: none is the gateway's own. 1 to [`NAMES_MAX`].
     pub servers: BTreeMap<String, Site>,
-}
-
-/// Where a server name leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// Its API server, as its agent advertises it.
-    pub target: Target,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -72,15 +48,9 @@ pub(super) fn valid(
 ) -> Result<Option<Passthrough>, KeyError> {
     let Some(written) = written else { return Ok(None) };
     let Written { name, listen, sources, connections, connections_per_source, servers } = written;
-    let name = name.unwrap_or_default();
-    if !is_dns_label(&name) || egress.iter().any(|egress| egress.name == name) {
-        let allowed = "1 to 63 lower-case letters, digits and '-', which policy has behind way-in: and no entry of egress has";
-        return Err(KeyError::new("passthrough.name", format_args!("{name:?}"), allowed));
-    }
+    let way = by_place::Written { name, sources, connections, connections_per_source };
+    let way = by_place::valid("passthrough", way, egress.iter().map(|egress| egress.name.as_str()))?;
     let listen = said_listen("passthrough.listen", listen)?;
-    let connections = connections.unwrap_or(CONNECTIONS_DEFAULT);
-    let connections = bounded("passthrough.connections", connections, 1..=PASSTHROUGH_CONNECTIONS_MAX)?;
-    let per_source = connections_per_source.unwrap_or_else(|| PER_SOURCE_DEFAULT.min(connections));
     let servers = servers.unwrap_or_default();
     bounded("passthrough.servers", servers.len(), 1..=NAMES_MAX)?;
     let own = Own { gateway, certified: pem::dns_names(certificate) };
@@ -92,14 +62,7 @@ pub(super) fn valid(
             return Err(KeyError::new(at(index, "name"), name, allowed));
         }
     }
-    Ok(Some(Passthrough {
-        name,
-        listen,
-        sources: sources::valid("passthrough.sources", sources)?,
-        connections,
-        connections_per_source: bounded("passthrough.connectionsPerSource", per_source, 1..=connections)?,
-        servers: sites,
-    }))
+    Ok(Some(Passthrough { way, listen, servers: sites }))
 }
 
 /// The names by which the gateway itself is reached.
@@ -134,15 +97,8 @@ fn server(index: usize, written: WrittenServer, own: &Own<'_>) -> Result<(String
             "a name that is not the gateway's own, by its certificate, gateway.hosts or gateway.hostSuffix";
         return Err(KeyError::new(at(index, "name"), name, allowed));
     }
-    let cluster = cluster.unwrap_or_default();
-    let cluster = cluster.parse().map_err(|_| {
-        KeyError::new(at(index, "cluster"), format_args!("{cluster:?}"), "the name of one cluster")
-    })?;
-    let target = target.unwrap_or_default();
-    let target = target.parse().map_err(|_| {
-        let allowed = "HOST:PORT of its API server, as its agent advertises it (`tombolo clusters -o wide`)";
-        KeyError::new(at(index, "target"), format_args!("{target:?}"), allowed)
-    })?;
+    let cluster = by_place::cluster(at(index, "cluster"), cluster)?;
+    let target = by_place::target(at(index, "target"), target)?;
     Ok((name, Site { cluster, target }))
 }
 

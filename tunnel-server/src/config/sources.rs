@@ -1,5 +1,6 @@
 //! From where somebody may come who proves nothing: networks, or the word `any`.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use daemon::config::{KeyError, bounded};
@@ -23,6 +24,24 @@ impl SourceConditions {
     pub fn of(&self, address: IpAddr) -> Option<Network> {
         let address = address.to_canonical();
         self.0.iter().find(|network| network.has(address)).copied()
+    }
+
+    /// A network of this from which somebody may come by `other`, too.
+    pub(super) fn common(&self, other: &Self) -> Option<Network> {
+        let of_both = |network: &&Network| {
+            other.0.iter().any(|other| other.includes(network) || network.includes(other))
+        };
+        self.0.iter().find(of_both).copied()
+    }
+}
+
+impl fmt::Display for SourceConditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, network) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{network}")?;
+        }
+        Ok(())
     }
 }
 

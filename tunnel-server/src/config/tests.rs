@@ -17,6 +17,7 @@ mod asked;
 mod egress;
 mod passthrough;
 mod proxy;
+mod vip;
 
 const WHOLE: &str = "
 serverId: gateway-7
@@ -205,6 +206,7 @@ fn a_flag_wins_over_the_file() {
         gateway_listen: Some("127.0.0.1:7".parse().unwrap()),
         tunnel_listen: Some("127.0.0.1:8".parse().unwrap()),
         admin_socket: None,
+        dry_run: false,
     };
 
     let config = load(&files(), WHOLE, &flags).unwrap();

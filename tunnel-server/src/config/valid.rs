@@ -78,6 +78,7 @@ pub(super) fn config(
         enrollment,
         egress,
         passthrough,
+        vip,
         proxy,
         socks,
         policy,
@@ -106,6 +107,7 @@ pub(super) fn config(
     let egress = super::egress::valid(egress.unwrap_or_default(), directory)?;
     roots_differ(&gateway, &tunnel, &admin, &egress)?;
     let passthrough = super::passthrough::valid(passthrough, &gateway, &certificate, &egress)?;
+    let vip = super::vip::valid(vip, &egress, passthrough.as_ref())?;
     let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
@@ -123,6 +125,7 @@ pub(super) fn config(
         enrollment,
         egress,
         passthrough,
+        vip,
         proxy: super::proxy::proxy(proxy, directory)?,
         socks: super::proxy::socks(socks)?,
         policy_file: file("policy.file", policy_file, directory)?,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use daemon::config::{LogKeys, ProbesKeys, RuntimeKeys};
 use serde::Deserialize;
 
-use super::{admin, audit_log, egress, limits, passthrough};
+use super::{admin, audit_log, egress, limits, passthrough, vip};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -20,6 +20,7 @@ pub(super) struct Written {
     pub(super) enrollment: Option<Enrollment>,
     pub(super) egress: Option<Vec<egress::Written>>,
     pub(super) passthrough: Option<passthrough::Written>,
+    pub(super) vip: Option<vip::Written>,
     pub(super) proxy: Option<Proxy>,
     pub(super) socks: Option<Socks>,
     pub(super) policy: Option<Policy>,

@@ -11,9 +11,6 @@ use crate::shares::Limit;
 /// Why TLS does not pass through; a sentence for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Who came from elsewhere.
-    #[error("it comes from none of the networks in passthrough.sources")]
-    Source,
     /// No ClientHello, or not a whole one.
     #[error("{0}")]
     NotTls(#[from] HelloFault),
@@ -57,13 +54,13 @@ impl Alert {
 
 impl Refusal {
     /// Every word that its causes have and no other refusal does.
-    pub const CAUSES: [&str; 3] = ["SourceRefused", "NotTls", "ServerNameUnknown"];
+    pub const CAUSES: [&str; 2] = ["NotTls", "ServerNameUnknown"];
 
     /// What its sender is told, in words that its TLS library knows. Nothing, where no TLS is spoken: it is closed.
     #[must_use]
     pub fn alert(&self) -> Option<Alert> {
         match self {
-            Self::Source | Self::NotTls(_) | Self::Silent => None,
+            Self::NotTls(_) | Self::Silent => None,
             Self::NoName | Self::UnknownName => Some(Alert::UnrecognizedName),
             Self::Limited(_) => Some(Alert::InternalError),
             Self::NotConnected(fault) => match fault.status() {
@@ -77,7 +74,6 @@ impl Refusal {
 impl Refuses for Refusal {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Source => StatusCode::FORBIDDEN,
             Self::NotTls(_) | Self::Silent | Self::NoName | Self::UnknownName => StatusCode::BAD_REQUEST,
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NotConnected(fault) => fault.status(),
@@ -86,7 +82,6 @@ impl Refuses for Refusal {
 
     fn cause(&self) -> &'static str {
         match self {
-            Self::Source => "SourceRefused",
             Self::NotTls(_) | Self::Silent => "NotTls",
             Self::NoName | Self::UnknownName => "ServerNameUnknown",
             Self::Limited(limit) => limit.cause(),
@@ -111,7 +106,6 @@ mod tests {
             NotConnected::ByAgent(cluster, target, reason).into()
         };
         for (refusal, alert) in [
-            (Refusal::Source, None),
             (Refusal::Silent, None),
             (Refusal::NoName, Some(112)),
             (Refusal::UnknownName, Some(112)),

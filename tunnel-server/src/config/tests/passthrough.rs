@@ -25,8 +25,8 @@ fn each_server_name_leads_to_one_target_of_one_cluster() {
     let files = files();
     let config = load(&files, PASSTHROUGH, &Flags::default()).unwrap().passthrough.unwrap();
 
-    assert_eq!((config.name.as_str(), config.listen.port()), ("sni", 6443));
-    assert_eq!((config.connections, config.connections_per_source), (7, 3));
+    assert_eq!((config.way.name.as_str(), config.listen.port()), ("sni", 6443));
+    assert_eq!((config.way.connections, config.way.connections_per_source), (7, 3));
     let names: Vec<&str> = config.servers.keys().map(String::as_str).collect();
     assert_eq!(names, ["api.edge-a.example", "api.edge-b.example"]);
     let site = &config.servers["api.edge-a.example"];
@@ -42,7 +42,7 @@ fn only_networks_that_are_named_are_let_in_or_everybody_by_a_word() {
     let files = files();
     let sources = |text: &str| {
         let text = PASSTHROUGH.replace("[10.0.0.0/8, '2001:db8::/32']", text);
-        load(&files, &text, &Flags::default()).map(|config| config.passthrough.unwrap().sources)
+        load(&files, &text, &Flags::default()).map(|config| config.passthrough.unwrap().way.sources)
     };
     let some = sources("[10.0.0.0/8, '2001:db8::/32']").unwrap();
     for (address, by) in [
@@ -134,10 +134,10 @@ fn there_are_as_many_server_names_and_connections_as_may_be_and_not_one_more() {
              servers: [{servers}] }}\n"
         )
     };
-    let config = load(&files, &with(NAMES_MAX, PASSTHROUGH_CONNECTIONS_MAX), &Flags::default()).unwrap();
+    let config = load(&files, &with(NAMES_MAX, WAY_IN_CONNECTIONS_MAX), &Flags::default()).unwrap();
     assert_eq!(config.passthrough.unwrap().servers.len(), NAMES_MAX);
     assert_eq!(key_error(&files, &with(NAMES_MAX + 1, 1)).key, "passthrough.servers");
     assert_eq!(key_error(&files, &with(0, 1)).key, "passthrough.servers");
-    let beyond = key_error(&files, &with(1, PASSTHROUGH_CONNECTIONS_MAX + 1));
+    let beyond = key_error(&files, &with(1, WAY_IN_CONNECTIONS_MAX + 1));
     assert_eq!(beyond.key, "passthrough.connections");
 }

@@ -1,4 +1,4 @@
-//! The connections that pass at once: in all, and of each source.
+//! The connections of a way in at once: in all, and of each source.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,6 +14,8 @@ pub(super) struct Places(Arc<Inner>);
 struct Inner {
     max: usize,
     max_of_source: usize,
+    /// What is passed where there are more, in all and of a source.
+    limits: [fn(usize) -> Limit; 2],
     taken: Mutex<Taken>,
 }
 
@@ -27,14 +29,14 @@ struct Taken {
 /// One of them, until it is dropped.
 #[derive(Debug)]
 #[must_use = "the connection is no longer counted when this is dropped"]
-pub(super) struct Place {
+pub(crate) struct Place {
     places: Places,
     source: IpAddr,
 }
 
 impl Places {
-    pub(super) fn new(max: usize, max_of_source: usize) -> Self {
-        Self(Arc::new(Inner { max, max_of_source, taken: Mutex::default() }))
+    pub(super) fn new([max, max_of_source]: [usize; 2], limits: [fn(usize) -> Limit; 2]) -> Self {
+        Self(Arc::new(Inner { max, max_of_source, limits, taken: Mutex::default() }))
     }
 
     /// One for a connection from `source`.
@@ -42,14 +44,14 @@ impl Places {
     /// # Errors
     /// All are taken, or all of this source.
     pub(super) fn take(&self, source: IpAddr) -> Result<Place, Limit> {
-        let Inner { max, max_of_source, .. } = *self.0;
+        let Inner { max, max_of_source, limits: [in_all, of_one], .. } = *self.0;
         let mut taken = self.taken();
         if taken.all >= max {
-            return Err(shares::counted(Limit::PassthroughConnections(max)));
+            return Err(shares::counted(in_all(max)));
         }
         let of_source = taken.of_sources.get(&source).copied().unwrap_or_default();
         if of_source >= max_of_source {
-            return Err(shares::counted(Limit::PassthroughSource(max_of_source)));
+            return Err(shares::counted(of_one(max_of_source)));
         }
         taken.all += 1;
         taken.of_sources.insert(source, of_source + 1);
@@ -61,11 +63,9 @@ impl Places {
     pub(super) fn uses(&self) -> [Use; 2] {
         let taken = self.taken();
         let (all, most) = (taken.all, taken.of_sources.values().copied().max().unwrap_or_default());
+        let [in_all, of_one] = self.0.limits;
         let used = |limit: Limit, max, most| Use { limit: limit.as_str(), max, most };
-        [
-            used(Limit::PassthroughConnections(0), self.0.max, all),
-            used(Limit::PassthroughSource(0), self.0.max_of_source, most),
-        ]
+        [used(in_all(0), self.0.max, all), used(of_one(0), self.0.max_of_source, most)]
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn as_many_pass_in_all_and_of_a_source_as_may_and_not_one_more() {
-        let places = Places::new(3, 2);
+        let places = Places::new([3, 2], [Limit::PassthroughConnections, Limit::PassthroughSource]);
         let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|source| source.parse().unwrap());
         let (first, second) = (places.take(one).unwrap(), places.take(one).unwrap());
         assert_eq!(places.take(one).unwrap_err(), Limit::PassthroughSource(2));

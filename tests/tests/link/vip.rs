@@ -1,0 +1,236 @@
+//! Two sites whose control planes have one address, which the server has too: each reached from an office of its own, by an admin.conf
+//! to which nothing was added.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tests::audit_log::{AuditLog, note};
+use tests::binaries::binary;
+use tests::caller::SOON;
+use tests::kube::audit::AuditEvent;
+use tests::kube::kubectl::Kubectl;
+use tests::lab::{Lab, trial};
+use tests::network::NetworkNamespace;
+use tests::process::{Invocation, run};
+use tests::rig::Rig;
+use tests::rig::policy::user_may_dial;
+use tests::scratch::Scratch;
+use tokio::time::sleep_until;
+
+use super::by_address::{Edge, uid};
+use super::passthrough::{comes, said};
+
+/// What the control planes have.
+const CONTROL_PLANE: &str = "192.168.1.10:6443";
+/// An address of the first cluster's that is nobody else's.
+const VIRTUAL: &str = "10.255.0.1:443";
+
+/// How often each is asked in turn.
+const TURNS: usize = 10;
+/// client-go gives a connection of HTTP/2 up after 45 s without an answer.
+const DARK: Duration = Duration::from_secs(4);
+
+#[test]
+fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_where_it_is_used() {
+    trial("an_admin_conf_with_nothing_added", async |lab| {
+        let mut rig = lab.rig(&ways("")).await;
+        let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
+        rig.put_policy(&rules()).await;
+        let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await, Office::build(lab, 3).await];
+        let kubectls = [offices[0].kubectl(&edges[0]), offices[1].kubectl(&edges[1])];
+
+        let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
+        assert_ne!(uids[0], uids[1]);
+        for turn in 0..TURNS {
+            for (kubectl, expected) in kubectls.iter().zip(&uids) {
+                assert_eq!(uid(kubectl.clone()).await, *expected, "turn {turn}");
+            }
+        }
+
+        // By its client certificate, which only the API server has asked for.
+        let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
+        let admin = edges[0].cluster.admin().stdout(&whoami).await;
+        assert_eq!(kubectls[0].stdout(&whoami).await, admin);
+        let crd = rig.write("islands.yaml", include_str!("../../fixtures/islands.yaml"));
+        kubectls[0].stdout(&["apply", "-f", crd.to_str().unwrap()]).await;
+        let made =
+            |event: &&AuditEvent| event.verb == "create" && event.request_uri.contains("customresource");
+        let events = edges[0].cluster.audit().unwrap();
+        let made = events.iter().find(made).expect("the CRD was made");
+        assert_eq!((&made.user.username, &made.impersonated_user), (&admin, &None));
+        let log = AuditLog::of(&rig);
+        let intents = log.intents();
+        let of_office = |name: &str| {
+            let user = format!("way-in:{name}");
+            intents.iter().find(|intent| intent["user"]["username"] == user).expect("it was recorded")
+        };
+        for (name, cluster, source) in
+            [("office-1", "edge-a", "source:10.8.1.0/24"), ("office-2", "edge-b", "source:10.8.2.0/24")]
+        {
+            let intent = of_office(name);
+            let noted = ["cluster", "target", "listener", "authenticated", "credential-serial"]
+                .map(|key| note(intent, key));
+            assert_eq!(noted, [cluster, CONTROL_PLANE, "vip", "false", source]);
+        }
+
+        // By an address that is nobody else's, where the certificate's name has to be said.
+        let [server, name] =
+            [format!("--server=https://{VIRTUAL}"), "--tls-server-name=192.168.1.10".to_owned()];
+        let get = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}", &server, &name];
+        assert_eq!(offices[0].kubectl(&edges[0]).stdout(&get).await, uids[0]);
+
+        goes_on_behind_an_outage(&rig, &edges[0], &kubectls[0]).await;
+
+        // What an address means elsewhere helps nobody, and who comes from nowhere is reset.
+        for (office, edge) in [(&offices[1], &edges[0]), (&offices[2], &edges[0]), (&offices[2], &edges[1])] {
+            let refused = office.kubectl(edge).run(&["get", "namespaces"]).await.unwrap();
+            assert!(!refused.status.success(), "{}", String::from_utf8_lossy(&refused.stdout));
+        }
+        assert!(
+            rig.metric(rig.probes(), "tombolo_server_refusals_total{reason=\"SourceRefused\"}").await > 0.5
+        );
+        // The other office's virtual address is not this one's.
+        let refused = offices[1].kubectl(&edges[0]).run(&get).await.unwrap();
+        assert!(!refused.status.success(), "{}", String::from_utf8_lossy(&refused.stdout));
+
+        // While policy does not name its way in, nobody comes by it, and by the other as before.
+        rig.put_policy(&rules()[1..]).await;
+        let refused = kubectls[0].run(&["get", "namespaces"]).await.unwrap();
+        assert!(!refused.status.success(), "{}", String::from_utf8_lossy(&refused.stdout));
+        assert_eq!(uid(kubectls[1].clone()).await, uids[1]);
+        rig.kill_server();
+    });
+}
+
+/// What is watched goes on over the same connection.
+async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &Kubectl) {
+    let output = rig.path().join("watched");
+    let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
+    let watching = kubectl.start(&watch, &output).await.unwrap();
+    said(rig, &output, "before", edge).await;
+    let down = edge.site.link().down().await;
+    edge.cluster.admin().stdout(&["create", "namespace", "in-the-dark"]).await;
+    sleep_until((down + DARK).into()).await;
+    assert!(!fs::read_to_string(&output).unwrap().contains("in-the-dark"), "the link was not dark");
+    edge.site.link().up().await;
+    comes(&output, "in-the-dark").await;
+    drop(watching);
+}
+
+#[test]
+fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing_else_is_touched() {
+    trial("what_a_server_changes_of_its_host", async |lab| {
+        let mut rig = lab.rig("").await;
+        rig.kill_server();
+        let without = state(lab).await;
+        let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
+        let with = |vip: &str| format!("{as_it_was}\n{vip}");
+
+        rig.write("server.yaml", &with(&ways("")));
+        let config = rig.path().join("server.yaml").display().to_string();
+        let says = run(
+            &Invocation::of(binary("tunnel-server"))
+                .arguments(["--config", &config, "--dry-run"])
+                .in_network_namespace(Some(lab.cloud().path().to_owned()))
+                .in_directory(rig.path()),
+            SOON,
+        )
+        .await
+        .unwrap();
+        let says = String::from_utf8(says.stdout).unwrap();
+        assert!(
+            [
+                "ip tuntap add dev tombolo0 mode tun",
+                "ip address add 192.168.1.10/32 dev tombolo0",
+                "way-in:office-2"
+            ]
+            .iter()
+            .all(|line| says.contains(line)),
+            "{says}"
+        );
+        assert_eq!(state(lab).await, without, "a dry run changes nothing");
+
+        for end in [Signal::TERM, Signal::KILL] {
+            rig.start_server().await;
+            let during = state(lab).await;
+            assert!(during.contains("192.168.1.10") && during.contains("10.255.0.1"), "{during}");
+            let _ = Rig::ends_with(rig.server(), end).await;
+            assert_eq!(state(lab).await, without, "{end:?}");
+        }
+
+        // Somebody else's interface, and addresses that others near by have.
+        lab.cloud().ip("tuntap add dev tombolo0 mode tun").await.unwrap();
+        let with_theirs = state(lab).await;
+        let refused = rig.start_server_in_vain().await;
+        assert_eq!(refused, Some(1));
+        assert!(rig.server_log().contains("tombolo0 is there already"), "{}", rig.server_log());
+        assert_eq!(state(lab).await, with_theirs);
+        lab.cloud().ip("link delete tombolo0").await.unwrap();
+        for near in ["10.7.0.9:6443", "192.0.2.1:6443"] {
+            let office = Office::build(lab, 7).await;
+            lab.cloud().ip("addr add 10.7.0.1/24 dev office-7").await.unwrap();
+            let before = state(lab).await;
+            rig.write("server.yaml", &with(&ways(near)));
+            assert_eq!(rig.start_server_in_vain().await, Some(1), "{near}");
+            assert!(rig.server_log().contains("this host would answer there"), "{}", rig.server_log());
+            assert_eq!(state(lab).await, before);
+            drop(office);
+            lab.cloud().ip("link delete office-7").await.unwrap();
+        }
+    });
+}
+
+/// All that the kernel knows of interfaces, addresses, routes and rules in the cloud, but of counters.
+async fn state(lab: &Lab) -> String {
+    let mut all = String::new();
+    for words in
+        ["-o link show", "-o address show", "route show table all", "-6 route show table all", "rule show"]
+    {
+        all.push_str(&lab.cloud().ip(words).await.unwrap());
+    }
+    all
+}
+
+/// Where people are who have never heard of a tunnel: a network that has a route to the server's host, and nothing else.
+struct Office {
+    network: NetworkNamespace,
+    home: Scratch,
+}
+
+impl Office {
+    async fn build(lab: &Lab, number: u8) -> Self {
+        let network = NetworkNamespace::new().await.unwrap();
+        let device = format!("office-{number}");
+        lab.cloud().connect(&device, &network, "eth0").await.unwrap();
+        lab.cloud().ip(&format!("addr add 10.8.{number}.1/24 dev {device}")).await.unwrap();
+        network.ip(&format!("addr add 10.8.{number}.2/24 dev eth0")).await.unwrap();
+        network.ip(&format!("route add default via 10.8.{number}.1")).await.unwrap();
+        let home = Scratch::new("tombolo-office-").unwrap();
+        Self { network, home }
+    }
+
+    /// kubectl here, with the cluster's own kubeconfig.
+    fn kubectl(&self, edge: &Edge) -> Kubectl {
+        let kubectl = edge.cluster.admin().with_home(self.home.path()).limit(SOON);
+        kubectl.in_network_namespace(Some(self.network.path().to_owned()))
+    }
+}
+
+/// An office for each cluster, to which one address means its own; `more` is another address of the second.
+fn ways(more: &str) -> String {
+    let more =
+        if more.is_empty() { String::new() } else { format!(", {{ listen: \"{more}\", cluster: edge-b }}") };
+    format!(
+        "vip:\n  ways:\n  - name: office-1\n    sources: [10.8.1.0/24]\n    addresses:\n    - {{ listen: \"{CONTROL_PLANE}\", \
+         cluster: edge-a }}\n    - {{ listen: \"{VIRTUAL}\", cluster: edge-a, target: \"{CONTROL_PLANE}\" }}\n  - name: office-2\n    \
+         sources: [10.8.2.0/24]\n    addresses: [{{ listen: \"{CONTROL_PLANE}\", cluster: edge-b }}{more}]\n"
+    )
+}
+
+fn rules() -> [String; 2] {
+    [("office-1", "edge-a"), ("office-2", "edge-b")].map(|(name, cluster)| {
+        let way_in = format!("way-in:{name}");
+        user_may_dial(name, (&way_in, &way_in), &[cluster])
+    })
+}

@@ -1,0 +1,177 @@
+//! An interface of this host that has addresses of clusters, and goes with the process, however that ends.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use futures::TryStreamExt as _;
+use policy::Network;
+use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::{Handle, new_connection};
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+/// Where devices of this kind are made.
+const TUN: &str = "/dev/net/tun";
+
+/// No packet ever leaves by it: all its addresses are this host's own.
+const QUEUE_PACKETS: u32 = 1;
+
+/// The interface. It is gone when the file descriptor is closed, which a process cannot fail to do.
+pub(super) struct Interface {
+    _device: SyncDevice,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+pub enum NotMade {
+    /// What the kernel says of its interfaces cannot be had.
+    #[error("vip: the kernel does not say what interfaces there are")]
+    Unseen(#[source] rtnetlink::Error),
+    /// There is no way to ask it.
+    #[error("vip: the kernel cannot be asked for its interfaces")]
+    NoNetlink(#[source] io::Error),
+    /// Somebody else's, maybe another server's.
+    #[error(
+        "vip.interface: {0} is there already, and is not touched: end the process that has it, or name another"
+    )]
+    Taken(String),
+    /// It would answer there for somebody else.
+    #[error(
+        "vip: {address} is in {network}, the network of {interface}: this host would answer there in the place of whoever has it. Run \
+         the server elsewhere, or give the cluster a virtual address and name this one as its target"
+    )]
+    Nearby {
+        /// Of a cluster.
+        address: IpAddr,
+        /// An interface of this host.
+        interface: String,
+        /// Its own.
+        network: Network,
+    },
+    /// A container without the device.
+    #[error("vip: there is no {TUN}: `modprobe tun`, or give the container that device")]
+    NoTun(#[source] io::Error),
+    /// Not allowed.
+    #[error("vip: the interface {0} may not be made: the server needs CAP_NET_ADMIN for it")]
+    Denied(String, #[source] io::Error),
+    /// Anything else.
+    #[error("vip: the interface {0} cannot be made")]
+    Refused(String, #[source] io::Error),
+    /// It cannot have an address.
+    #[error("vip: the interface cannot be given {0}")]
+    NotGiven(IpAddr, #[source] rtnetlink::Error),
+}
+
+/// A network that an interface is in.
+#[derive(Debug, PartialEq, Eq)]
+struct Present {
+    interface: String,
+    network: Network,
+}
+
+impl Interface {
+    /// Makes it, up and with all `addresses`.
+    ///
+    /// # Errors
+    /// [`NotMade`]; then nothing was changed, or it is gone again.
+    pub(super) async fn make(name: &str, addresses: &BTreeSet<IpAddr>) -> Result<Self, NotMade> {
+        let (connection, netlink, _unasked) = new_connection().map_err(NotMade::NoNetlink)?;
+        let made = async {
+            let links = links(&netlink).await.map_err(NotMade::Unseen)?;
+            if links.values().any(|link| link == name) {
+                return Err(NotMade::Taken(name.to_owned()));
+            }
+            let present = present(&netlink, &links).await.map_err(NotMade::Unseen)?;
+            if let Some(nearby) = addresses.iter().find_map(|address| nearby(*address, &present)) {
+                return Err(nearby);
+            }
+            let refused = |error| not_made(name, error);
+            let device = DeviceBuilder::new().name(name).tx_queue_len(QUEUE_PACKETS).build_sync();
+            let device = device.map_err(refused)?;
+            let index = device.if_index().map_err(refused)?;
+            for address in addresses {
+                let bits = Network::only(*address).bits();
+                let given = netlink.address().add(index, *address, bits).execute().await;
+                given.map_err(|error| NotMade::NotGiven(*address, error))?;
+            }
+            Ok(Self { _device: device })
+        };
+        // What is asked ends before who carries it does.
+        tokio::select! {
+            made = made => made,
+            () = connection => Err(NotMade::NoNetlink(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+}
+
+/// The names of all interfaces, by their numbers.
+async fn links(netlink: &Handle) -> Result<HashMap<u32, String>, rtnetlink::Error> {
+    let messages: Vec<_> = netlink.link().get().execute().try_collect().await?;
+    let name = |attribute| if let LinkAttribute::IfName(name) = attribute { Some(name) } else { None };
+    let named = |index, attributes: Vec<_>| Some((index, attributes.into_iter().find_map(name)?));
+    Ok(messages.into_iter().filter_map(|link| named(link.header.index, link.attributes)).collect())
+}
+
+/// The networks of all interfaces.
+async fn present(netlink: &Handle, links: &HashMap<u32, String>) -> Result<Vec<Present>, rtnetlink::Error> {
+    let messages: Vec<_> = netlink.address().get().execute().try_collect().await?;
+    let mut present = Vec::new();
+    for message in messages {
+        let interface = links.get(&message.header.index).cloned().unwrap_or_default();
+        for attribute in message.attributes {
+            // The one is its own and the other that at the far end of it, where these differ; else they are one.
+            let (AddressAttribute::Address(address) | AddressAttribute::Local(address)) = attribute else {
+                continue;
+            };
+            let network = Network::around(address, message.header.prefix_len);
+            present.extend(network.map(|network| Present { interface: interface.clone(), network }));
+        }
+    }
+    Ok(present)
+}
+
+/// Who would suffer if this host had `address`, too. It answers at all its interfaces when it is asked who has an address.
+fn nearby(address: IpAddr, present: &[Present]) -> Option<NotMade> {
+    let Present { interface, network } = present.iter().find(|present| present.network.has(address))?;
+    Some(NotMade::Nearby { address, interface: interface.clone(), network: *network })
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
+fn not_made(name: &str, error: io::Error) -> NotMade {
+    match error.kind() {
+        io::ErrorKind::NotFound if !Path::new(TUN).exists() => NotMade::NoTun(error),
+        io::ErrorKind::PermissionDenied => NotMade::Denied(name.to_owned(), error),
+        _ => NotMade::Refused(name.to_owned(), error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_a_network_that_this_host_is_in_is_never_taken() {
+        let present = [("eth0", "192.168.1.0/24"), ("lo", "127.0.0.0/8"), ("eth0", "2001:db8::/64")];
+        let present = present.map(|(interface, network)| Present {
+            interface: interface.to_owned(),
+            network: network.parse().unwrap(),
+        });
+        for (address, interface) in [
+            ("192.168.1.10", Some("eth0")),
+            ("192.168.1.255", Some("eth0")),
+            ("192.168.2.10", None),
+            ("2001:db8::7", Some("eth0")),
+            ("2001:db8:0:1::7", None),
+        ] {
+            let found = nearby(address.parse().unwrap(), &present);
+            let said = found.map(|nearby| nearby.to_string());
+            assert_eq!(
+                said.as_ref().is_some_and(|said| said.contains("eth0")),
+                interface.is_some(),
+                "{address}: {said:?}"
+            );
+        }
+    }
+}

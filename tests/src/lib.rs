@@ -37,5 +37,6 @@ pub mod scratch;
 pub mod skip;
 pub mod sockets;
 pub mod sources;
+pub mod targets;
 pub mod typing;
 pub mod ways;

@@ -65,7 +65,6 @@ mod stalled;
 mod stopping;
 mod strangers;
 mod streams;
-mod targets;
 mod three_messages;
 mod truth;
 mod upgrades;

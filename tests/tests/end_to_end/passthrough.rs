@@ -14,11 +14,10 @@ use tests::enroll::at;
 use tests::fake_api::FakeApi;
 use tests::rig::policy::{may_dial, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig, free_port};
+use tests::targets;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-
-use super::targets;
 
 const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
@@ -27,6 +26,9 @@ const WAY_IN: &str = "way-in:sni";
 /// From where one may come, and from where not.
 const SOURCES: [&str; 2] = ["127.0.0.1", "127.0.0.3"];
 const ELSEWHERE: &str = "127.0.0.2";
+
+/// One of so many targets that are none is tried at a server that does not start; odd to the number of ports of the table.
+const FAULTY_STEP: usize = 9;
 
 /// Alerts of TLS (RFC 8446, section 6.2).
 const ACCESS_DENIED: u8 = 49;
@@ -203,7 +205,8 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_stands_behind
         let (before, _) = as_it_was.split_once("passthrough:").unwrap();
         format!("{before}{}", passthrough(edge.passthrough, (100, 100), servers))
     };
-    for (target, _) in &faulty {
+    // Some of them, with every port and many a host.
+    for (target, _) in faulty.iter().step_by(FAULTY_STEP) {
         edge.rig.write("server.yaml", &with(&[("n.test", CLUSTER, target)]));
         assert_eq!(edge.rig.start_server_in_vain().await, Some(2), "{target}");
     }

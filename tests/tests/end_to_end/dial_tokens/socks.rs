@@ -1,17 +1,17 @@
 //! The same owners by SOCKS5.
 
 use std::io::ErrorKind;
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tests::audit_log::note;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
+use tests::targets;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::super::targets;
 use super::{CLUSTER, Edge, OTHER, USER};
 
 /// User and password are offered, and nothing besides.
@@ -245,11 +245,13 @@ fn asked_for(target: &str) -> Vec<u8> {
     let (host, port) = target.rsplit_once(':').expect("a port");
     let port: u16 = port.parse().expect("a port");
     let bytes = port.to_be_bytes();
-    let bare = host.trim_matches(['[', ']']);
-    match bare.parse() {
-        Ok(IpAddr::V4(address)) => asked(1, 1, &[&address.octets()[..], &bytes].concat()),
-        Ok(IpAddr::V6(address)) => asked(1, 4, &[&address.octets()[..], &bytes].concat()),
-        Err(_) => asked(1, 3, &name(host.as_bytes(), port)),
+    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let by_ipv6 = bracketed.and_then(|bare| bare.parse::<Ipv6Addr>().ok());
+    // Whatever is no address may be said as if it were a name.
+    match (by_ipv6, host.parse::<Ipv4Addr>()) {
+        (Some(address), _) => asked(1, 4, &[&address.octets()[..], &bytes].concat()),
+        (None, Ok(address)) => asked(1, 1, &[&address.octets()[..], &bytes].concat()),
+        (None, Err(_)) => asked(1, 3, &name(host.as_bytes(), port)),
     }
 }
 

@@ -1,0 +1,87 @@
+//! The table of targets, behind addresses of the server's host.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use tests::caller::{Http1Caller, head};
+use tests::echo::Echo;
+use tests::fake_api::FakeApiOptions;
+use tests::lab::{Uplink, trial};
+use tests::rig::policy::{may_dial, user_may_dial};
+use tests::rig::{ApiServer, GROUP, Rig};
+use tests::targets;
+
+use super::Office;
+
+const CLUSTER: &str = "edge-a";
+
+#[test]
+fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_address_of_the_host() {
+    trial("an_address_is_judged_alike", async |lab| {
+        let mut rig = lab.rig("").await;
+        let site = lab.site(CLUSTER, Uplink::Cable).await;
+        let fake = site.fake_api(FakeApiOptions::default()).await;
+        let listed = site.run(Echo::start()).await;
+        let here = listed.address.to_string();
+        let api = ApiServer::of_fake(&rig, &fake);
+        let _agent = site.agent_of(&rig, CLUSTER, &api, &format!("targets: [{here:?}]\n")).await;
+        rig.connected(CLUSTER).await;
+        tests::enroll::at(&rig, &["cluster", "update", CLUSTER, "--advertise", &here]).await;
+        let by_token = may_dial("admins", ("token", &format!("token:{GROUP}")), &["*"]);
+        rig.put_policy(&[by_token, user_may_dial("office", ("way-in:office", "way-in:office"), &[CLUSTER])])
+            .await;
+
+        let mut judged = Vec::new();
+        let rows = targets::around(listed.address);
+        for target in &rows {
+            // No request of HTTP could bear these.
+            let is_borne = !target.contains(' ') && !target.starts_with(':');
+            let status = if is_borne { status_of_connect(&rig, target).await } else { 400 };
+            judged.push((target, status));
+        }
+        assert!(rows.len() > 500, "{}", rows.len());
+        judged.retain(|(_, status)| *status != 400);
+        assert!(judged.len() > 100, "{judged:?}");
+
+        // What is none for the one a configuration cannot name, either: that is seen where TLS passes through.
+        let addresses: Vec<SocketAddr> = (0..judged.len()).map(virtual_address).collect();
+        let entries = judged.iter().zip(&addresses).map(|((target, _), address)| {
+            format!("    - {{ listen: \"{address}\", cluster: {CLUSTER}, target: {target:?} }}\n")
+        });
+        let entries: String = entries.collect();
+        let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
+        rig.kill_server();
+        rig.write(
+            "server.yaml",
+            &format!(
+                "{as_it_was}\nvip:\n  ways:\n  - name: office\n    sources: [10.8.1.0/24]\n    addresses:\n{entries}"
+            ),
+        );
+        rig.start_server().await;
+        rig.connected(CLUSTER).await;
+        let office = Office::build(lab, 1).await;
+        for ((target, status), address) in judged.iter().zip(addresses) {
+            let reached = office.echoed(address).await;
+            match status {
+                200 => assert_eq!(reached, Ok(()), "{target}"),
+                403 => assert_eq!(reached, Err(ErrorKind::ConnectionReset), "{target}"),
+                other => panic!("{target}: {other}"),
+            }
+        }
+        assert!(judged.iter().any(|(_, status)| *status == 200));
+    });
+}
+
+/// With which status the holder of the rig's token is answered at the callers' door.
+async fn status_of_connect(rig: &Rig, target: &str) -> u16 {
+    let mut caller = Http1Caller::dial(rig).await;
+    caller.write(head("CONNECT", target, &format!("Tombolo-Cluster: {CLUSTER}\r\n"))).await;
+    let answer = caller.read_head().await;
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+}
+
+fn virtual_address(index: usize) -> SocketAddr {
+    let offset = u32::try_from(index).expect("few") + 1;
+    SocketAddrV4::new(Ipv4Addr::from_bits(Ipv4Addr::new(10, 255, 0, 0).to_bits() + offset), 443).into()
+}

@@ -91,7 +91,7 @@ impl Edge {
         name: &'static str,
         server_names: &'static [&'static str],
     ) -> Self {
-        let site = lab.site(name, Uplink::simulated("delay=5ms")).await;
+        let site = lab.site(name, Uplink::simulated("delay=5ms").with(&["--nat"])).await;
         site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
         let place = Place {
             network_namespace: Some(site.pod().path().to_owned()),

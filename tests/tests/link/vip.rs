@@ -1,11 +1,11 @@
 //! Two sites whose control planes have one address, which the server has too: each reached from an office of its own, by an admin.conf
 //! to which nothing was added.
 
+mod limits;
 mod table;
 
 use std::fs;
-use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -14,17 +14,14 @@ use tests::binaries::binary;
 use tests::caller::SOON;
 use tests::kube::audit::AuditEvent;
 use tests::kube::kubectl::Kubectl;
-use tests::lab::{Lab, Quarters, trial};
-use tests::network::NetworkNamespace;
+use tests::lab::{Lab, trial};
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::user_may_dial;
-use tests::scratch::Scratch;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 use super::by_address::{Edge, uid};
+use super::office::Office;
 use super::passthrough::{comes, said};
 
 /// What the control planes have.
@@ -191,53 +188,6 @@ async fn state(lab: &Lab) -> String {
         all.push_str(&lab.cloud().ip(words).await.unwrap());
     }
     all
-}
-
-/// Where people are who have never heard of a tunnel: a network that has a route to the server's host, and nothing else.
-struct Office {
-    network: NetworkNamespace,
-    quarters: Quarters,
-    home: Scratch,
-}
-
-impl Office {
-    async fn build(lab: &Lab, number: u8) -> Self {
-        let network = NetworkNamespace::new().await.unwrap();
-        let device = format!("office-{number}");
-        lab.cloud().connect(&device, &network, "eth0").await.unwrap();
-        lab.cloud().ip(&format!("addr add 10.8.{number}.1/24 dev {device}")).await.unwrap();
-        network.ip(&format!("addr add 10.8.{number}.2/24 dev eth0")).await.unwrap();
-        network.ip(&format!("route add default via 10.8.{number}.1")).await.unwrap();
-        let home = Scratch::new("tombolo-office-").unwrap();
-        Self { quarters: Quarters::new(&network), network, home }
-    }
-
-    /// Whether somebody there says what was said to them.
-    async fn echoed(&self, address: SocketAddr) -> Result<(), ErrorKind> {
-        let said = async move {
-            let mut stream = TcpStream::connect(address).await?;
-            stream.write_all(b"hello").await?;
-            let mut echoed = [0; 5];
-            timeout(SOON, stream.read_exact(&mut echoed)).await.map_err(|_| ErrorKind::TimedOut)??;
-            Ok(assert_eq!(&echoed, b"hello"))
-        };
-        self.quarters.run(said).await.map_err(|error: io::Error| error.kind())
-    }
-
-    /// Whether somebody answers there who waits to be spoken to.
-    async fn reached(&self, address: &'static str) -> Result<(), ErrorKind> {
-        let read = async move {
-            let mut stream = TcpStream::connect(address).await?;
-            timeout(SOON, stream.read_u8()).await.map_err(|_| ErrorKind::TimedOut)?
-        };
-        self.quarters.run(read).await.map(drop).map_err(|error: io::Error| error.kind())
-    }
-
-    /// kubectl here, with the cluster's own kubeconfig.
-    fn kubectl(&self, edge: &Edge) -> Kubectl {
-        let kubectl = edge.cluster.admin().with_home(self.home.path()).limit(SOON);
-        kubectl.in_network_namespace(Some(self.network.path().to_owned()))
-    }
 }
 
 /// An office for each cluster, to which one address means its own; `more` is another address of the second.

@@ -66,6 +66,11 @@ programs that know nothing of this gateway, from these networks alone:
 [{ name: api.edge-a.example, cluster: edge-a, target: 192.168.1.10:6443 }] }`.
 Nobody proves anything here. Policy has to name `way-in:sni`.
 
+Clusters' own addresses may be this host's (Linux, CAP_NET_ADMIN), so that an
+admin.conf works as it is from these networks; --dry-run prints what is changed:
+`vip: { ways: [{ name: office-a, sources: [10.8.1.0/24], addresses: [{ listen:
+192.168.1.10:6443, cluster: edge-a }] }] }`. Policy has to name `way-in:office-a`.
+
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what
 runs finish, a second ends it at once.

@@ -6,28 +6,22 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use tests::caller::{Http1Caller, head};
 use tests::echo::Echo;
-use tests::fake_api::FakeApiOptions;
-use tests::lab::{Uplink, trial};
+use tests::fake_api::{FakeApi, FakeApiOptions};
+use tests::lab::{Site, Uplink, trial};
 use tests::rig::policy::{may_dial, user_may_dial};
-use tests::rig::{ApiServer, GROUP, Rig};
+use tests::rig::{Agent, ApiServer, GROUP, Rig};
 use tests::targets;
 
-use super::Office;
+use super::super::office::Office;
 
-const CLUSTER: &str = "edge-a";
+pub(super) const CLUSTER: &str = "edge-a";
 
 #[test]
 fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_address_of_the_host() {
     trial("an_address_is_judged_alike", async |lab| {
         let mut rig = lab.rig("").await;
         let site = lab.site(CLUSTER, Uplink::Cable).await;
-        let fake = site.fake_api(FakeApiOptions::default()).await;
-        let listed = site.run(Echo::start()).await;
-        let here = listed.address.to_string();
-        let api = ApiServer::of_fake(&rig, &fake);
-        let _agent = site.agent_of(&rig, CLUSTER, &api, &format!("targets: [{here:?}]\n")).await;
-        rig.connected(CLUSTER).await;
-        tests::enroll::at(&rig, &["cluster", "update", CLUSTER, "--advertise", &here]).await;
+        let Listed { echo: listed, .. } = &Listed::start(&rig, &site).await;
         let by_token = may_dial("admins", ("token", &format!("token:{GROUP}")), &["*"]);
         rig.put_policy(&[by_token, user_may_dial("office", ("way-in:office", "way-in:office"), &[CLUSTER])])
             .await;
@@ -62,7 +56,7 @@ fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_addr
         rig.connected(CLUSTER).await;
         let office = Office::build(lab, 1).await;
         for ((target, status), address) in judged.iter().zip(addresses) {
-            let reached = office.echoed(address).await;
+            let reached = office.echoing("10.8.1.2", &address.to_string()).await.map(drop);
             match status {
                 200 => assert_eq!(reached, Ok(()), "{target}"),
                 403 => assert_eq!(reached, Err(ErrorKind::ConnectionReset), "{target}"),
@@ -71,6 +65,25 @@ fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_addr
         }
         assert!(judged.iter().any(|(_, status)| *status == 200));
     });
+}
+
+/// An agent at a site, and the one target that it has.
+pub(super) struct Listed {
+    pub(super) echo: Echo,
+    _agent: Agent,
+    _fake: FakeApi,
+}
+
+impl Listed {
+    pub(super) async fn start(rig: &Rig, site: &Site) -> Self {
+        let fake = site.fake_api(FakeApiOptions::default()).await;
+        let echo = site.run(Echo::start()).await;
+        let (api, here) = (ApiServer::of_fake(rig, &fake), echo.address.to_string());
+        let agent = site.agent_of(rig, CLUSTER, &api, &format!("targets: [{here:?}]\n")).await;
+        rig.connected(CLUSTER).await;
+        tests::enroll::at(rig, &["cluster", "update", CLUSTER, "--advertise", &here]).await;
+        Self { echo, _agent: agent, _fake: fake }
+    }
 }
 
 /// With which status the holder of the rig's token is answered at the callers' door.

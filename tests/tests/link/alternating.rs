@@ -1,0 +1,266 @@
+//! Two sites whose control planes have one address, asked in turns by every way there is: each answer is its own cluster's.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use serde_json::Value;
+use tests::caller::{GATEWAY, SOON, head};
+use tests::dial::config;
+use tests::lab::{Lab, trial};
+use tests::rig::policy::{may_dial, user_may_dial, usual};
+use tests::rig::{GROUP, Rig, TOKEN, free_port};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+use super::by_address::{Edge, uid};
+use super::office::Office;
+
+/// What stands in each cluster's own kubeconfig.
+const CONTROL_PLANE: &str = "192.168.1.10:6443";
+const CLUSTERS: [&str; 2] = ["edge-a", "edge-b"];
+const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
+
+/// So many ask at once by each way.
+const CALLERS_PER_WAY: usize = 4;
+/// After so many requests of one caller a connection is made anew.
+const REQUESTS_PER_CONNECTION: usize = 50;
+/// How often a site's node gets another port at its NAT, meanwhile.
+const REBOUND_EVERY: Duration = Duration::from_millis(700);
+
+/// Limits that are not what is tried here.
+const LIMITS: &str = "limits: { caller: { requestsPerSecond: 100000, burst: 100000 } }\n";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The gateway's URL.
+    Url,
+    /// HTTP CONNECT, and the cluster's own TLS in it.
+    Connect,
+    /// Where TLS passes through.
+    ServerName,
+    /// The address itself.
+    Address,
+}
+
+const WAYS: [Way; 4] = [Way::Url, Way::Connect, Way::ServerName, Way::Address];
+
+#[test]
+fn of_clusters_with_one_address_each_answer_is_the_right_ones_by_every_way() {
+    trial("of_clusters_with_one_address", async |lab| alternate(lab, 2_400).await);
+}
+
+#[test]
+#[ignore = "soak: a hundred thousand requests"]
+fn of_a_hundred_thousand_answers_of_clusters_with_one_address_each_is_the_right_ones() {
+    trial("of_a_hundred_thousand_answers", async |lab| alternate(lab, 100_000).await);
+}
+
+async fn alternate(lab: &Lab, requests: usize) {
+    let passthrough = free_port();
+    let rig = lab.rig(&configuration(passthrough)).await;
+    let edges = [
+        Edge::start_named(lab, &rig, CLUSTERS[0], &[NAMES[0]]).await,
+        Edge::start_named(lab, &rig, CLUSTERS[1], &[NAMES[1]]).await,
+    ];
+    for edge in &edges {
+        edge.cluster.make_admins(&format!("token:{GROUP}")).await;
+    }
+    let by_token = may_dial("dials", ("token", &format!("token:{GROUP}")), &CLUSTERS);
+    let ways_in = ["sni", "office-1", "office-2"].map(|name| {
+        let way_in = format!("way-in:{name}");
+        user_may_dial(
+            name,
+            (&way_in, &way_in),
+            if name == "sni" {
+                &CLUSTERS
+            } else if name == "office-1" {
+                &CLUSTERS[..1]
+            } else {
+                &CLUSTERS[1..]
+            },
+        )
+    });
+    rig.put_policy(&usual().into_iter().chain([by_token]).chain(ways_in).collect::<Vec<_>>()).await;
+    let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await];
+    let callers = Arc::new(Callers::new(&rig, edges.each_ref(), offices, passthrough).await);
+
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut asking = JoinSet::new();
+    for way in WAYS.into_iter().cycle().take(WAYS.len() * CALLERS_PER_WAY) {
+        let (callers, done) = (Arc::clone(&callers), Arc::clone(&done));
+        let count = requests / (WAYS.len() * CALLERS_PER_WAY);
+        asking.spawn(async move { callers.ask_in_turns(way, count, &done).await });
+    }
+    let mut rebound = 0;
+    let answered = async {
+        while let Some(asked) = asking.join_next().await {
+            asked.expect("each answer is the right one");
+        }
+    };
+    let rebinding = async {
+        loop {
+            sleep(REBOUND_EVERY).await;
+            edges[rebound % 2].site.link().rebind(None).await;
+            rebound += 1;
+        }
+    };
+    tokio::select! {
+        () = answered => {}
+        () = rebinding => {}
+    }
+    assert_eq!(done.load(Ordering::Relaxed), requests);
+    assert!(rebound >= 2, "the sites' addresses changed {rebound} times");
+}
+
+/// Who asks, and what they have to know of both clusters.
+struct Callers {
+    uids: [String; 2],
+    gateway: (SocketAddr, Arc<ClientConfig>),
+    /// What each cluster's own administrator trusts and shows.
+    edges: [Arc<ClientConfig>; 2],
+    offices: [Office; 2],
+    passthrough: SocketAddr,
+}
+
+impl Callers {
+    async fn new(rig: &Rig, edges: [&Edge; 2], offices: [Office; 2], passthrough: SocketAddr) -> Self {
+        let own = |edge: &Edge| {
+            let admin = edge.cluster.issue_user("admin", &["system:masters"]);
+            Arc::new(config(edge.cluster.ca_pem(), Some(&admin)).expect("valid"))
+        };
+        let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
+        assert_ne!(uids[0], uids[1]);
+        let gateway = (rig.gateway(), Arc::new(config(&rig.server_ca(), None).expect("valid")));
+        Self { uids, gateway, edges: edges.map(own), offices, passthrough }
+    }
+
+    /// Asks the one and the other.
+    async fn ask_in_turns(&self, way: Way, count: usize, done: &AtomicUsize) {
+        let mut connections = [None, None];
+        for number in 0..count {
+            let which = number % 2;
+            if (number / 2).is_multiple_of(REQUESTS_PER_CONNECTION) {
+                connections[which] = Some(self.connected(way, which).await);
+            }
+            let connection = connections[which].as_mut().expect("it was made above");
+            let asked = timeout(SOON, self.asked(way, which, connection)).await.expect("an answer");
+            let found = asked.unwrap_or_else(|error| panic!("{way:?} {which}: {error}"));
+            assert_eq!(found, self.uids[which], "by {way:?}, of {}", CLUSTERS[which]);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The uid of kube-system.
+    async fn asked(
+        &self,
+        way: Way,
+        which: usize,
+        connection: &mut SendRequest<Empty<Bytes>>,
+    ) -> Result<String, hyper::Error> {
+        const PATH: &str = "/api/v1/namespaces/kube-system";
+        let request = match way {
+            Way::Url => Request::get(format!("/clusters/{}{PATH}", CLUSTERS[which]))
+                .header("host", GATEWAY)
+                .header("authorization", format!("Bearer {TOKEN}")),
+            Way::Connect | Way::ServerName | Way::Address => {
+                Request::get(PATH).header("host", "192.168.1.10:6443")
+            }
+        };
+        let answer = connection.send_request(request.body(Empty::new()).expect("a request")).await?;
+        assert_eq!(answer.status(), StatusCode::OK, "{way:?} {which}");
+        let body = answer.into_body().collect().await?.to_bytes();
+        let namespace: Value = serde_json::from_slice(&body).expect("JSON");
+        Ok(namespace["metadata"]["uid"].as_str().expect("a uid").to_owned())
+    }
+
+    async fn connected(&self, way: Way, which: usize) -> SendRequest<Empty<Bytes>> {
+        let connected = timeout(SOON, self.try_connect(way, which)).await.expect("a connection");
+        connected.unwrap_or_else(|error| panic!("{way:?} {which}: {error}"))
+    }
+
+    async fn try_connect(&self, way: Way, which: usize) -> io::Result<SendRequest<Empty<Bytes>>> {
+        let own = &self.edges[which];
+        let (gateway, trusted) = &self.gateway;
+        match way {
+            Way::Url => spoken(secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?).await,
+            Way::Connect => {
+                let stream = secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?;
+                let stream = through(stream, CLUSTERS[which]).await?;
+                spoken(secured(stream, "192.168.1.10", own).await?).await
+            }
+            Way::ServerName => {
+                spoken(secured(TcpStream::connect(self.passthrough).await?, NAMES[which], own).await?).await
+            }
+            Way::Address => {
+                let stream = self.offices[which].connected(CONTROL_PLANE).await?;
+                spoken(secured(stream, "192.168.1.10", own).await?).await
+            }
+        }
+    }
+}
+
+/// TLS that verifies who is at the other end.
+async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    name: &str,
+    config: &Arc<ClientConfig>,
+) -> io::Result<tokio_rustls::client::TlsStream<S>> {
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+}
+
+/// The same stream once it leads to the control plane of this cluster.
+async fn through<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, cluster: &str) -> io::Result<S> {
+    let asked = head("CONNECT", CONTROL_PLANE, &format!("Tombolo-Cluster: {cluster}\r\n"));
+    stream.write_all(asked.as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await?);
+    }
+    let is_there = answer.starts_with(b"HTTP/1.1 200 ");
+    if is_there { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())) }
+}
+
+/// HTTP/1.1 over it.
+#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
+async fn spoken(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<SendRequest<Empty<Bytes>>> {
+    let (requests, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    tokio::spawn(connection);
+    Ok(requests)
+}
+
+fn configuration(passthrough: SocketAddr) -> String {
+    let server = |which: usize| {
+        format!("{{ name: {}, cluster: {}, target: \"{CONTROL_PLANE}\" }}", NAMES[which], CLUSTERS[which])
+    };
+    let way = |which: usize| {
+        format!(
+            "{{ name: office-{n}, sources: [10.8.{n}.0/24], addresses: [{{ listen: \"{CONTROL_PLANE}\", cluster: {} }}] }}",
+            CLUSTERS[which],
+            n = which + 1
+        )
+    };
+    format!(
+        "passthrough: {{ name: sni, listen: \"{passthrough}\", sources: [127.0.0.1/32], servers: [{}, {}] }}\nvip: {{ ways: [{}, {}] \
+         }}\n{LIMITS}",
+        server(0),
+        server(1),
+        way(0),
+        way(1)
+    )
+}

@@ -1,0 +1,81 @@
+//! Where people are who have never heard of a tunnel.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+use tests::caller::SOON;
+use tests::kube::kubectl::Kubectl;
+use tests::lab::{Lab, Quarters};
+use tests::network::NetworkNamespace;
+use tests::scratch::Scratch;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use super::by_address::Edge;
+
+/// A network that has a route to the server's host, and nothing else.
+pub(super) struct Office {
+    network: NetworkNamespace,
+    quarters: Quarters,
+    home: Scratch,
+}
+
+impl Office {
+    pub(super) async fn build(lab: &Lab, number: u8) -> Self {
+        let network = NetworkNamespace::new().await.unwrap();
+        let device = format!("office-{number}");
+        lab.cloud().connect(&device, &network, "eth0").await.unwrap();
+        lab.cloud().ip(&format!("addr add 10.8.{number}.1/24 dev {device}")).await.unwrap();
+        network.ip(&format!("addr add 10.8.{number}.2/24 dev eth0")).await.unwrap();
+        network.ip(&format!("route add default via 10.8.{number}.1")).await.unwrap();
+        let home = Scratch::new("tombolo-office-").unwrap();
+        Self { quarters: Quarters::new(&network), network, home }
+    }
+
+    /// A connection from here.
+    pub(super) async fn connected(&self, address: &'static str) -> io::Result<TcpStream> {
+        let stream = self.quarters.run(async move { TcpStream::connect(address).await?.into_std() }).await?;
+        // It was registered with the office's runtime.
+        let stream = TcpStream::from_std(stream)?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Gives the office one more address.
+    pub(super) async fn has_too(&self, address: &str) {
+        self.network.ip(&format!("addr add {address}/24 dev eth0")).await.unwrap();
+    }
+
+    /// A connection from that address of the office, by which somebody says what was said to them.
+    pub(super) async fn echoing(&self, source: &str, address: &str) -> Result<TcpStream, ErrorKind> {
+        let source = SocketAddr::new(source.parse().expect("an address"), 0);
+        let address = address.parse().expect("an address and a port");
+        let said = async move {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(source)?;
+            let mut stream = socket.connect(address).await?;
+            stream.write_all(b"hello").await?;
+            let mut echoed = [0; 5];
+            timeout(SOON, stream.read_exact(&mut echoed)).await.map_err(|_| ErrorKind::TimedOut)??;
+            assert_eq!(&echoed, b"hello");
+            Ok(stream)
+        };
+        self.quarters.run(said).await.map_err(|error: io::Error| error.kind())
+    }
+
+    /// Whether somebody answers there who waits to be spoken to.
+    pub(super) async fn reached(&self, address: &'static str) -> Result<(), ErrorKind> {
+        let read = async move {
+            let mut stream = TcpStream::connect(address).await?;
+            timeout(SOON, stream.read_u8()).await.map_err(|_| ErrorKind::TimedOut)?
+        };
+        self.quarters.run(read).await.map(drop).map_err(|error: io::Error| error.kind())
+    }
+
+    /// kubectl here, with the cluster's own kubeconfig.
+    pub(super) fn kubectl(&self, edge: &Edge) -> Kubectl {
+        let kubectl = edge.cluster.admin().with_home(self.home.path()).limit(SOON);
+        kubectl.in_network_namespace(Some(self.network.path().to_owned()))
+    }
+}

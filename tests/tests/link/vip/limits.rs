@@ -1,0 +1,55 @@
+//! How many come to an address at once.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use tests::lab::{Uplink, trial};
+use tests::rig::policy::{user_may_dial, usual};
+
+use super::super::office::Office;
+use super::table::{CLUSTER, Listed};
+
+const ADDRESS: &str = "10.255.0.1:443";
+
+/// Those of the office.
+const SOURCES: [&str; 2] = ["10.8.1.2", "10.8.1.3"];
+
+#[test]
+fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_reset() {
+    trial("as_many_come_to_an_address", async |lab| {
+        let mut rig = lab.rig("").await;
+        let site = lab.site(CLUSTER, Uplink::Cable).await;
+        let listed = Listed::start(&rig, &site).await;
+        let rule = user_may_dial("office", ("way-in:office", "way-in:office"), &[CLUSTER]);
+        rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
+        let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
+        rig.kill_server();
+        let vip = format!(
+            "vip: {{ ways: [{{ name: office, sources: [10.8.1.0/24], connections: 3, connectionsPerSource: 2, addresses: [{{ \
+             listen: \"{ADDRESS}\", cluster: {CLUSTER}, target: \"{}\" }}] }}] }}\n",
+            listed.echo.address
+        );
+        rig.write("server.yaml", &format!("{as_it_was}\n{vip}"));
+        rig.start_server().await;
+        rig.connected(CLUSTER).await;
+        let office = Office::build(lab, 1).await;
+        office.has_too(SOURCES[1]).await;
+        let [one, other] = SOURCES;
+
+        let mut held =
+            vec![office.echoing(one, ADDRESS).await.unwrap(), office.echoing(one, ADDRESS).await.unwrap()];
+        assert_eq!(office.echoing(one, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
+        held.push(office.echoing(other, ADDRESS).await.unwrap());
+        assert_eq!(office.echoing(other, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
+
+        for (limit, most) in [("vip_connections", 3.0), ("vip_source", 2.0)] {
+            let used = format!("tombolo_server_limit_used{{limit=\"{limit}\"}}");
+            assert!((rig.metric(rig.probes(), &used).await - most).abs() < 0.5, "{limit}");
+            let limited = format!("tombolo_server_limited_total{{limit=\"{limit}\"}}");
+            assert!((rig.metric(rig.probes(), &limited).await - 1.0).abs() < 0.5, "{limit}");
+        }
+        held.clear();
+        rig.measured("tombolo_server_limit_used{limit=\"vip_connections\"}", |used| used < 0.5).await;
+        drop(office.echoing(one, ADDRESS).await.unwrap());
+    });
+}

@@ -26,18 +26,19 @@ use crate::gateway::{self, Admission, Gateway};
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::{Accepted, Doors, Entered, Limits, Listener, SourceLimits, tls};
 use crate::metrics;
-use crate::passthrough::Passthrough;
 use crate::permit::{Policy, PolicyFile};
 use crate::proxy::{self, Proxy, Socks};
 use crate::reception::Reception;
 use crate::registry::Registry;
-use crate::vip::Vip;
 
 mod authentication;
 mod egress;
 mod files;
 mod recording;
 mod scrape;
+mod ways_in;
+
+use ways_in::WaysIn;
 
 /// What this program is called.
 pub const PRODUCT: Product =
@@ -69,12 +70,7 @@ pub struct Bound {
     admin: Option<Admin>,
     /// Where agents enroll, if they do.
     enrollment: Option<(Listener, Enrollment)>,
-    /// Where the egress of API servers comes.
-    egress: Vec<egress::Way>,
-    /// Where TLS passes through, if it does.
-    passthrough: Option<Passthrough>,
-    /// Where clusters' own addresses are this host's, if they are.
-    vip: Option<Vip>,
+    ways_in: WaysIn,
     /// Where callers with dial tokens come, if they may.
     proxy: Option<(Listener, Proxy)>,
     /// The same by SOCKS5.
@@ -118,9 +114,7 @@ impl Bound {
         let admission = admission(&mut config, &policy, &directory, scope)?;
         let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
-        let egress = bind_egress(&mut config).await?;
-        let passthrough = bind_passthrough(&mut config).await?;
-        let vip = bind_vip(&mut config).await?;
+        let ways_in = WaysIn::bind(&mut config).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let socks = match config.socks {
             Some(address) => Some(Socks::bind(address).await?),
@@ -155,9 +149,7 @@ impl Bound {
             log,
             admin: None,
             enrollment,
-            egress,
-            passthrough,
-            vip,
+            ways_in,
             proxy,
             socks,
         };
@@ -212,17 +204,7 @@ impl Bound {
             Some(admin) => Some(admin.run(&scope)?),
             None => None,
         };
-        for way in self.egress {
-            way.run(self.gateway.clone(), self.log.clone(), &scope);
-        }
-        if let Some(door) = self.passthrough {
-            info!(callers = %door.address(), "TLS passes through to clusters by its server name");
-            scope.spawn(door.run(self.gateway.dials(), scope.clone()));
-        }
-        if let Some(door) = self.vip {
-            info!("clusters' own addresses are this host's");
-            door.run(self.gateway.dials(), &scope);
-        }
+        self.ways_in.run(&self.gateway, &self.log, &scope);
         let hosts = Hosts { gateway: self.gateway, reception: self.reception, scope: scope.clone() };
         for listener in [Some(self.listener), self.agents].into_iter().flatten() {
             let hosts = hosts.clone();
@@ -325,27 +307,6 @@ fn bind_enrollment(
     let verifier = Verifier::new().map_err(Failure::could_not_go_on)?;
     let site = Site { address, pins };
     Ok(((listener, Enrollment::new(directory.clone(), signer, terms, verifier, log.clone())), site))
-}
-
-/// The listeners for the egress of API servers.
-async fn bind_egress(config: &mut Config) -> Result<Vec<egress::Way>, Failure> {
-    let mut ways = Vec::new();
-    for egress in std::mem::take(&mut config.egress) {
-        ways.push(egress::Way::bind(egress, &config.certificate).await?);
-    }
-    Ok(ways)
-}
-
-/// The door at which TLS passes through, if there is one.
-async fn bind_passthrough(config: &mut Config) -> Result<Option<Passthrough>, Failure> {
-    let Some(door) = config.passthrough.take() else { return Ok(None) };
-    Passthrough::bind(door).await.map(Some)
-}
-
-/// The door by clusters' own addresses, if there is one.
-async fn bind_vip(config: &mut Config) -> Result<Option<Vip>, Failure> {
-    let Some(door) = config.vip.take() else { return Ok(None) };
-    Vip::bind(door).await.map(Some)
 }
 
 /// The door for callers with dial tokens.

@@ -235,7 +235,6 @@ async fn through<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, cluster: &str
 }
 
 /// HTTP/1.1 over it.
-#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn spoken(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<SendRequest<Empty<Bytes>>> {

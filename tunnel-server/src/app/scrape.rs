@@ -9,15 +9,12 @@ use daemon::metrics::lines::Lines;
 use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
-use super::{Bound, egress};
+use super::Bound;
 use crate::directory;
-use crate::gateway;
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
-use crate::passthrough::Passthrough;
 use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 use crate::shares::{EXCHANGES_MAX, Use};
-use crate::vip::Vip;
 
 /// Has `metrics` ask at each scrape.
 pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
@@ -34,17 +31,9 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
     let gateway = bound.gateway.clone();
-    let ways_in: Vec<_> = bound.egress.iter().map(egress::Way::places).collect();
-    let passthrough = bound.passthrough.as_ref().map(Passthrough::uses);
-    let vip = bound.vip.as_ref().map(Vip::uses);
+    let of_ways_in = bound.ways_in.uses();
     metrics.ask(move |lines| {
-        // The one that has most is told of, as of callers.
-        let of_ways = ways_in.iter().map(gateway::Places::used).max_by_key(|(_, most)| *most);
-        let of_ways = of_ways.map(|(max, most)| Use { limit: "egress_connections", max, most });
-        let passing = passthrough.as_ref().map(|uses| uses()).into_iter().flatten();
-        let by_address = vip.as_ref().map(|uses| uses()).into_iter().flatten();
-        let uses = gateway.uses().into_iter().chain(of_ways).chain(passing).chain(by_address);
-        tell_limits(lines, &uses.collect::<Vec<_>>());
+        tell_limits(lines, &gateway.uses().into_iter().chain(of_ways_in()).collect::<Vec<_>>());
     });
     let log = bound.log.clone();
     metrics.ask(move |lines| tell_audit(lines, &log));

@@ -94,11 +94,8 @@ pub(super) fn config(
         log,
         runtime,
     } = written;
-    let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime }.settle(
-        &flags.shared,
-        &EVERY_DEFAULT,
-        directory,
-    )?;
+    let every = EveryKeys { state_dir, probes, drain_grace_seconds, log, runtime };
+    let every = every.settle(&flags.shared, &EVERY_DEFAULT, directory)?;
     let trust_domain = self::trust_domain(trust_domain)?;
     let certificate = certificate(tls.unwrap_or_default(), directory)?;
     let gateway = self::gateway(gateway.unwrap_or_default(), flags, directory)?;
@@ -107,7 +104,6 @@ pub(super) fn config(
     let egress = super::egress::valid(egress.unwrap_or_default(), directory)?;
     roots_differ(&gateway, &tunnel, &admin, &egress)?;
     let passthrough = super::passthrough::valid(passthrough, &gateway, &certificate, &egress)?;
-    let vip = super::vip::valid(vip, &egress, passthrough.as_ref())?;
     let (trust_bundle_file, trust_bundle) = bundle_file(trust.unwrap_or_default(), &trust_domain, directory)?;
     let enrollment = super::enrollment::enrollment(enrollment, &trust_domain, &trust_bundle, directory)?;
     let written::Policy { file: policy_file, delegation } = policy.unwrap_or_default();
@@ -123,9 +119,9 @@ pub(super) fn config(
         gateway,
         tunnel,
         enrollment,
+        vip: super::vip::valid(vip, &egress, passthrough.as_ref())?,
         egress,
         passthrough,
-        vip,
         proxy: super::proxy::proxy(proxy, directory)?,
         socks: super::proxy::socks(socks)?,
         policy_file: file("policy.file", policy_file, directory)?,

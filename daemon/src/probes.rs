@@ -1,4 +1,4 @@
-//! The listener for those who watch this process: `/livez`, `/readyz`, `/metrics`.
+//! The listener for those who watch this process: `/livez` (`/healthz` is the same), `/readyz`, `/metrics`.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -110,7 +110,8 @@ impl Facts {
             return refused;
         }
         match path {
-            "/livez" => plain(StatusCode::OK, "ok\n"),
+            // What manifests made for konnectivity ask.
+            "/livez" | "/healthz" => plain(StatusCode::OK, "ok\n"),
             "/readyz" => self.readyz(query.split('&').any(|word| word == "verbose"), draining),
             "/metrics" => {
                 let mut metrics = plain(StatusCode::OK, self.metrics.scrape().await);

@@ -19,4 +19,4 @@ pub use fault::PolicyFault;
 pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, method};
 pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, ENTRIES_MAX, RULES_MAX, Request, Rules, Verdict, Who};
-pub use target::{Host, NotATarget, NotATargetEntry, Target, TargetEntry, may_advertise};
+pub use target::{Host, NotATarget, NotATargetEntry, ServiceName, Target, TargetEntry, may_advertise};

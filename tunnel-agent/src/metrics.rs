@@ -147,7 +147,12 @@ impl DialOutcome {
     pub fn of(reason: Reason) -> Self {
         match reason {
             Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special => Self::Guard,
-            Reason::Unresolved | Reason::Unreachable | Reason::Timeout => Self::Unreachable,
+            Reason::Unresolved
+            | Reason::Unreachable
+            | Reason::Timeout
+            | Reason::NoService
+            | Reason::NotReady
+            | Reason::Unread => Self::Unreachable,
             Reason::Limit => Self::Limit,
         }
     }

@@ -269,6 +269,9 @@ mod tests {
             (refused(Reason::Unlisted), None, StatusCode::FORBIDDEN, "ForbiddenByAgent"),
             (refused(Reason::Unspecified), None, StatusCode::FORBIDDEN, "ForbiddenByAgent"),
             (refused(Reason::Unresolved), None, StatusCode::BAD_GATEWAY, "TargetUnreachable"),
+            (refused(Reason::NoService), None, StatusCode::BAD_GATEWAY, "TargetUnreachable"),
+            (refused(Reason::NotReady), None, StatusCode::BAD_GATEWAY, "TargetUnreachable"),
+            (refused(Reason::Unread), None, StatusCode::BAD_GATEWAY, "TargetUnreachable"),
             (refused(Reason::Timeout), None, StatusCode::GATEWAY_TIMEOUT, "TargetSilent"),
             (refused(Reason::Limit), None, StatusCode::SERVICE_UNAVAILABLE, "AgentFull"),
         ] {

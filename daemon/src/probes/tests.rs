@@ -9,7 +9,9 @@ async fn a_living_process_is_alive_even_when_not_ready() {
     let scene = Scene::set().await;
     let _guard = scene.readiness.handle("gateway");
 
-    assert_eq!(scene.get("/livez").await, (200, "ok\n".into()));
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(scene.get(path).await, (200, "ok\n".into()), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -34,7 +36,9 @@ async fn a_draining_process_is_answering_and_not_ready() {
     scene.scope.begin_drain();
 
     assert_eq!(scene.get("/readyz").await, (503, "[-]draining not ready\nreadyz check failed\n".into()));
-    assert_eq!(scene.get("/livez").await.0, 200);
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(scene.get(path).await.0, 200, "{path}");
+    }
 }
 
 #[tokio::test]
@@ -69,6 +73,7 @@ async fn other_paths_and_methods_are_refused() {
 
     assert_eq!(scene.get("/debug").await.0, 404);
     assert_eq!(scene.get("/livez/").await.0, 404);
+    assert_eq!(scene.get("/healthz?verbose").await.0, 200);
     assert_eq!(scene.ask("POST", "/livez").await.0, 405);
     assert_eq!(scene.ask("HEAD", "/livez").await, (200, String::new()));
 }

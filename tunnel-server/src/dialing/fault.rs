@@ -83,9 +83,15 @@ impl NotConnected {
             | Self::Ended(Ended::HostAway)
             | Self::NotDelegated(NotDelegated::Away)
             | Self::ByAgent(.., Reason::Limit) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::ByAgent(.., Reason::Unresolved | Reason::Unreachable) | Self::OldAgent(_) => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::ByAgent(
+                ..,
+                Reason::Unresolved
+                | Reason::Unreachable
+                | Reason::NoService
+                | Reason::NotReady
+                | Reason::Unread,
+            )
+            | Self::OldAgent(_) => StatusCode::BAD_GATEWAY,
             Self::ByAgent(.., Reason::Timeout) | Self::Silent(_) | Self::Lost(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -113,7 +119,14 @@ impl NotConnected {
             Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
                 "ForbiddenByAgent"
             }
-            Self::ByAgent(.., Reason::Unresolved | Reason::Unreachable) => "TargetUnreachable",
+            Self::ByAgent(
+                ..,
+                Reason::Unresolved
+                | Reason::Unreachable
+                | Reason::NoService
+                | Reason::NotReady
+                | Reason::Unread,
+            ) => "TargetUnreachable",
             Self::ByAgent(.., Reason::Timeout) => "TargetSilent",
             Self::ByAgent(.., Reason::Limit) => "AgentFull",
             Self::OldAgent(_) => "AgentCannotDial",
@@ -145,9 +158,15 @@ impl NotConnected {
                 ..,
                 Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special | Reason::Limit,
             ) => EndReason::Refused,
-            Self::ByAgent(.., Reason::Unresolved | Reason::Unreachable | Reason::Timeout) => {
-                EndReason::UpstreamReset
-            }
+            Self::ByAgent(
+                ..,
+                Reason::Unresolved
+                | Reason::Unreachable
+                | Reason::Timeout
+                | Reason::NoService
+                | Reason::NotReady
+                | Reason::Unread,
+            ) => EndReason::UpstreamReset,
             Self::Silent(_) | Self::Lost(_) => EndReason::AgentLost,
             Self::NotRecorded(_) => EndReason::AuditFailed,
         }
@@ -175,6 +194,16 @@ fn of_reason(cluster: &ClusterId, target: &Target, reason: Reason) -> String {
                 "{target} in cluster {cluster} did not answer in time: check that it runs and can be reached there"
             )
         }
+        Reason::NoService => format!(
+            "cluster {cluster} has no Service with the TCP port {target}, or it is an ExternalName: check the Service"
+        ),
+        Reason::NotReady => {
+            format!("the Service of {target} in cluster {cluster} has no endpoint that is ready: check its pods")
+        }
+        Reason::Unread => format!(
+            "the agent of cluster {cluster} cannot read where {target} leads: apply what `tombolo rbac` makes of its \
+             configuration, and check its log"
+        ),
         Reason::Limit => format!(
             "the agent of cluster {cluster} has as many connections to targets as it may: end some, or try again"
         ),

@@ -1,0 +1,94 @@
+//! A Service by the name that API servers give it when they dial it.
+
+use std::fmt;
+
+use super::{Host, Target};
+
+/// The last label of such a name.
+const LABEL: &str = "svc";
+
+/// `NAME.NAMESPACE.svc`, which is looked up in the cluster's own objects and never by DNS.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ServiceName {
+    name: String,
+    namespace: String,
+}
+
+impl ServiceName {
+    /// A Service of this name and namespace; `None` where a name of it would not read as one.
+    #[must_use]
+    pub fn new(name: &str, namespace: &str) -> Option<Self> {
+        let host = Host::parse(&format!("{name}.{namespace}.{LABEL}"))?;
+        host.service().filter(|service| service.name == name && service.namespace == namespace)
+    }
+
+    /// Its own name: letters, digits, `-` and `_`, nothing that a path or a query would read otherwise.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its namespace, of the same letters.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{LABEL}", self.name, self.namespace)
+    }
+}
+
+impl Host {
+    fn service(&self) -> Option<ServiceName> {
+        let Self::Name(text) = self else { return None };
+        let mut labels = text.split('.');
+        let (name, namespace, last) = (labels.next()?, labels.next()?, labels.next()?);
+        let is_one = last == LABEL && labels.next().is_none();
+        is_one.then(|| ServiceName { name: name.to_owned(), namespace: namespace.to_owned() })
+    }
+}
+
+impl Target {
+    /// The Service of which it is a port, if its host is the name of one.
+    #[must_use]
+    pub fn service(&self) -> Option<ServiceName> {
+        self.host.service()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_namespace_of_svc_is_a_service_and_nothing_else_is() {
+        let service = |text: &str| text.parse::<Target>().unwrap().service().map(|found| found.to_string());
+        for text in ["hook.shop.svc:443", "HOOK.shop.SVC.:443"] {
+            assert_eq!(service(text).as_deref(), Some("hook.shop.svc"), "{text}");
+        }
+        for text in [
+            "hook.shop.svc.cluster.local:443",
+            "pod.hook.shop.svc:443",
+            "shop.svc:443",
+            "svc:443",
+            "hook.shop.svc.example:443",
+            "hook.shop:443",
+            "10.0.0.1:443",
+            "[::1]:443",
+        ] {
+            assert_eq!(service(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_cluster_calls_a_service_is_one_only_where_its_name_reads_back_as_the_same() {
+        let made = |name: &str, namespace: &str| ServiceName::new(name, namespace);
+        assert_eq!(made("api", "tenant-a").unwrap().to_string(), "api.tenant-a.svc");
+        for (name, namespace) in [("a/b", "c"), ("a.b", "c"), ("", "c"), ("a", ""), ("A", "c"), ("a", "c?x=y")] {
+            assert_eq!(made(name, namespace), None, "{name} {namespace}");
+        }
+    }
+}

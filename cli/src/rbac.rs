@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use daemon::config::LoadError;
+use policy::Target;
 use proto::AllowList;
 use proto::allow_list::AllowListFault;
 use serde::Deserialize;
@@ -26,6 +27,10 @@ const NODE: &str = "system:node:";
 struct AgentConfig {
     #[serde(default)]
     impersonation: Impersonation,
+    #[serde(default)]
+    advertise: Vec<String>,
+    #[serde(default)]
+    targets: Vec<String>,
     #[serde(default)]
     tenants: Vec<Tenants>,
 }
@@ -50,6 +55,10 @@ struct Impersonation {
     groups: Option<Vec<String>>,
     system_names: Option<Vec<String>>,
 }
+
+/// The Services that the agent dials by name, by their namespace.
+#[derive(Debug, Default)]
+struct Services(BTreeMap<String, BTreeSet<String>>);
 
 /// Why there is no manifest.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +90,7 @@ struct Names<'a> {
 /// The manifest for the agent with this configuration.
 pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
     let path = &order.agent_config;
-    let AgentConfig { impersonation, tenants } = daemon::config::load(path, "AgentConfig")?;
+    let AgentConfig { impersonation, advertise, targets, tenants } = daemon::config::load(path, "AgentConfig")?;
     let Impersonation { users, groups, system_names } = impersonation;
     let list = AllowList::new(users, groups, system_names)
         .map_err(|fault| RbacError::AllowList(path.clone(), fault))?;
@@ -97,7 +106,8 @@ pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
     if let (Profile::Constrained, Some(node)) = (order.profile, node) {
         return Err(RbacError::Node(path.clone(), node.clone()));
     }
-    Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list), &tenants)))
+    let services = Services::among(advertise.iter().chain(&targets));
+    Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list), &tenants, &services)))
 }
 
 impl<'a> Names<'a> {
@@ -124,8 +134,42 @@ impl<'a> Names<'a> {
     }
 }
 
+impl Services {
+    /// Those among what the agent dials; networks, addresses and other names ask nothing of the API server.
+    fn among<'a>(dialed: impl Iterator<Item = &'a String>) -> Self {
+        let mut services = Self::default();
+        let named = dialed.filter_map(|text| text.parse::<Target>().ok()?.service());
+        for service in named {
+            let names = services.0.entry(service.namespace().to_owned()).or_default();
+            names.insert(service.name().to_owned());
+        }
+        services
+    }
+
+    fn roles(&self) -> impl Iterator<Item = Role<'_>> {
+        self.0.iter().map(|(namespace, names)| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut rules = Rules::default();
+            rules.add(reasons::SERVICES, "\"\"", "services", &["list", "watch"], Some(&names));
+            rules.add(
+                reasons::SERVICE_SLICES,
+                "discovery.k8s.io",
+                "endpointslices",
+                &["list", "watch"],
+                None,
+            );
+            Role { name: "tunnel-agent-services", namespace: Some(namespace.as_str()), rules }
+        })
+    }
+}
+
 /// Every role of the agent.
-fn roles<'a>(profile: Profile, names: &Names<'a>, tenants: &'a [Tenants]) -> Vec<Role<'a>> {
+fn roles<'a>(
+    profile: Profile,
+    names: &Names<'a>,
+    tenants: &'a [Tenants],
+    services: &'a Services,
+) -> Vec<Role<'a>> {
     let asserted = Role { name: "tunnel-agent", namespace: None, rules: asserted(profile, names) };
     let accounts = names.service_accounts.iter().map(|(namespace, accounts)| Role {
         name: "tunnel-agent-accounts",
@@ -151,7 +195,7 @@ fn roles<'a>(profile: Profile, names: &Names<'a>, tenants: &'a [Tenants]) -> Vec
         Role { name: "tunnel-agent", namespace: Some(namespace), rules }
     });
     let asserted = [asserted].into_iter().filter(|role| !role.rules.is_empty());
-    asserted.chain(accounts).chain(read).chain(of_tenants(tenants)).collect()
+    asserted.chain(accounts).chain(read).chain(of_tenants(tenants)).chain(services.roles()).collect()
 }
 
 /// Where API servers of tenants are read, a role for each namespace, or for all.

@@ -22,6 +22,7 @@ use tunnel_agent::config::{self, ApiServerSource, Proxies, ServerAddress};
 use tunnel_agent::dialer::{Dialer, Equipment, Named};
 use tunnel_agent::forward::{Forwarder, Turns};
 use tunnel_agent::guard::Guard;
+use tunnel_agent::guard::services::Services;
 use tunnel_agent::guard::targets::Targets;
 use tunnel_agent::relay::Relay;
 use tunnel_agent::streams::Streams;
@@ -215,7 +216,8 @@ fn streams(rig: &Rig, fake: &FakeApi, scope: &Scope) -> Result<Streams, Box<dyn 
     let anybody = || Some(vec!["*".to_owned()]);
     let anybody = AllowList::new(anybody(), anybody(), None)?;
     let turns = Turns::new(config::Limits::default());
-    let relay = Relay::new(Targets::default(), api_server.clone(), watch::channel(Vec::new()).1);
+    let (endpoints, services) = (watch::channel(Vec::new()).1, watch::channel(Services::default()).1);
+    let relay = Relay::new(Targets::default(), api_server.clone(), endpoints, services);
     let forwarder = Forwarder::new(api_server, None, turns, scope.clone());
     Ok(Streams::new(Guard::new(anybody, false), forwarder, relay))
 }

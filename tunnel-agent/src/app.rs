@@ -100,8 +100,9 @@ impl Bound {
         let balances = *api_servers == ApiServers::Found;
         let discovery = Discovery::new(api_server.clone(), advertise.clone(), targets, tenants, balances);
         let guard = Guard::new(config.impersonation.clone(), config.pass_through);
-        let targets = Targets::new(config.dialed(), vec![probes.address()]);
-        let relay = Relay::new(targets, api_server.clone(), discovery.subscribe());
+        let targets = Targets::new(config.dialed(), vec![probes.address()])
+            .with_service_networks(config.service_networks.clone());
+        let relay = Relay::new(targets, api_server.clone(), discovery.subscribe(), discovery.services());
         let forwarder = Forwarder::new(api_server, of_callers, turns, scope.clone());
         let streams = Streams::new(guard, forwarder, relay);
         let meant =

@@ -8,7 +8,7 @@ use clap::Parser;
 use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
-use policy::TargetEntry;
+use policy::{Network, TargetEntry};
 use proto::{AllowList, ClusterId};
 use transport::{Carrier, Proxy};
 use trust::Pin;
@@ -35,6 +35,9 @@ pub const SERVERS_MAX: usize = 8;
 
 /// Most entries of the list of targets.
 pub const TARGETS_MAX: usize = 32;
+
+/// Most networks in which endpoints of Services may be.
+pub const SERVICE_NETWORKS_MAX: usize = 16;
 
 /// Most entries of the list of tenants.
 pub const TENANTS_MAX: usize = 16;
@@ -129,6 +132,8 @@ pub struct Config {
     pub advertise: Vec<String>,
     /// What else may be dialed for callers, besides the API server and what is advertised; advertised, too.
     pub targets: Vec<TargetEntry>,
+    /// Where that may be to which Services lead; anywhere that is not special, if empty. At most [`SERVICE_NETWORKS_MAX`].
+    pub service_networks: Vec<Network>,
     /// Where API servers of tenants are looked for, to be advertised and dialed, too.
     pub tenants: Vec<Tenants>,
     /// Where keys and other state are kept.

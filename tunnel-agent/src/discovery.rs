@@ -1,12 +1,13 @@
 //! Where the cluster says its control plane answers, asked from the cluster itself.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use daemon::{Scope, chain};
-use futures::future::join_all;
-use policy::{Host, Target, TargetEntry};
+use futures::future::{join, join_all};
+use policy::{Host, ServiceName, Target, TargetEntry};
 use proto::greeting::ENDPOINTS_MAX;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -14,11 +15,13 @@ use tracing::{debug, info, warn};
 
 use crate::apiserver::{ApiServer, DocumentError};
 use crate::config::Tenants;
+use crate::guard::services::{Backends, Services};
 use crate::guard::targets::is_special;
 use crate::metrics;
 
 mod bell;
 mod kubeadm;
+mod services;
 mod slices;
 mod source;
 mod tenants;
@@ -54,6 +57,17 @@ pub struct Discovery {
     /// What each source said last.
     found: Mutex<Vec<Vec<String>>>,
     endpoints: watch::Sender<Vec<String>>,
+    /// The Services among what is configured, and the ports that are wanted of them.
+    wanted: BTreeMap<ServiceName, BTreeSet<u16>>,
+    services: watch::Sender<Services>,
+}
+
+/// What one source says.
+struct Found {
+    endpoints: Vec<String>,
+    /// If it is one that names Services.
+    services: Option<BTreeMap<ServiceName, Backends>>,
+    version: String,
 }
 
 /// Why the cluster did not say where its control plane is.
@@ -86,12 +100,28 @@ impl Discovery {
         };
         let sources: Vec<Source> =
             asked.iter().cloned().chain(tenants.iter().cloned().map(Source::Tenants)).collect();
+        let written: Vec<Target> = advertise.iter().filter_map(|endpoint| endpoint.parse().ok()).collect();
+        let exactly = targets.iter().filter_map(|entry| match entry {
+            TargetEntry::Exactly(target) => Some(target),
+            TargetEntry::Within(..) => None,
+        });
+        let wanted = services::wanted(written.iter().chain(exactly));
         let targets: Vec<String> = targets.iter().map(TargetEntry::to_string).collect();
         let found = Mutex::new(vec![Vec::new(); sources.len()]);
         let endpoints = together(&advertise, &[], &targets);
         metrics::endpoints(endpoints.len());
         let endpoints = watch::Sender::new(endpoints);
-        Self { api_server, sources, balances, configured: advertise, targets, found, endpoints }
+        Self {
+            api_server,
+            sources,
+            balances,
+            configured: advertise,
+            targets,
+            found,
+            endpoints,
+            wanted,
+            services: watch::Sender::new(Services::default()),
+        }
     }
 
     /// The endpoints now, and whenever they change, with the targets behind them: `host:port` or `network/bits:port`, at most
@@ -101,11 +131,21 @@ impl Discovery {
         self.endpoints.subscribe()
     }
 
+    /// Where Services lead, now and whenever that changes: those that are configured, and those of tenants that were found.
+    #[must_use]
+    pub fn services(&self) -> watch::Receiver<Services> {
+        self.services.subscribe()
+    }
+
     /// Asks and watches until the drain. Returns at once where all is configured. A cluster that does not answer keeps what
     /// it last said.
     pub async fn run(self, scope: Scope) {
         let leading = self.sources.iter().enumerate().filter(|(_, source)| !source.is_optional());
-        let following = join_all(leading.map(|(place, _)| self.follow(place)));
+        let sources = join_all(leading.map(|(place, _)| self.follow(place)));
+        let wanted = self.wanted.iter();
+        let services =
+            join_all(wanted.map(|wanted| services::follow(&self.api_server, wanted, &self.services)));
+        let following = join(sources, services);
         // Both arms are cancel-safe: an exchange that is dropped is cancelled, and so is a sleep.
         tokio::select! {
             _ = following => {}
@@ -120,8 +160,7 @@ impl Discovery {
     /// [`DiscoveryError`] of the first that does not say.
     pub async fn ask_all(&self) -> Result<(), DiscoveryError> {
         for (place, source) in self.sources.iter().enumerate() {
-            let (found, _) = self.ask(source).await?;
-            self.learn(place, found);
+            self.learn(place, self.ask(source).await?);
         }
         Ok(())
     }
@@ -132,9 +171,10 @@ impl Discovery {
         let mut failing = None;
         loop {
             let pause = match self.ask(source).await {
-                Ok((found, version)) => {
+                Ok(found) => {
                     metrics::discovered(true);
                     failing = None;
+                    let version = found.version.clone();
                     self.learn(place, found);
                     // What keeps no versions is no Kubernetes, and has neither watches nor what kubeadm leaves behind.
                     if version.is_empty() {
@@ -165,18 +205,22 @@ impl Discovery {
         }
         for (place, source) in self.sources.iter().enumerate().filter(|(_, source)| source.is_optional()) {
             // Where it cannot be asked now, what it said before stays.
-            if let Ok((found, _)) = self.ask(source).await {
+            if let Ok(found) = self.ask(source).await {
                 self.learn(place, found);
             }
         }
     }
 
-    async fn ask(&self, source: &Source) -> Result<(Vec<String>, String), DiscoveryError> {
+    async fn ask(&self, source: &Source) -> Result<Found, DiscoveryError> {
         match self.api_server.document(&source.path(), ANSWER_BYTES_MAX).await {
-            Ok(answer) => Ok((source.read(&answer)?, source::version(&answer))),
+            Ok(answer) => Ok(Found {
+                endpoints: source.read(&answer)?,
+                services: source.services(&answer)?,
+                version: source::versioned(&answer),
+            }),
             Err(DocumentError::Status(status)) if source.is_optional() && status.is_client_error() => {
                 debug!(%status, "the cluster does not say its control plane's name; {}", source.advice());
-                Ok((Vec::new(), String::new()))
+                Ok(Found { endpoints: Vec::new(), services: None, version: String::new() })
             }
             Err(error) => Err(DiscoveryError::Document(error, source.advice())),
         }
@@ -184,16 +228,17 @@ impl Discovery {
 
     /// Waits until something may have changed, and says for how long not to ask even so.
     async fn wait(&self, source: &Source, version: &str) -> Duration {
-        match bell::wait(&self.api_server, source, version).await {
-            Bell::Rung => SETTLE,
-            Bell::Over => Duration::ZERO,
-            Bell::Lost => LOST_PAUSE,
-            Bell::None => REFRESH_EVERY,
-        }
+        let path = source.watch(version, bell::WATCH_FOR.as_secs());
+        pause_after(&bell::wait(&self.api_server, path.as_deref()).await)
     }
 
     /// Publishes a change.
-    fn learn(&self, place: usize, found: Vec<String>) {
+    fn learn(&self, place: usize, found: Found) {
+        let Found { endpoints: found, services, version: _ } = found;
+        if let Some(services) = services {
+            // Before they are advertised: what is advertised can be dialed.
+            self.services.send_if_modified(|known| known.find(place, services));
+        }
         let is_own = matches!(self.sources[place], Source::Slices);
         if self.balances && is_own {
             let ordinary = found.iter().filter(|found| is_ordinary(found));
@@ -216,6 +261,16 @@ impl Discovery {
             }
             changed
         });
+    }
+}
+
+/// For how long not to ask behind a watch that has ended.
+fn pause_after(bell: &Bell) -> Duration {
+    match bell {
+        Bell::Rung => SETTLE,
+        Bell::Over => Duration::ZERO,
+        Bell::Lost => LOST_PAUSE,
+        Bell::None => REFRESH_EVERY,
     }
 }
 

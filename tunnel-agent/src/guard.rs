@@ -6,6 +6,7 @@ use proto::{AbortCode, AllowList};
 
 #[cfg(test)]
 mod fuzz;
+pub mod services;
 pub mod targets;
 
 /// What the agent's own file says; the server cannot widen it.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use daemon::chain;
@@ -17,7 +18,8 @@ use tracing::{debug, warn};
 use transport::TunnelStream;
 
 use crate::apiserver::ApiServer;
-use crate::guard::targets::{Checked, NotDialed, Targets, by_system};
+use crate::guard::services::{Nowhere, Services};
+use crate::guard::targets::{Checked, NotDialed, RESOLVE_MAX, Targets, by_system};
 use crate::metrics::{self, DialOutcome};
 use crate::pipe;
 
@@ -26,6 +28,9 @@ pub const CONNECTIONS_MAX: usize = 1024;
 
 /// A target answers within this time, all addresses of its name together.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// An address behind which others wait answers within this time, or the next one is tried.
+const ATTEMPT_MAX: Duration = Duration::from_millis(1500);
 
 /// The server takes what it is answered within this time.
 const REPLY_MAX: Duration = Duration::from_secs(30);
@@ -38,6 +43,9 @@ struct Inner {
     targets: Box<dyn Fn() -> Targets + Send + Sync>,
     /// Whose health is known.
     api_server: Option<ApiServer>,
+    services: watch::Receiver<Services>,
+    /// With which endpoint of a Service the next dial begins.
+    turn: AtomicUsize,
     places: Arc<Semaphore>,
 }
 
@@ -67,19 +75,29 @@ impl Relay {
     /// Connects to what stands in `targets` at that time, and to nothing else.
     #[must_use]
     pub fn to(targets: impl Fn() -> Targets + Send + Sync + 'static) -> Self {
-        Self::beside(None, targets)
+        Self::beside(None, watch::channel(Services::default()).1, targets)
     }
 
-    fn beside(api_server: Option<ApiServer>, targets: impl Fn() -> Targets + Send + Sync + 'static) -> Self {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self(Arc::new(Inner { targets: Box::new(targets), api_server, places }))
+    fn beside(
+        api_server: Option<ApiServer>,
+        services: watch::Receiver<Services>,
+        targets: impl Fn() -> Targets + Send + Sync + 'static,
+    ) -> Self {
+        let (places, turn) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), AtomicUsize::new(0));
+        Self(Arc::new(Inner { targets: Box::new(targets), api_server, services, turn, places }))
     }
 
     /// Connects to `api_server`, to where the cluster says that its control plane is, and to `targets`, which the agent's own
     /// file names. What the cluster says of itself is no more than an address in a network: it names nothing that is special.
+    /// Its `services` are looked up there alone.
     #[must_use]
-    pub fn new(targets: Targets, api_server: ApiServer, endpoints: watch::Receiver<Vec<String>>) -> Self {
-        Self::beside(Some(api_server.clone()), move || {
+    pub fn new(
+        targets: Targets,
+        api_server: ApiServer,
+        endpoints: watch::Receiver<Vec<String>>,
+        services: watch::Receiver<Services>,
+    ) -> Self {
+        Self::beside(Some(api_server.clone()), services, move || {
             let own = api_server.authority().as_str().parse().map(TargetEntry::Exactly);
             let endpoints = endpoints.borrow();
             // Networks among them stand in the file.
@@ -128,11 +146,16 @@ impl Relay {
     /// everything else its own, those of an API server that is down last.
     async fn checked(&self, target: &Target) -> Result<Vec<Checked>, NotDialed> {
         let targets = (self.0.targets)();
+        let is_own = |server: &ApiServer| server.authority().as_str().parse().as_ref() == Ok(target);
+        let is_own = self.0.api_server.as_ref().is_some_and(is_own);
+        if target.service().is_some() && !is_own {
+            return self.led(&targets, target).await;
+        }
         let Some(api_server) = &self.0.api_server else {
             return targets.check(target, by_system).await;
         };
         let mut checked = Vec::new();
-        if api_server.authority().as_str().parse().as_ref() == Ok(target) {
+        if is_own {
             for ready in api_server.ready() {
                 // As addresses: nothing is resolved.
                 if let Ok(ready) = ready.to_string().parse()
@@ -149,6 +172,24 @@ impl Relay {
         }
         checked.sort_by_key(|address| api_server.is_down(address.address()));
         Ok(checked)
+    }
+
+    /// The endpoints of a Service, another one first each time. Nothing is waited for on behalf of what is not listed; what is
+    /// may be asked for before the API server has said where it leads, as at a start.
+    async fn led(&self, targets: &Targets, target: &Target) -> Result<Vec<Checked>, NotDialed> {
+        let mut services = self.0.services.clone();
+        if targets.lists(target) {
+            let is_read = |services: &Services| services.leads(target) != Err(Nowhere::Unread);
+            // Cancel-safe: it only looks.
+            let _ = timeout(RESOLVE_MAX, services.wait_for(is_read)).await;
+        }
+        let led = services.borrow().leads(target).map(<[_]>::to_vec);
+        let led = led.map(|mut addresses| {
+            let turn = self.0.turn.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
+            addresses.rotate_left(turn);
+            addresses
+        });
+        targets.check_led(target, led)
     }
 }
 
@@ -178,6 +219,11 @@ impl NotConnected {
             Self::NotDialed(NotDialed::Unlisted(_)) => Reason::Unlisted,
             Self::NotDialed(NotDialed::Special(_)) => Reason::Special,
             Self::NotDialed(NotDialed::NoAddress(_) | NotDialed::Unresolved(..)) => Reason::Unresolved,
+            Self::NotDialed(NotDialed::Nowhere(_, why)) => match why {
+                Nowhere::Unread => Reason::Unread,
+                Nowhere::Absent | Nowhere::Elsewhere | Nowhere::NoPort => Reason::NoService,
+                Nowhere::NotReady => Reason::NotReady,
+            },
             Self::Unreachable(..) => Reason::Unreachable,
             Self::Timeout(_) => Reason::Timeout,
             Self::Full => Reason::Limit,
@@ -187,14 +233,22 @@ impl NotConnected {
 
 /// The first address at which somebody answers; there is at least one.
 async fn first(checked: &[Checked]) -> io::Result<(TcpStream, Checked)> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in checked {
-        match address.dial().await {
+    let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for (place, address) in checked.iter().enumerate() {
+        let is_last = place + 1 == checked.len();
+        // The last one has all the time that there still is.
+        let attempt = async {
+            match is_last {
+                true => address.dial().await,
+                false => timeout(ATTEMPT_MAX, address.dial()).await.map_err(io::Error::other)?,
+            }
+        };
+        match attempt.await {
             Ok(socket) => return Ok((socket, *address)),
-            Err(error) => last = error,
+            Err(error) => why = error,
         }
     }
-    Err(last)
+    Err(why)
 }
 
 async fn refuse(mut stream: TunnelStream, reason: Reason) -> io::Result<()> {
@@ -216,60 +270,4 @@ fn note(error: &NotConnected, audit_id: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::SocketAddr;
-    use tokio::net::{TcpListener, TcpSocket};
-
-    fn relay(target: SocketAddr) -> Relay {
-        let entry: TargetEntry = target.to_string().parse().unwrap();
-        Relay::to(move || Targets::new(vec![entry.clone()], Vec::new()))
-    }
-
-    async fn reason(relay: &Relay, target: &str) -> Option<Reason> {
-        relay.connect(target).await.err().map(|error| error.reason())
-    }
-
-    #[tokio::test]
-    async fn as_many_targets_are_connected_as_may_be_and_not_one_more() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = listener.local_addr().unwrap();
-        let relay = relay(target);
-        let _others = relay.0.places.clone().acquire_many_owned(CONNECTIONS_MAX as u32 - 1).await.unwrap();
-
-        let last = relay.connect(&target.to_string()).await.unwrap();
-        assert_eq!(reason(&relay, &target.to_string()).await, Some(Reason::Limit));
-        drop(last);
-
-        assert_eq!(reason(&relay, &target.to_string()).await, None);
-    }
-
-    #[tokio::test]
-    async fn what_is_not_dialed_says_why() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let target = listener.local_addr().unwrap();
-        let relay = relay(target);
-        drop(listener);
-
-        for (target, expected) in [
-            (target.to_string().as_str(), Reason::Unreachable),
-            ("10.1.2.3:80", Reason::Unlisted),
-            ("no target", Reason::Target),
-            ("nobody.invalid:80", Reason::Unresolved),
-        ] {
-            assert_eq!(reason(&relay, target).await, Some(expected), "{target}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_target_that_does_not_answer_is_given_up() {
-        let full = TcpSocket::new_v4().unwrap();
-        full.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let full = full.listen(0).unwrap();
-        let target = full.local_addr().unwrap();
-        // Nobody accepts, and so the kernel answers no more than one.
-        let _first = TcpStream::connect(target).await.unwrap();
-
-        assert_eq!(reason(&relay(target), &target.to_string()).await, Some(Reason::Timeout));
-    }
-}
+mod tests;

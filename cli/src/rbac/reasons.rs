@@ -31,6 +31,12 @@ The same as kubeadm was told it, controlPlaneEndpoint. There is no secret in thi
 pub(super) const TENANTS: &str = "\
 Where API servers of tenants are, as tenants in the agent's file says. RBAC knows no labels, so that this reads every one
 of these in the namespace, and the secrets of none.";
+pub(super) const SERVICES: &str = "\
+The Services that targets in the agent's file names, to which it connects callers. A list that asks for one of these names
+alone is allowed, and no other.";
+pub(super) const SERVICE_SLICES: &str = "\
+Where those lead. RBAC knows no labels and nobody knows the slices' names, so that this reads every EndpointSlice of the
+namespace: addresses of pods, and nothing else.";
 pub(super) const SECRET: &str = "\
 The Secret with which the agent begins: the pin of its server's CA, and its first token.
 By what further pods prove themselves, the issuer's keys at /openid/v1/jwks, every ServiceAccount may read already, by

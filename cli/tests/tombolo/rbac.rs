@@ -65,6 +65,31 @@ fn where_tenants_are_looked_for_is_read_and_their_secrets_are_not() {
 }
 
 #[test]
+fn services_are_read_by_name_where_the_agent_dials_them_and_nowhere_else() {
+    let bench = Bench::new();
+    let dialed = "advertise: ['kubernetes.default.svc:443', 'api.site.example:6443']\n\
+                  targets: ['hook.shop.svc:443', 'hook.shop.svc:80', 'api.shop.svc:443', '10.96.0.0/12:443', 'db.example:5432']\n";
+    bench.write("agent.yaml", agent("users: [ann], groups: [ops]") + dialed);
+
+    let made = bench.done("rbac --agent-config agent.yaml");
+
+    let verbs = "verbs: [\"list\", \"watch\"]\n";
+    for names in ["\"api\", \"hook\"", "\"kubernetes\""] {
+        let rule = format!("- apiGroups: [\"\"]\n  resources: [services]\n  {verbs}  resourceNames: [{names}]\n");
+        assert_eq!(made.matches(&rule).count(), 1, "{names}: {made}");
+    }
+    let slices = format!("- apiGroups: [discovery.k8s.io]\n  resources: [endpointslices]\n  {verbs}---\n");
+    assert_eq!(made.matches(&slices).count(), 2, "{made}");
+    assert_eq!(made.matches("  name: tunnel-agent-services\n  namespace: \"shop\"").count(), 2, "{made}");
+    assert_eq!(made.matches("name: tunnel-agent-services\n").count(), 6, "{made}");
+    assert!(!made.contains("kind: ClusterRole\nmetadata:\n  name: tunnel-agent-services"), "{made}");
+
+    bench.write("agent.yaml", agent("users: [ann], groups: [ops]") + "targets: ['10.96.0.0/12:443', 'db.example:1']\n");
+    let made = bench.done("rbac --agent-config agent.yaml");
+    assert!(!made.contains("services"), "{made}");
+}
+
+#[test]
 fn names_of_kubernetes_own_get_rules_of_their_sort() {
     let bench = Bench::new();
     let names = "users: [ann], groups: [ops], systemNames: ['system:serviceaccount:ci:deployer', 'system:monitoring']";

@@ -20,6 +20,7 @@ passThrough: true
 impersonation: { users: ['*'], groups: ['tombolo:*'], systemNames: ['system:serviceaccount:ci:deployer'] }
 advertise: ['192.168.1.10:6443']
 targets: ['10.96.0.0/12:443', 'db.shop.svc:5432']
+serviceNetworks: ['10.42.0.0/16', 'fd00:42::/32']
 stateDir: state
 probes: { listen: '127.0.0.1:9999' }
 drainGraceSeconds: 5
@@ -58,6 +59,8 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     assert_eq!(config.advertise, ["192.168.1.10:6443"]);
     let dialed: Vec<String> = config.dialed().iter().map(ToString::to_string).collect();
     assert_eq!(dialed, ["192.168.1.10:6443", "10.96.0.0/12:443", "db.shop.svc:5432"]);
+    let networks: Vec<_> = config.service_networks.iter().map(Network::to_string).collect();
+    assert_eq!(networks, ["10.42.0.0/16", "fd00:42::/32"]);
     assert_eq!(config.drain_grace, Duration::from_secs(5));
     assert_eq!(config.layout, Layout::Shared { workers: 2 });
     assert_eq!(config.state_dir, Path::new("/etc/tombolo/state"));
@@ -142,6 +145,20 @@ fn a_search_for_tenants_says_where_and_by_what() {
     ] {
         let refused = valid(&format!("{LEAST}tenants: [{entry}]\n"), &Flags::default()).unwrap_err();
         assert_eq!(refused.key, key, "{entry}");
+    }
+}
+
+#[test]
+fn as_many_networks_of_services_as_may_be_are_read_and_not_one_more() {
+    let with = |network: &str, count: usize| {
+        let networks = vec![format!("'{network}'"); count].join(", ");
+        valid(&format!("{LEAST}serviceNetworks: [{networks}]\n"), &Flags::default())
+    };
+
+    let most = with("10.42.0.0/16", SERVICE_NETWORKS_MAX).unwrap().service_networks;
+    assert_eq!(most.len(), SERVICE_NETWORKS_MAX);
+    for refused in [with("10.42.0.0/16", SERVICE_NETWORKS_MAX + 1), with("10.42.0.1/16", 1), with("pods", 1)] {
+        assert_eq!(refused.unwrap_err().key, "serviceNetworks");
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::config::{EveryDefault, EveryKeys, KeyError, LayoutKey, bounded, seconds};
-use policy::{NotATargetEntry, TargetEntry};
+use policy::{Network, NotANetwork, NotATargetEntry, TargetEntry};
 use proto::cluster::is_dns_label;
 use proto::greeting::ENDPOINTS_MAX;
 use proto::session::{SILENCE_LEAST, SILENCE_MOST};
@@ -16,7 +16,7 @@ use super::carriers;
 use super::written::{self, Written};
 use super::{
     API_SERVERS_MAX, ApiServerSource, ApiServers, Config, CredentialSource, EnrollAt, Flags,
-    IN_CLUSTER_DIRECTORY, SERVERS_MAX, ServerAddress, TARGETS_MAX, TlsFiles,
+    IN_CLUSTER_DIRECTORY, SERVERS_MAX, SERVICE_NETWORKS_MAX, ServerAddress, TARGETS_MAX, TlsFiles,
 };
 
 /// What an agent takes where nothing was said. The layout: docs/decisions/0001-runtime-layout.md.
@@ -59,6 +59,7 @@ pub(super) fn config(
         limits,
         advertise,
         targets,
+        service_networks,
         tenants,
         state_dir,
         probes,
@@ -97,6 +98,7 @@ pub(super) fn config(
         limits: super::limits::valid(limits.unwrap_or_default())?,
         advertise: self::advertise(advertise.unwrap_or_default())?,
         targets: self::targets(targets.unwrap_or_default())?,
+        service_networks: self::service_networks(service_networks.unwrap_or_default())?,
         tenants: super::tenants::valid(tenants.unwrap_or_default())?,
         state_dir: every.state_dir,
         probes_listen: every.probes_listen,
@@ -288,6 +290,14 @@ fn targets(written: Vec<String>) -> Result<Vec<TargetEntry>, KeyError> {
         text.parse().map_err(|fault: NotATargetEntry| KeyError::new("targets", text, fault.to_string()))
     };
     written.iter().map(entry).collect()
+}
+
+fn service_networks(written: Vec<String>) -> Result<Vec<Network>, KeyError> {
+    bounded("serviceNetworks", written.len(), 0..=SERVICE_NETWORKS_MAX)?;
+    let network = |text: &String| {
+        text.parse().map_err(|fault: NotANetwork| KeyError::new("serviceNetworks", text, fault.to_string()))
+    };
+    written.iter().map(network).collect()
 }
 
 /// `host:port`, an IPv6 address in brackets.

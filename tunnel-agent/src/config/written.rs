@@ -26,6 +26,7 @@ pub(super) struct Written {
     pub(super) limits: Option<limits::Written>,
     pub(super) advertise: Option<Vec<String>>,
     pub(super) targets: Option<Vec<String>>,
+    pub(super) service_networks: Option<Vec<String>>,
     pub(super) tenants: Option<Vec<tenants::Written>>,
     pub(super) state_dir: Option<PathBuf>,
     pub(super) probes: Option<ProbesKeys>,

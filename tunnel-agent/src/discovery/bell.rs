@@ -11,11 +11,10 @@ use http_body_util::{BodyExt as _, Empty};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::source::Source;
 use crate::apiserver::ApiServer;
 
 /// How long a watch lasts; then the list is asked for anyway.
-const WATCH_FOR: Duration = Duration::from_secs(60);
+pub(super) const WATCH_FOR: Duration = Duration::from_secs(60);
 
 /// How much longer it may last before the API server is taken for gone.
 const WATCH_LATE_MAX: Duration = Duration::from_secs(10);
@@ -36,16 +35,16 @@ pub(super) enum Bell {
     None,
 }
 
-/// Waits for a change of what `source` said at `version`.
-pub(super) async fn wait(api_server: &ApiServer, source: &Source, version: &str) -> Bell {
-    let Some(path) = source.watch(version, WATCH_FOR.as_secs()) else {
+/// Waits for what a watch at this path tells of, which lasts for [`WATCH_FOR`].
+pub(super) async fn wait(api_server: &ApiServer, path: Option<&str>) -> Bell {
+    let Some(path) = path else {
         return Bell::None;
     };
     let begun = Instant::now();
     let mut moves = api_server.moves();
     // Both arms are cancel-safe: a watch that is dropped is cancelled.
     let watched = tokio::select! {
-        watched = timeout(WATCH_FOR + WATCH_LATE_MAX, watch(api_server, &path)) => watched,
+        watched = timeout(WATCH_FOR + WATCH_LATE_MAX, watch(api_server, path)) => watched,
         // Whoever was watched may be dead, and say nothing for that reason.
         _ = moves.changed() => return Bell::Rung,
     };

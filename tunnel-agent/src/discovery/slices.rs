@@ -1,6 +1,6 @@
 //! The addresses of the cluster's API servers, which these keep in the EndpointSlices of the Service `kubernetes` themselves.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use serde::Deserialize;
 
@@ -12,9 +12,10 @@ struct Slices {
     items: Vec<Slice>,
 }
 
+/// One slice of the endpoints of a Service.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Slice {
+pub(super) struct Slice {
     address_type: String,
     #[serde(default)]
     endpoints: Option<Vec<Endpoint>>,
@@ -38,13 +39,38 @@ struct Conditions {
 #[derive(Deserialize)]
 struct Port {
     name: Option<String>,
+    protocol: Option<String>,
     port: Option<u16>,
+}
+
+/// The slices of an answer.
+pub(super) fn of(answer: &[u8]) -> Result<Vec<Slice>, serde_json::Error> {
+    serde_json::from_slice(answer).map(|Slices { items }| items)
+}
+
+/// Whether a port of a Service or a slice is one of TCP; absent means that it is, says the API.
+pub(super) fn is_tcp(protocol: Option<&str>) -> bool {
+    protocol.is_none_or(|protocol| protocol == "TCP")
+}
+
+impl Slice {
+    /// The addresses of what is ready, with the number that the TCP port `name` has there. Of an endpoint only the first address
+    /// counts, and of a slice none that is a name.
+    pub(super) fn ready(&self, name: &str) -> impl Iterator<Item = SocketAddr> {
+        let is_it = |port: &&Port| {
+            port.name.as_deref().unwrap_or_default() == name && is_tcp(port.protocol.as_deref())
+        };
+        let port = self.ports.iter().flatten().find(is_it).and_then(|port| port.port).filter(|port| *port > 0);
+        let port = port.filter(|_| ["IPv4", "IPv6"].contains(&self.address_type.as_str()));
+        let ready = self.endpoints.iter().flatten().filter(|endpoint| endpoint.conditions.ready != Some(false));
+        let first = ready.filter_map(|endpoint| endpoint.addresses.first()?.parse::<IpAddr>().ok());
+        first.filter_map(move |address| port.map(|port| SocketAddr::new(address, port)))
+    }
 }
 
 /// `host:port` of every endpoint that is ready.
 pub(super) fn endpoints(answer: &[u8]) -> Result<Vec<String>, serde_json::Error> {
-    let Slices { items } = serde_json::from_slice(answer)?;
-    let mut endpoints: Vec<String> = items.iter().flat_map(of_slice).collect();
+    let mut endpoints: Vec<String> = of(answer)?.iter().flat_map(of_slice).collect();
     endpoints.sort_unstable();
     endpoints.dedup();
     Ok(endpoints)

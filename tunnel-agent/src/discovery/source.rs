@@ -1,9 +1,13 @@
 //! The questions that an agent asks its cluster, and how to read the answers.
 
+use std::collections::BTreeMap;
+
+use policy::ServiceName;
 use serde::Deserialize;
 
 use super::{DiscoveryError, kubeadm, slices, tenants};
 use crate::config::{TenantKind, Tenants};
+use crate::guard::services::Backends;
 
 /// The EndpointSlice of the Service `kubernetes`, which every apiserver keeps itself, alone, so that RBAC can name it.
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
@@ -62,10 +66,7 @@ impl Source {
     /// The path of a watch of the same, from this version on and for so many seconds; `None` for what is asked again instead.
     pub(super) fn watch(&self, version: &str, seconds: u64) -> Option<String> {
         match self {
-            Self::Slices | Self::Tenants(_) => {
-                let (path, version) = (self.path(), escaped(version));
-                Some(format!("{path}&watch=true&resourceVersion={version}&timeoutSeconds={seconds}"))
-            }
+            Self::Slices | Self::Tenants(_) => Some(watched(&self.path(), version, seconds)),
             Self::ClusterInfo | Self::KubeadmConfig => None,
         }
     }
@@ -107,8 +108,27 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Where the Services lead that an answer names, by their own addresses; `None` for what names no Services.
+    pub(super) fn services(
+        &self,
+        answer: &[u8],
+    ) -> Result<Option<BTreeMap<ServiceName, Backends>>, DiscoveryError> {
+        let Self::Tenants(Tenants { kind: TenantKind::Service, port, .. }) = self else {
+            return Ok(None);
+        };
+        tenants::led(answer, *port).map(Some).map_err(DiscoveryError::Unreadable)
+    }
+}
+
+/// The path of a watch of what is listed at `path`, which has a query.
+pub(super) fn watched(path: &str, version: &str, seconds: u64) -> String {
+    let version = escaped(version);
+    format!("{path}&watch=true&resourceVersion={version}&timeoutSeconds={seconds}")
+}
+
 /// The version of a list; empty, which is any, if it says none.
-pub(super) fn version(answer: &[u8]) -> String {
+pub(super) fn versioned(answer: &[u8]) -> String {
     let versioned: Option<Versioned> = serde_json::from_slice(answer).ok();
     versioned.and_then(|versioned| versioned.metadata?.resource_version).unwrap_or_default()
 }
@@ -146,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_list_says_its_version() {
-        assert_eq!(version(br#"{"metadata":{"resourceVersion":"17"},"items":[]}"#), "17");
-        assert_eq!(version(b"{}"), "");
+        assert_eq!(versioned(br#"{"metadata":{"resourceVersion":"17"},"items":[]}"#), "17");
+        assert_eq!(versioned(b"{}"), "");
     }
 }

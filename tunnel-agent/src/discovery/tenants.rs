@@ -1,9 +1,13 @@
 //! API servers of tenants whose control planes run in this cluster: as pods, or behind Services.
 
-use policy::Target;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use policy::{ServiceName, Target};
 use serde::Deserialize;
 
 use super::slices::joined;
+use crate::guard::services::Backends;
 
 #[derive(Deserialize)]
 struct List<T> {
@@ -83,16 +87,32 @@ pub(super) fn of_pods(answer: &[u8], port: u16) -> Result<Vec<String>, serde_jso
 /// The addresses and names of Services that have an address and this port. What is headless leads wherever somebody says.
 pub(super) fn of_services(answer: &[u8], port: u16) -> Result<Vec<String>, serde_json::Error> {
     let List::<Service> { items } = serde_json::from_slice(answer)?;
-    let fits = |service: &&Service| {
-        let addressed = service.spec.cluster_ips.iter().any(|address| address != "None");
-        addressed && service.spec.ports.iter().any(|found| found.port == port)
-    };
-    Ok(targets(items.iter().filter(fits).flat_map(
+    Ok(targets(items.iter().filter(|service| service.fits(port)).flat_map(
         |Service { metadata: Metadata { name, namespace }, spec }| {
             let addresses = spec.cluster_ips.iter().map(|address| joined(address, port));
             addresses.chain([format!("{name}.{namespace}.svc:{port}")])
         },
     )))
+}
+
+/// The same Services by name, each with its own addresses: their slices are not read for this.
+pub(super) fn led(answer: &[u8], port: u16) -> Result<BTreeMap<ServiceName, Backends>, serde_json::Error> {
+    let List::<Service> { items } = serde_json::from_slice(answer)?;
+    let led = items.iter().filter(|service| service.fits(port)).filter_map(|service| {
+        let name = ServiceName::new(&service.metadata.name, &service.metadata.namespace)?;
+        let addresses = service.spec.cluster_ips.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+        let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
+        Some((name, Backends::Ports([(port, addresses)].into())))
+    });
+    Ok(led.collect())
+}
+
+impl Service {
+    /// Whether it has an address, and this port.
+    fn fits(&self, port: u16) -> bool {
+        let addressed = self.spec.cluster_ips.iter().any(|address| address != "None");
+        addressed && self.spec.ports.iter().any(|found| found.port == port)
+    }
 }
 
 fn targets(found: impl Iterator<Item = String>) -> Vec<String> {
@@ -140,9 +160,14 @@ mod tests {
                 .to_owned(),
         ];
 
-        let found = of_services(format!(r#"{{"items":[{}]}}"#, services.join(",")).as_bytes(), 6443).unwrap();
+        let answer = format!(r#"{{"items":[{}]}}"#, services.join(","));
+        let found = of_services(answer.as_bytes(), 6443).unwrap();
 
         assert_eq!(found, ["10.96.0.7:6443", "api.tenant-a.svc:6443"]);
+        let addresses = vec!["10.96.0.7:6443".parse().unwrap()];
+        let api = ServiceName::new("api", "tenant-a").unwrap();
+        let expected = [(api, Backends::Ports([(6443, addresses)].into()))];
+        assert_eq!(led(answer.as_bytes(), 6443).unwrap(), expected.into());
     }
 
     #[test]

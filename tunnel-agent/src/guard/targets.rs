@@ -7,9 +7,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use policy::{Host, Target, TargetEntry};
+use policy::{Host, Network, Target, TargetEntry};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
+
+use super::services::Nowhere;
 
 /// Most addresses of a name that are looked at.
 pub const ADDRESSES_MAX: usize = 16;
@@ -22,6 +24,8 @@ pub const RESOLVE_MAX: Duration = Duration::from_secs(5);
 pub struct Targets {
     entries: Vec<TargetEntry>,
     own: Vec<SocketAddr>,
+    /// Where endpoints of Services may be; anywhere that is not special, if empty.
+    service_networks: Vec<Network>,
 }
 
 /// An address that was held against the list: this one is dialed, and no other. Only [`Targets::check`] makes one.
@@ -44,6 +48,9 @@ pub enum NotDialed {
     /// Its name cannot be looked up.
     #[error("{0} cannot be resolved")]
     Unresolved(Target, #[source] io::Error),
+    /// It is a port of a Service that leads nowhere.
+    #[error("{0} leads nowhere")]
+    Nowhere(Target, #[source] Nowhere),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,14 +64,20 @@ impl Targets {
     /// A list, of an agent that listens at `own` addresses itself.
     #[must_use]
     pub fn new(entries: Vec<TargetEntry>, own: Vec<SocketAddr>) -> Self {
-        Self { entries, own }
+        Self { entries, own, service_networks: Vec::new() }
+    }
+
+    /// The same list, where endpoints of Services are dialed in these networks alone; anywhere, if there are none.
+    #[must_use]
+    pub fn with_service_networks(self, service_networks: Vec<Network>) -> Self {
+        Self { service_networks, ..self }
     }
 
     /// The same list with `more` entries.
     #[must_use]
     pub fn and(&self, more: impl IntoIterator<Item = TargetEntry>) -> Self {
         let entries = self.entries.iter().cloned().chain(more).collect();
-        Self { entries, own: self.own.clone() }
+        Self { entries, own: self.own.clone(), service_networks: self.service_networks.clone() }
     }
 
     /// The addresses of `target` that may be dialed, in the order in which `resolve` has them, which is asked at most once.
@@ -101,6 +114,42 @@ impl Targets {
         } else {
             NotDialed::Unlisted(target.clone())
         })
+    }
+
+    /// Whether `target`, as it is written, is one of the list.
+    #[must_use]
+    pub fn lists(&self, target: &Target) -> bool {
+        self.entries.iter().any(|entry| entry.has(target))
+    }
+
+    /// The endpoints of the Service that `target` names which may be dialed, of those to which it is `led`. Who writes
+    /// EndpointSlices says where a Service leads: nothing special is dialed by that, not even what another entry names in full.
+    ///
+    /// # Errors
+    ///
+    /// [`NotDialed`]: the list does not have the Service, or there is no such endpoint.
+    pub fn check_led(
+        &self,
+        target: &Target,
+        led: Result<Vec<SocketAddr>, Nowhere>,
+    ) -> Result<Vec<Checked>, NotDialed> {
+        if !self.lists(target) {
+            return Err(NotDialed::Unlisted(target.clone()));
+        }
+        let led = led.map_err(|why| NotDialed::Nowhere(target.clone(), why))?;
+        let led = led.into_iter().map(|address| SocketAddr::new(unmapped(address.ip()), address.port()));
+        let ordinary: Vec<_> =
+            led.filter(|address| !is_special(address.ip()) && !self.is_own(*address)).collect();
+        if ordinary.is_empty() {
+            return Err(NotDialed::Special(target.clone()));
+        }
+        let is_within = |address: &SocketAddr| {
+            let networks = &self.service_networks;
+            networks.is_empty() || networks.iter().any(|network| network.has(address.ip()))
+        };
+        let checked: Vec<_> =
+            ordinary.into_iter().filter(is_within).map(Checked).take(ADDRESSES_MAX).collect();
+        if checked.is_empty() { Err(NotDialed::Unlisted(target.clone())) } else { Ok(checked) }
     }
 
     /// What the list says of an address, to which a name led that it has where `is_named`.

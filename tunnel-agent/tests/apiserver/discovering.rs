@@ -1,18 +1,21 @@
 //! What the agent learns of its cluster's endpoints.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
-use serde_json::json;
+use policy::{Target, TargetEntry};
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tunnel_agent::apiserver::{DocumentError, Limits};
 use tunnel_agent::config::{TenantKind, Tenants};
 use tunnel_agent::discovery::{Discovery, DiscoveryError};
+use tunnel_agent::guard::services::{Nowhere, Services};
 
 use crate::fake::{PATIENCE, http2, pair, soon};
 
@@ -21,6 +24,10 @@ const SLICES: &str =
 const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 const KUBEADM_CONFIG: &str = "/api/v1/namespaces/kube-system/configmaps/kubeadm-config";
 const TENANTS: &str = "/api/v1/namespaces/tenant-a/services?labelSelector=";
+
+const HOOK: &str = "/api/v1/namespaces/shop/services?fieldSelector=metadata.name%3Dhook";
+const HOOK_SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices\
+                           ?labelSelector=kubernetes.io%2Fservice-name%3Dhook";
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::convert::Infallible>>;
 
@@ -79,12 +86,15 @@ async fn what_the_cluster_says_of_itself_and_of_its_tenants_is_published() {
         port: 6443,
     };
     let discovery = Discovery::new(api_server, Vec::new(), &[], &[tenants], false);
-    let mut endpoints = discovery.subscribe();
+    let (mut endpoints, services) = (discovery.subscribe(), discovery.services());
 
     scope.spawn(discovery.run(scope.clone()));
 
     let expected = ["192.168.1.10:6443", "api.site.example:6443", "10.96.0.7:6443", "api.tenant-a.svc:6443"];
     advertised(&mut endpoints, &expected).await;
+    // By the Service's own address, and not by DNS.
+    let api: Vec<SocketAddr> = vec!["10.96.0.7:6443".parse().unwrap()];
+    assert_eq!(services.borrow().leads(&"api.tenant-a.svc:6443".parse().unwrap()), Ok(api.as_slice()));
     soon(scope.close(PATIENCE)).await.unwrap();
 }
 
@@ -122,6 +132,99 @@ async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
     tell.send(()).await.unwrap();
 
     advertised(&mut endpoints, &["10.0.0.1:6443", "10.0.0.2:6443"]).await;
+    soon(scope.close(PATIENCE)).await.unwrap();
+}
+
+/// What an API server says of a Service and its slices, which a test changes; a watch tells of what is newer than its version.
+struct Cluster {
+    said: Mutex<(Value, Value)>,
+    version: watch::Sender<u64>,
+}
+
+impl Cluster {
+    fn of(service: Value, slice: Value) -> Arc<Self> {
+        Arc::new(Self { said: Mutex::new((service, slice)), version: watch::Sender::new(1) })
+    }
+
+    /// Says something else from now on.
+    fn say(&self, service: Value, slice: Value) {
+        let mut said = self.said.lock().unwrap();
+        *said = (service, slice);
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    fn answer(&self, path: &str) -> Answer {
+        let said = self.said.lock().unwrap();
+        let listed = |item: &Value| {
+            let metadata = json!({ "resourceVersion": self.version.borrow().to_string() });
+            whole(json!({ "metadata": metadata, "items": [item] }).to_string())
+        };
+        if let Some((_, watched)) = path.split_once("&watch=true&resourceVersion=") {
+            let since: u64 = watched.split('&').next().unwrap().parse().unwrap();
+            let mut version = self.version.subscribe();
+            let event = async move {
+                let _ = version.wait_for(|version| *version > since).await;
+                Ok(Frame::data(Bytes::from_static(b"{\"type\":\"MODIFIED\"}\n")))
+            };
+            return Response::new(StreamBody::new(futures::stream::once(event)).boxed_unsync());
+        }
+        match path {
+            HOOK if said.0 == Value::Null => refused(StatusCode::FORBIDDEN),
+            HOOK => listed(&said.0),
+            HOOK_SLICES => listed(&said.1),
+            _ => refused(StatusCode::NOT_FOUND),
+        }
+    }
+}
+
+fn hook() -> Value {
+    json!({ "spec": { "type": "ClusterIP", "ports": [{ "name": "https", "port": 443, "targetPort": "web" }] } })
+}
+
+fn hook_slice(addresses: &[&str]) -> Value {
+    let endpoints: Vec<_> = addresses.iter().map(|address| json!({ "addresses": [address] })).collect();
+    json!({ "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "name": "https", "port": 8443 }] })
+}
+
+#[tokio::test]
+async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_change() {
+    let cluster = Cluster::of(hook(), hook_slice(&["10.42.0.2"]));
+    let asked = Arc::clone(&cluster);
+    let (scope, _fake, api_server) = pair(&["h2"], Limits::default(), move |connection, _| {
+        let asked = Arc::clone(&asked);
+        http2(connection, move |request: http::Request<hyper::body::Incoming>| {
+            let answer = asked.answer(request.uri().path_and_query().unwrap().as_str());
+            async move { answer }
+        })
+    })
+    .await;
+    let target: Target = "hook.shop.svc:443".parse().unwrap();
+    let named = [TargetEntry::Exactly(target.clone())];
+    let discovery = Discovery::new(api_server, vec!["10.0.0.1:6443".to_owned()], &named, &[], false);
+    assert_eq!(*discovery.subscribe().borrow(), ["10.0.0.1:6443", "hook.shop.svc:443"]);
+    let mut services = discovery.services();
+    scope.spawn(discovery.run(scope.clone()));
+
+    let mut leads = async |expected: Result<&[&str], Nowhere>| {
+        let expected: Result<Vec<SocketAddr>, _> =
+            expected.map(|texts| texts.iter().map(|text| text.parse().unwrap()).collect());
+        let is_it = |known: &Services| known.leads(&target).map(<[_]>::to_vec) == expected;
+        soon(services.wait_for(is_it)).await.unwrap();
+    };
+    leads(Ok(&["10.42.0.2:8443"])).await;
+    cluster.say(hook(), hook_slice(&["10.42.0.2", "10.42.0.3"]));
+    leads(Ok(&["10.42.0.2:8443", "10.42.0.3:8443"])).await;
+    cluster.say(hook(), hook_slice(&["10.42.0.3"]));
+    leads(Ok(&["10.42.0.3:8443"])).await;
+    cluster.say(json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } }), hook_slice(&["10.42.0.3"]));
+    leads(Err(Nowhere::Elsewhere)).await;
+    cluster.say(hook(), hook_slice(&[]));
+    leads(Err(Nowhere::NotReady)).await;
+    cluster.say(hook(), hook_slice(&["10.42.0.3"]));
+    leads(Ok(&["10.42.0.3:8443"])).await;
+    // Who may not read it any more knows nothing of it.
+    cluster.say(Value::Null, Value::Null);
+    leads(Err(Nowhere::Unread)).await;
     soon(scope.close(PATIENCE)).await.unwrap();
 }
 

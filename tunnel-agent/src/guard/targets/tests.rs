@@ -113,7 +113,85 @@ async fn what_was_checked_is_what_is_dialed() {
     assert!(matches!(list.check(&target, by_system).await, Err(NotDialed::Special(_))));
 }
 
+/// Whoever may write EndpointSlices may write any of these into one.
+#[test]
+fn no_service_leads_to_what_is_refused_as_an_address_not_even_where_an_entry_names_that_in_full() {
+    let target: Target = "hook.shop.svc:443".parse().unwrap();
+    let named = ["hook.shop.svc:443", "0.0.0.0/0:8080", "127.0.0.1:8080", "[::1]:8080", "169.254.169.254:8080"];
+    let own = vec!["10.0.0.9:9091".parse().unwrap(), "0.0.0.0:9443".parse().unwrap()];
+    let list = Targets::new(named.map(|entry| entry.parse().unwrap()).to_vec(), own);
+    for special in [
+        "127.0.0.1:8080",
+        "127.8.8.8:443",
+        "[::1]:8080",
+        "[::ffff:127.0.0.1]:443",
+        "[::ffff:169.254.169.254]:80",
+        "169.254.169.254:8080",
+        "[fd00:ec2::254]:80",
+        "100.100.100.200:80",
+        "0.0.0.0:443",
+        "[::]:443",
+        "224.0.0.1:443",
+        "255.255.255.255:443",
+        "[fe80::1]:443",
+        "[64:ff9b::7f00:1]:443",
+        "[2002:7f00:1::]:443",
+        "10.0.0.9:9091",
+        "10.42.0.2:9443",
+    ] {
+        let led = |more: &[&str]| {
+            let all = [&[special], more].concat();
+            list.check_led(&target, Ok(all.iter().map(|address| address.parse().unwrap()).collect()))
+        };
+        assert!(matches!(led(&[]), Err(NotDialed::Special(_))), "{special}");
+        // It takes nothing from endpoints beside it.
+        let beside = led(&["10.42.0.2:8443"]).unwrap();
+        assert_eq!(beside, [Checked("10.42.0.2:8443".parse().unwrap())], "{special}");
+    }
+}
+
+#[test]
+fn a_service_leads_where_its_networks_are_and_only_if_it_is_listed_itself() {
+    let listed: Target = "hook.shop.svc:443".parse().unwrap();
+    let list = Targets::new(vec![TargetEntry::Exactly(listed.clone())], Vec::new());
+    let within = list.clone().with_service_networks(vec!["10.42.0.0/16".parse().unwrap()]);
+    let led = |list: &Targets, target: &Target, address: &str| {
+        let checked = list.check_led(target, Ok(vec![address.parse().unwrap()]));
+        checked.map(|checked| checked[0].address().to_string()).map_err(|why| matches!(why, NotDialed::Unlisted(_)))
+    };
+    for (address, elsewhere) in [("10.42.7.7:1", Ok("10.42.7.7:1".to_owned())), ("10.43.0.1:1", Err(true))] {
+        assert_eq!(led(&within, &listed, address), elsewhere);
+        assert_eq!(led(&list, &listed, address).as_deref(), Ok(address));
+        // A network among the targets names no Service, and neither does another port.
+        let networks = list.and(["10.0.0.0/8:1".parse().unwrap(), "10.0.0.0/8:443".parse().unwrap()]);
+        for other in ["hook.shop.svc:1", "other.shop.svc:443"] {
+            assert_eq!(led(&networks, &other.parse().unwrap(), address), Err(true), "{other}");
+        }
+    }
+}
+
+#[test]
+fn of_a_services_endpoints_as_many_are_tried_as_may_be_and_not_one_more() {
+    let target: Target = "hook.shop.svc:443".parse().unwrap();
+    let list = Targets::new(vec![TargetEntry::Exactly(target.clone())], Vec::new());
+    let led = (0..=ADDRESSES_MAX).map(|last| SocketAddr::from(([10, 42, 0, last as u8], 443))).collect();
+    assert_eq!(list.check_led(&target, Ok(led)).unwrap().len(), ADDRESSES_MAX);
+}
+
 proptest! {
+    /// Whatever stands in a slice.
+    #[test]
+    fn what_a_service_leads_to_is_never_special(found in prop::collection::vec(address(), 0..6), port in 1_u16..4) {
+        let target: Target = "hook.shop.svc:443".parse().unwrap();
+        let mut entries = list().entries;
+        entries.push(TargetEntry::Exactly(target.clone()));
+        let led = found.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        let checked = Targets::new(entries, Vec::new()).check_led(&target, Ok(led)).unwrap_or_default();
+        let ordinary = found.iter().filter(|address| !is_special(unmapped(**address))).count();
+        prop_assert_eq!(checked.len(), ordinary);
+        prop_assert!(checked.iter().all(|one| !is_special(one.address().ip()) && one.address().port() == port));
+    }
+
     /// Whatever the networks, what is special is dialed only where it is named in full.
     #[test]
     fn no_network_means_what_is_special(address in address(), port in 1_u16..4) {

@@ -233,16 +233,16 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// A CONNECT as kube-apiserver sends it.
-fn connect(target: &str, lines: &str) -> String {
+pub(crate) fn connect(target: &str, lines: &str) -> String {
     format!("CONNECT {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n")
 }
 
-fn subject(way_in: &str) -> String {
+pub(crate) fn subject(way_in: &str) -> String {
     format!("{{ method: \"{way_in}\", user: \"*\" }}")
 }
 
 /// A rule that lets a subject dial everything there is.
-fn rule(subject: &str) -> String {
+pub(crate) fn rule(subject: &str) -> String {
     let name: String =
         subject.chars().map(|letter| if letter.is_ascii_lowercase() { letter } else { '-' }).collect();
     format!(
@@ -252,7 +252,7 @@ fn rule(subject: &str) -> String {
 }
 
 /// Status and reason of the answer to a request, and not a byte behind an answer that is no refusal.
-async fn asked(stream: &mut (impl AsyncRead + AsyncWrite + Unpin + ?Sized), request: &str) -> String {
+pub(crate) async fn asked(stream: &mut (impl AsyncRead + AsyncWrite + Unpin + ?Sized), request: &str) -> String {
     answered(stream, request).await.expect("an answer comes")
 }
 

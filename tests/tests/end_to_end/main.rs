@@ -60,6 +60,7 @@ mod roles;
 mod rotation;
 mod second_opinion;
 mod servers;
+mod services;
 mod sharing;
 mod stalled;
 mod stopping;

@@ -1,0 +1,110 @@
+//! Who answers at a site: a webhook, an aggregated API and a kubelet, by TLS.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tests::pki::Issued;
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+/// What the aggregated API says of a thing, and what the node's container has written.
+pub(super) const THING: &str =
+    "{\"kind\":\"Thing\",\"apiVersion\":\"lab.tombolo.test/v1\",\"metadata\":{\"name\":\"bell\"}}";
+pub(super) const WRITTEN: &str = "written at the site\n";
+
+/// What somebody answers at a path, to a body.
+pub(super) type Answer = fn(&str, &Value) -> Option<String>;
+
+pub(super) fn review(_: &str, asked: &Value) -> Option<String> {
+    reviewed(asked, "the site says no")
+}
+
+/// The same in other words, to tell two of them apart.
+pub(super) fn review_otherwise(_: &str, asked: &Value) -> Option<String> {
+    reviewed(asked, "the other pod says no")
+}
+
+fn reviewed(asked: &Value, no: &str) -> Option<String> {
+    let request = &asked["request"];
+    let allowed = request["name"] != "refused";
+    let response =
+        json!({ "uid": request["uid"], "allowed": allowed, "status": { "message": no } });
+    Some(
+        json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+            .to_string(),
+    )
+}
+
+pub(super) fn things(path: &str, _: &Value) -> Option<String> {
+    let resources = json!([{
+        "name": "things", "singularName": "thing", "namespaced": false, "kind": "Thing", "verbs": ["get"],
+    }]);
+    let list = json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "lab.tombolo.test/v1", "resources": resources,
+    });
+    match path {
+        "/apis/lab.tombolo.test/v1" => Some(list.to_string()),
+        "/apis/lab.tombolo.test/v1/things/bell" => Some(THING.to_owned()),
+        _ => None,
+    }
+}
+
+pub(super) fn logs(path: &str, _: &Value) -> Option<String> {
+    (path == "/containerLogs/default/talker/talker").then(|| WRITTEN.to_owned())
+}
+
+/// Serves at an address of the namespace in which this is called, as long as the namespace is there, or until it is aborted
+/// with all its connections.
+pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: Answer) -> AbortHandle {
+    let chain = CertificateDer::pem_slice_iter(certificate.certificate_pem.as_bytes());
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind(address).await.unwrap();
+    let serving = tokio::spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            connections.spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = service_fn(move |request| answered(request, answer));
+                let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    serving.abort_handle()
+}
+
+async fn answered(request: Request<Incoming>, answer: Answer) -> Result<Response<Full<Bytes>>, Infallible> {
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let asked = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let mut response = Response::new(Full::default());
+    match answer(&path, &asked) {
+        Some(text) => {
+            let kind = if text.starts_with('{') { "application/json" } else { "text/plain" };
+            response.headers_mut().insert("content-type", kind.parse().unwrap());
+            *response.body_mut() = text.into();
+        }
+        None => *response.status_mut() = http::StatusCode::NOT_FOUND,
+    }
+    Ok(response)
+}

@@ -235,15 +235,13 @@ impl NotConnected {
 async fn first(checked: &[Checked]) -> io::Result<(TcpStream, Checked)> {
     let mut why = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (place, address) in checked.iter().enumerate() {
-        let is_last = place + 1 == checked.len();
         // The last one has all the time that there still is.
-        let attempt = async {
-            match is_last {
-                true => address.dial().await,
-                false => timeout(ATTEMPT_MAX, address.dial()).await.map_err(io::Error::other)?,
-            }
+        let answer = if place + 1 == checked.len() {
+            address.dial().await
+        } else {
+            timeout(ATTEMPT_MAX, address.dial()).await.map_err(io::Error::other).flatten()
         };
-        match attempt.await {
+        match answer {
             Ok(socket) => return Ok((socket, *address)),
             Err(error) => why = error,
         }

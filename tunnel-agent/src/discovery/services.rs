@@ -143,7 +143,7 @@ async fn rung(api_server: &ApiServer, paths: &[String; 2], versions: &[String; 2
             "" => Bell::None,
             version => {
                 let path = watched(&paths[place], version, bell::WATCH_FOR.as_secs());
-                bell::wait(api_server, Some(&path)).await
+                bell::wait(api_server, Some(path.as_str())).await
             }
         }
     };

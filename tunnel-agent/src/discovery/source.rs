@@ -106,9 +106,7 @@ impl Source {
         };
         read.map_err(DiscoveryError::Unreadable)
     }
-}
 
-impl Source {
     /// Where the Services lead that an answer names, by their own addresses; `None` for what names no Services.
     pub(super) fn services(
         &self,

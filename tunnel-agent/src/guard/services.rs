@@ -70,11 +70,8 @@ impl Services {
     pub fn find(&mut self, search: usize, found: BTreeMap<ServiceName, Backends>) -> bool {
         let mut found: BTreeMap<_, _> = found.into_iter().take(FOUND_MAX).collect();
         found.values_mut().for_each(Backends::bound);
-        if self.found.get(&search).unwrap_or(&BTreeMap::new()) == &found {
-            return false;
-        }
-        self.found.insert(search, found);
-        true
+        let was = self.found.insert(search, found.clone());
+        was.unwrap_or_default() != found
     }
 
     /// Where a Service leads at the port that `target` names; at least one address, none of them looked at yet.

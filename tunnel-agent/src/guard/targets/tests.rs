@@ -140,7 +140,7 @@ fn no_service_leads_to_what_is_refused_as_an_address_not_even_where_an_entry_nam
         "10.42.0.2:9443",
     ] {
         let led = |more: &[&str]| {
-            let all = [&[special], more].concat();
+            let all = [[special].as_slice(), more].concat();
             list.check_led(&target, Ok(all.iter().map(|address| address.parse().unwrap()).collect()))
         };
         assert!(matches!(led(&[]), Err(NotDialed::Special(_))), "{special}");

@@ -90,7 +90,8 @@ struct Names<'a> {
 /// The manifest for the agent with this configuration.
 pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
     let path = &order.agent_config;
-    let AgentConfig { impersonation, advertise, targets, tenants } = daemon::config::load(path, "AgentConfig")?;
+    let AgentConfig { impersonation, advertise, targets, tenants } =
+        daemon::config::load(path, "AgentConfig")?;
     let Impersonation { users, groups, system_names } = impersonation;
     let list = AllowList::new(users, groups, system_names)
         .map_err(|fault| RbacError::AllowList(path.clone(), fault))?;

@@ -75,7 +75,8 @@ fn services_are_read_by_name_where_the_agent_dials_them_and_nowhere_else() {
 
     let verbs = "verbs: [\"list\", \"watch\"]\n";
     for names in ["\"api\", \"hook\"", "\"kubernetes\""] {
-        let rule = format!("- apiGroups: [\"\"]\n  resources: [services]\n  {verbs}  resourceNames: [{names}]\n");
+        let rule =
+            format!("- apiGroups: [\"\"]\n  resources: [services]\n  {verbs}  resourceNames: [{names}]\n");
         assert_eq!(made.matches(&rule).count(), 1, "{names}: {made}");
     }
     let slices = format!("- apiGroups: [discovery.k8s.io]\n  resources: [endpointslices]\n  {verbs}---\n");
@@ -84,7 +85,10 @@ fn services_are_read_by_name_where_the_agent_dials_them_and_nowhere_else() {
     assert_eq!(made.matches("name: tunnel-agent-services\n").count(), 6, "{made}");
     assert!(!made.contains("kind: ClusterRole\nmetadata:\n  name: tunnel-agent-services"), "{made}");
 
-    bench.write("agent.yaml", agent("users: [ann], groups: [ops]") + "targets: ['10.96.0.0/12:443', 'db.example:1']\n");
+    bench.write(
+        "agent.yaml",
+        agent("users: [ann], groups: [ops]") + "targets: ['10.96.0.0/12:443', 'db.example:1']\n",
+    );
     let made = bench.done("rbac --agent-config agent.yaml");
     assert!(!made.contains("services"), "{made}");
 }

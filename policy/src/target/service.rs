@@ -87,7 +87,9 @@ mod tests {
     fn what_a_cluster_calls_a_service_is_one_only_where_its_name_reads_back_as_the_same() {
         let made = |name: &str, namespace: &str| ServiceName::new(name, namespace);
         assert_eq!(made("api", "tenant-a").unwrap().to_string(), "api.tenant-a.svc");
-        for (name, namespace) in [("a/b", "c"), ("a.b", "c"), ("", "c"), ("a", ""), ("A", "c"), ("a", "c?x=y")] {
+        for (name, namespace) in
+            [("a/b", "c"), ("a.b", "c"), ("", "c"), ("a", ""), ("A", "c"), ("a", "c?x=y")]
+        {
             assert_eq!(made(name, namespace), None, "{name} {namespace}");
         }
     }

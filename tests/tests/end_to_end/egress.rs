@@ -252,7 +252,10 @@ pub(crate) fn rule(subject: &str) -> String {
 }
 
 /// Status and reason of the answer to a request, and not a byte behind an answer that is no refusal.
-pub(crate) async fn asked(stream: &mut (impl AsyncRead + AsyncWrite + Unpin + ?Sized), request: &str) -> String {
+pub(crate) async fn asked(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin + ?Sized),
+    request: &str,
+) -> String {
     answered(stream, request).await.expect("an answer comes")
 }
 

@@ -28,13 +28,22 @@ async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_
         ("metadata", vec![service(443)], slice("169.254.169.254", 80)),
         ("gone", vec![], slice("10.42.0.2", 443)),
         ("plain", vec![service(80)], slice("10.42.0.2", 443)),
-        ("alias", vec![json!({ "spec": { "type": "ExternalName", "externalName": "localhost" } })], slice("10.42.0.2", 443)),
-        ("idle", vec![service(443)], json!({ "addressType": "IPv4", "endpoints": [], "ports": [{ "name": "https", "port": 443 }] })),
+        (
+            "alias",
+            vec![json!({ "spec": { "type": "ExternalName", "externalName": "localhost" } })],
+            slice("10.42.0.2", 443),
+        ),
+        (
+            "idle",
+            vec![service(443)],
+            json!({ "addressType": "IPv4", "endpoints": [], "ports": [{ "name": "https", "port": 443 }] }),
+        ),
     ] {
         list(&fake, &format!("/api/v1/namespaces/{namespace}/services"), &services);
         list(&fake, &format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"), &[slices]);
     }
-    let edge = Edge::start(&fake, &["tenant", "metadata", "gone", "plain", "alias", "idle", "forbidden"]).await;
+    let edge =
+        Edge::start(&fake, &["tenant", "metadata", "gone", "plain", "alias", "idle", "forbidden"]).await;
 
     let no_service = "has no Service with the TCP port";
     for (namespace, port, expected) in [
@@ -56,7 +65,8 @@ async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_
     }
 
     assert_eq!(heard.load(Ordering::SeqCst), 0, "somebody was connected to loopback");
-    let asked_for = |request: &tests::fake_api::RecordedRequest| request.target.contains("/namespaces/other/");
+    let asked_for =
+        |request: &tests::fake_api::RecordedRequest| request.target.contains("/namespaces/other/");
     assert!(!fake.requests().iter().any(asked_for));
     let log = AuditLog::of(&edge.rig);
     let intents = log.intents();
@@ -81,7 +91,9 @@ impl Edge {
         ))
         .await;
         let targets: Vec<String> = namespaces.iter().map(|one| format!("hook.{one}.svc:443")).collect();
-        let agent = rig.agent_with(CLUSTER, &ApiServer::of_fake(&rig, fake), &format!("targets: {targets:?}\n")).await;
+        let agent = rig
+            .agent_with(CLUSTER, &ApiServer::of_fake(&rig, fake), &format!("targets: {targets:?}\n"))
+            .await;
         rig.connected(CLUSTER).await;
         rig.put_policy(&[rule(&subject("way-in:host-a"))]).await;
         let more = ["hook.tenant.svc:8443".to_owned(), "hook.other.svc:443".to_owned()];

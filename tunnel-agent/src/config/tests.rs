@@ -157,7 +157,8 @@ fn as_many_networks_of_services_as_may_be_are_read_and_not_one_more() {
 
     let most = with("10.42.0.0/16", SERVICE_NETWORKS_MAX).unwrap().service_networks;
     assert_eq!(most.len(), SERVICE_NETWORKS_MAX);
-    for refused in [with("10.42.0.0/16", SERVICE_NETWORKS_MAX + 1), with("10.42.0.1/16", 1), with("pods", 1)] {
+    for refused in [with("10.42.0.0/16", SERVICE_NETWORKS_MAX + 1), with("10.42.0.1/16", 1), with("pods", 1)]
+    {
         assert_eq!(refused.unwrap_err().key, "serviceNetworks");
     }
 }

@@ -52,9 +52,7 @@ struct Port {
 }
 
 /// The Services among what may be dialed, each with the ports that are wanted of it.
-pub(super) fn wanted<'a>(
-    targets: impl Iterator<Item = &'a Target>,
-) -> BTreeMap<ServiceName, BTreeSet<u16>> {
+pub(super) fn wanted<'a>(targets: impl Iterator<Item = &'a Target>) -> BTreeMap<ServiceName, BTreeSet<u16>> {
     let mut wanted: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
     for target in targets {
         if let Some(name) = target.service() {
@@ -165,9 +163,11 @@ fn backends(service: &[u8], slices: &[u8], ports: &BTreeSet<u16>) -> Result<Back
         return Ok(Backends::Elsewhere);
     }
     let slices = slices::of(slices)?;
-    let found = spec.ports.iter().flatten().filter(|port| {
-        ports.contains(&port.port) && slices::is_tcp(port.protocol.as_deref())
-    });
+    let found = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter(|port| ports.contains(&port.port) && slices::is_tcp(port.protocol.as_deref()));
     let led = found.map(|port| {
         let ready: BTreeSet<SocketAddr> =
             slices.iter().flat_map(|slice| slice.ready(port.name.as_deref().unwrap_or_default())).collect();

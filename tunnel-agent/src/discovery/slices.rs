@@ -60,9 +60,11 @@ impl Slice {
         let is_it = |port: &&Port| {
             port.name.as_deref().unwrap_or_default() == name && is_tcp(port.protocol.as_deref())
         };
-        let port = self.ports.iter().flatten().find(is_it).and_then(|port| port.port).filter(|port| *port > 0);
+        let port =
+            self.ports.iter().flatten().find(is_it).and_then(|port| port.port).filter(|port| *port > 0);
         let port = port.filter(|_| ["IPv4", "IPv6"].contains(&self.address_type.as_str()));
-        let ready = self.endpoints.iter().flatten().filter(|endpoint| endpoint.conditions.ready != Some(false));
+        let ready =
+            self.endpoints.iter().flatten().filter(|endpoint| endpoint.conditions.ready != Some(false));
         let first = ready.filter_map(|endpoint| endpoint.addresses.first()?.parse::<IpAddr>().ok());
         first.filter_map(move |address| port.map(|port| SocketAddr::new(address, port)))
     }

@@ -34,7 +34,9 @@ pub enum Backends {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Nowhere {
     /// The API server has not said, or does not let the agent read it.
-    #[error("the API server has not said where this Service leads; apply what `tombolo rbac` makes of the configuration")]
+    #[error(
+        "the API server has not said where this Service leads; apply what `tombolo rbac` makes of the configuration"
+    )]
     Unread,
     /// There is none.
     #[error("there is no such Service")]

@@ -60,7 +60,8 @@ async fn an_address_that_does_not_answer_is_passed_over_where_others_wait() {
     let (silent, _held) = silent().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let answers = listener.local_addr().unwrap();
-    let both = [silent, answers].map(|address| address.to_string().parse().map(TargetEntry::Exactly).unwrap());
+    let both =
+        [silent, answers].map(|address| address.to_string().parse().map(TargetEntry::Exactly).unwrap());
     let targets = Targets::new(both.to_vec(), Vec::new());
     let mut checked = Vec::new();
     for address in [silent, answers] {

@@ -216,7 +216,10 @@ async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_ch
     leads(Ok(&["10.42.0.2:8443", "10.42.0.3:8443"])).await;
     cluster.say(hook(), hook_slice(&["10.42.0.3"]));
     leads(Ok(&["10.42.0.3:8443"])).await;
-    cluster.say(json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } }), hook_slice(&["10.42.0.3"]));
+    cluster.say(
+        json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } }),
+        hook_slice(&["10.42.0.3"]),
+    );
     leads(Err(Nowhere::Elsewhere)).await;
     cluster.say(hook(), hook_slice(&[]));
     leads(Err(Nowhere::NotReady)).await;

@@ -198,7 +198,9 @@ fn of_reason(cluster: &ClusterId, target: &Target, reason: Reason) -> String {
             "cluster {cluster} has no Service with the TCP port {target}, or it is an ExternalName: check the Service"
         ),
         Reason::NotReady => {
-            format!("the Service of {target} in cluster {cluster} has no endpoint that is ready: check its pods")
+            format!(
+                "the Service of {target} in cluster {cluster} has no endpoint that is ready: check its pods"
+            )
         }
         Reason::Unread => format!(
             "the agent of cluster {cluster} cannot read where {target} leads: apply what `tombolo rbac` makes of its \

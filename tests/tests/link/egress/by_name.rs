@@ -105,8 +105,8 @@ impl Edge {
         let targets = SERVICES.map(|name| format!("{name}:443"));
         let more = format!("targets: {targets:?}\nserviceNetworks: [\"10.42.0.0/24\"]\n");
         // What `tombolo rbac` makes of these targets is enough, and all that the agent has.
-        let file =
-            rig.write("services.yaml", &format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{more}"));
+        let file = rig
+            .write("services.yaml", &format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{more}"));
         let manifest =
             rig.tombolo(&["rbac", "--agent-config", file.to_str().unwrap(), "--profile", "open"]).await;
         let account = site_cluster.create_agent_account_with(&manifest).await.unwrap();
@@ -164,11 +164,8 @@ async fn site(lab: &Lab, authority: &Authority) -> (Site, AbortHandle) {
     let site = lab.site(CLUSTER, Uplink::Cable).await;
     site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
     let [hook, extension] = SERVICES.map(|name| authority.issue_server(&[name], &[]));
-    let served: [(Ipv4Addr, _, Answer); 3] = [
-        (FIRST, hook.clone(), review),
-        (SECOND, hook, review_otherwise),
-        (EXTENSION, extension, things),
-    ];
+    let served: [(Ipv4Addr, _, Answer); 3] =
+        [(FIRST, hook.clone(), review), (SECOND, hook, review_otherwise), (EXTENSION, extension, things)];
     let mut serving = Vec::new();
     for (address, certificate, answer) in served {
         site.pod().ip(&format!("addr add {address}/32 dev lo")).await.unwrap();

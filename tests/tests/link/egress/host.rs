@@ -47,15 +47,15 @@ pub(super) async fn server(lab: &Lab, by: By) -> Rig {
         By::Socket => format!("uds: {{ path: {:?}, uids: [{}] }}", socket(lab), geteuid().as_raw()),
     };
     // A webhook holds up who waits for it: here nobody waits for a cluster that is away.
-    let more = format!(
-        "parking: {{ limitSeconds: 0 }}\negress: [{{ name: host-a, cluster: {CLUSTER}, {way} }}]\n"
-    );
+    let more =
+        format!("parking: {{ limitSeconds: 0 }}\negress: [{{ name: host-a, cluster: {CLUSTER}, {way} }}]\n");
     lab.rig(&more).await
 }
 
 /// A rule that lets a way in reach these hosts and ports.
 pub(super) fn rule(name: &str, targets: &[(&str, u16)]) -> String {
-    let targets = targets.iter().map(|(host, port)| format!("{{ hosts: [\"{host}\"], ports: [\"{port}\"] }}"));
+    let targets =
+        targets.iter().map(|(host, port)| format!("{{ hosts: [\"{host}\"], ports: [\"{port}\"] }}"));
     format!(
         "{{ name: egress, effect: Allow, subjects: [{{ method: \"way-in:{name}\", user: \"*\" }}], \
          clusters: {{ names: [{CLUSTER}] }}, mode: dial, targets: [{}] }}",
@@ -108,7 +108,8 @@ fn selector(lab: &Lab, rig: &Rig, by: By) -> std::path::PathBuf {
 /// Applies a list of objects.
 pub(super) async fn apply(lab: &Lab, kubectl: &Kubectl, items: &[Value]) {
     let objects = lab.path().join("objects.json");
-    std::fs::write(&objects, json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string()).unwrap();
+    std::fs::write(&objects, json!({ "apiVersion": "v1", "kind": "List", "items": items }).to_string())
+        .unwrap();
     kubectl.stdout(&["apply", "-f", objects.to_str().unwrap()]).await;
 }
 

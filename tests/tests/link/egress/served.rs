@@ -38,8 +38,7 @@ pub(super) fn review_otherwise(_: &str, asked: &Value) -> Option<String> {
 fn reviewed(asked: &Value, no: &str) -> Option<String> {
     let request = &asked["request"];
     let allowed = request["name"] != "refused";
-    let response =
-        json!({ "uid": request["uid"], "allowed": allowed, "status": { "message": no } });
+    let response = json!({ "uid": request["uid"], "allowed": allowed, "status": { "message": no } });
     Some(
         json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
             .to_string(),

@@ -13,9 +13,8 @@ fn service(kind: &str, ports: &Value) -> Vec<u8> {
 }
 
 fn slice(kind: &str, addresses: &[(&str, Value)], ports: &Value) -> Value {
-    let endpoints: Vec<_> =
-        addresses.iter().map(|(address, ready)| json!({ "addresses": [address], "conditions": { "ready": ready } }));
-    let endpoints: Vec<Value> = endpoints.collect();
+    let endpoint = |(address, ready): &(&str, Value)| json!({ "addresses": [address], "conditions": { "ready": ready } });
+    let endpoints: Vec<Value> = addresses.iter().map(endpoint).collect();
     json!({ "addressType": kind, "endpoints": endpoints, "ports": ports })
 }
 
@@ -39,9 +38,14 @@ fn a_port_leads_to_what_is_ready_under_its_name_whatever_its_number_is_there() {
             { "name": "unasked", "port": 1, "targetPort": 1 },
         ]),
     );
-    let both = json!([{ "name": "https", "port": 8443, "protocol": "TCP" }, { "name": "metrics", "port": 9090 }]);
+    let both =
+        json!([{ "name": "https", "port": 8443, "protocol": "TCP" }, { "name": "metrics", "port": 9090 }]);
     let slices = [
-        slice("IPv4", &[("10.42.0.2", json!(true)), ("10.42.0.3", json!(false)), ("10.42.0.4", Value::Null)], &both),
+        slice(
+            "IPv4",
+            &[("10.42.0.2", json!(true)), ("10.42.0.3", json!(false)), ("10.42.0.4", Value::Null)],
+            &both,
+        ),
         // Pods that call the same port by another number stand in a slice of their own.
         slice("IPv4", &[("10.42.0.9", json!(true))], &json!([{ "name": "https", "port": 9443 }])),
         slice("IPv6", &[("fd00:42::2", json!(true))], &both),
@@ -56,7 +60,8 @@ fn a_port_leads_to_what_is_ready_under_its_name_whatever_its_number_is_there() {
 
 #[test]
 fn a_headless_service_and_one_without_names_lead_to_their_endpoints_too() {
-    let headless = list(&[json!({ "spec": { "type": "ClusterIP", "clusterIP": "None", "ports": [{ "port": 443 }] } })]);
+    let headless =
+        list(&[json!({ "spec": { "type": "ClusterIP", "clusterIP": "None", "ports": [{ "port": 443 }] } })]);
     for name in [Value::Null, json!("")] {
         let slices = [slice("IPv4", &[("10.42.0.2", json!(true))], &json!([{ "name": name, "port": 443 }]))];
         assert_eq!(of(&headless, &slices, &[443]), ports(&[(443, &["10.42.0.2:443"])]), "{name}");
@@ -81,13 +86,16 @@ fn only_tcp_counts_at_the_service_and_in_its_slices() {
 
 #[test]
 fn a_name_in_a_slice_is_never_followed_nor_is_an_external_name() {
-    let external = list(&[json!({ "spec": { "type": "ExternalName", "externalName": "metadata.internal" } })]);
+    let external =
+        list(&[json!({ "spec": { "type": "ExternalName", "externalName": "metadata.internal" } })]);
     let to = |kind: &str, address: &str| {
         [slice(kind, &[(address, json!(true))], &json!([{ "name": "a", "port": 80 }]))]
     };
     assert_eq!(of(&external, &to("IPv4", "10.42.0.2"), &[80]), Backends::Elsewhere);
     let service = service("ClusterIP", &json!([{ "name": "a", "port": 80 }]));
-    for (kind, address) in [("FQDN", "metadata.internal"), ("IPv4", "metadata.internal"), ("FQDN", "10.42.0.2")] {
+    for (kind, address) in
+        [("FQDN", "metadata.internal"), ("IPv4", "metadata.internal"), ("FQDN", "10.42.0.2")]
+    {
         assert_eq!(of(&service, &to(kind, address), &[80]), ports(&[(80, &[])]), "{kind} {address}");
     }
     // Of several addresses of one endpoint only the first is one, says the API.
@@ -104,7 +112,8 @@ fn what_is_not_there_is_said_and_what_is_no_list_is_an_error() {
     assert_eq!(of(&portless, &[bare.clone()], &[443]), ports(&[]));
     let service = service("ClusterIP", &json!([{ "port": 443 }]));
     assert_eq!(of(&service, &[bare], &[443]), ports(&[(443, &[])]));
-    let no_number = slice("IPv4", &[("10.42.0.2", json!(true))], &json!([{ "name": "", "port": null }, { "port": 0 }]));
+    let no_number =
+        slice("IPv4", &[("10.42.0.2", json!(true))], &json!([{ "name": "", "port": null }, { "port": 0 }]));
     assert_eq!(of(&service, &[no_number], &[443]), ports(&[(443, &[])]));
     let status = br#"{"kind":"Status"}"#;
     assert!(backends(status, &list(&[]), &BTreeSet::new()).is_err());

@@ -117,7 +117,8 @@ async fn what_was_checked_is_what_is_dialed() {
 #[test]
 fn no_service_leads_to_what_is_refused_as_an_address_not_even_where_an_entry_names_that_in_full() {
     let target: Target = "hook.shop.svc:443".parse().unwrap();
-    let named = ["hook.shop.svc:443", "0.0.0.0/0:8080", "127.0.0.1:8080", "[::1]:8080", "169.254.169.254:8080"];
+    let named =
+        ["hook.shop.svc:443", "0.0.0.0/0:8080", "127.0.0.1:8080", "[::1]:8080", "169.254.169.254:8080"];
     let own = vec!["10.0.0.9:9091".parse().unwrap(), "0.0.0.0:9443".parse().unwrap()];
     let list = Targets::new(named.map(|entry| entry.parse().unwrap()).to_vec(), own);
     for special in [
@@ -157,7 +158,9 @@ fn a_service_leads_where_its_networks_are_and_only_if_it_is_listed_itself() {
     let within = list.clone().with_service_networks(vec!["10.42.0.0/16".parse().unwrap()]);
     let led = |list: &Targets, target: &Target, address: &str| {
         let checked = list.check_led(target, Ok(vec![address.parse().unwrap()]));
-        checked.map(|checked| checked[0].address().to_string()).map_err(|why| matches!(why, NotDialed::Unlisted(_)))
+        checked
+            .map(|checked| checked[0].address().to_string())
+            .map_err(|why| matches!(why, NotDialed::Unlisted(_)))
     };
     for (address, elsewhere) in [("10.42.7.7:1", Ok("10.42.7.7:1".to_owned())), ("10.43.0.1:1", Err(true))] {
         assert_eq!(led(&within, &listed, address), elsewhere);
@@ -305,6 +308,7 @@ fn verdict_of(list: &Targets, dns: &BTreeMap<&str, Vec<IpAddr>>, text: &str) -> 
         Err(NotDialed::Special(_)) => "special".to_owned(),
         Err(NotDialed::NoAddress(_)) => "no address".to_owned(),
         Err(NotDialed::Unresolved(..)) => "unresolved".to_owned(),
+        Err(NotDialed::Nowhere(..)) => "nowhere".to_owned(),
     }
 }
 

@@ -68,7 +68,7 @@ async fn an_address_that_does_not_answer_is_passed_over_where_others_wait() {
         checked.extend(targets.check(&address.to_string().parse().unwrap(), by_system).await.unwrap());
     }
 
-    let (_socket, address) = first(&checked).await.unwrap();
+    let (_socket, address) = timeout(CONNECT_MAX, first(&checked)).await.expect("in time").unwrap();
 
     assert_eq!(address.address(), answers);
 }

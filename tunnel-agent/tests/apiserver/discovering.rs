@@ -135,46 +135,45 @@ async fn what_changes_is_published_as_soon_as_a_watch_tells_of_it() {
     soon(scope.close(PATIENCE)).await.unwrap();
 }
 
-/// What an API server says of a Service and its slices, which a test changes; a watch tells of what is newer than its version.
+/// What an API server says of a Service and of its slices, each of a version of its own; a watch tells of what is newer.
 struct Cluster {
-    said: Mutex<(Value, Value)>,
-    version: watch::Sender<u64>,
+    service: watch::Sender<(u64, Value)>,
+    slice: watch::Sender<(u64, Value)>,
 }
 
 impl Cluster {
     fn of(service: Value, slice: Value) -> Arc<Self> {
-        Arc::new(Self { said: Mutex::new((service, slice)), version: watch::Sender::new(1) })
-    }
-
-    /// Says something else from now on.
-    fn say(&self, service: Value, slice: Value) {
-        let mut said = self.said.lock().unwrap();
-        *said = (service, slice);
-        self.version.send_modify(|version| *version += 1);
+        let said = |item| watch::Sender::new((1, item));
+        Arc::new(Self { service: said(service), slice: said(slice) })
     }
 
     fn answer(&self, path: &str) -> Answer {
-        let said = self.said.lock().unwrap();
-        let listed = |item: &Value| {
-            let metadata = json!({ "resourceVersion": self.version.borrow().to_string() });
-            whole(json!({ "metadata": metadata, "items": [item] }).to_string())
-        };
+        let said = if path.starts_with(HOOK) { &self.service } else { &self.slice };
         if let Some((_, watched)) = path.split_once("&watch=true&resourceVersion=") {
             let since: u64 = watched.split('&').next().unwrap().parse().unwrap();
-            let mut version = self.version.subscribe();
+            let mut said = said.subscribe();
             let event = async move {
-                let _ = version.wait_for(|version| *version > since).await;
+                let _ = said.wait_for(|(version, _)| *version > since).await;
                 Ok(Frame::data(Bytes::from_static(b"{\"type\":\"MODIFIED\"}\n")))
             };
             return Response::new(StreamBody::new(futures::stream::once(event)).boxed_unsync());
         }
-        match path {
-            HOOK if said.0 == Value::Null => refused(StatusCode::FORBIDDEN),
-            HOOK => listed(&said.0),
-            HOOK_SLICES => listed(&said.1),
-            _ => refused(StatusCode::NOT_FOUND),
+        if ![HOOK, HOOK_SLICES].contains(&path) {
+            return refused(StatusCode::NOT_FOUND);
+        }
+        match &*said.borrow() {
+            (_, Value::Null) => refused(StatusCode::FORBIDDEN),
+            (version, item) => {
+                let metadata = json!({ "resourceVersion": version.to_string() });
+                whole(json!({ "metadata": metadata, "items": [item] }).to_string())
+            }
         }
     }
+}
+
+/// Says something else from now on.
+fn say(said: &watch::Sender<(u64, Value)>, item: Value) {
+    said.send_modify(|said| *said = (said.0 + 1, item));
 }
 
 fn hook() -> Value {
@@ -212,21 +211,20 @@ async fn a_service_that_is_named_is_known_by_its_objects_and_followed_as_they_ch
         soon(services.wait_for(is_it)).await.unwrap();
     };
     leads(Ok(&["10.42.0.2:8443"])).await;
-    cluster.say(hook(), hook_slice(&["10.42.0.2", "10.42.0.3"]));
+    say(&cluster.slice, hook_slice(&["10.42.0.2", "10.42.0.3"]));
     leads(Ok(&["10.42.0.2:8443", "10.42.0.3:8443"])).await;
-    cluster.say(hook(), hook_slice(&["10.42.0.3"]));
+    say(&cluster.slice, hook_slice(&["10.42.0.3"]));
     leads(Ok(&["10.42.0.3:8443"])).await;
-    cluster.say(
-        json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } }),
-        hook_slice(&["10.42.0.3"]),
-    );
+    say(&cluster.service, json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } }));
     leads(Err(Nowhere::Elsewhere)).await;
-    cluster.say(hook(), hook_slice(&[]));
+    say(&cluster.service, hook());
+    leads(Ok(&["10.42.0.3:8443"])).await;
+    say(&cluster.slice, hook_slice(&[]));
     leads(Err(Nowhere::NotReady)).await;
-    cluster.say(hook(), hook_slice(&["10.42.0.3"]));
+    say(&cluster.slice, hook_slice(&["10.42.0.3"]));
     leads(Ok(&["10.42.0.3:8443"])).await;
     // Who may not read it any more knows nothing of it.
-    cluster.say(Value::Null, Value::Null);
+    say(&cluster.service, Value::Null);
     leads(Err(Nowhere::Unread)).await;
     soon(scope.close(PATIENCE)).await.unwrap();
 }

@@ -1,8 +1,8 @@
 //! What the agent learns of its cluster's endpoints.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};

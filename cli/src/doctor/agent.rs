@@ -197,7 +197,7 @@ async fn api_server(config: &AgentConfig, base: &Path, scope: &Scope, report: &m
     };
     let Some(Destination { target, prefix }) = destination else { return };
     let Some(mut reached) = target.reach(report, scope).await else { return };
-    rights::examine(&config.impersonation, &mut reached, &prefix, report).await;
+    rights::examine(config, &mut reached, &prefix, report).await;
 }
 
 fn in_cluster(

@@ -45,6 +45,10 @@ pub(super) struct AgentConfig {
     pub(super) api_server: ApiServer,
     #[serde(default)]
     pub(super) impersonation: Impersonation,
+    #[serde(default)]
+    pub(super) advertise: Vec<String>,
+    #[serde(default)]
+    pub(super) targets: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -1,13 +1,15 @@
 //! What an agent, or a server, may do at an API server, asked of the API server itself.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use http::Method;
+use policy::Target;
 use serde_json::{Value, json};
 
 use super::caller::message;
 use super::clock;
-use super::configuration::Impersonation;
+use super::configuration::AgentConfig;
 use super::reach::Reached;
 use super::report::Report;
 
@@ -33,7 +35,7 @@ struct Right {
     way: (&'static str, &'static str),
     otherwise: Option<(&'static str, &'static str)>,
     resource: &'static str,
-    namespace: &'static str,
+    namespace: String,
     /// Empty for all.
     name: String,
     purpose: &'static str,
@@ -43,15 +45,10 @@ struct Right {
 pub(super) struct Ended;
 
 /// Asks the API server what the agent may do there; the first answer shows the clock, too.
-pub(super) async fn examine(
-    impersonation: &Impersonation,
-    reached: &mut Reached,
-    prefix: &str,
-    report: &mut Report,
-) {
+pub(super) async fn examine(config: &AgentConfig, reached: &mut Reached, prefix: &str, report: &mut Report) {
     let mut missing = Vec::new();
     let mut shown = false;
-    for right in rights(impersonation) {
+    for right in rights(config) {
         let mut allowed = false;
         for (verb, group) in [Some(right.way), right.otherwise].into_iter().flatten() {
             let attributes = json!({
@@ -127,8 +124,9 @@ pub(super) async fn ask(
     }
 }
 
-/// What the agent needs: to assert whom its own file lists, and to read where the control plane is.
-fn rights(impersonation: &Impersonation) -> Vec<Right> {
+/// What the agent needs: to assert whom its own file lists, and to read where the control plane is, and the Services that it names.
+fn rights(config: &AgentConfig) -> Vec<Right> {
+    let AgentConfig { impersonation, advertise, targets, .. } = config;
     let lists = [("users", &impersonation.users), ("groups", &impersonation.groups)];
     let asserted = lists.into_iter().flat_map(|(resource, names)| {
         // RBAC knows no patterns: whoever is to assert those must be allowed to assert anybody.
@@ -138,7 +136,7 @@ fn rights(impersonation: &Impersonation) -> Vec<Right> {
             way: ("impersonate", ""),
             otherwise: Some(("impersonate:user-info", "authentication.k8s.io")),
             resource,
-            namespace: "",
+            namespace: String::new(),
             name,
             purpose: "act for callers",
         })
@@ -147,11 +145,25 @@ fn rights(impersonation: &Impersonation) -> Vec<Right> {
         way: (verb, "discovery.k8s.io"),
         otherwise: None,
         resource: "endpointslices",
-        namespace: "default",
+        namespace: "default".to_owned(),
         name: "kubernetes".to_owned(),
         purpose: "find the control plane's addresses",
     });
-    asserted.chain(slices).collect()
+    let dialed = advertise.iter().chain(targets);
+    let services: BTreeSet<_> = dialed.filter_map(|text| text.parse::<Target>().ok()?.service()).collect();
+    let of_services = services.iter().flat_map(|service| {
+        let read = |verb, (resource, group, name): (&'static str, &'static str, &str)| Right {
+            way: (verb, group),
+            otherwise: None,
+            resource,
+            namespace: service.namespace().to_owned(),
+            name: name.to_owned(),
+            purpose: "find where the Services lead that targets names",
+        };
+        let kinds = [("services", "", service.name()), ("endpointslices", "discovery.k8s.io", "")];
+        kinds.into_iter().flat_map(move |kind| ["list", "watch"].map(|verb| read(verb, kind)))
+    });
+    asserted.chain(slices).chain(of_services).collect()
 }
 
 impl Right {

@@ -168,6 +168,12 @@ async fn an_agent_is_examined_beside_the_running_one_and_does_it_no_harm() {
         assert!(text.contains(old), "{old}");
         rig.write(name, &text.replace(old, new));
     };
+    with("services.yaml", "cluster: edge-a", "cluster: edge-a\ntargets: [\"hook.shop.svc:443\"]");
+    let unread = doctor(&rig, &["agent", "--config", "services.yaml"]).await;
+    unread.fails(
+        "rights",
+        &["nor list services \"hook\"", "nor watch endpointslices", "where the Services lead"],
+    );
     with("nobody.yaml", &rig.gateway().to_string(), &free().to_string());
     let nobody = doctor(&rig, &["agent", "--config", "nobody.yaml"]).await;
     nobody.fails("QUIC", &["no answer", "UDP"]);

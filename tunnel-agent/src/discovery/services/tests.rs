@@ -109,7 +109,7 @@ fn what_is_not_there_is_said_and_what_is_no_list_is_an_error() {
     assert_eq!(of(&list(&[]), &[], &[443]), Backends::Absent);
     let bare = json!({ "addressType": "IPv4", "endpoints": null, "ports": null });
     let portless = service("ClusterIP", &Value::Null);
-    assert_eq!(of(&portless, &[bare.clone()], &[443]), ports(&[]));
+    assert_eq!(of(&portless, std::slice::from_ref(&bare), &[443]), ports(&[]));
     let service = service("ClusterIP", &json!([{ "port": 443 }]));
     assert_eq!(of(&service, &[bare], &[443]), ports(&[(443, &[])]));
     let no_number =

@@ -3,8 +3,8 @@
 //! Each message is parsed from its first bytes on: as long as it is not whole, the parser says how many bytes it lacks at
 //! least. Who reads no more than that never takes a byte of what is meant for the target.
 
-/// The version of the protocol.
-const VERSION: u8 = 5;
+/// The version of the protocol, with which a greeting begins.
+pub const VERSION: u8 = 5;
 /// The version of the exchange of user and password.
 const LOGIN_VERSION: u8 = 1;
 /// The method of user and password.
@@ -181,6 +181,17 @@ impl Reply {
         [VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
     }
 
+    /// The answer where HTTP has this status for what became of a request that can be read.
+    #[must_use]
+    pub fn to_status(status: u16) -> Self {
+        match status {
+            200..=299 => Self::Succeeded,
+            401 | 403 | 407 => Self::NotAllowed,
+            502..=504 => Self::Unreachable,
+            _ => Self::Failed,
+        }
+    }
+
     /// The answer to a request that cannot be read; `None` where it is none of SOCKS5.
     #[must_use]
     pub fn to_fault(fault: Fault) -> Option<Self> {
@@ -241,6 +252,24 @@ mod tests {
             assert_eq!(request(bytes), expected, "{bytes:?}");
         }
         assert_eq!(Reply::NotAllowed.bytes()[..2], [5, 2]);
+    }
+
+    #[test]
+    fn a_status_of_http_has_the_number_of_its_kind() {
+        for (status, expected) in [
+            (200, Reply::Succeeded),
+            (400, Reply::Failed),
+            (401, Reply::NotAllowed),
+            (403, Reply::NotAllowed),
+            (407, Reply::NotAllowed),
+            (429, Reply::Failed),
+            (500, Reply::Failed),
+            (502, Reply::Unreachable),
+            (503, Reply::Unreachable),
+            (504, Reply::Unreachable),
+        ] {
+            assert_eq!(Reply::to_status(status), expected, "{status}");
+        }
     }
 
     #[test]

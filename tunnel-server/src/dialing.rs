@@ -11,7 +11,6 @@ mod places;
 pub(crate) mod reason;
 pub(crate) mod whole;
 
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,6 @@ use proto::wire::dial_reply::Outcome;
 use proto::wire::{DialReply, StreamOpen};
 use proto::{AbortCode, ClusterId};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
@@ -178,13 +176,6 @@ impl Dials {
             }
         }
         Err(NotConnected::NoStream(cluster.clone()))
-    }
-}
-
-/// Returns once the other side has gone. Bytes that come before they may are the target's, and wait. Cancel-safe.
-pub(crate) async fn gone(stream: &TcpStream) {
-    if let Ok(1..) = stream.peek(&mut [0]).await {
-        pending().await
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use daemon::{Failure, Scope, listen};
+use daemon::{Failure, Scope, gone, listen};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ use crate::config::{self, Site};
 use crate::dialing::asking::Refuses as _;
 use crate::dialing::by_place::{self, ByPlace, Newcomer, Turned};
 use crate::dialing::whole::Whole;
-use crate::dialing::{Dials, gone};
+use crate::dialing::Dials;
 use crate::listener::accepting;
 use crate::metrics;
 use crate::shares::{Limit, Use};

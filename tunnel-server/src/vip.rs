@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use daemon::{Failure, Scope, listen};
+use daemon::{Failure, Scope, gone, listen};
 use http::StatusCode;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::warn;
@@ -21,7 +21,7 @@ use crate::config::{self, Site};
 use crate::dialing::asking::Refuses;
 use crate::dialing::by_place::{self, ByPlace, Newcomer, Turned};
 use crate::dialing::whole::Whole;
-use crate::dialing::{Dials, NotConnected, gone};
+use crate::dialing::{Dials, NotConnected};
 use crate::listener::accepting;
 use crate::permit::Forbidden;
 use crate::shares::{Limit, Use};

@@ -2,20 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use daemon::{Failure, Scope, listen};
-use http::StatusCode;
-use proto::socks5::{self, CHOSEN, Fault, LOGGED_IN, Login, NOT_CHOSEN, NOT_LOGGED_IN, Parsed, Reply};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use daemon::{Failure, Scope, gone, listen, socks5};
+use proto::socks5::{Login, Reply};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::{Asked, Proxy, Refusal, Served};
 use crate::dialing::asking::Refuses as _;
-use crate::dialing::gone;
 use crate::dialing::whole::Whole;
 use crate::listener::accepting;
 use crate::metrics;
@@ -23,23 +19,11 @@ use crate::metrics;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 512;
 
-/// Everything up to the target's name arrives within this time.
-const ASKED_MAX: Duration = Duration::from_secs(10);
-
 /// A bound port at which nobody is answered yet.
 #[derive(Debug)]
 pub struct Socks {
     listener: TcpListener,
     address: SocketAddr,
-}
-
-/// Why a message could not be read.
-#[derive(Debug, thiserror::Error)]
-enum Unread {
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    #[error("the connection broke")]
-    Broken(#[from] io::Error),
 }
 
 impl Socks {
@@ -82,17 +66,16 @@ async fn serve(door: Proxy, stream: TcpStream, from: SocketAddr, place: OwnedSem
     let scope = door.0.scope.clone();
     // Both arms are cancel-safe: nothing is done yet for whoever is let go.
     let asked = tokio::select! {
-        asked = timeout(ASKED_MAX, ask(&door, &mut stream, from)) => asked,
+        asked = socks5::ask(&mut stream, |login| door.knows(login, from)) => asked,
         () = scope.draining() => return,
     };
     let (Login { user, password }, target) = match asked {
-        Ok(Ok(Some(asked))) => asked,
+        Ok(Some(asked)) => asked,
         // It was answered.
-        Ok(Ok(None)) => return,
-        Ok(Err(error)) => {
-            return debug!(%from, error = %daemon::chain(&error), "somebody who does not speak SOCKS5");
+        Ok(None) => return,
+        Err(error) => {
+            return debug!(%from, error = %daemon::chain(&error), "somebody who asks for nothing by SOCKS5");
         }
-        Err(_) => return debug!(%from, "somebody who says nothing at SOCKS5"),
     };
     let asked = Asked { listener: "socks", from, user: &user, token: &password, target: &target };
     // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
@@ -112,63 +95,20 @@ async fn serve(door: Proxy, stream: TcpStream, from: SocketAddr, place: OwnedSem
     }
 }
 
-/// Who asks and for what; `None` where that was refused already.
-async fn ask(
-    door: &Proxy,
-    stream: &mut TcpStream,
-    from: SocketAddr,
-) -> Result<Option<(Login, String)>, Unread> {
-    if !message(stream, socks5::greeting).await? {
-        stream.write_all(&NOT_CHOSEN).await?;
-        return Ok(None);
-    }
-    stream.write_all(&CHOSEN).await?;
-    let login = message(stream, socks5::login).await?;
-    let asked = Asked { listener: "socks", from, user: &login.user, token: &login.password, target: "" };
-    if let Err(refusal) = door.known(&asked) {
-        metrics::refused(refusal.cause());
-        stream.write_all(&NOT_LOGGED_IN).await?;
-        return Ok(None);
-    }
-    stream.write_all(&LOGGED_IN).await?;
-    match message(stream, socks5::request).await {
-        Ok(target) => Ok(Some((login, target))),
-        Err(Unread::Fault(fault)) => {
-            if let Some(reply) = Reply::to_fault(fault) {
-                stream.write_all(&reply.bytes()).await?;
-            }
-            Err(fault.into())
+impl Proxy {
+    /// Whether somebody is the owner of a token, to be told so before they say what they want.
+    fn knows(&self, login: &Login, from: SocketAddr) -> bool {
+        let asked = Asked { listener: "socks", from, user: &login.user, token: &login.password, target: "" };
+        let known = self.known(&asked);
+        if let Err(refusal) = &known {
+            metrics::refused(refusal.cause());
         }
-        Err(error) => Err(error),
-    }
-}
-
-/// One message, and not one byte of what stands behind it.
-async fn message<T>(
-    stream: &mut TcpStream,
-    parse: impl Fn(&[u8]) -> Result<Parsed<T>, Fault>,
-) -> Result<T, Unread> {
-    let mut bytes = Vec::new();
-    loop {
-        match parse(&bytes)? {
-            Parsed::Whole(message) => return Ok(message),
-            Parsed::Lacks(lacking) => {
-                let had = bytes.len();
-                bytes.resize(had + lacking, 0);
-                stream.read_exact(&mut bytes[had..]).await?;
-            }
-        }
+        known.is_ok()
     }
 }
 
 fn reply(refusal: &Refusal) -> Reply {
-    match refusal.status() {
-        StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED => Reply::NotAllowed,
-        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE => {
-            Reply::Unreachable
-        }
-        _ => Reply::Failed,
-    }
+    Reply::to_status(refusal.status().as_u16())
 }
 
 #[cfg(test)]

@@ -78,6 +78,9 @@ pub(crate) enum Command {
     /// The policy must let you dial the API server's address, the server let the cluster advertise it (`tombolo cluster
     /// update`), and its agent serve it. Where the gateway is and who you are is found as for `tombolo kubeconfig`.
     ///
+    /// The port answers HTTP CONNECT and SOCKS5, and lets in who says user and password of the copy's proxy-url. kubectl can do
+    /// both. Other programs may know one of them; SOCKS5 has no words for why it refuses, which is then printed here.
+    ///
     /// Clusters may have one address: give each its own KUBECACHEDIR, as is printed, because kubectl remembers what it has
     /// discovered by the address alone.
     #[command(after_long_help = examples::PROXY)]
@@ -393,6 +396,9 @@ pub(crate) struct Proxy {
     /// Where to listen, on this machine alone; port 0 for a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
+    /// Have the copy come by SOCKS5 in place of HTTP CONNECT; the port serves both
+    #[arg(long)]
+    pub(crate) socks5: bool,
     /// Write the copy here, with mode 0600, instead of a temporary directory
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -409,7 +415,7 @@ pub(crate) struct Clusters {
     /// Go on: show a cluster again whenever it changes, until Ctrl-C
     #[arg(long, short)]
     pub(crate) watch: bool,
-    /// How to show them; wide and json name each tunnel, and with --watch also show new measurements
+    /// How to show them; wide, json and yaml name each tunnel, and with --watch also show new measurements
     #[arg(long, short, value_name = "FORMAT")]
     pub(crate) output: Option<ClustersOutput>,
     #[command(flatten)]
@@ -420,6 +426,7 @@ pub(crate) struct Clusters {
 pub(crate) enum ClustersOutput {
     Wide,
     Json,
+    Yaml,
     Name,
 }
 

@@ -1,6 +1,6 @@
 //! `tombolo clusters`: what the server of this machine knows of its clusters.
 
-mod json;
+mod objects;
 mod table;
 
 use std::collections::BTreeSet;
@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use proto::ClusterId;
 use proto::admin::Cluster;
 use proto::admin::watch_clusters_response::Event;
+use serde_saphyr::SerializeError;
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{self, ClustersOutput};
@@ -28,6 +29,8 @@ pub(crate) enum ClustersError {
     NeverSeen(String),
     #[error("the clusters could not be written as JSON")]
     Json(#[from] serde_json::Error),
+    #[error("the clusters could not be written as YAML")]
+    Yaml(#[from] SerializeError),
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -51,7 +54,10 @@ async fn list(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersE
         }
         None => print::lines(&Table::new(Shape::Usual).rows(&clusters, now))?,
         Some(ClustersOutput::Wide) => print::lines(&Table::new(Shape::Wide).rows(&clusters, now))?,
-        Some(ClustersOutput::Json) => print::lines(&[json::list(&clusters)?])?,
+        Some(ClustersOutput::Json) => {
+            print::lines(&[serde_json::to_string_pretty(&objects::list(&clusters))?])?;
+        }
+        Some(ClustersOutput::Yaml) => print::lines(&[objects::yaml(&objects::list(&clusters))?])?,
         Some(ClustersOutput::Name) => {
             let names: Vec<String> = clusters.iter().map(|cluster| cluster.name.clone()).collect();
             print::lines(&names)?;
@@ -63,7 +69,8 @@ async fn list(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersE
 /// Prints until the reader hangs up or the server ends it.
 async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), ClustersError> {
     // In the usual table a row for every new round-trip time would drown what matters.
-    let measurements = matches!(order.output, Some(ClustersOutput::Wide | ClustersOutput::Json));
+    let measurements =
+        matches!(order.output, Some(ClustersOutput::Wide | ClustersOutput::Json | ClustersOutput::Yaml));
     let mut watching = admin.watch(names(order), measurements).await?;
     let shape = if order.output == Some(ClustersOutput::Wide) { Shape::Wide } else { Shape::Usual };
     let mut table = Table::new(shape);
@@ -84,7 +91,14 @@ async fn watch(admin: &mut Admin, order: &args::Clusters) -> Result<(), Clusters
         };
         let lines = match order.output {
             None | Some(ClustersOutput::Wide) => table.rows(&clusters, SystemTime::now()),
-            Some(ClustersOutput::Json) => clusters.iter().map(json::line).collect::<Result<_, _>>()?,
+            Some(ClustersOutput::Json) => {
+                let line = |cluster| serde_json::to_string(&objects::object(cluster));
+                clusters.iter().map(line).collect::<Result<_, _>>()?
+            }
+            Some(ClustersOutput::Yaml) => {
+                let document = |cluster| Ok(format!("---\n{}", objects::yaml(&objects::object(cluster))?));
+                clusters.iter().map(document).collect::<Result<_, SerializeError>>()?
+            }
             Some(ClustersOutput::Name) => clusters.iter().map(|cluster| cluster.name.clone()).collect(),
         };
         if !print::still_read(&lines)? {

@@ -25,7 +25,7 @@ use crate::print;
 use crate::runtime::{self, NoRuntime};
 use crate::settings::{self, Credential, Settings, SettingsError};
 
-use door::Door;
+use door::{Door, USER};
 use gateway::Gateway;
 use rewritten::Rewritten;
 
@@ -88,6 +88,7 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
         kubeconfig,
         context,
         listen,
+        socks5,
         output,
         force,
     } = order;
@@ -107,12 +108,13 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
     let listener = TcpListener::bind(listen).await.map_err(|error| ProxyError::Listen(listen, error))?;
     let address = listener.local_addr()?;
     let secret = secret()?;
+    let scheme = if socks5 { "socks5" } else { "http" };
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
     let Rewritten { text, target } = rewritten::with_proxy(
         &text,
         directory,
         context.as_deref(),
-        &format!("http://u:{secret}@{address}"),
+        &format!("{scheme}://{USER}:{secret}@{address}"),
         None,
     )?;
     let kept = keep(&cluster, output, &text, force)?;

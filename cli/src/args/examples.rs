@@ -22,7 +22,9 @@ Examples:
   In another:
   export KUBECONFIG=edge-1.conf
   export KUBECACHEDIR=~/.kube/cache/tombolo/edge-1
-  kubectl get nodes";
+  kubectl get nodes
+  For a program that knows SOCKS5 alone, on the port that was free:
+  tombolo proxy --cluster edge-1 --kubeconfig admin.conf --socks5";
 
 pub(super) const PASSTHROUGH: &str = "\
 Examples:
@@ -119,6 +121,7 @@ Examples:
   tombolo clusters --watch
   For programs:
   tombolo clusters --output json
+  tombolo clusters edge-1 --output yaml
   Of a server with another socket:
   tombolo clusters --socket /run/tombolo/b/admin.sock
   From another machine, as an administrator:

@@ -67,6 +67,21 @@ pub(super) enum NotConnected {
     Refused(StatusCode, String),
 }
 
+impl NotConnected {
+    /// The status of HTTP for it.
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
+            Self::Refused(status, _) => *status,
+            Self::TooSlow => StatusCode::GATEWAY_TIMEOUT,
+            Self::Pem(_)
+            | Self::Credential(_)
+            | Self::Unusable(_)
+            | Self::Unreachable(_)
+            | Self::Broke(_) => StatusCode::BAD_GATEWAY,
+        }
+    }
+}
+
 impl Gateway {
     /// Connects to `target`, `host:port`, in the cluster.
     pub(super) async fn connect(&self, target: &Authority, scope: &Scope) -> Result<Upgraded, NotConnected> {

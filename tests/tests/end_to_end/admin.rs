@@ -234,7 +234,7 @@ async fn a_killed_servers_socket_is_replaced_and_a_live_ones_is_a_clear_error() 
 }
 
 #[tokio::test]
-async fn the_command_shows_a_table_names_and_json_and_follows_changes() {
+async fn the_command_shows_a_table_names_json_and_yaml_and_follows_changes() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let socket = ["--socket", "admin/admin.sock"];
     let clusters = |more: &[&'static str]| [["clusters"].as_slice(), &socket, more].concat();
@@ -254,6 +254,14 @@ async fn the_command_shows_a_table_names_and_json_and_follows_changes() {
     assert_eq!(rig.tombolo(&clusters(&["-o", "name"])).await, "edge-a\n");
     let json: Value = serde_json::from_str(&rig.tombolo(&clusters(&["-o", "json"])).await).expect("JSON");
     assert_eq!(json["items"][0]["status"]["tunnels"][0]["health"], "Live", "{json}");
+    let yaml = rig.tombolo(&clusters(&["-o", "yaml"])).await;
+    let (first, last) = (yaml.lines().next(), yaml.lines().last());
+    assert_eq!(
+        (first, last),
+        (Some("apiVersion: tombolo.dev/v1alpha1"), Some("kind: ClusterList")),
+        "{yaml}"
+    );
+    assert!(yaml.contains("health: Live\n"), "{yaml}");
     let unknown = rig.tombolo_fails(&clusters(&["edge-b"])).await;
     assert!(unknown.contains("this server knows no cluster edge-b"), "{unknown}");
 

@@ -1,25 +1,27 @@
-//! Clusters as JSON, for programs.
+//! Clusters as Kubernetes shows objects, for programs.
 
 use std::collections::{BTreeMap, HashMap};
 
 use proto::admin::{Cluster, Health, Tunnel};
 use serde_json::{Value, json};
+use serde_saphyr::{SerializeError, ser_options};
 
 use super::table::{accepted, round_trip, time};
 
 /// All of them, as a Kubernetes list.
-pub(super) fn list(clusters: &[Cluster]) -> Result<String, serde_json::Error> {
+pub(super) fn list(clusters: &[Cluster]) -> Value {
     let items: Vec<Value> = clusters.iter().map(object).collect();
-    let list = json!({ "apiVersion": "tombolo.dev/v1alpha1", "kind": "ClusterList", "items": items });
-    serde_json::to_string_pretty(&list)
+    json!({ "apiVersion": "tombolo.dev/v1alpha1", "kind": "ClusterList", "items": items })
 }
 
-/// One, in one line.
-pub(super) fn line(cluster: &Cluster) -> Result<String, serde_json::Error> {
-    serde_json::to_string(&object(cluster))
+/// As YAML, without the last line's end.
+pub(super) fn yaml(object: &Value) -> Result<String, SerializeError> {
+    let text = serde_saphyr::to_string_with_options(object, ser_options! { prefer_block_scalars: false })?;
+    Ok(text.trim_end().to_owned())
 }
 
-fn object(cluster: &Cluster) -> Value {
+/// One.
+pub(super) fn object(cluster: &Cluster) -> Value {
     let description = cluster.description.clone().unwrap_or_default();
     json!({
         "apiVersion": "tombolo.dev/v1alpha1",
@@ -61,4 +63,25 @@ fn tunnel(cluster: &Cluster, tunnel: &Tunnel) -> Value {
         "packetsLost": measured.packets_lost,
         "streamsOpen": measured.streams_open,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::admin::Description;
+
+    #[test]
+    fn yaml_says_what_json_does_whatever_a_label_looks_like() {
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let labels =
+            [label("a", "no"), label("b", "1e3"), label("c", ""), label("d", "0x1f"), label("e", "null")];
+        let description = Description { labels: labels.into(), ..Description::default() };
+        let cluster =
+            Cluster { name: "123".to_owned(), description: Some(description), ..Cluster::default() };
+
+        let text = yaml(&list(std::slice::from_ref(&cluster))).unwrap();
+
+        assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), list(&[cluster]), "{text}");
+        assert!(!text.ends_with('\n') && text.lines().count() > 10, "{text}");
+    }
 }

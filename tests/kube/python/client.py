@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""exec, attach and port-forward with Python's kubernetes client, for the trials: the words, the outputs and the exit codes
-are kubectl's.
+"""get, watch, exec, attach and port-forward with Python's kubernetes client, for the trials: the words, the outputs and the
+exit codes are kubectl's. With PROXYS_CREDENTIAL=said the program says user and password of its proxy itself.
 
+    get configmaps [--watch] -o name
     exec [-i | -t] POD -- COMMAND...
     attach -i POD
     port-forward pod/POD :PORT...
@@ -12,8 +13,10 @@ import os
 import socket
 import sys
 import threading
+from urllib.parse import unquote, urlsplit
 
-from kubernetes import client, config
+import urllib3
+from kubernetes import client, config, watch
 from kubernetes.stream import portforward, stream
 from kubernetes.stream.ws_client import RESIZE_CHANNEL, STDIN_CHANNEL, WSClient
 
@@ -27,8 +30,14 @@ SIZES = ((33, 77), (44, 88))
 
 def main(words: list[str]) -> int:
     config.load_kube_config()
+    if os.environ.get("PROXYS_CREDENTIAL") == "said":
+        say_proxys_credential()
     pods = client.CoreV1Api()
     match words:
+        case ["get", "configmaps", "-o", "name"]:
+            return named(pods.list_namespaced_config_map(NAMESPACE).items)
+        case ["get", "configmaps", "--watch", "-o", "name"]:
+            return named(event["object"] for event in watch.Watch().stream(pods.list_namespaced_config_map, NAMESPACE))
         case ["exec", "-i", pod, "--", *command]:
             return joined(opened(pods.connect_get_namespaced_pod_exec, pod, command=command, stdin=True))
         case ["exec", "-t", pod, "--", *command]:
@@ -40,6 +49,21 @@ def main(words: list[str]) -> int:
         case ["port-forward", pod, *ports]:
             return forwarded(pod.removeprefix("pod/"), [int(port.lstrip(":")) for port in ports])
     sys.exit(__doc__)
+
+
+def say_proxys_credential() -> None:
+    """The client hands proxy-url on to urllib3, which takes no user and password out of the URL of an HTTP proxy."""
+    configuration = client.Configuration.get_default_copy()
+    proxy = urlsplit(configuration.proxy)
+    credential = f"{unquote(proxy.username)}:{unquote(proxy.password)}"
+    configuration.proxy_headers = urllib3.make_headers(proxy_basic_auth=credential)
+    client.Configuration.set_default(configuration)
+
+
+def named(objects) -> int:
+    for one in objects:
+        print(f"configmap/{one.metadata.name}", flush=True)
+    return 0
 
 
 def opened(ask, pod: str, **options) -> tuple[WSClient, bool]:

@@ -1,19 +1,16 @@
 //! CONNECT to targets of a cluster: what is let through is what three lists agree on, and bytes pass as they are or not at all.
 
-use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
 use tests::caller::{Farewell, Http1Caller, SOON, head};
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
+use tests::listener::{BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak};
 use tests::rig::policy::{allow_all, may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
@@ -329,83 +326,6 @@ impl Edge {
 
 fn connect(target: &str) -> String {
     head("CONNECT", target, &format!("Tombolo-Cluster: {CLUSTER}\r\n"))
-}
-
-/// What a listener heard of a connection that broke.
-const BROKE: &[u8] = b"broke";
-
-/// What [`speak`] says.
-const GREETING_BYTES: usize = 200_000;
-
-/// Counts who comes, and serves it.
-struct Listener {
-    address: SocketAddr,
-    accepted: Arc<AtomicUsize>,
-    heard: tokio::sync::Mutex<tokio::sync::mpsc::UnboundedReceiver<Vec<u8>>>,
-}
-
-impl Listener {
-    async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
-    where
-        F: Future<Output = Vec<u8>> + Send + 'static,
-    {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let (tell, heard) = tokio::sync::mpsc::unbounded_channel();
-        let counter = Arc::clone(&accepted);
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                counter.fetch_add(1, Ordering::SeqCst);
-                let (served, tell) = (serve(stream), tell.clone());
-                tokio::spawn(async move { tell.send(served.await) });
-            }
-        });
-        Self { address, accepted, heard: tokio::sync::Mutex::new(heard) }
-    }
-
-    fn accepted(&self) -> usize {
-        self.accepted.load(Ordering::SeqCst)
-    }
-
-    /// What the next connection that is over has left.
-    async fn heard(&self) -> Vec<u8> {
-        timeout(SOON, self.heard.lock().await.recv()).await.unwrap().unwrap()
-    }
-}
-
-async fn echo(mut stream: TcpStream) -> Vec<u8> {
-    let (mut read, mut write) = stream.split();
-    let _ = tokio::io::copy(&mut read, &mut write).await;
-    let _ = write.shutdown().await;
-    Vec::new()
-}
-
-async fn count(mut stream: TcpStream) -> Vec<u8> {
-    let mut all = Vec::new();
-    if stream.read_to_end(&mut all).await.is_ok() {
-        let _ = stream.write_all(all.len().to_string().as_bytes()).await;
-        let _ = stream.shutdown().await;
-    }
-    Vec::new()
-}
-
-async fn speak(mut stream: TcpStream) -> Vec<u8> {
-    stream.write_all(&vec![b'g'; GREETING_BYTES]).await.unwrap();
-    stream.shutdown().await.unwrap();
-    read_all(stream).await
-}
-
-async fn read_all(mut stream: TcpStream) -> Vec<u8> {
-    let mut all = Vec::new();
-    stream.read_to_end(&mut all).await.map_or_else(|_| BROKE.to_vec(), |_| all)
-}
-
-async fn break_off(mut stream: TcpStream) -> Vec<u8> {
-    let _ = stream.read(&mut [0]).await;
-    let _ = stream.write_all(b"half").await;
-    stream.set_zero_linger().unwrap();
-    Vec::new()
 }
 
 /// An address at which nobody listens.

@@ -13,6 +13,7 @@ mod balanced;
 mod browsers;
 mod canaries;
 mod catalogue;
+mod clients;
 mod closing;
 mod confined;
 mod connect;

@@ -1,13 +1,17 @@
 //! `tombolo proxy`: a local door to one cluster's targets, for whoever has read the kubeconfig that it wrote.
 
+mod socks;
+
+use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use tests::binaries::binary;
 use tests::caller::SOON;
 use tests::enroll::at;
@@ -15,6 +19,8 @@ use tests::fake_api::FakeApi;
 use tests::process::{Invocation, Process};
 use tests::rig::policy::may_dial;
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
+use tests::skip::skip;
+use tests::socks5::GREETING;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -79,6 +85,41 @@ async fn the_copy_is_its_owners_alone_and_gone_with_the_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_user_of_the_machine_does_not_read_the_secret() {
+    let test = "another_user_of_the_machine_does_not_read_the_secret";
+    if !geteuid().is_root() {
+        return skip(test, "only root may become somebody else");
+    }
+    let edge = Edge::start().await;
+    // Nothing but the file's own mode stands in the way.
+    std::fs::set_permissions(edge.rig.path(), Permissions::from_mode(0o755)).unwrap();
+    let open = edge.rig.write("open.conf", "anybody's\n");
+    std::fs::set_permissions(&open, Permissions::from_mode(0o644)).unwrap();
+
+    let [open, copy] = [open, edge.rig.path().join(COPY)]
+        .map(|file| std::process::Command::new("cat").arg(file).uid(NOBODY).gid(NOBODY).output().unwrap());
+
+    assert_eq!(open.stdout, b"anybody's\n", "{open:?}");
+    assert!(!copy.status.success() && copy.stdout.is_empty(), "{copy:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_says_nothing_at_the_local_door_is_let_go() {
+    let edge = Edge::start().await;
+    let (address, secret) = edge.door();
+    let half = format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: Basic {secret}\r\n");
+    let said = ["".as_bytes(), &GREETING[..1], half.as_bytes()].map(async |said: &[u8]| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it is closed");
+        assert!(!answer.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&answer));
+    });
+    let [nothing, socks, connect] = said;
+    tokio::join!(nothing, socks, connect);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_would_be_open_to_others_or_protect_nothing_is_not_served() {
     let rig = Rig::start().await;
     rig.caller("alice", &[GROUP]).await;
@@ -97,6 +138,9 @@ async fn what_would_be_open_to_others_or_protect_nothing_is_not_served() {
     }
 }
 
+/// Another user: Debian's `nobody`.
+const NOBODY: u32 = 65534;
+
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -113,17 +157,28 @@ struct Edge {
 
 impl Edge {
     async fn start() -> Self {
+        Self::start_with(&[], &[]).await
+    }
+
+    /// The same with more targets, which all lists have, and more that is said to the proxy.
+    async fn start_with(targets: &[SocketAddr], flags: &[&str]) -> Self {
         let rig = Rig::start().await;
         rig.caller("alice", &[GROUP]).await;
         let fake = FakeApi::start().await.unwrap();
         let target = fake.address().to_string();
-        let more = format!("advertise: [{target:?}]\n");
+        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
+        let more = format!("advertise: [{target:?}]\ntargets: {targets:?}\n");
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), &more).await;
         rig.connected("edge-a").await;
-        rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["edge-a"])]).await;
-        at(&rig, &["cluster", "update", "edge-a", "--advertise", &target]).await;
+        rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["*"])]).await;
+        advertise(&rig, "edge-a", &[&[target.clone()], targets.as_slice()].concat()).await;
         let conf = rig.write("admin.conf", &kubeconfig(&format!("https://{target}")));
-        let words = [words(&rig, &conf), vec!["--output".to_owned(), COPY.to_owned()]].concat();
+        let flags = flags.iter().map(|flag| (*flag).to_owned());
+        let words: Vec<String> = words(&rig, &conf)
+            .into_iter()
+            .chain(["--output".to_owned(), COPY.to_owned()])
+            .chain(flags)
+            .collect();
         let invocation = Invocation::of(binary("tombolo")).arguments(words).in_directory(rig.path());
         let proxy = Process::start(&invocation, &rig.path().join(LOG)).await.unwrap();
         rig.logged(LOG, 0, "is reached through").await;
@@ -143,15 +198,34 @@ impl Edge {
         assert!(found <= count, "somebody was connected who may not");
     }
 
-    /// Where the proxy listens, and what it wants to hear.
+    /// Where the proxy listens, and what it wants to hear as Basic.
     fn door(&self) -> (SocketAddr, String) {
-        let copy = std::fs::read_to_string(self.rig.path().join(COPY)).unwrap();
-        let (_, rest) = copy.split_once("http://").unwrap();
-        let url: String =
-            rest.chars().take_while(|next| !next.is_whitespace() && !"\"'".contains(*next)).collect();
-        let (secret, address) = url.split_once('@').unwrap();
-        (address.parse().unwrap(), STANDARD.encode(secret))
+        let Url { address, secret, .. } = self.url();
+        (address, STANDARD.encode(format!("u:{secret}")))
     }
+
+    /// What the copy says of the proxy.
+    fn url(&self) -> Url {
+        let copy = std::fs::read_to_string(self.rig.path().join(COPY)).unwrap();
+        let (before, rest) = copy.split_once("://u:").unwrap();
+        let scheme = before.rsplit([' ', '"', '\'']).next().unwrap().to_owned();
+        let rest: String =
+            rest.chars().take_while(|next| !next.is_whitespace() && !"\"'".contains(*next)).collect();
+        let (secret, address) = rest.split_once('@').unwrap();
+        Url { scheme, secret: secret.to_owned(), address: address.parse().unwrap() }
+    }
+}
+
+/// A `proxy-url`.
+struct Url {
+    scheme: String,
+    secret: String,
+    address: SocketAddr,
+}
+
+async fn advertise(rig: &Rig, cluster: &str, targets: &[String]) {
+    let targets = targets.iter().flat_map(|target| ["--advertise", target]);
+    at(rig, &["cluster", "update", cluster].into_iter().chain(targets).collect::<Vec<_>>()).await;
 }
 
 fn words(rig: &Rig, kubeconfig: &Path) -> Vec<String> {

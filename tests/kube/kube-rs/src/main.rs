@@ -1,19 +1,26 @@
-//! exec, attach and port-forward with kube-rs, for the trials: the words, the outputs and the exit codes are kubectl's.
+//! get, watch, exec, attach and port-forward with kube-rs, for the trials: the words, the outputs and the exit codes are kubectl's.
+//!
+//! With `PROXYS_CREDENTIAL=said` the program says user and password of its proxy itself.
 //!
 //! ```text
+//! get configmaps [--watch] -o name
 //! exec [-i | -t] POD -- COMMAND...
 //! attach -i POD
 //! port-forward pod/POD :PORT...
 //! ```
 
+mod proxied;
+
+use std::env;
 use std::error::Error;
+use std::pin::pin;
 use std::process::ExitCode;
 
-use futures::SinkExt;
-use k8s_openapi::api::core::v1::Pod;
+use futures::{SinkExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::api::{AttachParams, AttachedProcess, TerminalSize};
-use kube::{Api, Client};
+use kube::api::{AttachParams, AttachedProcess, ListParams, TerminalSize, WatchEvent, WatchParams};
+use kube::{Api, Client, Config, ResourceExt};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional, stderr, stdin, stdout,
 };
@@ -26,11 +33,31 @@ const SIZES: [TerminalSize; 2] =
     [TerminalSize { width: 77, height: 33 }, TerminalSize { width: 88, height: 44 }];
 
 #[tokio::main]
-async fn main() -> Result<ExitCode, Failure> {
+async fn main() -> ExitCode {
+    run().await.unwrap_or_else(|error| {
+        eprintln!("{}", chain(&*error));
+        ExitCode::FAILURE
+    })
+}
+
+/// An error and what caused it.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+async fn run() -> Result<ExitCode, Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let pods: Api<Pod> = Api::default_namespaced(Client::try_default().await?);
+    let client = client().await?;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
     match words.as_slice() {
+        ["get", "configmaps", "-o", "name"] => {
+            let maps = Api::<ConfigMap>::default_namespaced(client).list(&ListParams::default()).await?;
+            maps.items.iter().for_each(named);
+            Ok(ExitCode::SUCCESS)
+        }
+        ["get", "configmaps", "--watch", "-o", "name"] => watched(&Api::default_namespaced(client)).await,
         ["exec", "-t", pod, "--", command @ ..] => {
             let tty = AttachParams::default().stderr(false).tty(true);
             joined(pods.exec(pod, command.iter().copied(), &tty).await?).await
@@ -48,6 +75,33 @@ async fn main() -> Result<ExitCode, Failure> {
         }
         _ => Err("see the head of main.rs".into()),
     }
+}
+
+async fn client() -> Result<Client, Failure> {
+    let config = Config::infer().await?;
+    match config.proxy_url.clone() {
+        Some(proxy) if env::var("PROXYS_CREDENTIAL").is_ok_and(|is| is == "said") => {
+            proxied::client(config, proxy)
+        }
+        _ => Ok(Client::try_from(config)?),
+    }
+}
+
+fn named(map: &ConfigMap) {
+    println!("configmap/{}", map.name_any());
+}
+
+/// Names what changes until it is killed, and first what is there.
+async fn watched(maps: &Api<ConfigMap>) -> Result<ExitCode, Failure> {
+    let mut events = pin!(maps.watch(&WatchParams::default(), "0").await?);
+    while let Some(event) = events.try_next().await? {
+        match event {
+            WatchEvent::Added(map) | WatchEvent::Modified(map) | WatchEvent::Deleted(map) => named(&map),
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(status) => return Err(format!("{status:?}").into()),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn with_stdin() -> AttachParams {

@@ -1,22 +1,18 @@
 //! The same owners by SOCKS5.
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use tests::audit_log::note;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
+use tests::socks5::{CHOSEN, GREETING, asked, asked_for, ipv4, login, name, refused};
 use tests::targets;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{CLUSTER, Edge, OTHER, USER};
-
-/// User and password are offered, and nothing besides.
-const GREETING: [u8; 3] = [5, 1, 2];
-const CHOSEN: [u8; 2] = [5, 2];
 
 /// `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
 const CONNECTIONS_MAX: usize = 512;
@@ -220,48 +216,6 @@ impl Edge {
 
 fn from(greeting: &[u8], login: &[u8], request: &[u8]) -> Vec<u8> {
     [greeting, login, request].concat()
-}
-
-/// What is answered to a greeting, a login and a request that is refused by this number.
-fn refused(code: u8) -> Vec<u8> {
-    vec![5, 2, 1, 0, 5, code, 0, 1, 0, 0, 0, 0, 0, 0]
-}
-
-fn login(user: &str, password: &str) -> Vec<u8> {
-    let mut bytes = vec![1];
-    for text in [user, password] {
-        bytes.push(text.len().try_into().expect("a short text"));
-        bytes.extend(text.as_bytes());
-    }
-    bytes
-}
-
-fn asked(command: u8, kind: u8, address: &[u8]) -> Vec<u8> {
-    [&[5, command, 0, kind], address].concat()
-}
-
-/// A request for a target as it is written: an address as such, and everything else as a name.
-fn asked_for(target: &str) -> Vec<u8> {
-    let (host, port) = target.rsplit_once(':').expect("a port");
-    let port: u16 = port.parse().expect("a port");
-    let bytes = port.to_be_bytes();
-    let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let by_ipv6 = bracketed.and_then(|bare| bare.parse::<Ipv6Addr>().ok());
-    // Whatever is no address may be said as if it were a name.
-    match (by_ipv6, host.parse::<Ipv4Addr>()) {
-        (Some(address), _) => asked(1, 4, &[&address.octets()[..], &bytes].concat()),
-        (None, Ok(address)) => asked(1, 1, &[&address.octets()[..], &bytes].concat()),
-        (None, Err(_)) => asked(1, 3, &name(host.as_bytes(), port)),
-    }
-}
-
-fn name(name: &[u8], port: u16) -> Vec<u8> {
-    [&[u8::try_from(name.len()).expect("a short name")][..], name, &port.to_be_bytes()].concat()
-}
-
-fn ipv4(address: std::net::SocketAddr) -> Vec<u8> {
-    let std::net::SocketAddr::V4(address) = address else { panic!("{address} is of IPv6") };
-    [&address.ip().octets()[..], &address.port().to_be_bytes()].concat()
 }
 
 async fn echoes(stream: &mut TcpStream, bytes: &[u8]) {

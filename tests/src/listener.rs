@@ -1,0 +1,103 @@
+//! Targets that serve each connection in one way, and keep what they have heard.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+use crate::caller::SOON;
+
+/// What a listener heard of a connection that broke.
+pub const BROKE: &[u8] = b"broke";
+
+/// What [`speak`] says.
+pub const GREETING_BYTES: usize = 200_000;
+
+/// Counts who comes, and serves it.
+#[derive(Debug)]
+pub struct Listener {
+    /// Where it listens.
+    pub address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    heard: Mutex<UnboundedReceiver<Vec<u8>>>,
+}
+
+impl Listener {
+    /// Starts one that serves each connection so, and keeps what that leaves. It ends with the test's runtime.
+    pub async fn start<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Vec<u8>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (tell, heard) = unbounded_channel();
+        let counter = Arc::clone(&accepted);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counter.fetch_add(1, Ordering::SeqCst);
+                let (served, tell) = (serve(stream), tell.clone());
+                tokio::spawn(async move { tell.send(served.await) });
+            }
+        });
+        Self { address, accepted, heard: Mutex::new(heard) }
+    }
+
+    /// How many have come.
+    pub fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// What the next connection that is over has left.
+    ///
+    /// # Panics
+    /// If none is over soon.
+    pub async fn heard(&self) -> Vec<u8> {
+        timeout(SOON, self.heard.lock().await.recv()).await.unwrap().unwrap()
+    }
+}
+
+/// Says again what it hears, and ends when that does.
+pub async fn echo(mut stream: TcpStream) -> Vec<u8> {
+    let (mut read, mut write) = stream.split();
+    let _ = tokio::io::copy(&mut read, &mut write).await;
+    let _ = write.shutdown().await;
+    Vec::new()
+}
+
+/// Hears all, and says how many bytes that were.
+pub async fn count(mut stream: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    if stream.read_to_end(&mut all).await.is_ok() {
+        let _ = stream.write_all(all.len().to_string().as_bytes()).await;
+        let _ = stream.shutdown().await;
+    }
+    Vec::new()
+}
+
+/// Says [`GREETING_BYTES`] and ends, and hears the rest.
+pub async fn speak(mut stream: TcpStream) -> Vec<u8> {
+    stream.write_all(&vec![b'g'; GREETING_BYTES]).await.unwrap();
+    stream.shutdown().await.unwrap();
+    read_all(stream).await
+}
+
+/// Hears all, or that it broke.
+pub async fn read_all(mut stream: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).await.map_or_else(|_| BROKE.to_vec(), |_| all)
+}
+
+/// Says half of something and breaks.
+pub async fn break_off(mut stream: TcpStream) -> Vec<u8> {
+    let _ = stream.read(&mut [0]).await;
+    let _ = stream.write_all(b"half").await;
+    stream.set_zero_linger().unwrap();
+    Vec::new()
+}

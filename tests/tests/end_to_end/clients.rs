@@ -1,0 +1,222 @@
+//! The clients that people have by each way to a cluster's API server: what works works, and what does not says so.
+//!
+//! `docs/clients.md` shows the same table.
+
+mod ways;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use futures::future::join_all;
+use tests::caller::SOON;
+use tests::kube::assets::{self, Assets, all_minors, neighbours};
+use tests::skip::skip;
+use tests::sources;
+use tokio::time::{Duration, sleep, timeout};
+
+use Cell::{Says, Works};
+use ways::{WAYS, Ways};
+
+/// What becomes of a client by one way.
+#[derive(Debug, Clone, Copy)]
+enum Cell {
+    /// It gets, and hears what it watches.
+    Works,
+    /// It does not, and this is among what it says of that.
+    Says(&'static str),
+}
+
+/// A client by all of [`WAYS`].
+struct Row {
+    /// As the page calls it.
+    client: &'static str,
+    cells: [Cell; WAYS.len()],
+}
+
+const KUBECTL: Row = Row { client: "kubectl of each minor, client-go", cells: [Works; WAYS.len()] };
+
+const KUBE_RS: Row = Row {
+    client: "kube-rs",
+    cells: [
+        Works,
+        Says("proxy authorization required"),
+        Says("server does not support user/pass authentication"),
+        Says("uses an unsupported protocol"),
+        Works,
+    ],
+};
+
+const KUBE_RS_TOLD: Row = Row {
+    client: "kube-rs, told the credential",
+    cells: [Works, Works, Works, Says("no connector for a proxy by Some(\"https\")"), Works],
+};
+
+const PYTHON: Row = Row {
+    client: "Python's client",
+    cells: [
+        Works,
+        Says("Tunnel connection failed: 407"),
+        Works,
+        Says("Tunnel connection failed: 407"),
+        Works,
+    ],
+};
+
+const PYTHON_TOLD: Row = Row { client: "Python's client, told the credential", cells: [Works; WAYS.len()] };
+
+const ROWS: [Row; 5] = [KUBECTL, KUBE_RS, KUBE_RS_TOLD, PYTHON, PYTHON_TOLD];
+
+/// Makes the programs on client libraries say user and password of their proxy themselves.
+const TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "said");
+const NOT_TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "");
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pinned_kubectl_gets_and_watches_by_every_way() {
+    let program = Assets::find().unwrap().kubectl;
+    tried(&KUBECTL, &Client { name: "kubectl", program: &program, variables: vec![] }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubectls_of_the_minors_beside_the_pinned_one_get_and_watch_by_every_way() {
+    let test = "the_kubectls_of_the_minors_beside_the_pinned_one_get_and_watch_by_every_way";
+    if env::var_os("KUBEBUILDER_ASSETS").is_some() {
+        return skip(test, "with binaries from elsewhere nobody knows which minors are beside them");
+    }
+    minors(&neighbours()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: builds the kubectl of every minor that is to be had"]
+async fn the_kubectls_of_every_minor_that_is_to_be_had_get_and_watch_by_every_way() {
+    minors(&all_minors()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kube_rs_works_by_every_way_but_an_https_proxy_where_it_is_told_what_stands_in_the_proxys_url() {
+    let test = "kube_rs_works_by_every_way_but_an_https_proxy";
+    let program = match assets::kube_rs() {
+        Ok(program) => program,
+        Err(missing) => return skip(test, &missing.to_string()),
+    };
+    tried(&KUBE_RS, &Client { name: "kube-rs", program: &program, variables: vec![NOT_TOLD.into()] }).await;
+    tried(&KUBE_RS_TOLD, &Client { name: "kube-rs-told", program: &program, variables: vec![TOLD.into()] })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pythons_client_works_by_every_way_where_it_is_told_what_stands_in_the_proxys_url() {
+    let test = "pythons_client_works_by_every_way";
+    let python = match assets::python() {
+        Ok(python) => python,
+        Err(missing) => return skip(test, &missing.to_string()),
+    };
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("kube/python/client.py");
+    // The program asks for whichever Python comes first.
+    let mut path = OsString::from(python.parent().unwrap());
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let path = ("PATH", path.to_str().unwrap());
+    let client = |name, told: (&'static str, &'static str)| Client {
+        name,
+        program: &program,
+        variables: vec![path.into(), told.into()],
+    };
+    tried(&PYTHON, &client("python", NOT_TOLD)).await;
+    tried(&PYTHON_TOLD, &client("python-told", TOLD)).await;
+}
+
+#[test]
+fn the_page_has_what_the_trials_try() {
+    let page = fs::read_to_string(sources::workspace().join("docs/clients.md")).expect("the page");
+    let cell = |cell: &Cell| match cell {
+        Works => "works".to_owned(),
+        Says(text) => format!("`{text}`"),
+    };
+    for row in &ROWS {
+        let cells: Vec<String> = row.cells.iter().map(cell).collect();
+        let row = format!("| {} | {} |", row.client, cells.join(" | "));
+        assert!(page.lines().any(|line| line == row), "docs/clients.md has not the row\n{row}");
+    }
+    let rows = page.lines().filter(|line| line.ends_with('|') && line.contains(" works |")).count();
+    assert_eq!(rows, ROWS.len(), "a row of docs/clients.md that nothing tries");
+}
+
+/// A program that understands `get configmaps [--watch] -o name`.
+struct Client<'a> {
+    /// For messages, and for what it makes.
+    name: &'a str,
+    program: &'a Path,
+    variables: Vec<Variable>,
+}
+
+/// A name and a value.
+struct Variable(String, String);
+
+impl From<(&str, &str)> for Variable {
+    fn from((name, value): (&str, &str)) -> Self {
+        Self(name.to_owned(), value.to_owned())
+    }
+}
+
+async fn minors(minors: &[String]) {
+    let ways = Ways::shared().await;
+    for minor in minors {
+        let (version, program) = ways.cluster.kubectl_of(minor);
+        let name = format!("kubectl-{}", version.replace('.', "-"));
+        tried(&KUBECTL, &Client { name: &name, program: &program, variables: vec![] }).await;
+        println!("kubectl {version} works by every way");
+    }
+}
+
+/// Tries all cells of a row at once.
+async fn tried(row: &Row, client: &Client<'_>) {
+    let ways = Ways::shared().await;
+    let cells = WAYS.iter().zip(&row.cells);
+    join_all(cells.map(|(way, cell)| tried_by(&ways, client, way, *cell))).await;
+}
+
+async fn tried_by(ways: &Ways, client: &Client<'_>, way: &str, cell: Cell) {
+    let name = format!("{}-by-{way}", client.name);
+    let home = ways.rig.path().join(format!("{name}-home"));
+    let program = ways.kubectl(way).of(client.program).with_home(home).limit(SOON);
+    let program = client
+        .variables
+        .iter()
+        .fold(program, |program, Variable(name, value)| program.with_variable(name, value));
+    let (before, after) = (format!("before-{name}"), format!("after-{name}"));
+    ways.make(&before).await;
+
+    let got = program.run(&["get", "configmaps", "-o", "name"]).await.unwrap();
+
+    let said = String::from_utf8_lossy(&got.stderr).into_owned();
+    let expected = match cell {
+        Works => {
+            assert!(got.status.success(), "{name}: {said}");
+            String::from_utf8(got.stdout).unwrap()
+        }
+        Says(text) => {
+            assert!(!got.status.success() && said.contains(text), "{name}: {said}");
+            return;
+        }
+    };
+    assert!(expected.lines().any(|line| line == format!("configmap/{before}")), "{name}: {expected}");
+
+    let output = ways.rig.path().join(format!("{name}.watched"));
+    let mut watching = program.start(&["get", "configmaps", "--watch", "-o", "name"], &output).await.unwrap();
+    for map in [before, after.clone()] {
+        if map == after {
+            ways.make(&after).await;
+        }
+        let heard = timeout(SOON, async {
+            while !fs::read_to_string(&output).unwrap_or_default().contains(&format!("configmap/{map}\n")) {
+                assert!(watching.ended().is_none(), "{name}: {}", watching.tail());
+                sleep(LOOK_EVERY).await;
+            }
+        });
+        heard.await.unwrap_or_else(|_| panic!("{name} heard nothing of {map}: {}", watching.tail()));
+    }
+}

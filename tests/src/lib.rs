@@ -13,6 +13,7 @@ pub mod dial;
 pub mod dice;
 pub mod echo;
 pub mod enroll;
+pub mod every_way;
 pub mod evil_quic;
 pub mod fake_api;
 pub mod fake_edge;

@@ -30,7 +30,7 @@ SIZES = ((33, 77), (44, 88))
 
 def main(words: list[str]) -> int:
     config.load_kube_config()
-    if os.environ.get("PROXYS_CREDENTIAL") == "said":
+    if os.environ.get("PROXYS_CREDENTIAL") == "said" and client.Configuration.get_default_copy().proxy:
         say_proxys_credential()
     pods = client.CoreV1Api()
     match words:

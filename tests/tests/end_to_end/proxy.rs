@@ -171,7 +171,7 @@ impl Edge {
         let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &fake), &more).await;
         rig.connected("edge-a").await;
         rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["*"])]).await;
-        advertise(&rig, "edge-a", &[&[target.clone()], targets.as_slice()].concat()).await;
+        advertise(&rig, "edge-a", &[std::slice::from_ref(&target), targets.as_slice()].concat()).await;
         let conf = rig.write("admin.conf", &kubeconfig(&format!("https://{target}")));
         let flags = flags.iter().map(|flag| (*flag).to_owned());
         let words: Vec<String> = words(&rig, &conf)

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 pub const SOON: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What says which protocol kubectl uses, for exec and its like and for port-forward.
-const CHOICES: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
+pub const CHOICES: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
 
 /// A kubectl with a protocol, and a way.
 #[derive(Debug, Clone)]

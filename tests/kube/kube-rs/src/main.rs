@@ -1,7 +1,5 @@
 //! get, watch, exec, attach and port-forward with kube-rs, for the trials: the words, the outputs and the exit codes are kubectl's.
 //!
-//! With `PROXYS_CREDENTIAL=said` the program says user and password of its proxy itself.
-//!
 //! ```text
 //! get configmaps [--watch] -o name
 //! exec [-i | -t] POD -- COMMAND...
@@ -9,9 +7,6 @@
 //! port-forward pod/POD :PORT...
 //! ```
 
-mod proxied;
-
-use std::env;
 use std::error::Error;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -20,7 +15,7 @@ use futures::{SinkExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, AttachedProcess, ListParams, TerminalSize, WatchEvent, WatchParams};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional, stderr, stdin, stdout,
 };
@@ -42,14 +37,19 @@ async fn main() -> ExitCode {
 
 /// An error and what caused it.
 fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    said
 }
 
 async fn run() -> Result<ExitCode, Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let client = client().await?;
+    let client = Client::try_default().await?;
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     match words.as_slice() {
         ["get", "configmaps", "-o", "name"] => {
@@ -74,16 +74,6 @@ async fn run() -> Result<ExitCode, Failure> {
             forwarded(pods, pod.to_owned(), ports).await
         }
         _ => Err("see the head of main.rs".into()),
-    }
-}
-
-async fn client() -> Result<Client, Failure> {
-    let config = Config::infer().await?;
-    match config.proxy_url.clone() {
-        Some(proxy) if env::var("PROXYS_CREDENTIAL").is_ok_and(|is| is == "said") => {
-            proxied::client(config, proxy)
-        }
-        _ => Ok(Client::try_from(config)?),
     }
 }
 

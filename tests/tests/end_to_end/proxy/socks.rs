@@ -101,7 +101,7 @@ async fn an_address_is_judged_alike_by_both_ways_into_the_local_door() {
         };
         assert_eq!(edge.code_by_socks(&asked_for(&target)).await, expected, "{target}");
     }
-    assert_eq!(listed.accepted(), 2, "by both ways it is reached at all");
+    assert!(listed.accepted() >= 2, "by both ways it is reached at all");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

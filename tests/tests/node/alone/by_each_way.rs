@@ -1,0 +1,161 @@
+//! exec by each way to a cluster's API server, by the protocol that its client speaks there: `docs/clients.md` shows the same table.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use tests::every_way::{Doors, EveryWay, WAYS};
+use tests::kube::assets::{self, Assets};
+use tests::kube::kubectl::Kubectl;
+use tests::lab::{Uplink, trial};
+use tests::node;
+use tests::node_edge::{CONTROL_PLANE, NAMES, NodeEdge, POD};
+use tests::skip::skip;
+use tests::sources;
+
+use crate::exec::what_is_typed_arrives;
+use crate::hands::{CHOICES, Hand, SOON, pattern};
+use Cell::{Says, Spdy, WebSocket};
+
+/// What becomes of an exec by one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    /// It comes by this protocol.
+    WebSocket,
+    /// By this one.
+    Spdy,
+    /// It does not come, and this is among what its client says of that.
+    Says(&'static str),
+}
+
+/// A client by all of [`WAYS`].
+struct Row {
+    /// As the page calls it.
+    client: &'static str,
+    cells: [Cell; WAYS.len()],
+}
+
+const ROWS: [Row; 5] = [
+    Row { client: "kubectl, asking for WebSocket", cells: [WebSocket; WAYS.len()] },
+    Row { client: "kubectl, asking for SPDY", cells: [Spdy; WAYS.len()] },
+    Row {
+        client: "kube-rs, exec",
+        cells: [
+            WebSocket,
+            WebSocket,
+            Says("server does not support user/pass authentication"),
+            WebSocket,
+            WebSocket,
+        ],
+    },
+    Row {
+        client: "Python's client, exec",
+        cells: [
+            WebSocket,
+            Says("failed CONNECT via proxy status: 407"),
+            Says("failed CONNECT via proxy status: 407"),
+            Says("Connection to remote host was lost"),
+            WebSocket,
+        ],
+    },
+    Row {
+        client: "Python's client, exec, told the credential",
+        cells: [WebSocket, WebSocket, WebSocket, Says("Connection to remote host was lost"), WebSocket],
+    },
+];
+
+/// What is typed.
+const BYTES: usize = 200_000;
+
+#[test]
+fn an_exec_comes_by_every_way_that_its_client_knows_and_where_it_does_not_the_client_says_so() {
+    let test = "an_exec_comes_by_every_way";
+    if let Err(unable) = node::assets() {
+        return skip(test, &unable.to_string());
+    }
+    let programs = assets::kube_rs().and_then(|kube_rs| Ok((kube_rs, assets::python()?)));
+    let (kube_rs, python) = match programs {
+        Ok(programs) => programs,
+        Err(missing) => return skip(test, &missing.to_string()),
+    };
+    trial(test, async |lab| {
+        let (address, port) = CONTROL_PLANE;
+        let (name, target) = (NAMES[0], format!("{address}:{port}"));
+        let mut rig = lab.rig("").await;
+        let doors = Doors::of(&mut rig, name, &target).await;
+        let edge = NodeEdge::start(lab, &rig, name, Uplink::Cable).await;
+        let ways = EveryWay::open(&rig, &doors, &edge.cluster, name, &target).await;
+        let mut wrong = Vec::new();
+        for (way, column) in WAYS.iter().zip(0..) {
+            let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON);
+            for (row, client) in ROWS.iter().zip(clients(&kubectl, &kube_rs, &python)) {
+                let name = format!("{}-by-{way}", row.client.replace([' ', ',', '\''], "-"));
+                let home = edge.file(&format!("{name}-home"));
+                let hand = Hand { name, kubectl: client.with_home(home) };
+                wrong.extend(tried(&edge, &hand, row.cells[column]).await);
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    });
+}
+
+#[test]
+fn the_page_has_what_the_trial_of_exec_tries() {
+    let page = fs::read_to_string(sources::workspace().join("docs/clients.md")).expect("the page");
+    let cell = |cell: &Cell| match cell {
+        WebSocket => "WebSocket".to_owned(),
+        Spdy => "SPDY".to_owned(),
+        Says(text) => format!("`{text}`"),
+    };
+    for row in &ROWS {
+        let cells: Vec<String> = row.cells.iter().map(cell).collect();
+        let row = format!("| {} | {} |", row.client, cells.join(" | "));
+        assert!(page.lines().any(|line| line == row), "docs/clients.md has not the row\n{row}");
+    }
+}
+
+/// The clients of [`ROWS`], with this kubeconfig.
+fn clients(kubectl: &Kubectl, kube_rs: &Path, python: &Path) -> [Kubectl; ROWS.len()] {
+    let asking = |websockets| {
+        let program = kubectl.clone().of(Assets::find().expect("they were there before").kubectl);
+        CHOICES.into_iter().fold(program, |program, choice| program.with_variable(choice, websockets))
+    };
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("kube/python/client.py");
+    // The program asks for whichever Python comes first.
+    let mut path = OsString::from(python.parent().expect("a program is in a folder"));
+    path.push(":");
+    path.push(env::var_os("PATH").unwrap_or_default());
+    let python = kubectl.clone().of(program).with_variable("PATH", path.to_str().expect("a path"));
+    let told = python.clone().with_variable("PROXYS_CREDENTIAL", "said");
+    [asking("true"), asking("false"), kubectl.clone().of(kube_rs), python, told]
+}
+
+/// What was not as it should be.
+async fn tried(edge: &NodeEdge, hand: &Hand, cell: Cell) -> Option<String> {
+    let output = hand.run(&["exec", POD, "--", "echo", &hand.name]).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = match cell {
+        Says(text) => {
+            let is_said = !output.status.success() && said.contains(text);
+            return (!is_said).then(|| format!("{}: not {text:?}: {said}", hand.name));
+        }
+        WebSocket => "get",
+        Spdy => "create",
+    };
+    if !output.status.success() || output.stdout != format!("{}\n", hand.name).as_bytes() {
+        return Some(format!("{}: {said}", hand.name));
+    }
+    // A WebSocket begins with a GET, SPDY with a POST, and the API server has written down which.
+    let asked = format!("command={}", hand.name);
+    let event = edge.cluster.wait_for_audit(SOON, |event| {
+        let status = event.response_status.as_ref().and_then(|status| status.code);
+        event.request_uri.split(['?', '&']).any(|part| part == asked) && status == Some(101)
+    });
+    let verb = event.await.expect("the API server has answered it").verb;
+    if verb != expected {
+        return Some(format!("{}: by {verb}", hand.name));
+    }
+    what_is_typed_arrives(edge, hand, &pattern(BYTES)).await;
+    None
+}

@@ -19,10 +19,10 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use crate::config::{self, Site};
+use crate::dialing::Dials;
 use crate::dialing::asking::Refuses as _;
 use crate::dialing::by_place::{self, ByPlace, Newcomer, Turned};
 use crate::dialing::whole::Whole;
-use crate::dialing::Dials;
 use crate::listener::accepting;
 use crate::metrics;
 use crate::shares::{Limit, Use};

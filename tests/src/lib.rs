@@ -25,6 +25,7 @@ pub mod matrix;
 pub mod network;
 pub mod node;
 pub mod node_edge;
+pub mod office;
 pub mod oidc;
 pub mod outage;
 pub mod pki;

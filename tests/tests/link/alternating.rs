@@ -17,6 +17,7 @@ use serde_json::Value;
 use tests::caller::{GATEWAY, SOON, head};
 use tests::dial::config;
 use tests::lab::{Lab, trial};
+use tests::office::Office;
 use tests::rig::policy::{may_dial, user_may_dial, usual};
 use tests::rig::{GROUP, Rig, TOKEN, free_port};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -26,7 +27,6 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 use super::by_address::{Edge, uid};
-use super::office::Office;
 
 /// What stands in each cluster's own kubeconfig.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";

@@ -8,7 +8,6 @@ mod egress;
 mod exec;
 mod lab;
 mod lossy;
-mod office;
 mod outage;
 mod passthrough;
 mod vip;

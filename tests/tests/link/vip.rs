@@ -15,13 +15,13 @@ use tests::caller::SOON;
 use tests::kube::audit::AuditEvent;
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, trial};
+use tests::office::Office;
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::user_may_dial;
 use tokio::time::sleep_until;
 
 use super::by_address::{Edge, uid};
-use super::office::Office;
 use super::passthrough::{comes, said};
 
 /// What the control planes have.
@@ -41,7 +41,7 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
         let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
         rig.put_policy(&rules()).await;
         let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await, Office::build(lab, 3).await];
-        let kubectls = [offices[0].kubectl(&edges[0]), offices[1].kubectl(&edges[1])];
+        let kubectls = [offices[0].kubectl(&edges[0].cluster), offices[1].kubectl(&edges[1].cluster)];
 
         let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
         assert_ne!(uids[0], uids[1]);
@@ -81,7 +81,7 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
         let [server, name] =
             [format!("--server=https://{VIRTUAL}"), "--tls-server-name=192.168.1.10".to_owned()];
         let get = ["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}", &server, &name];
-        assert_eq!(offices[0].kubectl(&edges[0]).stdout(&get).await, uids[0]);
+        assert_eq!(offices[0].kubectl(&edges[0].cluster).stdout(&get).await, uids[0]);
 
         goes_on_behind_an_outage(&rig, &edges[0], &kubectls[0]).await;
 
@@ -90,7 +90,7 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
         assert_eq!(offices[1].reached(VIRTUAL).await, Err(ErrorKind::ConnectionReset));
         let refused = "tombolo_server_refusals_total{reason=\"SourceRefused\"}";
         assert!((rig.metric(rig.probes(), refused).await - 2.0).abs() < 0.5);
-        let wrong = offices[1].kubectl(&edges[0]).run(&["get", "namespaces"]).await.unwrap();
+        let wrong = offices[1].kubectl(&edges[0].cluster).run(&["get", "namespaces"]).await.unwrap();
         let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
         assert!(
             !wrong.status.success() && said.contains("certificate signed by unknown authority"),

@@ -6,6 +6,7 @@ use tests::node;
 use tests::node_edge::{NAMES, NodeEdge};
 use tests::skip::skip;
 
+mod by_address;
 mod by_each_way;
 mod cut;
 mod daemon_set;

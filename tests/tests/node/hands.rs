@@ -27,16 +27,17 @@ pub struct Hand {
 
 /// All four: what holds through the tunnel is what holds beside it, by WebSocket and by SPDY.
 pub fn hands(edge: &NodeEdge) -> [Hand; 4] {
-    let hand = |name: &str, kubectl: &Kubectl, websockets| {
+    let [[a, b], [c, d]] =
+        [by_both_protocols("direct", &edge.direct), by_both_protocols("tunneled", &edge.tunneled)];
+    [a, b, c, d]
+}
+
+/// One way by WebSocket, and by SPDY.
+pub fn by_both_protocols(way: &str, kubectl: &Kubectl) -> [Hand; 2] {
+    [("websocket", "true"), ("spdy", "false")].map(|(protocol, websockets)| {
         let choose = |kubectl: Kubectl, choice| kubectl.with_variable(choice, websockets);
-        Hand { name: name.to_owned(), kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose) }
-    };
-    [
-        hand("direct-websocket", &edge.direct, "true"),
-        hand("direct-spdy", &edge.direct, "false"),
-        hand("tunneled-websocket", &edge.tunneled, "true"),
-        hand("tunneled-spdy", &edge.tunneled, "false"),
-    ]
+        Hand { name: format!("{way}-{protocol}"), kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose) }
+    })
 }
 
 /// Both ways of another program, which has a home of its own by each: what it keeps of an API server is not shared.

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 
 use tests::lab::{Uplink, trial};
+use tests::office::Office;
 use tests::rig::policy::{user_may_dial, usual};
 
-use super::super::office::Office;
 use super::table::{CLUSTER, Listed};
 
 const ADDRESS: &str = "10.255.0.1:443";

@@ -8,11 +8,10 @@ use tests::caller::{Http1Caller, head};
 use tests::echo::Echo;
 use tests::fake_api::{FakeApi, FakeApiOptions};
 use tests::lab::{Site, Uplink, trial};
+use tests::office::Office;
 use tests::rig::policy::{may_dial, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
 use tests::targets;
-
-use super::super::office::Office;
 
 pub(super) const CLUSTER: &str = "edge-a";
 

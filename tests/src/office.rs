@@ -3,26 +3,31 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use tests::caller::SOON;
-use tests::kube::kubectl::Kubectl;
-use tests::lab::{Lab, Quarters};
-use tests::network::NetworkNamespace;
-use tests::scratch::Scratch;
+use crate::caller::SOON;
+use crate::kube::EdgeCluster;
+use crate::kube::kubectl::Kubectl;
+use crate::lab::{Lab, Quarters};
+use crate::network::NetworkNamespace;
+use crate::scratch::Scratch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-use super::by_address::Edge;
-
 /// A network that has a route to the server's host, and nothing else.
-pub(super) struct Office {
+#[derive(Debug)]
+#[must_use = "the office is gone when this is dropped"]
+pub struct Office {
     network: NetworkNamespace,
     quarters: Quarters,
     home: Scratch,
 }
 
 impl Office {
-    pub(super) async fn build(lab: &Lab, number: u8) -> Self {
+    /// One whose network is 10.8.`number`.0/24, and whose people are at its second address.
+    ///
+    /// # Panics
+    /// If it cannot be built.
+    pub async fn build(lab: &Lab, number: u8) -> Self {
         let network = NetworkNamespace::new().await.unwrap();
         let device = format!("office-{number}");
         lab.cloud().connect(&device, &network, "eth0").await.unwrap();
@@ -34,7 +39,10 @@ impl Office {
     }
 
     /// A connection from here.
-    pub(super) async fn connected(&self, address: &'static str) -> io::Result<TcpStream> {
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn connected(&self, address: &'static str) -> io::Result<TcpStream> {
         let stream = self.quarters.run(async move { TcpStream::connect(address).await?.into_std() }).await?;
         // It was registered with the office's runtime.
         let stream = TcpStream::from_std(stream)?;
@@ -43,12 +51,21 @@ impl Office {
     }
 
     /// Gives the office one more address.
-    pub(super) async fn has_too(&self, address: &str) {
+    ///
+    /// # Panics
+    /// If it has that.
+    pub async fn has_too(&self, address: &str) {
         self.network.ip(&format!("addr add {address}/24 dev eth0")).await.unwrap();
     }
 
     /// A connection from that address of the office, by which somebody says what was said to them.
-    pub(super) async fn echoing(&self, source: &str, address: &str) -> Result<TcpStream, ErrorKind> {
+    ///
+    /// # Errors
+    /// How it broke.
+    ///
+    /// # Panics
+    /// If something else is said.
+    pub async fn echoing(&self, source: &str, address: &str) -> Result<TcpStream, ErrorKind> {
         let source = SocketAddr::new(source.parse().expect("an address"), 0);
         let address = address.parse().expect("an address and a port");
         let said = async move {
@@ -65,7 +82,10 @@ impl Office {
     }
 
     /// Whether somebody answers there who waits to be spoken to.
-    pub(super) async fn reached(&self, address: &'static str) -> Result<(), ErrorKind> {
+    ///
+    /// # Errors
+    /// How it broke.
+    pub async fn reached(&self, address: &'static str) -> Result<(), ErrorKind> {
         let read = async move {
             let mut stream = TcpStream::connect(address).await?;
             timeout(SOON, stream.read_u8()).await.map_err(|_| ErrorKind::TimedOut)?
@@ -74,8 +94,8 @@ impl Office {
     }
 
     /// kubectl here, with the cluster's own kubeconfig.
-    pub(super) fn kubectl(&self, edge: &Edge) -> Kubectl {
-        let kubectl = edge.cluster.admin().with_home(self.home.path()).limit(SOON);
+    pub fn kubectl(&self, cluster: &EdgeCluster) -> Kubectl {
+        let kubectl = cluster.admin().with_home(self.home.path()).limit(SOON);
         kubectl.in_network_namespace(Some(self.network.path().to_owned()))
     }
 }

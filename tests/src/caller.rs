@@ -92,6 +92,15 @@ impl Http1Caller {
         Self { stream: shaken.expect("the gateway shakes hands"), unread: Vec::new() }
     }
 
+    /// The connection itself, behind an upgrade or a CONNECT.
+    ///
+    /// # Panics
+    /// If something was read of it that nobody has taken.
+    pub fn into_stream(self) -> TlsStream<TcpStream> {
+        assert!(self.unread.is_empty(), "{:?} was read", self.unread);
+        self.stream
+    }
+
     /// Reads as many bytes, unless the connection ends before; a clean end is told from a cut by the error.
     ///
     /// # Errors

@@ -1,11 +1,12 @@
 //! Targets that serve each connection in one way, and keep what they have heard.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -25,6 +26,7 @@ pub struct Listener {
     /// Where it listens.
     pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
+    coming: Mutex<UnboundedReceiver<()>>,
     heard: Mutex<UnboundedReceiver<Vec<u8>>>,
 }
 
@@ -37,21 +39,31 @@ impl Listener {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let (tell, heard) = unbounded_channel();
+        let ((came, coming), (tell, heard)) = (unbounded_channel(), unbounded_channel());
         let counter = Arc::clone(&accepted);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counter.fetch_add(1, Ordering::SeqCst);
+                // Nobody may wait for it.
+                let _ = came.send(());
                 let (served, tell) = (serve(stream), tell.clone());
                 tokio::spawn(async move { tell.send(served.await) });
             }
         });
-        Self { address, accepted, heard: Mutex::new(heard) }
+        Self { address, accepted, coming: Mutex::new(coming), heard: Mutex::new(heard) }
     }
 
     /// How many have come.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Waits until one more has come than were waited for.
+    ///
+    /// # Panics
+    /// If none comes soon.
+    pub async fn came(&self) {
+        timeout(SOON, self.coming.lock().await.recv()).await.unwrap().unwrap();
     }
 
     /// What the next connection that is over has left.
@@ -79,6 +91,32 @@ pub async fn count(mut stream: TcpStream) -> Vec<u8> {
         let _ = stream.shutdown().await;
     }
     Vec::new()
+}
+
+/// Uploads so many times from nothing to nearly `bytes_max`, and closes each at once: all of each arrives, and what is answered
+/// behind it comes back. `connect` makes connections to a target that [`count`]s, and says how many bytes it has sent already.
+///
+/// # Panics
+/// If one does not arrive.
+pub async fn uploads_arrive_whole<S: AsyncRead + AsyncWrite + Unpin>(
+    rounds: usize,
+    bytes_max: usize,
+    mut connect: impl AsyncFnMut() -> (S, usize),
+) {
+    for round in 0..rounds {
+        let bytes = (round * round * 37) % bytes_max;
+        let (mut stream, before) = timeout(SOON, connect()).await.expect("a connection");
+        let uploaded = async {
+            stream.write_all(&vec![7; bytes]).await?;
+            stream.shutdown().await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            io::Result::Ok(answer)
+        };
+        let answer = timeout(SOON, uploaded).await.unwrap_or_else(|_| panic!("round {round} hangs"));
+        let answer = answer.unwrap_or_else(|error| panic!("round {round}, {bytes} bytes: {error}"));
+        assert_eq!(answer, (before + bytes).to_string(), "round {round}");
+    }
 }
 
 /// Says [`GREETING_BYTES`] and ends, and hears the rest.

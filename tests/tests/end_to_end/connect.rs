@@ -7,7 +7,9 @@ use tests::audit_log::{AuditLog, note};
 use tests::caller::{Farewell, Http1Caller, SOON, head};
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
-use tests::listener::{BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak};
+use tests::listener::{
+    BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak, uploads_arrive_whole,
+};
 use tests::rig::policy::{allow_all, may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 use tokio::net::TcpListener;
@@ -124,20 +126,20 @@ async fn bytes_behind_a_connect_pass_once_it_is_accepted_and_never_where_it_is_n
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_that_is_closed_at_once_arrives_whole_and_its_answer_comes_back_behind_it() {
+    uploads(UPLOADS, 3_000_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "soak: ten thousand uploads"]
+async fn of_ten_thousand_uploads_that_are_closed_at_once_each_arrives_whole() {
+    uploads(10_000, 300_000).await;
+}
+
+async fn uploads(rounds: usize, bytes_max: usize) {
     let counting = Listener::start(count).await;
     let edge = Edge::start(&[counting.address]).await;
     let target = counting.address.to_string();
-
-    for round in 0..UPLOADS {
-        // From nothing to some windows.
-        let bytes = (round * round * 37) % 3_000_000;
-        let mut caller = edge.connect(&target).await;
-        caller.write(vec![7; bytes]).await;
-        caller.shut_down().await;
-        let (answer, end) = caller.read_to_end().await;
-        assert_eq!(String::from_utf8_lossy(&answer), bytes.to_string(), "round {round}");
-        end.unwrap_or_else(|error| panic!("round {round}: {error}"));
-    }
+    uploads_arrive_whole(rounds, bytes_max, async || (edge.connect(&target).await.into_stream(), 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use tests::caller::SOON;
 use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
+use tests::listener::{Listener, count, uploads_arrive_whole};
 use tests::pki::{Authority, Issued};
 use tests::rig::{Agent, ApiServer, Rig, free_port};
 use tests::scratch::Scratch;
@@ -26,6 +27,9 @@ const NAME: &str = "kube-apiserver-egress";
 /// The names of the two ways in, as policy has them.
 const BY_TLS: &str = "way-in:host-a";
 const BY_SOCKET: &str = "way-in:host-b";
+
+/// Uploads that are closed at once.
+const UPLOADS: usize = 50;
 
 /// How many connections the first may have.
 const CONNECTIONS: usize = 3;
@@ -109,6 +113,28 @@ async fn a_way_in_has_to_be_named_by_policy_and_is_cut_off_when_it_is_no_more() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_is_closed_at_once_arrives_whole_by_an_egress() {
+    let edge = Edge::start().await;
+    let request = connect(&edge.counting.address.to_string(), "");
+
+    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+        let mut stream = edge.by_socket().await;
+        assert_eq!(asked(&mut stream, &request).await, "200 OK");
+        (stream, 0)
+    })
+    .await;
+    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+        // It has few places, and the one before may have its own still.
+        let used = "tombolo_server_limit_used{limit=\"egress_connections\"}";
+        edge.rig.measured(used, |used| used < 1.5).await;
+        let mut stream = edge.by_tls().await;
+        assert_eq!(asked(&mut stream, &request).await, "200 OK");
+        (stream, 0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_way_in_has_its_own_number_of_connections_and_the_log_has_each() {
     let edge = Edge::start().await;
     let request = connect(&edge.listed.to_string(), "Audit-ID: by-egress\r\n");
@@ -159,6 +185,7 @@ struct Edge {
     /// One that is for another user.
     closed_socket: PathBuf,
     listed: SocketAddr,
+    counting: Listener,
     unlisted: SocketAddr,
     _agent: Agent,
     _fake: FakeApi,
@@ -185,8 +212,9 @@ impl Edge {
         let rig = Rig::start_with(&more).await;
         let (listed, first) = echo().await;
         let (unlisted, second) = echo().await;
+        let counting = Listener::start(count).await;
         let fake = FakeApi::start().await.unwrap();
-        let targets = format!("targets: [\"{listed}\"]\n");
+        let targets = format!("targets: [\"{listed}\", \"{}\"]\n", counting.address);
         let agent = rig.agent_with(CLUSTER, &ApiServer::of_fake(&rig, &fake), &targets).await;
         rig.connected(CLUSTER).await;
         // The rig's own rules, so that its own questions are answered.
@@ -200,6 +228,7 @@ impl Edge {
             socket,
             closed_socket,
             listed,
+            counting,
             unlisted,
             _agent: agent,
             _fake: fake,

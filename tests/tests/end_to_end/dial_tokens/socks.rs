@@ -6,6 +6,7 @@ use tests::audit_log::note;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
+use tests::listener::{Listener, count, uploads_arrive_whole};
 use tests::socks5::{CHOSEN, GREETING, asked, asked_for, ipv4, login, name, refused};
 use tests::targets;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,6 +17,9 @@ use super::{CLUSTER, Edge, OTHER, USER};
 
 /// `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
 const CONNECTIONS_MAX: usize = 512;
+
+/// Uploads that are closed at once.
+const UPLOADS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_heard_of() {
@@ -114,6 +118,17 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
         assert_eq!(by_socks, expected, "{target}: {by_connect} by CONNECT");
     }
     assert!(listed.accepted() >= 2, "by both ways it is reached at all");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_is_closed_at_once_arrives_whole_by_socks5() {
+    let counting = Listener::start(count).await;
+    let edge = Edge::start(&[counting.address]).await;
+    let (token, _) = edge.token("one", &[CLUSTER]).await;
+    let request = asked(1, 1, &ipv4(counting.address));
+
+    uploads_arrive_whole(UPLOADS, 3_000_000, async || (edge.connected_by_socks(&token, &request).await, 0))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,9 @@ use std::io::ErrorKind;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
-use tests::listener::{BROKE, GREETING_BYTES, Listener, break_off, count, read_all, speak};
+use tests::listener::{
+    BROKE, GREETING_BYTES, Listener, break_off, count, read_all, speak, uploads_arrive_whole,
+};
 use tests::socks5::{
     ANSWER_BYTES, BIND, CHOSEN, CONNECT, GREETING, UDP_ASSOCIATE, asked, asked_for, ipv4, login, name,
     refused,
@@ -123,15 +125,8 @@ async fn by_socks5_no_byte_of_a_target_comes_before_the_answer_and_none_is_lost_
     caller.shutdown().await.unwrap();
     assert_eq!(speaking.heard().await, b"and you, too");
 
-    for round in 0..UPLOADS {
-        // From nothing to some windows.
-        let bytes = (round * round * 1_237) % 3_000_000;
-        let mut caller = edge.connected_by_socks(&asked(CONNECT, 1, &ipv4(counting.address))).await;
-        caller.write_all(&vec![7; bytes]).await.unwrap();
-        caller.shutdown().await.unwrap();
-        let answer = rest(&mut caller).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
-        assert_eq!(String::from_utf8_lossy(&answer), bytes.to_string(), "round {round}");
-    }
+    let request = asked(CONNECT, 1, &ipv4(counting.address));
+    uploads_arrive_whole(UPLOADS, 3_000_000, async || (edge.connected_by_socks(&request).await, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

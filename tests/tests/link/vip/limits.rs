@@ -1,15 +1,21 @@
-//! How many come to an address at once.
+//! How many come to an address at once, and that nothing is lost of what they bring.
 
 use std::fs;
 use std::io::ErrorKind;
 
 use tests::lab::{Uplink, trial};
+use tests::listener::uploads_arrive_whole;
 use tests::office::Office;
 use tests::rig::policy::{user_may_dial, usual};
 
 use super::table::{CLUSTER, Listed};
 
 const ADDRESS: &str = "10.255.0.1:443";
+/// Where bytes are counted.
+const COUNTING: &str = "10.255.0.2:443";
+
+/// Uploads that are closed at once.
+const UPLOADS: usize = 50;
 
 /// Those of the office.
 const SOURCES: [&str; 2] = ["10.8.1.2", "10.8.1.3"];
@@ -26,8 +32,9 @@ fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_
         rig.kill_server();
         let vip = format!(
             "vip: {{ ways: [{{ name: office, sources: [10.8.1.0/24], connections: 3, connectionsPerSource: 2, addresses: [{{ \
-             listen: \"{ADDRESS}\", cluster: {CLUSTER}, target: \"{}\" }}] }}] }}\n",
-            listed.echo.address
+             listen: \"{ADDRESS}\", cluster: {CLUSTER}, target: \"{}\" }}, {{ listen: \"{COUNTING}\", cluster: {CLUSTER}, target: \
+             \"{}\" }}] }}] }}\n",
+            listed.echo.address, listed.counting.address
         );
         rig.write("server.yaml", &format!("{as_it_was}\n{vip}"));
         rig.start_server().await;
@@ -51,5 +58,15 @@ fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_
         held.clear();
         rig.measured("tombolo_server_limit_used{limit=\"vip_connections\"}", |used| used < 0.5).await;
         drop(office.echoing(one, ADDRESS).await.unwrap());
+
+        uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+            let used = "tombolo_server_limit_used{limit=\"vip_connections\"}";
+            rig.measured(used, |used| used < 1.5).await;
+            let stream = office.connected(COUNTING).await.unwrap();
+            // Who ends before the target is there has gone.
+            listed.counting.came().await;
+            (stream, 0)
+        })
+        .await;
     });
 }

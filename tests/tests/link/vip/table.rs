@@ -8,6 +8,7 @@ use tests::caller::{Http1Caller, head};
 use tests::echo::Echo;
 use tests::fake_api::{FakeApi, FakeApiOptions};
 use tests::lab::{Site, Uplink, trial};
+use tests::listener::{Listener, count};
 use tests::office::Office;
 use tests::rig::policy::{may_dial, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
@@ -66,9 +67,10 @@ fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_addr
     });
 }
 
-/// An agent at a site, and the one target that it has.
+/// An agent at a site, and the targets that it has.
 pub(super) struct Listed {
     pub(super) echo: Echo,
+    pub(super) counting: Listener,
     _agent: Agent,
     _fake: FakeApi,
 }
@@ -76,12 +78,15 @@ pub(super) struct Listed {
 impl Listed {
     pub(super) async fn start(rig: &Rig, site: &Site) -> Self {
         let fake = site.fake_api(FakeApiOptions::default()).await;
-        let echo = site.run(Echo::start()).await;
-        let (api, here) = (ApiServer::of_fake(rig, &fake), echo.address.to_string());
-        let agent = site.agent_of(rig, CLUSTER, &api, &format!("targets: [{here:?}]\n")).await;
+        let (echo, counting) = (site.run(Echo::start()).await, site.run(Listener::start(count)).await);
+        let api = ApiServer::of_fake(rig, &fake);
+        let targets = [echo.address.to_string(), counting.address.to_string()];
+        let agent = site.agent_of(rig, CLUSTER, &api, &format!("targets: {targets:?}\n")).await;
         rig.connected(CLUSTER).await;
-        tests::enroll::at(rig, &["cluster", "update", CLUSTER, "--advertise", &here]).await;
-        Self { echo, _agent: agent, _fake: fake }
+        let [here, there] = &targets;
+        tests::enroll::at(rig, &["cluster", "update", CLUSTER, "--advertise", here, "--advertise", there])
+            .await;
+        Self { echo, counting, _agent: agent, _fake: fake }
     }
 }
 

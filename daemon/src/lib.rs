@@ -49,7 +49,7 @@ pub mod telemetry;
 pub use chain::chain;
 pub use confinement::{NotConfined, confine};
 pub use file_watch::FileWatch;
-pub use gone::gone;
+pub use gone::{gone, reset};
 pub use listen::BindError;
 pub use metrics::Metrics;
 pub use outcome::{Failure, Outcome, conclude};

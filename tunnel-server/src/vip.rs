@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use daemon::{Failure, Scope, gone, listen};
+use daemon::{Failure, Scope, listen, reset};
 use http::StatusCode;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::warn;
@@ -187,10 +187,11 @@ impl Door {
             return;
         };
         let Some(Newcomer { stream, from, place, condition }) = newcomer.here() else { return };
-        // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
+        // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped. Who has said all that it has to
+        // say may be waiting for a target that speaks.
         let connected = tokio::select! {
             connected = way.connect::<Refusal>(&self.dials, site, (from, condition)) => connected,
-            () = gone(&stream) => return,
+            () = reset(&stream) => return,
         };
         // Reset when it is dropped, unless it has ended: there are no words for who speaks another protocol.
         let stream = Whole::of(stream);

@@ -139,7 +139,7 @@ async fn uploads(rounds: usize, bytes_max: usize) {
     let counting = Listener::start(count).await;
     let edge = Edge::start(&[counting.address]).await;
     let target = counting.address.to_string();
-    uploads_arrive_whole(rounds, bytes_max, async || (edge.connect(&target).await.into_stream(), 0)).await;
+    uploads_arrive_whole(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,6 @@ use tests::caller::{Http1Caller, SOON, head};
 use tests::echo::Echo;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
-use tests::listener::{Listener, count, uploads_arrive_whole};
 use tests::rig::policy::{may_dial, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig, free_port};
 use tests::targets;
@@ -30,9 +29,6 @@ const ELSEWHERE: &str = "127.0.0.2";
 
 /// One of so many targets that are none is tried at a server that does not start; odd to the number of ports of the table.
 const FAULTY_STEP: usize = 9;
-
-/// Uploads that are closed at once.
-const UPLOADS: usize = 50;
 
 /// Alerts of TLS (RFC 8446, section 6.2).
 const ACCESS_DENIED: u8 = 49;
@@ -231,24 +227,6 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_stands_behind
         }
     }
     assert!(judged.iter().any(|(_, status)| *status == 200));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_passes_whole_behind_its_hello() {
-    let counting = Listener::start(count).await;
-    let here = counting.address.to_string();
-    let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
-    edge.advertise(CLUSTER, &[&here]).await;
-    let hello = hello("api.edge-a.test");
-
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
-        let mut stream = edge.dial("127.0.0.1").await.unwrap();
-        stream.write_all(&hello).await.unwrap();
-        // Who ends before the target is there has gone: no TLS can come of it.
-        counting.came().await;
-        (stream, hello.len())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

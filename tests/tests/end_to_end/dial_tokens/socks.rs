@@ -127,8 +127,7 @@ async fn an_upload_that_is_closed_at_once_arrives_whole_by_socks5() {
     let (token, _) = edge.token("one", &[CLUSTER]).await;
     let request = asked(1, 1, &ipv4(counting.address));
 
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || (edge.connected_by_socks(&token, &request).await, 0))
-        .await;
+    uploads_arrive_whole(UPLOADS, 3_000_000, async || edge.connected_by_socks(&token, &request).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -126,7 +126,7 @@ async fn by_socks5_no_byte_of_a_target_comes_before_the_answer_and_none_is_lost_
     assert_eq!(speaking.heard().await, b"and you, too");
 
     let request = asked(CONNECT, 1, &ipv4(counting.address));
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || (edge.connected_by_socks(&request).await, 0)).await;
+    uploads_arrive_whole(UPLOADS, 3_000_000, async || edge.connected_by_socks(&request).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

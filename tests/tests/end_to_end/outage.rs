@@ -15,6 +15,9 @@ use tests::rig::{Agent, ApiServer, Rig};
 /// How long anything may take that is waited for; builds of other tests may run beside.
 const SOON: Duration = Duration::from_secs(60);
 
+/// What an agent is told so that the API server hears of callers alone: otherwise it asks every 10 s where its control plane is.
+const ASKS_NOTHING: &str = "advertise: [\"192.168.1.10:6443\"]\n";
+
 /// A server, an agent, and its API server.
 struct Trial {
     rig: Rig,
@@ -26,7 +29,8 @@ impl Trial {
     /// A server whose configuration ends with `more`, and one agent.
     async fn start(more: &str) -> Self {
         let (rig, api) = (Rig::start_with(more).await, FakeApi::start().await.expect("a fake starts"));
-        let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
+        let agent = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &api), ASKS_NOTHING).await;
+        rig.connected("edge-a").await;
         Self { rig, api, agent }
     }
 

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use clap::Parser;
-use daemon::args::SharedFlags;
 use daemon::config::{KeyError, LoadError};
 use daemon::{Failure, Layout, LogOptions};
 use http::Uri;
@@ -25,6 +23,7 @@ mod by_place;
 mod clusters;
 mod egress;
 mod enrollment;
+mod flags;
 mod help;
 mod issuers;
 mod limits;
@@ -40,6 +39,7 @@ pub use admin::admin_rules;
 pub use by_place::{ByPlace, Site};
 pub use egress::{Egress, EgressDoor, EgressTcp, EgressUnix};
 pub use enrollment::GRACE_DAYS_MAX;
+pub use flags::Flags;
 pub use limits::{
     CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
 };
@@ -96,35 +96,6 @@ pub const SESSION_AGE_SECONDS_MAX: u64 = 7 * 24 * 3_600;
 pub const WATCH_EVENT_BYTES_MIN: usize = 4 * 1024;
 /// The upper one.
 pub const WATCH_EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-/// The server of a Tombolo tunnel: agents dial it, and callers reach the agents' clusters through it
-#[derive(Debug, Clone, Default, Parser)]
-#[command(name = "tunnel-server", version, after_long_help = help::AFTER)]
-pub struct Flags {
-    /// The flags of every daemon.
-    #[command(flatten)]
-    pub shared: SharedFlags,
-
-    /// This server's name among its like, a DNS label [default: the one in its certificate]
-    #[arg(long, value_name = "NAME")]
-    pub server_id: Option<String>,
-
-    /// Address for callers (TCP)
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub gateway_listen: Option<SocketAddr>,
-
-    /// Address for agents (UDP)
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub tunnel_listen: Option<SocketAddr>,
-
-    /// Unix socket for those who run this server
-    #[arg(long, value_name = "PATH")]
-    pub admin_socket: Option<PathBuf>,
-
-    /// Print what of this host the configuration would change (vip), and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-}
 
 /// A valid configuration, the files that it names included.
 #[derive(Debug)]

@@ -33,6 +33,7 @@ use crate::permit::{Delegation, Dial, Permit, Policy};
 use crate::registry::{Places, Registry, Route};
 use crate::shares::Shares;
 
+pub use by_place::NotServed;
 pub use fault::NotConnected;
 
 /// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.

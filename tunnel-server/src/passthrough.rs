@@ -20,10 +20,8 @@ use tracing::warn;
 
 use crate::config::{self, Site};
 use crate::dialing::Dials;
-use crate::dialing::asking::Refuses as _;
-use crate::dialing::by_place::{self, ByPlace, Newcomer, Turned};
+use crate::dialing::by_place::{self, ByPlace, Newcomer};
 use crate::dialing::whole::Whole;
-use crate::listener::accepting;
 use crate::metrics;
 use crate::shares::{Limit, Use};
 use hello::Hello;
@@ -78,32 +76,16 @@ impl Passthrough {
     pub async fn run(self, dials: Dials, scope: Scope) {
         let Self { listener, way, servers, .. } = self;
         let door = Arc::new(Door { way, servers, dials, scope: scope.clone() });
-        let mut homes = scope.homes_in_turn();
-        let spawn = |came| {
-            if let Some(newcomer) = door.let_in(came) {
-                scope.spawn_on(homes(), Arc::clone(&door).serve(newcomer));
-            }
+        let begin = |came| {
+            let (newcomer, ()) = by_place::let_in(&door.dials, came, [(&door.way, ())])?;
+            Some(Arc::clone(&door).serve(newcomer))
         };
         let refused = |error| warn!(%error, "cannot accept a connection whose TLS is to pass through");
-        // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that a flood holds no drain up.
-        tokio::select! {
-            biased;
-            () = scope.draining() => {}
-            () = accepting::each(|| listener.accept(), spawn, refused) => {}
-        }
+        by_place::accept(&listener, &scope, begin, refused).await;
     }
 }
 
 impl Door {
-    /// Whoever may come and has a place; everybody else is reset.
-    fn let_in(&self, came: (TcpStream, SocketAddr)) -> Option<Newcomer> {
-        let Some(condition) = self.way.condition(came.1) else {
-            by_place::turn_away(&self.dials, came, &Turned::Source);
-            return None;
-        };
-        self.way.let_in(&self.dials, came, condition)
-    }
-
     async fn serve(self: Arc<Self>, newcomer: Newcomer) {
         let Some(Newcomer { mut stream, from, place, condition }) = newcomer.here() else { return };
         // Both arms are cancel-safe: nothing is done yet for whoever is let go.
@@ -120,7 +102,7 @@ impl Door {
         let served = match site {
             // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped.
             Ok((site, bytes)) => tokio::select! {
-                served = self.way.connect(&self.dials, site, (from, condition)) => served.map(|connected| (connected, bytes)),
+                served = self.way.connect(&self.dials, site, (from, condition)) => served.map(|connected| (connected, bytes)).map_err(Refusal::from),
                 () = gone(&stream) => return,
             },
             Err(refusal) => {

@@ -6,24 +6,20 @@
 
 mod interface;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use daemon::{Failure, Scope, listen, reset};
-use http::StatusCode;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tracing::warn;
 
-use crate::config::{self, Site};
-use crate::dialing::asking::Refuses;
-use crate::dialing::by_place::{self, ByPlace, Newcomer, Turned};
+use crate::config::{self, Site, VipWay};
+use crate::dialing::Dials;
+use crate::dialing::by_place::{self, ByPlace, Newcomer};
 use crate::dialing::whole::Whole;
-use crate::dialing::{Dials, NotConnected};
-use crate::listener::accepting;
-use crate::permit::Forbidden;
 use crate::shares::{Limit, Use};
 use interface::Interface;
 
@@ -31,54 +27,30 @@ pub use interface::NotMade;
 
 /// An interface with its addresses, and ports at which nobody is answered yet.
 pub struct Vip {
-    listeners: Vec<(TcpListener, SocketAddr)>,
-    ways: Arc<[Way]>,
+    listeners: Vec<Listener>,
+    ways: Vec<Arc<ByPlace>>,
     interface: Interface,
-    config: config::Vip,
+}
+
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    /// To no two of which one comes from one place.
+    meanings: Vec<Arc<Meaning>>,
+}
+
+/// Where an address leads those who come by one way.
+struct Meaning {
+    way: Arc<ByPlace>,
+    site: Site,
 }
 
 /// What connections have in common.
 struct Door {
-    ways: Arc<[Way]>,
-    config: config::Vip,
     dials: Dials,
     scope: Scope,
     /// As long as anything goes on.
     _interface: Interface,
-}
-
-/// Those who may come, in the order of the configuration's ways.
-type Way = ByPlace;
-
-/// Why somebody who came is reset; a sentence for the log.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// Too much at once, or too fast.
-    #[error("{0}")]
-    Limited(#[from] Limit),
-    /// It may not be, or cannot.
-    #[error("{0}")]
-    NotConnected(#[from] NotConnected),
-}
-
-impl Refuses for Refusal {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotConnected(fault) => fault.status(),
-        }
-    }
-
-    fn cause(&self) -> &'static str {
-        match self {
-            Self::Limited(limit) => limit.cause(),
-            Self::NotConnected(fault) => fault.cause(),
-        }
-    }
-
-    fn forbidden(&self) -> Option<&Forbidden> {
-        if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
-    }
 }
 
 impl Vip {
@@ -87,22 +59,29 @@ impl Vip {
     /// # Errors
     /// [`Failure`] with [`NotMade`], or a port of it is taken. Then there is no interface.
     pub async fn bind(config: config::Vip) -> Result<Self, Failure> {
-        let all: BTreeSet<SocketAddr> =
-            config.ways.iter().flat_map(|way| way.addresses.keys().copied()).collect();
-        let interface = Interface::make(&config.interface, &all.iter().map(SocketAddr::ip).collect()).await;
+        let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
+        let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
+        for VipWay { way, addresses } in config.ways {
+            let way = Arc::new(ByPlace::new(way, "vip", limits));
+            for (address, site) in addresses {
+                let meaning = Meaning { way: Arc::clone(&way), site };
+                all.entry(address).or_default().push(Arc::new(meaning));
+            }
+            ways.push(way);
+        }
+        let interface = Interface::make(&config.interface, &all.keys().map(SocketAddr::ip).collect()).await;
         let interface = interface.map_err(Failure::could_not_go_on)?;
         let mut listeners = Vec::with_capacity(all.len());
-        for address in all {
-            listeners.push((listen::tcp("vip.ways[].addresses[].listen", address).await?, address));
+        for (address, meanings) in all {
+            let socket = listen::tcp("vip.ways[].addresses[].listen", address).await?;
+            listeners.push(Listener { socket, address, meanings });
         }
-        let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
-        let ways = config.ways.iter().map(|way| ByPlace::new(way.way.clone(), "vip", limits)).collect();
-        Ok(Self { listeners, ways, interface, config })
+        Ok(Self { listeners, ways, interface })
     }
 
     /// How much of its limits is used, also while it runs: of the way in that has most.
     pub fn uses(&self) -> impl Fn() -> Vec<Use> + Send + Sync + 'static {
-        let ways: Vec<_> = self.ways.iter().map(ByPlace::uses).collect();
+        let ways: Vec<_> = self.ways.iter().map(|way| way.uses()).collect();
         move || {
             let uses: Vec<[Use; 2]> = ways.iter().map(|uses| uses()).collect();
             [0, 1]
@@ -114,11 +93,10 @@ impl Vip {
 
     /// Serves whoever may come, until the drain. What is connected then goes on, and the interface with it.
     pub fn run(self, dials: Dials, scope: &Scope) {
-        let Self { listeners, ways, interface, config } = self;
-        let door = Door { ways, config, dials, scope: scope.clone(), _interface: interface };
-        let door = Arc::new(door);
-        for (listener, address) in listeners {
-            scope.spawn(Arc::clone(&door).accept(listener, address));
+        let Self { listeners, interface, .. } = self;
+        let door = Arc::new(Door { dials, scope: scope.clone(), _interface: interface });
+        for listener in listeners {
+            scope.spawn(Arc::clone(&door).accept(listener));
         }
     }
 }
@@ -130,12 +108,9 @@ impl fmt::Display for config::Vip {
         writeln!(f, "# as long as the server runs:")?;
         writeln!(f, "ip tuntap add dev {interface} mode tun")?;
         writeln!(f, "ip link set {interface} up")?;
-        let all: BTreeSet<_> = ways.iter().flat_map(|way| way.addresses.keys()).collect();
-        let addresses: BTreeSet<_> = all
-            .iter()
-            .map(|address| policy::Network::only(address.ip()))
-            .map(|network| network.to_string())
-            .collect();
+        let all = ways.iter().flat_map(|way| way.addresses.keys());
+        let addresses: BTreeSet<_> =
+            all.map(|address| policy::Network::only(address.ip()).to_string()).collect();
         for address in addresses {
             writeln!(f, "ip address add {address} dev {interface}")?;
         }
@@ -151,46 +126,24 @@ impl fmt::Display for config::Vip {
 }
 
 impl Door {
-    async fn accept(self: Arc<Self>, listener: TcpListener, address: SocketAddr) {
-        let mut homes = self.scope.homes_in_turn();
-        let spawn = |came| {
-            if let Some((newcomer, index)) = self.let_in(came, address) {
-                self.scope.spawn_on(homes(), Arc::clone(&self).serve(newcomer, index, address));
-            }
+    async fn accept(self: Arc<Self>, listener: Listener) {
+        let Listener { socket, address, meanings } = listener;
+        let begin = |came| {
+            let ways = meanings.iter().map(|meaning| (&*meaning.way, meaning));
+            let (newcomer, meaning) = by_place::let_in(&self.dials, came, ways)?;
+            Some(Arc::clone(&self).serve(newcomer, Arc::clone(meaning)))
         };
         let refused = |error| warn!(%address, %error, "cannot accept a connection to a cluster's address");
-        // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that a flood holds no drain up.
-        tokio::select! {
-            biased;
-            () = self.scope.draining() => {}
-            () = accepting::each(|| listener.accept(), spawn, refused) => {}
-        }
+        by_place::accept(&socket, &self.scope, begin, refused).await;
     }
 
-    /// Whoever may come to `address` and has a place, and by which way; everybody else is reset.
-    fn let_in(&self, came: (TcpStream, SocketAddr), address: SocketAddr) -> Option<(Newcomer, usize)> {
-        let ways = self.config.ways.iter().zip(&*self.ways).enumerate();
-        let mut of_address = ways.filter(|(_, (configured, _))| configured.addresses.contains_key(&address));
-        let Some((index, way, condition)) =
-            of_address.find_map(|(index, (_, way))| Some((index, way, way.condition(came.1)?)))
-        else {
-            by_place::turn_away(&self.dials, came, &Turned::Source);
-            return None;
-        };
-        Some((way.let_in(&self.dials, came, condition)?, index))
-    }
-
-    async fn serve(self: Arc<Self>, newcomer: Newcomer, index: usize, address: SocketAddr) {
-        let (Some(way), Some(site)) =
-            (self.ways.get(index), self.config.ways.get(index).and_then(|way| way.addresses.get(&address)))
-        else {
-            return;
-        };
+    async fn serve(self: Arc<Self>, newcomer: Newcomer, meaning: Arc<Meaning>) {
         let Some(Newcomer { stream, from, place, condition }) = newcomer.here() else { return };
+        let Meaning { way, site } = &*meaning;
         // Both arms are cancel-safe: what is being connected for somebody who has gone is dropped. Who has said all that it has to
         // say may be waiting for a target that speaks.
         let connected = tokio::select! {
-            connected = way.connect::<Refusal>(&self.dials, site, (from, condition)) => connected,
+            connected = way.connect(&self.dials, site, (from, condition)) => connected,
             () = reset(&stream) => return,
         };
         // Reset when it is dropped, unless it has ended: there are no words for who speaks another protocol.

@@ -1,20 +1,25 @@
 //! Who comes by a way in at which nobody proves anything: from where they may, with a place, and to a site that is written down.
 
+use std::io;
 use std::net::SocketAddr;
 
 use audit::Why;
+use daemon::Scope;
 use daemon::metrics::exchanges::{Active, Exchanges};
+use http::StatusCode;
 use policy::Network;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tracing::debug;
 
 use super::asking::{self, Asking, Refuses};
 use super::places::{Place, Places};
-use super::{Connected, Dials};
+use super::{Connected, Dials, NotConnected};
 use crate::config::{self, Site};
 use crate::identity;
+use crate::listener::accepting;
 use crate::listener::sources::prefix;
 use crate::metrics;
+use crate::permit::Forbidden;
 use crate::shares::{Kind, Limit, Share, Use};
 
 /// The word for programs where somebody comes from elsewhere.
@@ -40,7 +45,7 @@ pub(crate) struct Newcomer {
 
 /// Why somebody is reset unheard.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Turned {
+enum Turned {
     /// From elsewhere.
     #[error("it comes from none of the networks from which one may")]
     Source,
@@ -49,12 +54,43 @@ pub(crate) enum Turned {
     Limited(#[from] Limit),
 }
 
+/// Why somebody who was let in is not connected; a sentence for the log.
+#[derive(Debug, thiserror::Error)]
+pub enum NotServed {
+    /// Too much at once, or too fast.
+    #[error("{0}")]
+    Limited(#[from] Limit),
+    /// It may not be, or cannot.
+    #[error("{0}")]
+    NotConnected(#[from] NotConnected),
+}
+
 impl Turned {
     fn cause(&self) -> &'static str {
         match self {
             Self::Source => SOURCE_REFUSED,
             Self::Limited(limit) => limit.cause(),
         }
+    }
+}
+
+impl Refuses for NotServed {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::NotConnected(fault) => fault.status(),
+        }
+    }
+
+    fn cause(&self) -> &'static str {
+        match self {
+            Self::Limited(limit) => limit.cause(),
+            Self::NotConnected(fault) => fault.cause(),
+        }
+    }
+
+    fn forbidden(&self) -> Option<&Forbidden> {
+        if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
     }
 }
 
@@ -76,44 +112,23 @@ impl ByPlace {
         move || places.uses()
     }
 
-    /// The network by which somebody may come from there, if there is one.
-    pub(crate) fn condition(&self, from: SocketAddr) -> Option<Network> {
-        self.config.sources.of(from.ip())
-    }
-
-    /// Whoever comes by `condition`, which is of the way in that it came by, and has a place; everybody else is reset.
-    pub(crate) fn let_in(
-        &self,
-        dials: &Dials,
-        (stream, from): (TcpStream, SocketAddr),
-        condition: Network,
-    ) -> Option<Newcomer> {
-        match self.places.take(prefix(from.ip())) {
-            Ok(place) => Some(Newcomer { stream, from, place, condition }),
-            Err(limit) => {
-                turn_away(dials, (stream, from), &limit.into());
-                None
-            }
-        }
-    }
-
     /// Connects whoever came to the API server, if they may be, with what that takes of limits.
     ///
     /// # Errors
-    /// Why not, in the words of the door.
-    pub(crate) async fn connect<R: Refuses>(
+    /// Why not, which is counted.
+    pub(crate) async fn connect(
         &self,
         dials: &Dials,
         site: &Site,
         (from, condition): (SocketAddr, Network),
-    ) -> Result<(Connected, (Share, Active)), R> {
+    ) -> Result<(Connected, (Share, Active)), NotServed> {
         let caller = identity::by_place(&self.config.name, prefix(from.ip()), condition);
         let Site { cluster, target } = site;
         let said = target.to_string();
         let asking =
             Asking { caller: &caller, listener: self.listener, from, target: &said, kind: Kind::WayIn };
         let permitted = dials.permit(&caller, cluster.clone(), target.clone());
-        let begun = dials.begin(&asking, async { Ok::<_, R>(permitted.await?) });
+        let begun = dials.begin(&asking, async { Ok::<_, NotServed>(permitted.await?) });
         let ((connected, share), active) = asking::counted(&self.exchanges, begun).await?;
         Ok((connected, (share, active)))
     }
@@ -130,11 +145,52 @@ impl Newcomer {
     }
 }
 
-/// Resets somebody of whom no more is known than where they came from, and counts them.
-pub(crate) fn turn_away(dials: &Dials, (stream, from): (TcpStream, SocketAddr), turned: &Turned) {
-    count_stranger(dials, from, turned.cause(), turned);
-    // One that is closed already cannot be reset.
-    let _ = stream.set_zero_linger();
+/// Has `begin` make something of whoever comes, on each home in turn, until the drain.
+pub(crate) async fn accept<F>(
+    listener: &TcpListener,
+    scope: &Scope,
+    begin: impl Fn((TcpStream, SocketAddr)) -> Option<F>,
+    refused: impl Fn(io::Error),
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut homes = scope.homes_in_turn();
+    let spawn = |came| {
+        if let Some(serving) = begin(came) {
+            scope.spawn_on(homes(), serving);
+        }
+    };
+    // Both arms are cancel-safe: accepting may be dropped at any time. Biased, so that a flood holds no drain up.
+    tokio::select! {
+        biased;
+        () = scope.draining() => {}
+        () = accepting::each(|| listener.accept(), spawn, refused) => {}
+    }
+}
+
+/// Whoever may come by one of these ways and has a place there, and what stands beside it; everybody else is reset.
+pub(crate) fn let_in<'a, T>(
+    dials: &Dials,
+    (stream, from): (TcpStream, SocketAddr),
+    ways: impl IntoIterator<Item = (&'a ByPlace, T)>,
+) -> Option<(Newcomer, T)> {
+    let open = |(way, beside): (&'a ByPlace, T)| Some((way, way.config.sources.of(from.ip())?, beside));
+    let admitted = match ways.into_iter().find_map(open) {
+        Some((way, condition, beside)) => {
+            let place = way.places.take(prefix(from.ip()));
+            place.map(|place| (place, condition, beside)).map_err(Turned::from)
+        }
+        None => Err(Turned::Source),
+    };
+    match admitted {
+        Ok((place, condition, beside)) => Some((Newcomer { stream, from, place, condition }, beside)),
+        Err(turned) => {
+            count_stranger(dials, from, turned.cause(), &turned);
+            // One that is closed already cannot be reset.
+            let _ = stream.set_zero_linger();
+            None
+        }
+    }
 }
 
 /// Counts somebody of whom no more is known than where they came from.

@@ -3,10 +3,8 @@
 use http::StatusCode;
 
 use super::hello::HelloFault;
-use crate::dialing::NotConnected;
-use crate::dialing::asking::Refuses;
-use crate::permit::Forbidden;
-use crate::shares::Limit;
+use crate::dialing::NotServed;
+use crate::dialing::asking::Refuses as _;
 
 /// Why TLS does not pass through; a sentence for the log.
 #[derive(Debug, thiserror::Error)]
@@ -23,12 +21,9 @@ pub enum Refusal {
     /// There is no default. The name is a stranger's, and stands in no log.
     #[error("it names a server that passthrough.servers does not have")]
     UnknownName,
-    /// Too much at once, or too fast.
-    #[error("{0}")]
-    Limited(#[from] Limit),
     /// It may not be, or cannot.
     #[error("{0}")]
-    NotConnected(#[from] NotConnected),
+    NotServed(#[from] NotServed),
 }
 
 /// An alert of TLS that ends the connection (RFC 8446, section 6.2).
@@ -62,57 +57,45 @@ impl Refusal {
         match self {
             Self::NotTls(_) | Self::Silent => None,
             Self::NoName | Self::UnknownName => Some(Alert::UnrecognizedName),
-            Self::Limited(_) => Some(Alert::InternalError),
-            Self::NotConnected(fault) => match fault.status() {
+            Self::NotServed(fault) => match fault.status() {
                 StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => Some(Alert::AccessDenied),
                 _ => Some(Alert::InternalError),
             },
         }
     }
-}
 
-impl Refuses for Refusal {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::NotTls(_) | Self::Silent | Self::NoName | Self::UnknownName => StatusCode::BAD_REQUEST,
-            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotConnected(fault) => fault.status(),
-        }
-    }
-
-    fn cause(&self) -> &'static str {
+    /// A word for programs.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
         match self {
             Self::NotTls(_) | Self::Silent => "NotTls",
             Self::NoName | Self::UnknownName => "ServerNameUnknown",
-            Self::Limited(limit) => limit.cause(),
-            Self::NotConnected(fault) => fault.cause(),
+            Self::NotServed(fault) => fault.cause(),
         }
-    }
-
-    fn forbidden(&self) -> Option<&Forbidden> {
-        if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialing::NotConnected;
+    use crate::shares::Limit;
     use proto::wire::not_connected::Reason;
 
     #[test]
     fn who_may_not_is_told_so_and_who_cannot_that_it_is_not_its_fault() {
         let by_agent = |reason| {
             let (cluster, target) = ("edge-a".parse().unwrap(), "10.0.0.1:443".parse().unwrap());
-            NotConnected::ByAgent(cluster, target, reason).into()
+            NotServed::from(NotConnected::ByAgent(cluster, target, reason)).into()
         };
         for (refusal, alert) in [
             (Refusal::Silent, None),
             (Refusal::NoName, Some(112)),
             (Refusal::UnknownName, Some(112)),
-            (Limit::PassthroughSource(1).into(), Some(80)),
+            (NotServed::from(Limit::PassthroughSource(1)).into(), Some(80)),
             (by_agent(Reason::Unlisted), Some(49)),
             (by_agent(Reason::Unreachable), Some(80)),
-            (NotConnected::Lost("edge-a".parse().unwrap()).into(), Some(80)),
+            (NotServed::from(NotConnected::Lost("edge-a".parse().unwrap())).into(), Some(80)),
         ] {
             let record = refusal.alert().map(Alert::record);
             assert_eq!(record, alert.map(|alert| [21, 3, 3, 0, 2, 2, alert]), "{refusal}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use daemon::config::LoadError;
-use policy::Target;
+use policy::ServiceName;
 use proto::AllowList;
 use proto::allow_list::AllowListFault;
 use serde::Deserialize;
@@ -107,7 +107,7 @@ pub(crate) fn manifest(order: &Rbac) -> Result<String, RbacError> {
     if let (Profile::Constrained, Some(node)) = (order.profile, node) {
         return Err(RbacError::Node(path.clone(), node.clone()));
     }
-    let services = Services::among(advertise.iter().chain(&targets));
+    let services = Services::by_namespace(ServiceName::among(advertise.iter().chain(&targets)));
     Ok(written::manifest(order.profile, &roles(order.profile, &Names::of(&list), &tenants, &services)))
 }
 
@@ -136,11 +136,9 @@ impl<'a> Names<'a> {
 }
 
 impl Services {
-    /// Those among what the agent dials; networks, addresses and other names ask nothing of the API server.
-    fn among<'a>(dialed: impl Iterator<Item = &'a String>) -> Self {
+    fn by_namespace(all: BTreeSet<ServiceName>) -> Self {
         let mut services = Self::default();
-        let named = dialed.filter_map(|text| text.parse::<Target>().ok()?.service());
-        for service in named {
+        for service in all {
             let names = services.0.entry(service.namespace().to_owned()).or_default();
             names.insert(service.name().to_owned());
         }

@@ -168,12 +168,12 @@ impl Discovery {
     /// Asks one source again and again.
     async fn follow(&self, place: usize) {
         let source = &self.sources[place];
-        let mut failing = None;
+        let mut failing = Failing::default();
         loop {
             let pause = match self.ask(source).await {
                 Ok(found) => {
                     metrics::discovered(true);
-                    failing = None;
+                    failing.settle();
                     let version = found.version.clone();
                     self.learn(place, found);
                     // What keeps no versions is no Kubernetes, and has neither watches nor what kubeadm leaves behind.
@@ -186,11 +186,9 @@ impl Discovery {
                 }
                 Err(error) => {
                     metrics::discovered(false);
-                    let said = chain(&error).to_string();
-                    if failing.as_ref() != Some(&said) {
-                        warn!(error = said, "the control plane's endpoints are not known");
-                        failing = Some(said);
-                    }
+                    failing.tell(&error, |said| {
+                        warn!(error = said, "the control plane's endpoints are not known")
+                    });
                     RETRY_EVERY
                 }
             };
@@ -261,6 +259,25 @@ impl Discovery {
             }
             changed
         });
+    }
+}
+
+/// What one question fails by, which is said when it is news.
+#[derive(Default)]
+struct Failing(Option<String>);
+
+impl Failing {
+    fn tell(&mut self, error: &DiscoveryError, say: impl FnOnce(&str)) {
+        let said = chain(error).to_string();
+        if self.0.as_ref() != Some(&said) {
+            say(&said);
+            self.0 = Some(said);
+        }
+    }
+
+    /// It is answered again.
+    fn settle(&mut self) {
+        self.0 = None;
     }
 }
 

@@ -1,10 +1,9 @@
 //! What an agent, or a server, may do at an API server, asked of the API server itself.
 
-use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use http::Method;
-use policy::Target;
+use policy::ServiceName;
 use serde_json::{Value, json};
 
 use super::caller::message;
@@ -149,8 +148,7 @@ fn rights(config: &AgentConfig) -> Vec<Right> {
         name: "kubernetes".to_owned(),
         purpose: "find the control plane's addresses",
     });
-    let dialed = advertise.iter().chain(targets);
-    let services: BTreeSet<_> = dialed.filter_map(|text| text.parse::<Target>().ok()?.service()).collect();
+    let services = ServiceName::among(advertise.iter().chain(targets));
     let of_services = services.iter().flat_map(|service| {
         let read = |verb, (resource, group, name): (&'static str, &'static str, &str)| Right {
             way: (verb, group),

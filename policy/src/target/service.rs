@@ -1,5 +1,6 @@
 //! A Service by the name that API servers give it when they dial it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{Host, Target};
@@ -20,6 +21,11 @@ impl ServiceName {
     pub fn new(name: &str, namespace: &str) -> Option<Self> {
         let host = Host::parse(&format!("{name}.{namespace}.{LABEL}"))?;
         host.service().filter(|service| service.name == name && service.namespace == namespace)
+    }
+
+    /// The Services that these texts name with a port; networks, addresses, other names and what is no target name none.
+    pub fn among<'a>(texts: impl IntoIterator<Item = &'a String>) -> BTreeSet<Self> {
+        texts.into_iter().filter_map(|text| text.parse::<Target>().ok()?.service()).collect()
     }
 
     /// Its own name: letters, digits, `-` and `_`, nothing that a path or a query would read otherwise.

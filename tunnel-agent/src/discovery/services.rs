@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use daemon::chain;
 use policy::{ServiceName, Target};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -13,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::bell::{self, Bell};
 use super::source::{versioned, watched};
-use super::{ANSWER_BYTES_MAX, DiscoveryError, RETRY_EVERY, pause_after, slices};
+use super::{ANSWER_BYTES_MAX, DiscoveryError, Failing, RETRY_EVERY, pause_after, slices};
 use crate::apiserver::{ApiServer, DocumentError};
 use crate::guard::services::{Backends, Services};
 use crate::metrics;
@@ -70,12 +69,12 @@ pub(super) async fn follow(
     services: &watch::Sender<Services>,
 ) {
     let paths = paths(name);
-    let mut failing = None;
+    let mut failing = Failing::default();
     loop {
         let pause = match ask(api_server, &paths, ports).await {
             Ok((backends, versions)) => {
                 metrics::discovered(true);
-                failing = None;
+                failing.settle();
                 learn(name, backends, services);
                 rung(api_server, &paths, &versions).await
             }
@@ -84,11 +83,9 @@ pub(super) async fn follow(
                 if is_refused(&error) {
                     services.send_if_modified(|known| known.forget(name));
                 }
-                let said = chain(&error).to_string();
-                if failing.as_ref() != Some(&said) {
+                failing.tell(&error, |said| {
                     warn!(service = %name, error = said, "where a Service leads is not known");
-                    failing = Some(said);
-                }
+                });
                 RETRY_EVERY
             }
         };

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use clap::CommandFactory;
 use daemon::Rate;
+use daemon::args::SharedFlags;
 use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use rcgen::string::Ia5String;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};

@@ -7,6 +7,7 @@
 pub(crate) mod asking;
 pub(crate) mod by_place;
 mod fault;
+pub(crate) mod near;
 mod places;
 pub(crate) mod reason;
 pub(crate) mod whole;
@@ -20,7 +21,7 @@ use policy::{ClusterFacts, Target};
 use proto::wire::dial_reply::Outcome;
 use proto::wire::{DialReply, StreamOpen};
 use proto::{AbortCode, ClusterId};
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::io::copy_bidirectional_with_sizes;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 use transport::{OpenError, OpenFrameError};
@@ -32,6 +33,7 @@ use crate::identity::Caller;
 use crate::permit::{Delegation, Dial, Permit, Policy};
 use crate::registry::{Places, Registry, Route};
 use crate::shares::Shares;
+use near::Near;
 
 pub use by_place::NotServed;
 pub use fault::NotConnected;
@@ -207,20 +209,21 @@ impl Connected {
         caller: impl Future<Output = Result<C, E>> + Send + 'static,
         held: impl Send + 'static,
     ) where
-        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        C: Near,
         E: std::error::Error + Send + 'static,
     {
         let Self { route, mut stream, record, scope } = self;
         scope.spawn_on(route.home, async move {
             let _held = held;
             let taking = stream.taking();
-            let caller = match caller.await {
+            let mut caller = match caller.await {
                 Ok(caller) => caller,
                 Err(error) => {
                     debug!(error = %chain(&error), "a caller has gone before its connection was there");
                     return;
                 }
             };
+            caller.come_here();
             let mut caller = counted(caller, Some(record.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
             // Both arms are cancel-safe: what is cut here is meant to be cut.

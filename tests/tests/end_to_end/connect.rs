@@ -2,9 +2,15 @@
 
 use std::net::SocketAddr;
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
 use tests::caller::{Farewell, Http1Caller, SOON, head};
+use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
 use tests::listener::{
@@ -73,6 +79,35 @@ async fn a_target_is_dialed_where_policy_store_and_agent_agree_and_else_nobody_h
     caller.write("hello").await;
     assert_eq!(caller.read_exactly(5).await, b"hello");
     assert_eq!((listed.accepted(), canary.accepted()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_http2_nobody_is_connected_and_everybody_is_told_to_come_by_http1() {
+    let listed = Listener::start(echo).await;
+    let edge = Edge::start(&[listed.address]).await;
+    let stream = dial(edge.rig.gateway(), &edge.rig.server_ca(), &["h2"], None).await.unwrap();
+    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection) = shaken.unwrap();
+    let request = Request::connect(listed.address.to_string())
+        .header("Authorization", format!("Bearer {TOKEN}"))
+        .header("Tombolo-Cluster", CLUSTER)
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+
+    let answered = async {
+        let answer = sender.send_request(request).await.unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.into_body().collect().await.unwrap().to_bytes())
+    };
+    let (status, said) = tokio::select! {
+        answered = answered => answered,
+        ended = connection => panic!("{ended:?}"),
+    };
+
+    assert_eq!(status, 505);
+    let said = String::from_utf8(said.to_vec()).unwrap();
+    assert!(said.contains("HTTP/1.1 alone"), "{said}");
+    assert_eq!(listed.accepted(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

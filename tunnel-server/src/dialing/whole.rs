@@ -5,15 +5,15 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::near::{Behind, Near};
+
 /// The connection.
 pub(crate) struct Whole {
-    stream: TcpStream,
-    /// What was read of it already, and comes first.
-    before: Bytes,
+    stream: Behind<TcpStream>,
     has_ended: bool,
 }
 
@@ -25,7 +25,13 @@ impl Whole {
 
     /// Of which this was read.
     pub(crate) fn behind(before: Bytes, stream: TcpStream) -> Self {
-        Self { stream, before, has_ended: false }
+        Self { stream: Behind::new(before, stream), has_ended: false }
+    }
+}
+
+impl Near for Whole {
+    fn come_here(&mut self) {
+        self.stream.come_here();
     }
 }
 
@@ -33,7 +39,7 @@ impl Drop for Whole {
     fn drop(&mut self) {
         if !self.has_ended {
             // One that is closed already cannot be reset.
-            let _ = self.stream.set_zero_linger();
+            let _ = self.stream.stream().set_zero_linger();
         }
     }
 }
@@ -44,13 +50,7 @@ impl AsyncRead for Whole {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.before.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
-        }
-        let length = self.before.len().min(buffer.remaining());
-        buffer.put_slice(&self.before[..length]);
-        self.before.advance(length);
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 

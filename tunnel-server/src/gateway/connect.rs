@@ -1,15 +1,21 @@
 //! `CONNECT HOST:PORT`: a caller who wants bytes to and from a target of a cluster, of which it says the name.
 
-use http::{HeaderName, Request, Response};
+use std::io;
+
+use http::{HeaderName, Request, Response, Version};
+use hyper::upgrade::{Parts, Upgraded};
 use hyper_util::rt::TokioIo;
 use policy::Target;
 use policy::action::ActionFault;
 use proto::ClusterId;
+use tokio::net::UnixStream;
 
 use super::body::AnswerBody;
+use super::hangup::Watched;
 use super::refusal::Refusal;
 use super::stack::{CallerBody, audit_id};
 use super::{Gateway, Peer, recorded};
+use crate::dialing::near::{Behind, Near};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
 use crate::permit::{Dial, Permit};
@@ -30,6 +36,9 @@ pub enum ConnectFault {
          --cluster NAME`"
     )]
     NoCluster,
+    /// 505. Of a stream of HTTP/2 nobody could tell that it broke: hyper ends what is dropped, as if it were whole.
+    #[error("CONNECT is served by HTTP/1.1 alone: offer http/1.1 and not h2 by ALPN")]
+    Multiplexed,
     /// 405. By a way in that is for that alone.
     #[error("nothing but CONNECT HOST:PORT is served here")]
     NothingElse,
@@ -66,7 +75,7 @@ impl Gateway {
         recorded.record().answered(http::StatusCode::OK);
         share.begun();
         let caller = hyper::upgrade::on(request);
-        connected.join(async { caller.await.map(TokioIo::new) }, (slot, share, place));
+        connected.join(async { near(caller.await.map_err(io::Error::other)?) }, (slot, share, place));
         Ok(Response::new(AnswerBody::text("")))
     }
 
@@ -77,6 +86,9 @@ impl Gateway {
         peer: &Peer,
         request: &Request<B>,
     ) -> Result<(Permit<Dial>, Live), Refusal> {
+        if request.version() == Version::HTTP_2 {
+            return Err(ConnectFault::Multiplexed.into());
+        }
         let authority = request.uri().authority().ok_or(ConnectFault::NoTarget)?;
         let target: Target = authority.as_str().parse().map_err(|_| ConnectFault::NoTarget)?;
         let cluster = self.cluster_of(peer, request)?;
@@ -100,4 +112,15 @@ impl Gateway {
             (None, None) => Err(ConnectFault::NoCluster.into()),
         }
     }
+}
+
+/// What bytes pass by from now on: the connection itself.
+fn near(upgraded: Upgraded) -> io::Result<Box<dyn Near>> {
+    let upgraded = match upgraded.downcast::<Watched>() {
+        Ok(Parts { io, read_buf, .. }) => return Ok(Box::new(Behind::new(read_buf, io.into_near()))),
+        Err(upgraded) => upgraded,
+    };
+    let parts = upgraded.downcast::<TokioIo<UnixStream>>();
+    let Parts { io, read_buf, .. } = parts.map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(Box::new(Behind::new(read_buf, io.into_inner())))
 }

@@ -10,14 +10,17 @@ use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use crate::dialing::near::{Behind, Near};
 
 /// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -30,7 +33,7 @@ pub(super) struct Watched(Arc<Mutex<Ahead>>);
 
 /// Resolves when the caller hung up in the middle of an exchange.
 pub(super) struct HungUp {
-    ahead: Arc<Mutex<Ahead>>,
+    ahead: Weak<Mutex<Ahead>>,
     exchange: Arc<Exchange>,
     /// Resolves with the caller's FIN or RST; there once an upload has filled the room.
     far_end: Option<FarEnd>,
@@ -58,8 +61,27 @@ struct Ahead {
 pub(super) fn watch(stream: TlsStream<TcpStream>) -> (Watched, HungUp, Arc<Exchange>) {
     let ahead = Arc::new(Mutex::new(Ahead { stream, bytes: BytesMut::new(), ended: None }));
     let exchange = Arc::new(Exchange::default());
-    let hung_up = HungUp { ahead: Arc::clone(&ahead), exchange: Arc::clone(&exchange), far_end: None };
+    let hung_up = HungUp { ahead: Arc::downgrade(&ahead), exchange: Arc::clone(&exchange), far_end: None };
     (Watched(ahead), hung_up, exchange)
+}
+
+impl Watched {
+    /// The connection itself, behind what was read ahead of it, once nobody watches it any more.
+    pub(super) fn into_near(self) -> Box<dyn Near> {
+        match Arc::try_unwrap(self.0) {
+            Ok(ahead) => {
+                let Ahead { stream, bytes, ended: _ } =
+                    ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Box::new(Behind::new(bytes.freeze(), stream))
+            }
+            Err(watched) => Box::new(TokioIo::new(Self(watched))),
+        }
+    }
+}
+
+impl Near for TokioIo<Watched> {
+    /// It may be watched where it is.
+    fn come_here(&mut self) {}
 }
 
 impl Exchange {
@@ -106,7 +128,9 @@ impl Future for HungUp {
             this.far_end = None;
             return Poll::Pending;
         }
-        let mut ahead = lock(&this.ahead);
+        // Behind an upgrade it is whoever has the connection that sees its end.
+        let Some(ahead) = this.ahead.upgrade() else { return Poll::Pending };
+        let mut ahead = lock(&ahead);
         ahead.poll_fill(cx);
         if ahead.ended.is_some() {
             return Poll::Ready(());

@@ -6,6 +6,10 @@ use daemon::{Failure, Metrics, Outcome, Plan};
 use tunnel_agent::app::{Bound, PRODUCT};
 use tunnel_agent::config::{Config, Flags};
 
+/// Small requests allocate much, and the allocator of musl, which the images are built with, is slow.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let flags: Flags = daemon::args::parse("TOMBOLO_AGENT");
     daemon::conclude(run(&flags))

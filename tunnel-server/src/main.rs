@@ -7,6 +7,10 @@ use daemon::{Failure, Metrics, Outcome, Plan};
 use tunnel_server::app::{Bound, PRODUCT, changes};
 use tunnel_server::config::{Config, Flags};
 
+/// Small requests allocate much, and the allocator of musl, which the images are built with, is slow.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let flags: Flags = daemon::args::parse("TOMBOLO_SERVER");
     daemon::conclude(run(&flags))

@@ -1,8 +1,9 @@
 //! One caller: a connection that is kept, and requests over it.
 
+use std::io;
 use std::sync::Arc;
 
-use ::tests::dial::dial;
+use ::tests::dial::{dial, secure, through as connected};
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -10,7 +11,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio_util::either::Either;
 
 use crate::repeated::Repeated;
 use crate::way::{Door, Http};
@@ -44,7 +47,7 @@ struct Driver(AbortHandle);
 pub enum CallError {
     /// TCP or TLS.
     #[error("no connection to {0}")]
-    Connect(std::net::SocketAddr, #[source] std::io::Error),
+    Connect(std::net::SocketAddr, #[source] io::Error),
     /// HTTP.
     #[error("the HTTP connection broke")]
     Http(#[from] hyper::Error),
@@ -70,6 +73,22 @@ pub enum CallError {
     },
 }
 
+/// TLS that ends at the door, whoever is between.
+async fn secured(
+    door: &Door,
+    protocol: &str,
+) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>> {
+    let Door { address, ca_pem, identity, http: _, through } = door;
+    let Some(by) = through else {
+        return Ok(Either::Left(dial(*address, ca_pem, &[protocol], identity.as_ref()).await?));
+    };
+    let gateway = dial(by.gateway, &by.ca_pem, &["http/1.1"], Some(&by.identity)).await?;
+    let lines = format!("Tombolo-Cluster: {}\r\n", by.cluster);
+    let stream = connected(gateway, &address.to_string(), &lines).await?;
+    let secured = secure(stream, &address.ip().to_string(), ca_pem, &[protocol], identity.as_ref()).await?;
+    Ok(Either::Right(secured))
+}
+
 impl Caller {
     /// Connects by the version of HTTP that the door names.
     ///
@@ -88,9 +107,8 @@ impl Caller {
             Http::One => "http/1.1",
             Http::Two => "h2",
         };
-        let stream = dial(door.address, &door.ca_pem, &[protocol], door.identity.as_ref())
-            .await
-            .map_err(|error| CallError::Connect(door.address, error))?;
+        let stream =
+            secured(door, protocol).await.map_err(|error| CallError::Connect(door.address, error))?;
         let io = TokioIo::new(stream);
         // How a connection ends, its requests tell.
         let (sender, driver): (Sender, JoinHandle<()>) = match door.http {

@@ -6,7 +6,7 @@ use ::tests::kube::EdgeCluster;
 use ::tests::rig::{ApiServer, GROUP};
 
 use crate::rig::{Tunneled, USER};
-use crate::way::{Door, Http, Way};
+use crate::way::{DIRECT, Door, Http, Way};
 
 /// What lets the callers' group do everything in the cluster.
 const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
@@ -62,8 +62,9 @@ impl Reached {
             ca_pem: self.cluster.ca_pem().to_owned(),
             identity: Some(self.cluster.issue_user(USER, &[GROUP])),
             http: Http::Two,
+            through: None,
         };
         let (small, target) = (vec![door.uri(small)], self.cluster.process_ids()[0]);
-        Way { name: "direct".to_owned(), door, small, bulk: None, daemons: None, target }
+        Way { name: DIRECT.to_owned(), door, small, bulk: None, daemons: None, target }
     }
 }

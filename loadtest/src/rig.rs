@@ -1,12 +1,15 @@
 //! A server and its agents in processes of their own, as people run them, and the way through them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use ::tests::enroll::at;
+use ::tests::rig::policy::{may_dial, usual};
 use ::tests::rig::{Agent, ApiServer, GROUP, Rig};
 use http::Uri;
 
 use crate::scrape::Gauges;
-use crate::way::{Daemons, Door, Http, Way};
+use crate::way::{Daemons, Door, Http, Through, Way};
 
 /// Who asks.
 pub const USER: &str = "alice";
@@ -65,10 +68,35 @@ impl Tunneled {
         Way { name: name.to_owned(), door, small, bulk, daemons, target }
     }
 
+    /// The way through them by the address of an API server that callers else reach `direct`ly: their TLS ends there. Its address has
+    /// to stand in the agent's configuration.
+    pub async fn way_by_address(&mut self, direct: &Way) -> Way {
+        let cluster = cluster(0);
+        let identity = self.rig.caller(USER, &[GROUP]).await;
+        at(&self.rig, &["cluster", "update", &cluster, "--advertise", &direct.door.address.to_string()])
+            .await;
+        self.rig
+            .put_policy(&[&usual()[..], &[may_dial("dials", ("client-certificate", GROUP), &["*"])]].concat())
+            .await;
+        let (gateway, ca_pem) = (self.rig.gateway(), self.rig.server_ca());
+        let through = Some(Arc::new(Through { gateway, ca_pem, identity, cluster }));
+        let door = Door { through, ..direct.door.clone() };
+        let (name, daemons) = ("by address".to_owned(), Some(self.daemons()));
+        Way {
+            name,
+            door,
+            small: direct.small.clone(),
+            bulk: direct.bulk.clone(),
+            daemons,
+            target: direct.target,
+        }
+    }
+
     /// Where callers come.
     pub async fn door(&self, http: Http) -> Door {
         let identity = self.rig.caller(USER, &[GROUP]).await;
-        Door { address: self.rig.gateway(), ca_pem: self.rig.server_ca(), identity: Some(identity), http }
+        let (address, ca_pem) = (self.rig.gateway(), self.rig.server_ca());
+        Door { address, ca_pem, identity: Some(identity), http, through: None }
     }
 
     /// The processes.

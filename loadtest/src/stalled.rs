@@ -1,6 +1,7 @@
 //! `loadtest stalled`: whether callers who never read a large answer cost others their time, or the daemons their memory.
 
 use std::error::Error;
+use std::ops::{Div, Sub};
 
 use ::tests::rig::ApiServer;
 use ::tests::scratch::Scratch;
@@ -15,7 +16,7 @@ use crate::spread::Spread;
 use crate::table::Table;
 use crate::target::{BULK, SMALL, Target};
 use crate::trial::{Latency, Ledger, Load, Memory, Rounds, compare};
-use crate::way::Http;
+use crate::way::{DIRECT, Http};
 
 /// What the server may hold for each caller who does not read: a window of the tunnel (1.25 MB) in whole batches of packets,
 /// and the caller's connection. Past a budget of its own it ends the longest-stalled, but those who begin at once fill first.
@@ -24,6 +25,8 @@ const SERVER_MIB_EACH_MAX: f64 = 4.0;
 const AGENT_MIB_EACH_MAX: f64 = 2.0;
 /// What either may grow by whoever asks: small requests, allocators.
 const MIB_BESIDE_MAX: f64 = 32.0;
+/// How much longer the slowest hundredth of the others' requests may take than without those who do not read.
+const P99_RATIO_MAX: f64 = 2.0;
 
 /// Flags of `loadtest stalled`.
 #[derive(Debug, Clone, Args, Serialize)]
@@ -33,7 +36,7 @@ pub struct Flags {
     pub rounds: Rounds,
 
     /// How many callers do not read, each over a connection of its own; 0 is always measured beside
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 13, 100], value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_values_t = [1, 13, 100, 500], value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub stalled: Vec<u32>,
 
     /// How many ask for little beside them
@@ -58,6 +61,8 @@ struct Cost {
     /// Milliseconds on top of the same round without them.
     p50_added_ms: Option<Spread>,
     p99_added_ms: Option<Spread>,
+    /// How many times what it is without them.
+    p99_ratio: Option<Spread>,
     /// What a daemon held above what it held before anybody asked, when so many stalled for the first time: allocators
     /// keep what more of them have needed before.
     server_grew_mib: Option<f64>,
@@ -74,9 +79,13 @@ pub async fn run(flags: &Flags, seed: u64) -> Result<Report, Box<dyn Error>> {
     let target = Target::start(scratch.path(), flags.mib).await;
     let kubeconfig = scratch.path().join("target.kubeconfig");
     target.write_kubeconfig(&kubeconfig)?;
-    let mut tunneled = Tunneled::start(&ApiServer::Kubeconfig(kubeconfig), 1, "").await;
+    let at = target.door.address;
+    let agents = format!("advertise: [\"{at}\"]\ntargets: [\"{at}\"]");
+    let mut tunneled = Tunneled::start_with(&ApiServer::Kubeconfig(kubeconfig), 1, "", &agents).await;
     let tunnel = tunneled.way("tunnel", flags.http, SMALL, Some(BULK), target.id()).await;
-    let ways = [target.direct(flags.http), tunnel];
+    let direct = target.direct(flags.http);
+    let by_address = tunneled.way_by_address(&direct).await;
+    let ways = [direct, tunnel, by_address];
 
     let daemons = tunneled.daemons();
     let at_first = Memory {
@@ -106,10 +115,10 @@ fn costs(ledger: &Ledger, at_first: Memory) -> Vec<Cost> {
         (1..ledger.loads.len()).flat_map(|load| (0..ledger.ways.len()).map(move |way| (load, way)))
     {
         let Load::Beside { stalled, .. } = ledger.loads[load] else { continue };
-        let added =
-            |figure: fn(Latency) -> f64| {
+        let beside =
+            |figure: fn(f64, f64) -> f64, of: fn(Latency) -> f64| {
                 Spread::of(ledger.rounds.iter().filter_map(|round| {
-                    Some(figure(round[load][way].latency?) - figure(round[0][way].latency?))
+                    Some(figure(of(round[load][way].latency?), of(round[0][way].latency?)))
                 }))
             };
         let grew = |figure: fn(Memory) -> u64| {
@@ -119,8 +128,9 @@ fn costs(ledger: &Ledger, at_first: Memory) -> Vec<Cost> {
         costs.push(Cost {
             way: ledger.ways[way].clone(),
             stalled,
-            p50_added_ms: added(|latency| latency.p50_ms),
-            p99_added_ms: added(|latency| latency.p99_ms),
+            p50_added_ms: beside(Sub::sub, |latency| latency.p50_ms),
+            p99_added_ms: beside(Sub::sub, |latency| latency.p99_ms),
+            p99_ratio: beside(Div::div, |latency| latency.p99_ms),
             server_grew_mib: grew(|memory| memory.server_bytes),
             agent_grew_mib: grew(|memory| memory.agent_bytes),
         });
@@ -129,7 +139,8 @@ fn costs(ledger: &Ledger, at_first: Memory) -> Vec<Cost> {
 }
 
 fn table(costs: &[Cost]) -> Table {
-    let mut table = Table::new(&["", "stalled", "p50 + ms", "p99 + ms", "server + MiB", "agent + MiB"]);
+    let mut table =
+        Table::new(&["", "stalled", "p50 + ms", "p99 + ms", "p99 ×", "server + MiB", "agent + MiB"]);
     let mib = |grew: Option<f64>| grew.map_or_else(|| "-".to_owned(), |mib| format!("{mib:.1}"));
     for cost in costs {
         table.row(vec![
@@ -137,6 +148,7 @@ fn table(costs: &[Cost]) -> Table {
             cost.stalled.to_string(),
             cell(cost.p50_added_ms, 2),
             cell(cost.p99_added_ms, 2),
+            cell(cost.p99_ratio, 2),
             mib(cost.server_grew_mib),
             mib(cost.agent_grew_mib),
         ]);
@@ -152,14 +164,19 @@ impl Cost {
         ];
         let budget = |each: f64| each * f64::from(self.stalled) + MIB_BESIDE_MAX;
         let over = judged.into_iter().filter_map(|(name, grew, each)| Some((name, grew?, budget(each))));
-        over.filter(|(_, grew, budget)| grew > budget)
-            .map(|(name, grew, budget)| {
-                format!(
-                    "with {} stalled the {name} grew by {grew:.0} MiB, more than {budget:.0}",
-                    self.stalled
-                )
-            })
-            .collect()
+        let over = over.filter(|(_, grew, budget)| grew > budget).map(|(name, grew, budget)| {
+            format!("with {} stalled the {name} grew by {grew:.0} MiB, more than {budget:.0}", self.stalled)
+        });
+        // What the direct way shows is the machine's.
+        let judged = self.p99_ratio.filter(|_| self.way != DIRECT);
+        let slow = judged.map(|ratio| ratio.median).filter(|ratio| *ratio > P99_RATIO_MAX);
+        let slow = slow.map(|ratio| {
+            format!(
+                "with {} stalled the p99 of others, {}, was {ratio:.2} times what it is without them",
+                self.stalled, self.way
+            )
+        });
+        over.chain(slow).collect()
     }
 }
 
@@ -168,12 +185,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_does_not_read_may_cost_others_as_much_again_and_no_more() {
+        let cost = |ratio| Cost {
+            way: "tunnel".to_owned(),
+            stalled: 1,
+            p50_added_ms: None,
+            p99_added_ms: None,
+            p99_ratio: Spread::of([ratio]),
+            server_grew_mib: None,
+            agent_grew_mib: None,
+        };
+        assert!(cost(2.0).missed().is_empty());
+        assert_eq!(cost(2.1).missed().len(), 1);
+    }
+
+    #[test]
     fn memory_is_judged_by_how_many_do_not_read() {
         let cost = |stalled, mib| Cost {
             way: "tunnel".to_owned(),
             stalled,
             p50_added_ms: None,
             p99_added_ms: None,
+            p99_ratio: None,
             server_grew_mib: Some(mib),
             agent_grew_mib: None,
         };

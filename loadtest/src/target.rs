@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::repeated::Repeated;
-use crate::way::{Door, Http, Way};
+use crate::way::{DIRECT, Door, Http, Way};
 
 /// The path of the small answer, of [`SMALL_BYTES`].
 pub const SMALL: &str = "/api/v1/namespaces/default/configmaps/small";
@@ -118,8 +118,13 @@ impl Target {
             assert!(Instant::now() < deadline, "the target did not start: {said}");
             sleep(LOOK_EVERY).await;
         };
-        let door =
-            Door { address, ca_pem: authority.certificate_pem().to_owned(), identity: None, http: Http::Two };
+        let door = Door {
+            address,
+            ca_pem: authority.certificate_pem().to_owned(),
+            identity: None,
+            http: Http::Two,
+            through: None,
+        };
         Self { process, door }
     }
 
@@ -132,7 +137,7 @@ impl Target {
     pub fn direct(&self, http: Http) -> Way {
         let door = Door { http, ..self.door.clone() };
         let (small, bulk) = (vec![door.uri(SMALL)], Some(door.uri(BULK)));
-        Way { name: "direct".to_owned(), door, small, bulk, daemons: None, target: self.id() }
+        Way { name: DIRECT.to_owned(), door, small, bulk, daemons: None, target: self.id() }
     }
 
     /// Writes a kubeconfig for agents.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::tests::pki::Issued;
@@ -10,6 +11,9 @@ use http::Uri;
 use serde::Serialize;
 
 use crate::process::{cpu_time, resident_bytes};
+
+/// The way without a tunnel.
+pub const DIRECT: &str = "direct";
 
 /// One of the ways that are compared.
 #[derive(Debug)]
@@ -39,6 +43,21 @@ pub struct Door {
     pub identity: Option<Issued>,
     /// What they speak.
     pub http: Http,
+    /// By whom they are connected to it, if not by themselves.
+    pub through: Option<Arc<Through>>,
+}
+
+/// A gateway that connects callers to an address of a cluster, by CONNECT.
+#[derive(Debug)]
+pub struct Through {
+    /// Where it is.
+    pub gateway: SocketAddr,
+    /// Whom callers trust there, PEM.
+    pub ca_pem: String,
+    /// Who they are there.
+    pub identity: Issued,
+    /// The cluster.
+    pub cluster: String,
 }
 
 /// A version of HTTP.

@@ -8,6 +8,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -46,11 +47,46 @@ pub async fn shake(
     protocols: &[&str],
     identity: Option<&Issued>,
 ) -> io::Result<TlsStream<TcpStream>> {
+    socket.set_nodelay(true)?;
+    secure(socket, name, ca_pem, protocols, identity).await
+}
+
+/// Shakes hands over whatever leads to somebody who is called `name`.
+pub async fn secure<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    name: &str,
+    ca_pem: &str,
+    protocols: &[&str],
+    identity: Option<&Issued>,
+) -> io::Result<TlsStream<S>> {
     let mut config = config(ca_pem, identity).map_err(io::Error::other)?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    secured(stream, name, &Arc::new(config)).await
+}
+
+/// The same by what [`config`] has made before.
+pub async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    name: &str,
+    config: &Arc<ClientConfig>,
+) -> io::Result<TlsStream<S>> {
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-    socket.set_nodelay(true)?;
-    TlsConnector::from(Arc::new(config)).connect(name, socket).await
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+}
+
+/// What comes behind CONNECT `target` over a connection to the gateway, with these further lines in the head, each ending in CRLF.
+pub async fn through<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    target: &str,
+    lines: &str,
+) -> io::Result<S> {
+    stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: gateway\r\n{lines}\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await?);
+    }
+    let is_there = answer.starts_with(b"HTTP/1.1 200 ");
+    if is_there { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())) }
 }
 
 /// What such a connection is made with: it trusts `ca_pem` alone, and keeps what lets it resume sessions.

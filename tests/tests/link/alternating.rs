@@ -12,19 +12,17 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use rustls_pki_types::ServerName;
 use serde_json::Value;
-use tests::caller::{GATEWAY, SOON, head};
-use tests::dial::config;
+use tests::caller::{GATEWAY, SOON};
+use tests::dial::{config, secured, through};
 use tests::lab::{Lab, trial};
 use tests::office::Office;
 use tests::rig::policy::{may_dial, user_may_dial, usual};
 use tests::rig::{GROUP, Rig, TOKEN, free_port};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
 
 use super::by_address::{Edge, uid};
 
@@ -198,7 +196,9 @@ impl Callers {
             Way::Url => spoken(secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?).await,
             Way::Connect => {
                 let stream = secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?;
-                let stream = through(stream, CLUSTERS[which]).await?;
+                let lines =
+                    format!("Authorization: Bearer {TOKEN}\r\nTombolo-Cluster: {}\r\n", CLUSTERS[which]);
+                let stream = through(stream, CONTROL_PLANE, &lines).await?;
                 spoken(secured(stream, "192.168.1.10", own).await?).await
             }
             Way::ServerName => {
@@ -212,29 +212,7 @@ impl Callers {
     }
 }
 
-/// TLS that verifies who is at the other end.
-async fn secured<S: AsyncRead + AsyncWrite + Unpin>(
-    stream: S,
-    name: &str,
-    config: &Arc<ClientConfig>,
-) -> io::Result<tokio_rustls::client::TlsStream<S>> {
-    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-    TlsConnector::from(Arc::clone(config)).connect(name, stream).await
-}
-
-/// The same stream once it leads to the control plane of this cluster.
-async fn through<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, cluster: &str) -> io::Result<S> {
-    let asked = head("CONNECT", CONTROL_PLANE, &format!("Tombolo-Cluster: {cluster}\r\n"));
-    stream.write_all(asked.as_bytes()).await?;
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(stream.read_u8().await?);
-    }
-    let is_there = answer.starts_with(b"HTTP/1.1 200 ");
-    if is_there { Ok(stream) } else { Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())) }
-}
-
-/// HTTP/1.1 over it.
+/// HTTP/1.1 over a stream.
 async fn spoken(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<SendRequest<Empty<Bytes>>> {

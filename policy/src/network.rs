@@ -31,11 +31,7 @@ impl Network {
         if bits > width(address) {
             return None;
         }
-        let first = bits_of(address) & mask(address, bits);
-        let address = match address {
-            IpAddr::V4(_) => IpAddr::V4(u32::try_from(first).ok()?.into()),
-            IpAddr::V6(_) => IpAddr::V6(first.into()),
-        };
+        let address = address_like(address, bits_of(address) & mask(address, bits))?;
         Some(Self { address, bits })
     }
 
@@ -43,6 +39,12 @@ impl Network {
     #[must_use]
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.address
     }
 
     /// How many bits all its addresses have in common.
@@ -56,6 +58,28 @@ impl Network {
     pub fn has(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && bits_of(address) & mask(self.address, self.bits) == bits_of(self.address)
+    }
+
+    /// Its addresses that a host may have, in their order: neither the first, which is the network's own (IPv4) or any router's
+    /// (IPv6), nor the last of IPv4, which is everybody's.
+    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let network = *self;
+        let at = move |place: u128| address_like(network.address, bits_of(network.address) | place);
+        (1..=network.host_count()).filter_map(at)
+    }
+
+    /// Whether `address` is one of them.
+    #[must_use]
+    pub fn has_host(&self, address: IpAddr) -> bool {
+        let place = bits_of(address) & !mask(self.address, self.bits);
+        self.has(address) && (1..=self.host_count()).contains(&place)
+    }
+
+    /// How many these are.
+    #[must_use]
+    pub fn host_count(&self) -> u128 {
+        let last = mask(self.address, width(self.address)) & !mask(self.address, self.bits);
+        if self.is_ipv4() { last.saturating_sub(1) } else { last }
     }
 
     /// Whether it has every address of `other`.
@@ -90,6 +114,14 @@ fn bits_of(address: IpAddr) -> u128 {
         IpAddr::V4(address) => u128::from(u32::from(address)),
         IpAddr::V6(address) => u128::from(address),
     }
+}
+
+/// The address of the family of `like` that this number is, if it is none too large.
+fn address_like(like: IpAddr, number: u128) -> Option<IpAddr> {
+    Some(match like {
+        IpAddr::V4(_) => IpAddr::V4(u32::try_from(number).ok()?.into()),
+        IpAddr::V6(_) => IpAddr::V6(number.into()),
+    })
 }
 
 fn width(address: IpAddr) -> u8 {
@@ -127,5 +159,31 @@ mod tests {
                 assert!(network.has(address), "{network:?}");
             }
         }
+    }
+
+    #[test]
+    fn hosts_are_all_addresses_but_those_that_mean_the_network_or_everybody_in_it() {
+        for (network, first, last, count) in [
+            ("100.100.0.0/24", "100.100.0.1", "100.100.0.254", 254),
+            ("10.0.0.8/30", "10.0.0.9", "10.0.0.10", 2),
+            ("fd00::/120", "fd00::1", "fd00::ff", 255),
+            ("fd00::4/126", "fd00::5", "fd00::7", 3),
+        ] {
+            let network: Network = network.parse().unwrap();
+            let hosts: Vec<String> = network.hosts().map(|host| host.to_string()).collect();
+            assert_eq!((hosts[0].as_str(), hosts.last().unwrap().as_str()), (first, last));
+            assert_eq!((hosts.len() as u128, network.host_count()), (count, count), "{network}");
+            assert!(network.hosts().all(|host| network.has_host(host)) && hosts.is_sorted_by(|a, b| a != b));
+        }
+        for none in ["10.0.0.8/31", "10.0.0.8/32", "fd00::/128"] {
+            let network: Network = none.parse().unwrap();
+            assert_eq!((network.hosts().count(), network.host_count()), (0, 0), "{none}");
+        }
+        for no_host in ["100.100.0.0", "100.100.0.255", "100.100.1.1", "::1"] {
+            let network: Network = "100.100.0.0/24".parse().unwrap();
+            assert!(!network.has_host(no_host.parse().unwrap()), "{no_host}");
+        }
+        let all: Network = "::/0".parse().unwrap();
+        assert_eq!((all.host_count(), all.hosts().nth(1)), (u128::MAX, Some("::2".parse().unwrap())));
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Fetch {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FetchError {
+pub(crate) enum FetchError {
     #[error("the URL {0} is not https://HOST[:PORT] with a path")]
     Url(Uri),
     #[error("nobody answers at {0}")]

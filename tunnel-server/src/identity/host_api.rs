@@ -15,6 +15,9 @@ use super::fetch::{Fetch, FetchError};
 /// Largest answer, in bytes: a user with a thousand groups.
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
+/// How objects are written and read.
+const JSON: &str = "application/json";
+
 /// Where the API server is, and with what we come.
 pub struct HostApi {
     /// `https://HOST[:PORT]`.
@@ -26,7 +29,7 @@ pub struct HostApi {
 
 /// Why the API server has not answered what was asked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
+pub(crate) enum NoAnswer {
     #[error("the token in {} cannot be read, or is none", .0.display())]
     Token(PathBuf),
     #[error(transparent)]
@@ -46,25 +49,43 @@ impl HostApi {
 
     /// Posts an object, and returns the `status` of what comes back if that is of the same kind.
     pub(super) async fn post(&self, path: &str, object: &Value) -> Result<Value, NoAnswer> {
-        let base = self.server.to_string();
-        let uri: Uri =
-            format!("{}{path}", base.trim_end_matches('/')).parse().map_err(|_| NoAnswer::Shape)?;
-        let mut request = Request::new(Bytes::from(object.to_string()));
-        (*request.method_mut(), *request.uri_mut()) = (Method::POST, uri);
-        let headers = request.headers_mut();
-        headers.insert(AUTHORIZATION, self.bearer().await?);
-        for name in [CONTENT_TYPE, ACCEPT] {
-            headers.insert(name, HeaderValue::from_static("application/json"));
+        let (status, mut answer) =
+            self.exchange(Method::POST, path, Some((JSON, object)), ANSWER_BYTES_MAX).await?;
+        if !status.is_success() {
+            return Err(NoAnswer::Status(status));
         }
-        let answer = self.fetch.ask(request, ANSWER_BYTES_MAX).await?;
-        if !answer.status().is_success() {
-            return Err(NoAnswer::Status(answer.status()));
-        }
-        let mut answer: Value = serde_json::from_slice(answer.body()).map_err(|_| NoAnswer::Shape)?;
         if answer["kind"] != object["kind"] || answer["apiVersion"] != object["apiVersion"] {
             return Err(NoAnswer::Shape);
         }
         Ok(answer["status"].take())
+    }
+
+    /// Asks anything, with an object in some form, and returns what is answered, which is nothing where an error is no JSON.
+    pub(crate) async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        object: Option<(&'static str, &Value)>,
+        bytes_max: usize,
+    ) -> Result<(StatusCode, Value), NoAnswer> {
+        let base = self.server.to_string();
+        let uri: Uri =
+            format!("{}{path}", base.trim_end_matches('/')).parse().map_err(|_| NoAnswer::Shape)?;
+        let body = object.map(|(_, object)| Bytes::from(object.to_string()));
+        let mut request = Request::new(body.unwrap_or_default());
+        (*request.method_mut(), *request.uri_mut()) = (method, uri);
+        let headers = request.headers_mut();
+        headers.insert(AUTHORIZATION, self.bearer().await?);
+        headers.insert(ACCEPT, HeaderValue::from_static(JSON));
+        if let Some((form, _)) = object {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(form));
+        }
+        let answer = self.fetch.ask(request, bytes_max).await?;
+        match serde_json::from_slice(answer.body()) {
+            Ok(body) => Ok((answer.status(), body)),
+            Err(_) if !answer.status().is_success() => Ok((answer.status(), Value::Null)),
+            Err(_) => Err(NoAnswer::Shape),
+        }
     }
 
     async fn bearer(&self) -> Result<HeaderValue, NoAnswer> {

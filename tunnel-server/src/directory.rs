@@ -1,5 +1,6 @@
 //! Which clusters there are, what people say of them, and whose credentials are refused: what outlives a restart.
 
+mod addresses;
 mod agents;
 mod attestations;
 mod bearer;
@@ -14,6 +15,8 @@ mod store;
 mod tokens;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -22,6 +25,7 @@ use policy::{Target, TargetEntry, may_advertise};
 use proto::ClusterId;
 use tokio::sync::watch;
 
+pub use addresses::{ADDRESSES_KEPT_MAX, AddressRange, HandedOut, NotHandedOut};
 pub use agents::{AGENTS_PER_CLUSTER_MAX, AgentEntry, Claim, GRACE_MAX, NoClaim, NotRenewed, Outcome};
 pub use attestations::{NotAmended, NotAttested};
 pub use bearer::{Bearer, NotAToken};
@@ -84,6 +88,8 @@ pub struct ClusterEntry {
     pub last_seen: Option<SystemTime>,
     /// What people say of it.
     pub record: Arc<Cluster>,
+    /// The address that it was given from a range, if it is in one of those of this process.
+    pub given: Option<IpAddr>,
 }
 
 impl Directory {
@@ -92,7 +98,18 @@ impl Directory {
     /// # Errors
     /// It cannot be read, or is damaged; it is never emptied silently.
     pub fn open(state_dir: &StateDir) -> Result<Self, StoreError> {
-        let store = Store::open(state_dir)?;
+        Self::of(Store::open(state_dir)?)
+    }
+
+    /// A copy of the directory in the folder `state_dir`, whoever has that open: what is changed here is written nowhere. Blocks.
+    ///
+    /// # Errors
+    /// As [`Directory::open`], and where it is in the midst of a change.
+    pub fn copy(state_dir: &Path) -> Result<Self, StoreError> {
+        Self::of(Store::copy(state_dir)?)
+    }
+
+    fn of(store: Store) -> Result<Self, StoreError> {
         let mut known = Known::default();
         for record in store.load()? {
             known.apply(&store, &record)?;
@@ -128,6 +145,7 @@ impl Directory {
             cluster: cluster.clone(),
             last_seen: member.last_seen,
             record: Arc::clone(&member.record),
+            given: known.given.get(cluster).copied(),
         };
         wanted.map(entry).collect()
     }

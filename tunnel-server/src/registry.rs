@@ -7,7 +7,7 @@ mod roster;
 mod route;
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -93,6 +93,8 @@ pub struct Listed {
     pub last_seen: Option<SystemTime>,
     /// What people say of it.
     pub record: Arc<directory::Cluster>,
+    /// The address that it was given from a range, if it is in one.
+    pub given: Option<IpAddr>,
     /// Its tunnels, in the order in which they came. None: it is away.
     pub tunnels: Vec<ListedTunnel>,
 }
@@ -241,10 +243,10 @@ impl Registry {
     pub fn list(&self, wanted: impl Fn(&ClusterId, &directory::Cluster) -> bool) -> Vec<Listed> {
         let known = self.0.directory.entries(wanted).into_iter();
         known
-            .map(|directory::ClusterEntry { cluster, last_seen, record }| {
+            .map(|directory::ClusterEntry { cluster, last_seen, record, given }| {
                 let entries = self.0.rosters.get(&cluster).map(|roster| roster.entries().to_vec());
                 let tunnels = entries.unwrap_or_default().iter().map(listed).collect();
-                Listed { cluster, last_seen, record, tunnels }
+                Listed { cluster, last_seen, record, given, tunnels }
             })
             .collect()
     }

@@ -31,6 +31,7 @@ pub(super) fn object(cluster: &Cluster) -> Value {
         "status": {
             "connected": cluster.connected,
             "lastSeenUnixSeconds": time(cluster.last_seen),
+            "virtualAddress": Some(&cluster.virtual_address).filter(|address| !address.is_empty()),
             "tunnels": cluster.tunnels.iter().map(|found| tunnel(cluster, found)).collect::<Vec<_>>(),
         },
     })

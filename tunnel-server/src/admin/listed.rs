@@ -22,6 +22,7 @@ pub(super) fn cluster(listed: &Listed) -> admin::Cluster {
         tunnels: listed.tunnels.iter().map(tunnel).collect(),
         description: Some(description(&listed.record)),
         created: listed.record.created.time().map(whole_seconds),
+        virtual_address: listed.given.map_or_else(String::new, |address| address.to_string()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What every request and handshake has to know at once, in memory: the store's records of clusters and revocations.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,6 +19,8 @@ pub(super) struct Known {
     pub(super) callers: RevokedCallers,
     /// By their ids.
     pub(super) dial_tokens: HashMap<String, Arc<DialToken>>,
+    /// Of ranges, as this process has handed them out.
+    pub(super) given: BTreeMap<ClusterId, IpAddr>,
 }
 
 /// A cluster.
@@ -66,7 +69,7 @@ impl Known {
                 self.callers.apply(callers, revocation);
             }
             // These are asked for at the store.
-            (Table::Tokens | Table::Agents | Table::Attestations, _) => {}
+            (Table::Tokens | Table::Agents | Table::Attestations | Table::Addresses, _) => {}
             (Table::DialTokens, Some(bytes)) => {
                 let token = Arc::new(store.parse::<DialToken>(key, bytes)?);
                 self.dial_tokens.insert(key.clone(), token);

@@ -120,6 +120,16 @@ pub struct DialToken {
     pub expires: UnixSeconds,
 }
 
+/// What is kept of an address that was handed out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct AddressOf {
+    /// To which cluster.
+    pub(super) cluster: String,
+    /// When.
+    pub(super) given: UnixSeconds,
+}
+
 /// How a token was used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -220,6 +230,10 @@ impl Record for Token {
 
 impl Record for DialToken {
     const TABLE: Table = Table::DialTokens;
+}
+
+impl Record for AddressOf {
+    const TABLE: Table = Table::Addresses;
 }
 
 impl Record for Agent {

@@ -9,10 +9,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use daemon::{Failure, StateDir};
-use redb::backends::FileBackend;
+use redb::backends::{FileBackend, InMemoryBackend};
 use redb::{
-    Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageError, TableDefinition,
-    WriteTransaction,
+    Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable, StorageBackend as _,
+    StorageError, TableDefinition, WriteTransaction,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +31,9 @@ const FILE_MODE: u32 = 0o600;
 
 /// What of the file is kept in memory: the records of 10,000 clusters, and to spare.
 const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Largest file that is copied to look at it: 100,000 revocations are 15 MB.
+const COPIED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Largest record: a cluster with all the labels and addresses that it may have.
 const RECORD_BYTES_MAX: usize = 64 * 1024;
@@ -53,6 +56,8 @@ pub(super) enum Table {
     Attestations,
     /// Tokens of callers who are connected to targets.
     DialTokens,
+    /// Addresses of ranges that clusters were given.
+    Addresses,
 }
 
 /// What stands in a table, as JSON.
@@ -123,7 +128,7 @@ pub enum StoreError {
 }
 
 impl Table {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Clusters,
         Self::Seen,
         Self::Revocations,
@@ -132,13 +137,14 @@ impl Table {
         Self::Agents,
         Self::Attestations,
         Self::DialTokens,
+        Self::Addresses,
     ];
 
     /// Whether requests and handshakes are judged by what stands in it.
     pub(super) fn is_judged_by(self) -> bool {
         match self {
             Self::Clusters | Self::Revocations | Self::Callers | Self::DialTokens => true,
-            Self::Seen | Self::Tokens | Self::Agents | Self::Attestations => false,
+            Self::Seen | Self::Tokens | Self::Agents | Self::Attestations | Self::Addresses => false,
         }
     }
 
@@ -152,6 +158,7 @@ impl Table {
             Self::Agents => "agents",
             Self::Attestations => "attestations",
             Self::DialTokens => "dial-tokens",
+            Self::Addresses => "addresses",
         })
     }
 }
@@ -168,13 +175,49 @@ impl Store {
         if fs::metadata(&path).map_err(io)?.len() == 0 {
             return Err(damaged(&path, "it is empty"));
         }
-        let mut builder = Database::builder();
-        builder.set_cache_size(CACHE_BYTES_MAX).set_check_integrity_on_open(true);
-        let database = builder.open(&path).map_err(|error| not_opened(&path, error))?;
+        let database = builder().open(&path).map_err(|error| not_opened(&path, error))?;
+        Self::opened(database, path)
+    }
+
+    /// A copy in memory of the store in the folder `state_dir`, whoever has that open; an empty one, if there is none. What is
+    /// changed here is gone with it.
+    pub(super) fn copy(state_dir: &Path) -> Result<Self, StoreError> {
+        Self::copy_at_most(state_dir, COPIED_BYTES_MAX)
+    }
+
+    fn copy_at_most(state_dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
+        let path = state_dir.join(FILE);
+        let io = |source| StoreError::Io { path: path.clone(), source };
+        let memory = InMemoryBackend::new();
+        let is_there = path.try_exists().map_err(io)?;
+        if is_there {
+            let bytes_count = fs::metadata(&path).map_err(io)?.len();
+            if bytes_count > bytes_max {
+                let why = format!("it has {bytes_count} bytes, and a copy may have {bytes_max}");
+                return Err(io(io::Error::other(why)));
+            }
+            let bytes = fs::read(&path).map_err(io)?;
+            memory.set_len(bytes.len() as u64).and_then(|()| memory.write(0, &bytes)).map_err(io)?;
+        }
+        let database = builder().create_with_backend(memory).map_err(|error| not_opened(&path, error))?;
+        let store = Self { database, path };
+        if !is_there {
+            store.write_schema()?;
+        }
+        Self::opened(store.database, store.path)
+    }
+
+    fn opened(database: Database, path: PathBuf) -> Result<Self, StoreError> {
         let store = Self { database, path };
         store.check_schema()?;
         store.make_tables()?;
         Ok(store)
+    }
+
+    fn write_schema(&self) -> Result<(), StoreError> {
+        let first = self.failing(self.database.begin_write())?;
+        self.failing(self.failing(first.open_table(SCHEMA_TABLE))?.insert(SCHEMA_KEY, SCHEMA))?;
+        self.failing(first.commit())
     }
 
     fn check_schema(&self) -> Result<(), StoreError> {
@@ -306,6 +349,11 @@ impl Transaction<'_> {
         Ok(was_there)
     }
 
+    /// The error for a record that is not one of ours.
+    pub(super) fn damaged_at(&self, table: Table, key: &str, reason: &str) -> StoreError {
+        self.store.damaged_at(table, key, reason)
+    }
+
     /// The records whose keys begin with `prefix`, in the order of their keys.
     pub(super) fn list<R: Record>(&self, prefix: &str) -> Result<Vec<(String, R)>, StoreError> {
         let rows = self.store.failing(self.inner.open_table(R::TABLE.definition()))?;
@@ -333,12 +381,16 @@ fn create(directory: &Path, path: &Path) -> Result<(), StoreError> {
     let database =
         Database::builder().create_with_backend(backend).map_err(|error| not_opened(path, error))?;
     let store = Store { database, path: path.to_owned() };
-    let first = store.failing(store.database.begin_write())?;
-    store.failing(store.failing(first.open_table(SCHEMA_TABLE))?.insert(SCHEMA_KEY, SCHEMA))?;
-    store.failing(first.commit())?;
+    store.write_schema()?;
     store.database.close().map_err(|error| not_opened(path, error))?;
     fs::rename(&new, path).map_err(io)?;
     fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+}
+
+fn builder() -> Builder {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE_BYTES_MAX).set_check_integrity_on_open(true);
+    builder
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "DatabaseError is foreign and non-exhaustive")]
@@ -354,4 +406,22 @@ fn not_opened(path: &Path, error: DatabaseError) -> StoreError {
 
 fn damaged(path: &Path, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
     StoreError::Damaged { path: path.to_owned(), source: source.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_copied_to_look_at_it_as_long_as_it_may_be_and_not_one_byte_longer() {
+        let state = tempfile::tempdir().unwrap();
+        let state_dir = StateDir::open(&state.path().join("state")).unwrap();
+        let _held = Store::open(&state_dir).unwrap();
+        let length = fs::metadata(state_dir.path().join(FILE)).unwrap().len();
+
+        let copy = |bytes_max| Store::copy_at_most(state_dir.path(), bytes_max);
+
+        assert!(copy(length).is_ok());
+        assert!(matches!(copy(length - 1), Err(StoreError::Io { .. })));
+    }
 }

@@ -8,6 +8,7 @@ use crate::directory::records::UnixSeconds;
 
 const DAY: u64 = 24 * 60 * 60;
 
+mod addresses;
 mod attesting;
 mod crash;
 mod describing;
@@ -108,7 +109,7 @@ fn open(state: &tempfile::TempDir) -> Result<Directory, StoreError> {
     Directory::open(&state_dir(state.path()))
 }
 
-fn state_dir(path: &std::path::Path) -> StateDir {
+fn state_dir(path: &Path) -> StateDir {
     StateDir::open(&path.join("state")).unwrap()
 }
 

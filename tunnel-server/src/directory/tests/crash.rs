@@ -13,7 +13,7 @@ const KILLS: usize = 12;
 #[tokio::test]
 async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
     if let Ok(state) = std::env::var(STATE) {
-        return write_for_ever(std::path::Path::new(&state)).await;
+        return write_for_ever(Path::new(&state)).await;
     }
     let state = tempfile::tempdir().unwrap();
     let mut acknowledged: u64 = 0;
@@ -51,7 +51,7 @@ async fn what_was_acknowledged_outlives_kills_in_the_middle_of_writes() {
 
 /// Counts, and says each number once it is written.
 #[expect(clippy::print_stdout, reason = "its parent reads")]
-async fn write_for_ever(state: &std::path::Path) {
+async fn write_for_ever(state: &Path) {
     let directory = Directory::open(&state_dir(state)).unwrap();
     let edge = id("edge-a");
     let now = at(5);

@@ -1,0 +1,162 @@
+//! Addresses that are handed out to clusters from ranges, each to one cluster for as long as that, or its name, is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use policy::Network;
+use proto::ClusterId;
+
+use super::Directory;
+use super::records::{AddressOf, Cluster, UnixSeconds};
+use super::store::{StoreError, Table, Transaction};
+
+/// Most addresses that are kept, those that clusters have had from other ranges included.
+pub const ADDRESSES_KEPT_MAX: usize = 20_000;
+
+/// A network from which clusters are given addresses.
+#[derive(Debug, Clone)]
+pub struct AddressRange {
+    /// The network.
+    pub network: Network,
+    /// Who is given one. No cluster is in two ranges, and no two ranges have an address in common.
+    pub clusters: BTreeSet<ClusterId>,
+}
+
+/// The address of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandedOut {
+    /// No other cluster's.
+    pub address: IpAddr,
+    /// The cluster did not have it before.
+    pub is_new: bool,
+}
+
+/// Why no address was handed out.
+#[derive(Debug, thiserror::Error)]
+pub enum NotHandedOut {
+    /// There is none left.
+    #[error(
+        "the range {range} has no address for {cluster}: {kept} of its {all} are kept for clusters that it does not list, and for \
+         deleted ones whose names are reserved. Delete what is gone (`tombolo cluster delete`), or take a larger range"
+    )]
+    Full {
+        /// The range.
+        range: Network,
+        /// Who gets none.
+        cluster: ClusterId,
+        /// Addresses of clusters that are not listed.
+        kept: usize,
+        /// All that a host may have.
+        all: u128,
+    },
+    /// Too many.
+    #[error(
+        "{max} addresses of ranges are kept, which is the most: delete clusters that are gone (`tombolo cluster delete`)",
+        max = ADDRESSES_KEPT_MAX
+    )]
+    TooMany,
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Directory {
+    /// The address of each cluster in these ranges: the one that it has there already, or the lowest that nobody has. An address
+    /// goes with the cluster until that was deleted and its name is reserved no more; then somebody else may get it.
+    ///
+    /// # Errors
+    /// [`NotHandedOut`]; then nothing was changed.
+    pub async fn hand_out(
+        &self,
+        ranges: Vec<AddressRange>,
+        now: SystemTime,
+    ) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
+        let handed_out = self.change(move |transaction| hand_out(transaction, &ranges, now.into())).await?;
+        self.known().given =
+            handed_out.iter().map(|(cluster, given)| (cluster.clone(), given.address)).collect();
+        Ok(handed_out)
+    }
+
+    /// The same on a thread that may block.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn hand_out_blocking(
+        &self,
+        ranges: &[AddressRange],
+        now: SystemTime,
+    ) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
+        self.0.change(|transaction| hand_out(transaction, ranges, now.into()))
+    }
+}
+
+fn hand_out(
+    transaction: &mut Transaction<'_>,
+    ranges: &[AddressRange],
+    now: UnixSeconds,
+) -> Result<BTreeMap<ClusterId, HandedOut>, NotHandedOut> {
+    let listed: BTreeSet<&ClusterId> = ranges.iter().flat_map(|range| &range.clusters).collect();
+    let mut kept = kept(transaction, &listed, now)?;
+    let mut handed_out = BTreeMap::new();
+    for AddressRange { network, clusters } in ranges {
+        for (address, cluster) in &kept {
+            if network.has_host(*address) && clusters.contains(cluster) {
+                // The lowest, where it has several because a range has become larger.
+                let found = HandedOut { address: *address, is_new: false };
+                handed_out.entry(cluster.clone()).or_insert(found);
+            }
+        }
+    }
+    for AddressRange { network, clusters } in ranges {
+        let mut hosts = network.hosts();
+        for cluster in clusters {
+            if handed_out.contains_key(cluster) {
+                continue;
+            }
+            let Some(address) = hosts.find(|address| !kept.contains_key(address)) else {
+                let others = kept.iter().filter(|(address, other)| {
+                    network.has_host(**address)
+                        && handed_out.get(*other).is_none_or(|given| given.address != **address)
+                });
+                let (range, cluster) = (*network, cluster.clone());
+                return Err(NotHandedOut::Full {
+                    range,
+                    cluster,
+                    kept: others.count(),
+                    all: network.host_count(),
+                });
+            };
+            if kept.len() >= ADDRESSES_KEPT_MAX {
+                return Err(NotHandedOut::TooMany);
+            }
+            transaction.put(&address.to_string(), &AddressOf { cluster: cluster.to_string(), given: now })?;
+            kept.insert(address, cluster.clone());
+            handed_out.insert(cluster.clone(), HandedOut { address, is_new: true });
+        }
+    }
+    Ok(handed_out)
+}
+
+/// Whose each address is. Those of whom nothing is known any more are given up.
+fn kept(
+    transaction: &mut Transaction<'_>,
+    listed: &BTreeSet<&ClusterId>,
+    now: UnixSeconds,
+) -> Result<BTreeMap<IpAddr, ClusterId>, StoreError> {
+    let mut kept = BTreeMap::new();
+    for (key, AddressOf { cluster, .. }) in transaction.list::<AddressOf>("")? {
+        let (Ok(address), Ok(cluster)) = (key.parse::<IpAddr>(), cluster.parse::<ClusterId>()) else {
+            return Err(transaction.damaged_at(Table::Addresses, &key, "no address of a cluster"));
+        };
+        let is_named = transaction
+            .get::<Cluster>(cluster.as_str())?
+            .is_some_and(|found| found.tombstone.is_none_or(|tombstone| now < tombstone.reserved_until));
+        if is_named || listed.contains(&cluster) {
+            kept.insert(address, cluster);
+        } else {
+            transaction.remove::<AddressOf>(&key)?;
+        }
+    }
+    Ok(kept)
+}

@@ -30,6 +30,7 @@ use crate::permit::{Policy, PolicyFile};
 use crate::proxy::{self, Proxy, Socks};
 use crate::reception::Reception;
 use crate::registry::Registry;
+use crate::vip;
 
 mod authentication;
 mod egress;
@@ -47,11 +48,15 @@ pub const PRODUCT: Product =
 /// The file in the state directory that holds the endpoint's keys.
 const KEYS_FILE: &str = "endpoint.keys";
 
-/// What of this host is changed while a server runs with this configuration, as `ip` would do it.
-#[must_use]
-pub fn changes(config: &Config) -> String {
-    let nothing = || "# nothing of this host is changed: the configuration has no vip\n".to_owned();
-    config.vip.as_ref().map_or_else(nothing, ToString::to_string)
+/// What of this host is changed while a server runs with this configuration, as `ip` would do it. Blocks.
+///
+/// # Errors
+/// [`Failure`]: it would not start, because a range has no address left for a cluster.
+pub fn changes(config: Config) -> Result<String, Failure> {
+    match config.vip {
+        Some(vip) => vip::dry_run(vip, &config.state_dir),
+        None => Ok("# nothing of this host is changed: the configuration has no vip\n".to_owned()),
+    }
 }
 
 /// A server that has all its ports.
@@ -114,7 +119,7 @@ impl Bound {
         let admission = admission(&mut config, &policy, &directory, scope)?;
         let doors = admin_doors(&mut config, scope)?;
         let enrollment = config.enrollment.take();
-        let ways_in = WaysIn::bind(&mut config).await?;
+        let ways_in = WaysIn::bind(&mut config, &directory).await?;
         let proxy = config.proxy.take().map(proxy_listener).transpose()?;
         let socks = match config.socks {
             Some(address) => Some(Socks::bind(address).await?),

@@ -46,7 +46,7 @@ pub use limits::{
 pub use passthrough::Passthrough;
 pub use sources::SourceConditions;
 pub use valid::trust_bundle;
-pub use vip::{Vip, VipWay};
+pub use vip::{Vip, VipPublish, VipRange, VipWay};
 
 /// The file that is read unless `--config` names another.
 pub const FILE_DEFAULT: &str = "/etc/tombolo/server.yaml";

@@ -39,6 +39,7 @@ pub use certificate::CertificateFault;
 use certificate::Validity;
 pub use credential::Credential;
 pub(crate) use credential::KeptToken;
+pub(crate) use host_api::NoAnswer;
 pub use host_api::{ANSWER_BYTES_MAX, HostApi};
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes, is_name};
 use oidc::{Issuer, Jwt, TokenFault};

@@ -20,7 +20,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     daemon::confine()?;
     let config = Config::load(flags).map_err(Failure::misconfigured)?;
     if flags.dry_run {
-        write!(std::io::stdout(), "{}", changes(&config)).map_err(Failure::could_not_go_on)?;
+        write!(std::io::stdout(), "{}", changes(config)?).map_err(Failure::could_not_go_on)?;
         return Ok(Outcome::Drained);
     }
     daemon::telemetry::install_logs(&config.logs)?;

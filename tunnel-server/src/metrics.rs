@@ -1,6 +1,7 @@
 //! What the server counts, under names that begin with `tombolo_server_`. Every metric stands in `docs/metrics.md`.
 
 mod clusters;
+mod publishing;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,6 +14,7 @@ use rustls_pki_types::CertificateDer;
 use transport::{GreetError, Tunnel, TunnelEnded};
 
 pub use clusters::{AWAY_TOLD_MAX, Census, Known};
+pub use publishing::{published, publishing_failed};
 
 const REFUSALS: &str = "tombolo_server_refusals_total";
 const TUNNELS_ENDED: &str = "tombolo_server_tunnels_ended_total";
@@ -176,6 +178,7 @@ pub fn describe() {
         POLICY_CURRENT,
         "1 if the policy in force is what the file says, 0 if the file was not taken."
     );
+    publishing::describe();
     describe_gauge!(EXPIRY, "When a certificate of this server's ends, in seconds since 1970, by its use.");
 }
 

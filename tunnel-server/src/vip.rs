@@ -4,7 +4,9 @@
 //! What somebody proves is proved to the API server, inside TLS of which nobody here knows anything. Where two clusters have one
 //! address, it is from where somebody comes that says which is meant, and nobody can come from both.
 
+mod given;
 mod interface;
+mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -20,16 +22,21 @@ use crate::config::{self, Site, VipWay};
 use crate::dialing::Dials;
 use crate::dialing::by_place::{self, ByPlace, Newcomer};
 use crate::dialing::whole::Whole;
+use crate::directory::Directory;
 use crate::shares::{Limit, Use};
 use interface::Interface;
+use publishing::Publisher;
 
+pub use given::dry_run;
 pub use interface::NotMade;
+pub use publishing::{HostNamespace, LISTED_BYTES_MAX, LOOK_EVERY, LOOK_GAP};
 
 /// An interface with its addresses, and ports at which nobody is answered yet.
 pub struct Vip {
     listeners: Vec<Listener>,
     ways: Vec<Arc<ByPlace>>,
     interface: Interface,
+    publisher: Option<Publisher>,
 }
 
 struct Listener {
@@ -54,14 +61,21 @@ struct Door {
 }
 
 impl Vip {
-    /// Makes the interface, and takes its ports.
+    /// Has `directory` give clusters of ranges their addresses, which are to be Services in `published` if that is given; makes the
+    /// interface, and takes its ports.
     ///
     /// # Errors
-    /// [`Failure`] with [`NotMade`], or a port of it is taken. Then there is no interface.
-    pub async fn bind(config: config::Vip) -> Result<Self, Failure> {
+    /// [`Failure`] with [`crate::directory::NotHandedOut`] or [`NotMade`], or a port is taken. Then there is no interface.
+    pub async fn bind(
+        mut config: config::Vip,
+        directory: &Directory,
+        published: Option<HostNamespace>,
+    ) -> Result<Self, Failure> {
+        let given = given::give(&mut config, directory).await?;
+        let publisher = published.map(|at| Publisher::new(at, given, directory.clone()));
         let limits: [fn(usize) -> Limit; 2] = [Limit::VipConnections, Limit::VipSource];
         let (mut ways, mut all) = (Vec::new(), BTreeMap::<SocketAddr, Vec<Arc<Meaning>>>::new());
-        for VipWay { way, addresses } in config.ways {
+        for VipWay { way, addresses, .. } in config.ways {
             let way = Arc::new(ByPlace::new(way, "vip", limits));
             for (address, site) in addresses {
                 let meaning = Meaning { way: Arc::clone(&way), site };
@@ -76,7 +90,7 @@ impl Vip {
             let socket = listen::tcp("vip.ways[].addresses[].listen", address).await?;
             listeners.push(Listener { socket, address, meanings });
         }
-        Ok(Self { listeners, ways, interface })
+        Ok(Self { listeners, ways, interface, publisher })
     }
 
     /// How much of its limits is used, also while it runs: of the way in that has most.
@@ -93,10 +107,13 @@ impl Vip {
 
     /// Serves whoever may come, until the drain. What is connected then goes on, and the interface with it.
     pub fn run(self, dials: Dials, scope: &Scope) {
-        let Self { listeners, interface, .. } = self;
+        let Self { listeners, interface, publisher, .. } = self;
         let door = Arc::new(Door { dials, scope: scope.clone(), _interface: interface });
         for listener in listeners {
             scope.spawn(Arc::clone(&door).accept(listener));
+        }
+        if let Some(publisher) = publisher {
+            scope.attend(publisher.run(scope.clone()));
         }
     }
 }
@@ -104,7 +121,7 @@ impl Vip {
 impl fmt::Display for config::Vip {
     /// What is changed of this host, as `ip` would do it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { interface, ways } = self;
+        let Self { interface, ways, .. } = self;
         writeln!(f, "# as long as the server runs:")?;
         writeln!(f, "ip tuntap add dev {interface} mode tun")?;
         writeln!(f, "ip link set {interface} up")?;

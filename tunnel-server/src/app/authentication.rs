@@ -76,7 +76,8 @@ pub(super) fn delegation(config: &Config, scope: &Scope) -> Result<Delegation, F
     Ok(Delegation::to(host_api(host)?, is_reviewer, scope.clone()))
 }
 
-fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failure> {
+/// Whom the configuration names to be asked.
+pub(super) fn host_api(host: &config::HostCluster) -> Result<Arc<HostApi>, Failure> {
     Ok(Arc::new(HostApi::new(host.server.clone(), host.token_file.clone(), trusting(&host.roots)?)))
 }
 

@@ -4,12 +4,13 @@ use audit::Log;
 use daemon::{Failure, Scope};
 use tracing::info;
 
-use super::egress;
-use crate::config::Config;
+use super::{authentication, egress};
+use crate::config::{Config, VipPublish};
+use crate::directory::Directory;
 use crate::gateway::{self, Gateway};
 use crate::passthrough::Passthrough;
 use crate::shares::Use;
-use crate::vip::Vip;
+use crate::vip::{HostNamespace, Vip};
 
 /// Those that are configured, bound.
 pub(super) struct WaysIn {
@@ -26,7 +27,7 @@ impl WaysIn {
     ///
     /// # Errors
     /// [`Failure`]: one cannot be had.
-    pub(super) async fn bind(config: &mut Config) -> Result<Self, Failure> {
+    pub(super) async fn bind(config: &mut Config, directory: &Directory) -> Result<Self, Failure> {
         let mut egress = Vec::new();
         for way in std::mem::take(&mut config.egress) {
             egress.push(egress::Way::bind(way, &config.certificate).await?);
@@ -36,7 +37,12 @@ impl WaysIn {
             None => None,
         };
         let vip = match config.vip.take() {
-            Some(door) => Some(Vip::bind(door).await?),
+            Some(mut door) => {
+                let publish = door.publish.take();
+                let published =
+                    publish.map(|publish| host_namespace(publish, &config.server_id)).transpose()?;
+                Some(Vip::bind(door, directory, published).await?)
+            }
             None => None,
         };
         Ok(Self { egress, passthrough, vip })
@@ -70,4 +76,12 @@ impl WaysIn {
             door.run(gateway.dials(), scope);
         }
     }
+}
+
+fn host_namespace(
+    VipPublish { host, namespace }: VipPublish,
+    server: &str,
+) -> Result<HostNamespace, Failure> {
+    let api = authentication::host_api(&host)?;
+    Ok(HostNamespace { api, name: namespace, server: server.to_owned() })
 }

@@ -70,6 +70,9 @@ Clusters' own addresses may be this host's (Linux, CAP_NET_ADMIN), so that an
 admin.conf works as it is from these networks; --dry-run prints what is changed:
 `vip: { ways: [{ name: office-a, sources: [10.8.1.0/24], addresses: [{ listen:
 192.168.1.10:6443, cluster: edge-a }] }] }`. Policy has to name `way-in:office-a`.
+With `range: { network: 100.100.0.0/24, clusters: [edge-a] }` in place of `addresses`
+each cluster is given one that it keeps; `publish` beside `ways` makes it a Service of
+the cluster at `server`, by `caFile` and `tokenFile`.
 
 `tombolo ca init` and `tombolo ca issue server` make the files. A flag wins over
 its variable, which wins over the file. The first SIGTERM or SIGINT lets what

@@ -18,6 +18,7 @@ mod asked;
 mod egress;
 mod passthrough;
 mod proxy;
+mod ranges;
 mod vip;
 
 const WHOLE: &str = "

@@ -119,7 +119,7 @@ pub(super) fn config(
         gateway,
         tunnel,
         enrollment,
-        vip: super::vip::valid(vip, &egress, passthrough.as_ref())?,
+        vip: super::vip::valid(vip, &egress, passthrough.as_ref(), directory)?,
         egress,
         passthrough,
         proxy: super::proxy::proxy(proxy, directory)?,

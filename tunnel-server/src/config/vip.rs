@@ -1,7 +1,11 @@
 //! The clusters' addresses that this host takes for its own, as they were written and as they are valid.
 
+mod publish;
+mod range;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use daemon::config::{KeyError, bounded, socket_address};
 use policy::Network;
@@ -10,6 +14,9 @@ use serde::Deserialize;
 use super::by_place::{self, ByPlace, Site};
 use super::valid::NOTHING;
 use super::{Egress, NAMES_MAX, Passthrough, VIP_WAYS_MAX};
+
+pub use publish::VipPublish;
+pub use range::VipRange;
 
 /// What the interface is called unless something else is said.
 const INTERFACE_DEFAULT: &str = "tombolo0";
@@ -24,6 +31,8 @@ pub struct Vip {
     pub interface: String,
     /// Who may come, and to which clusters; 1 to [`VIP_WAYS_MAX`].
     pub ways: Vec<VipWay>,
+    /// Where those of ranges become Services, if they do.
+    pub publish: Option<VipPublish>,
 }
 
 /// A network of people or programs, and what the addresses mean to it.
@@ -31,8 +40,10 @@ pub struct Vip {
 pub struct VipWay {
     /// Who may come.
     pub way: ByPlace,
-    /// Where each address and port leads; 1 to [`NAMES_MAX`], of all ways together.
+    /// Where each address and port leads that is written out; with those of the ranges 1 to [`NAMES_MAX`], of all ways together.
     pub addresses: BTreeMap<SocketAddr, Site>,
+    /// From where further clusters are given an address, if any are.
+    pub range: Option<VipRange>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -40,6 +51,7 @@ pub struct VipWay {
 pub(super) struct Written {
     interface: Option<String>,
     ways: Option<Vec<WrittenWay>>,
+    publish: Option<publish::Written>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,6 +62,14 @@ struct WrittenWay {
     connections: Option<usize>,
     connections_per_source: Option<usize>,
     addresses: Option<Vec<WrittenAddress>>,
+    range: Option<range::Written>,
+}
+
+impl WrittenWay {
+    fn address_count(&self) -> usize {
+        let of_range = self.range.as_ref().and_then(|range| range.clusters.as_ref());
+        self.addresses.as_ref().map_or(0, Vec::len) + of_range.map_or(0, Vec::len)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -64,8 +84,9 @@ pub(super) fn valid(
     written: Option<Written>,
     egress: &[Egress],
     passthrough: Option<&Passthrough>,
+    directory: &Path,
 ) -> Result<Option<Vip>, KeyError> {
-    let Some(Written { interface, ways: written }) = written else { return Ok(None) };
+    let Some(Written { interface, ways: written, publish }) = written else { return Ok(None) };
     let interface = interface.unwrap_or_else(|| INTERFACE_DEFAULT.to_owned());
     if !is_interface(&interface) {
         let allowed = "1 to 15 letters, digits, '-', '_' and '.', of which the first is a letter";
@@ -73,7 +94,7 @@ pub(super) fn valid(
     }
     let written = written.unwrap_or_default();
     bounded("vip.ways", written.len(), 1..=VIP_WAYS_MAX)?;
-    let count = written.iter().filter_map(|way| way.addresses.as_ref()).map(Vec::len).sum();
+    let count = written.iter().map(WrittenWay::address_count).sum();
     bounded("vip.ways[].addresses", count, 1..=NAMES_MAX)?;
     let mut ways: Vec<VipWay> = Vec::new();
     for (index, way) in written.into_iter().enumerate() {
@@ -87,9 +108,13 @@ pub(super) fn valid(
             );
             return Err(KeyError::new(at(index, "sources"), sources, allowed));
         }
+        if let Some((key, found, allowed)) = range::crossing(&ways, &way) {
+            return Err(KeyError::new(at(index, key), found, allowed));
+        }
         ways.push(way);
     }
-    Ok(Some(Vip { interface, ways }))
+    let publish = publish.map(|written| publish::valid(written, &ways, directory)).transpose()?;
+    Ok(Some(Vip { interface, ways, publish }))
 }
 
 fn way<'a>(
@@ -97,7 +122,9 @@ fn way<'a>(
     written: WrittenWay,
     taken: impl Iterator<Item = &'a str>,
 ) -> Result<VipWay, KeyError> {
-    let WrittenWay { name, sources, connections, connections_per_source, addresses: written } = written;
+    let count = written.address_count();
+    let WrittenWay { name, sources, connections, connections_per_source, addresses: written, range } =
+        written;
     let way = by_place::Written { name, sources, connections, connections_per_source };
     let way = by_place::valid(&format!("vip.ways[{index}]"), way, taken)?;
     let mut addresses = BTreeMap::new();
@@ -118,21 +145,16 @@ fn way<'a>(
             return Err(KeyError::new(at("listen"), listen, allowed));
         }
     }
-    bounded(&at(index, "addresses"), addresses.len(), 1..=NAMES_MAX)?;
-    Ok(VipWay { way, addresses })
+    bounded(&at(index, "addresses"), count, 1..=NAMES_MAX)?;
+    let range = range.map(|written| range::valid(&at(index, "range"), written)).transpose()?;
+    Ok(VipWay { way, addresses, range })
 }
 
 /// An address that this host may take for its own, and a port.
 fn listen(key: &str, written: &str) -> Result<SocketAddr, KeyError> {
     let listen = socket_address(key, written)?;
     let address = listen.ip();
-    let is_link_local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    let is_of_hosts =
-        address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_link_local;
-    if is_of_hosts || address.to_canonical() != address {
+    if is_of_hosts(address) || address.to_canonical() != address {
         let allowed = "an address of a cluster, or a private one that nothing else has: none of loopback, link-local (as that of a \
                        cloud's metadata is), multicast, or IPv4 in IPv6";
         return Err(KeyError::new(key, written, allowed));
@@ -141,6 +163,15 @@ fn listen(key: &str, written: &str) -> Result<SocketAddr, KeyError> {
         return Err(KeyError::new(key, written, "a port of 1 to 65535"));
     }
     Ok(listen)
+}
+
+/// Whether an address means something to every host, or nothing.
+fn is_of_hosts(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    address.is_unspecified() || address.is_loopback() || address.is_multicast() || is_link_local
 }
 
 /// An address of `way` that another way has, too, for somebody of one of these networks.

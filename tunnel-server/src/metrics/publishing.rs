@@ -1,0 +1,33 @@
+//! Clusters that are Services of a host cluster.
+
+use metrics::{counter, describe_counter, describe_gauge, gauge};
+
+const SERVICES: &str = "tombolo_server_vip_services";
+const FOREIGN: &str = "tombolo_server_vip_services_foreign";
+const FAILURES: &str = "tombolo_server_vip_publishing_failures_total";
+
+pub(super) fn describe() {
+    describe_gauge!(SERVICES, "Clusters with an address of a range that are Services of the host cluster.");
+    describe_gauge!(
+        FOREIGN,
+        "Objects of the host cluster that are not this server's and have the name of one that should be."
+    );
+    describe_counter!(FAILURES, "Times that Services of the host cluster could not all be kept.");
+    published(0, 0);
+    counter!(FAILURES).increment(0);
+}
+
+/// Notes how many clusters are Services, and how many objects are in the way.
+pub fn published(services: usize, foreign: usize) {
+    gauge!(SERVICES).set(number(services));
+    gauge!(FOREIGN).set(number(foreign));
+}
+
+/// Counts a time that they could not all be kept.
+pub fn publishing_failed() {
+    counter!(FAILURES).increment(1);
+}
+
+fn number(count: usize) -> f64 {
+    u32::try_from(count).unwrap_or(u32::MAX).into()
+}

@@ -1,0 +1,248 @@
+//! A cluster's address as objects of Kubernetes: a Service that selects no pods, and the EndpointSlice that says where it leads.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+/// Whose fields are ours, and whose objects.
+pub(super) const MANAGER: &str = "tombolo";
+
+/// Says of an EndpointSlice who keeps it: Kubernetes' own controllers leave it alone.
+/// <https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#management>
+const SLICES_MANAGED_BY: &str = "tombolo.dev";
+
+/// Says of which server an object is.
+const SERVER: &str = "tombolo.dev/server";
+
+/// What a Service's port is called, and its number: a kubeconfig says `https://NAME.NAMESPACE.svc`.
+const PORT_NAME: &str = "https";
+const PORT: u16 = 443;
+
+/// What is kept in a host cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Service,
+    Slice,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Act {
+    /// There is none of ours.
+    Create(Value),
+    /// Ours is otherwise; the object names it by its UID.
+    Apply(Value),
+    /// Ours is not wanted.
+    Remove(Marks),
+}
+
+/// By what an object is known, so that no other is changed in its place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Marks {
+    pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) resource_version: String,
+}
+
+impl Kind {
+    /// For the log.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::Slice => "EndpointSlice",
+        }
+    }
+
+    /// All of a namespace.
+    pub(super) fn path(self, namespace: &str) -> String {
+        match self {
+            Self::Service => format!("/api/v1/namespaces/{namespace}/services"),
+            Self::Slice => format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
+        }
+    }
+
+    /// The one of the cluster `name`, whose address this is, as the server `server` makes it.
+    pub(super) fn object(self, server: &str, name: &str, address: SocketAddr) -> Value {
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        match self {
+            Self::Service => json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": { "name": name, "labels": labels(server) },
+                "spec": {
+                    "type": "ClusterIP",
+                    "ipFamilies": [family],
+                    "ipFamilyPolicy": "SingleStack",
+                    "ports": [{ "name": PORT_NAME, "port": PORT, "protocol": "TCP", "targetPort": address.port() }],
+                },
+            }),
+            Self::Slice => {
+                let mut labels = labels(server);
+                labels["kubernetes.io/service-name"] = name.into();
+                labels["endpointslice.kubernetes.io/managed-by"] = SLICES_MANAGED_BY.into();
+                json!({
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": { "name": name, "labels": labels },
+                    "addressType": family,
+                    "endpoints": [{ "addresses": [address.ip().to_string()], "conditions": { "ready": true } }],
+                    "ports": [{ "name": PORT_NAME, "port": address.port(), "protocol": "TCP" }],
+                })
+            }
+        }
+    }
+}
+
+impl Marks {
+    /// None, where it has none.
+    pub(super) fn of(object: &Value) -> Option<Self> {
+        let text = |key: &str| object["metadata"][key].as_str().map(str::to_owned);
+        Some(Self { name: text("name")?, uid: text("uid")?, resource_version: text("resourceVersion")? })
+    }
+}
+
+fn labels(server: &str) -> Value {
+    json!({ "app.kubernetes.io/managed-by": MANAGER, SERVER: server })
+}
+
+/// What picks the objects of the server `server`, as the query of a list.
+pub(super) fn selector(server: &str) -> String {
+    format!("?labelSelector=app.kubernetes.io%2Fmanaged-by%3D{MANAGER},tombolo.dev%2Fserver%3D{server}")
+}
+
+/// Whether the server `server` has made an object, and nobody has taken it over.
+pub(super) fn is_ours(found: &Value, server: &str) -> bool {
+    covers(&found["metadata"]["labels"], &labels(server))
+}
+
+/// What makes of the objects that were `found`, all ours, those that are `wanted`, by their names.
+pub(super) fn plan(found: &[Value], wanted: &BTreeMap<String, Value>) -> Vec<Act> {
+    let named: BTreeMap<Marks, &Value> =
+        found.iter().filter_map(|object| Some((Marks::of(object)?, object))).collect();
+    let is_there = |name: &String| named.keys().any(|marks| marks.name == *name);
+    let created =
+        wanted.iter().filter(|(name, _)| !is_there(name)).map(|(_, object)| Act::Create(object.clone()));
+    let kept = named.iter().filter_map(|(marks, found)| match wanted.get(&marks.name) {
+        Some(object) if is_as(found, object) => None,
+        Some(object) => {
+            let mut object = object.clone();
+            object["metadata"]["uid"] = marks.uid.clone().into();
+            Some(Act::Apply(object))
+        }
+        None => Some(Act::Remove(marks.clone())),
+    });
+    created.chain(kept).collect()
+}
+
+/// Whether an object has everything that is `wanted`, lists as they are, and selects no pods, whose addresses would be beside ours.
+pub(super) fn is_as(found: &Value, wanted: &Value) -> bool {
+    let selector = &found["spec"]["selector"];
+    covers(found, wanted) && selector.as_object().is_none_or(serde_json::Map::is_empty)
+}
+
+fn covers(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| found.get(key).is_some_and(|found| covers(found, wanted)))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len()
+                && found.iter().zip(wanted).all(|(found, wanted)| covers(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As an API server answers: with marks and fields of its own.
+    fn kept(kind: Kind, name: &str, address: &str) -> Value {
+        let mut object = kind.object("gateway", name, address.parse().unwrap());
+        object["metadata"]["uid"] = format!("uid-{name}").into();
+        object["metadata"]["resourceVersion"] = "7".into();
+        object["metadata"]["labels"]["more"] = "theirs".into();
+        if kind == Kind::Service {
+            object["spec"]["clusterIP"] = "10.96.0.7".into();
+        }
+        object
+    }
+
+    fn wanted(kind: Kind, all: &[(&str, &str)]) -> BTreeMap<String, Value> {
+        all.iter()
+            .map(|(name, address)| {
+                ((*name).to_owned(), kind.object("gateway", name, address.parse().unwrap()))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_is_there_stays_what_differs_is_applied_what_is_missing_made_and_what_is_too_much_removed() {
+        for kind in [Kind::Service, Kind::Slice] {
+            let found = [("a", "10.0.0.1:443"), ("b", "10.0.0.2:443"), ("gone", "10.0.0.3:443")];
+            let found = found.map(|(name, address)| kept(kind, name, address));
+            let wanted =
+                wanted(kind, &[("a", "10.0.0.1:443"), ("b", "10.0.0.2:6443"), ("new", "10.0.0.4:443")]);
+
+            let acts = plan(&found, &wanted);
+
+            let mut applied = wanted["b"].clone();
+            applied["metadata"]["uid"] = "uid-b".into();
+            let marks = Marks { name: "gone".into(), uid: "uid-gone".into(), resource_version: "7".into() };
+            assert_eq!(
+                acts,
+                [Act::Create(wanted["new"].clone()), Act::Apply(applied), Act::Remove(marks)],
+                "{kind:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn whatever_leads_elsewhere_is_not_as_it_is_wanted() {
+        let wanted = |kind: Kind| kind.object("gateway", "a", "10.0.0.1:443".parse().unwrap());
+        for (kind, path, value) in [
+            (Kind::Service, "/metadata/labels/tombolo.dev~1server", json!("other")),
+            (Kind::Service, "/spec/selector", json!({ "app": "theirs" })),
+            (Kind::Service, "/spec/type", json!("NodePort")),
+            (Kind::Service, "/spec/ports", json!([])),
+            (Kind::Service, "/spec/ports/0/name", json!("http")),
+            (Kind::Slice, "/metadata/labels/kubernetes.io~1service-name", json!("b")),
+            (Kind::Slice, "/endpoints/0/addresses", json!(["10.0.0.1", "10.0.0.2"])),
+            (Kind::Slice, "/endpoints/0/addresses/0", json!("10.0.0.2")),
+            (Kind::Slice, "/endpoints/0/conditions/ready", json!(false)),
+            (Kind::Slice, "/ports/0/port", json!(80)),
+        ] {
+            let mut found = kept(kind, "a", "10.0.0.1:443");
+            assert!(is_as(&found, &wanted(kind)), "{kind:?}");
+            found["spec"]["selector"] = Value::Null;
+            *found.pointer_mut(path).unwrap() = value;
+            assert!(!is_as(&found, &wanted(kind)), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_ours_by_both_labels() {
+        let found = kept(Kind::Service, "a", "10.0.0.1:443");
+        assert!(is_ours(&found, "gateway") && !is_ours(&found, "other"));
+        for label in ["app.kubernetes.io/managed-by", "tombolo.dev/server"] {
+            let mut taken_over = found.clone();
+            taken_over["metadata"]["labels"].as_object_mut().unwrap().remove(label);
+            assert!(!is_ours(&taken_over, "gateway"), "{label}");
+        }
+        assert!(!is_ours(&Value::Null, "gateway"));
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_of_a_service_and_a_slice_of_ipv6() {
+        let address = "[fd00::1]:443".parse().unwrap();
+        let service = Kind::Service.object("gateway", "a", address);
+        let slice = Kind::Slice.object("gateway", "a", address);
+        assert_eq!(service["spec"]["ipFamilies"], json!(["IPv6"]));
+        assert_eq!(
+            (&slice["addressType"], &slice["endpoints"][0]["addresses"]),
+            (&json!("IPv6"), &json!(["fd00::1"]))
+        );
+    }
+}

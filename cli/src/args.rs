@@ -5,6 +5,7 @@ mod examples;
 mod fleet;
 mod passthrough;
 mod users;
+mod vip;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ pub(crate) use users::{
     DialToken, DialTokenCreate, DialTokenKubeconfig, DialTokenList, DialTokenRevoke, User as Users, UserList,
     UserRestore, UserRevoke, UserToken, UserTokenCreate, UserTokenHash,
 };
+pub(crate) use vip::Vip;
 
 use crate::names::{GatewayUrl, Group, HostSuffix, Label, ServerName, TrustDomain, User, Validity};
 
@@ -91,6 +93,12 @@ pub(crate) enum Command {
     /// and if the API server's certificate does not have the name, says which flag gives it one.
     #[command(after_long_help = examples::PASSTHROUGH)]
     Passthrough(Passthrough),
+    /// Write a cluster's own kubeconfig for an address that the server has for it (vip), or for the Service of that
+    ///
+    /// Nothing is changed but the server, and tls-server-name, by which the API server proves to be the same. Works offline:
+    /// the copy is for where the address is reached, such as pods of the cluster that has the Service.
+    #[command(after_long_help = examples::VIP)]
+    Vip(Vip),
     /// Show the clusters of a server
     ///
     /// Asks the server's admin socket, so run it there, as root or as the server's user; or, with --server, from another

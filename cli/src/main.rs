@@ -26,6 +26,7 @@ mod tls;
 mod tokens;
 mod users;
 mod verification;
+mod vip;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -62,6 +63,7 @@ fn run(invocation: args::Invocation) -> Result<ExitCode, Box<dyn Error>> {
         },
         Command::Proxy(order) => proxy::serve(order)?,
         Command::Passthrough(order) => print::lines(&passthrough::write(&order)?)?,
+        Command::Vip(order) => print::lines(&vip::write(&order)?)?,
         Command::Rbac(order) => print::document(&rbac::manifest(&order)?)?,
         Command::Clusters(order) | Command::Cluster(Cluster::List(order)) => clusters::show(&order)?,
         Command::Cluster(Cluster::Create(order)) => print::lines(&cluster::create(order)?)?,

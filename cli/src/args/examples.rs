@@ -35,6 +35,14 @@ Examples:
       --address 192.0.2.7:6443 \\
       --kubeconfig admin.conf --output edge-a.conf";
 
+pub(super) const VIP: &str = "\
+Examples:
+  tombolo vip --server https://edge-a.tombolo.svc \\
+      --kubeconfig admin.conf --output edge-a.conf
+  By an address that was written out:
+  tombolo vip --server https://10.255.0.1 \\
+      --kubeconfig admin.conf --output edge-a.conf";
+
 pub(super) const CA: &str = "\
 Examples:
   tombolo ca init --dir pki

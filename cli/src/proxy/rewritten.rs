@@ -31,6 +31,16 @@ pub(crate) struct Readdressed {
     pub(crate) authority: String,
 }
 
+/// A kubeconfig whose API server is reached at an address of somebody else's, and proves to be who it was.
+#[derive(Debug)]
+pub(crate) struct Renamed {
+    pub(crate) text: String,
+    /// What vouches for the API server, PEM.
+    pub(crate) authority: String,
+    /// Who that proves to be.
+    pub(crate) name: String,
+}
+
 /// By what a proxy that is reached by https is known. A kubeconfig has one bundle for its API server and its proxy.
 #[derive(Debug)]
 pub(crate) enum Vouching {
@@ -93,6 +103,11 @@ pub(crate) enum NotRewritten {
         "the cluster {0:?} of the kubeconfig names nothing by which its API server is known: add its certificate-authority"
     )]
     Unknowable(String),
+    #[error(
+        "the server {0:?} of the kubeconfig has a path, so it is a gateway of some kind, and not an API server that could be reached at \
+         another address: use the cluster's own kubeconfig"
+    )]
+    NotItsOwn(String),
     #[error("the certificate-authority-data of the cluster {0:?} are not PEM in base64")]
     AuthorityData(String),
     #[error(transparent)]
@@ -146,6 +161,32 @@ pub(crate) fn with_server(
     let Some(authority) = authority else { return Err(NotRewritten::Unknowable(cluster)) };
     entry["server"] = server.into();
     Ok(Readdressed { text: yaml(&document)?, authority })
+}
+
+/// The same kubeconfig with `server` for the cluster, whose API server has to prove to be the one that it had to be before.
+pub(crate) fn with_server_named(
+    text: &str,
+    directory: &Path,
+    context: Option<&str>,
+    server: &str,
+) -> Result<Renamed, NotRewritten> {
+    let (mut document, cluster) = opened(text, directory, context)?;
+    let entry = entry(&mut document, "clusters", "cluster", &cluster)?;
+    let old = entry["server"].as_str().unwrap_or_default().to_owned();
+    let asked = target(&old)?;
+    if Url::parse(&old).is_ok_and(|url| url.path() != "/") {
+        return Err(NotRewritten::NotItsOwn(old));
+    }
+    let authority = authority(entry, &cluster)?.filter(|_| entry["insecure-skip-tls-verify"] != true);
+    let Some(authority) = authority else { return Err(NotRewritten::Unknowable(cluster)) };
+    if !is_given(entry, "tls-server-name") {
+        let host = asked.host();
+        let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        entry["tls-server-name"] = host.into();
+    }
+    let name = entry["tls-server-name"].as_str().unwrap_or_default().to_owned();
+    entry["server"] = server.into();
+    Ok(Renamed { text: yaml(&document)?, authority, name })
 }
 
 /// A kubeconfig with the context that is meant for its current one and files by paths that hold anywhere, and the context's cluster,
@@ -370,6 +411,43 @@ users:
             (more("insecure-skip-tls-verify: true"), "add its certificate-authority"),
             (more("proxy-url: 'http://p'"), "a proxy-url already"),
             (ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", ""), "add its certificate-authority"),
+        ] {
+            let refused = with(&text).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused} {expected}");
+        }
+    }
+
+    #[test]
+    fn at_an_address_of_the_servers_the_api_server_proves_to_be_who_it_was_and_nothing_else_changes() {
+        let own =
+            ADMIN_CONF.replace("certificate-authority: pki/ca.crt", "certificate-authority-data: T1dOCg==");
+        let with =
+            |text: &str| with_server_named(text, Path::new("/here"), None, "https://edge-a.tombolo.svc");
+        for (old, name) in [
+            ("https://192.168.1.10:6443", "192.168.1.10"),
+            ("https://[2001:db8::7]:6443", "2001:db8::7"),
+            ("https://api.edge-a.example/", "api.edge-a.example"),
+        ] {
+            let text = own.replace("https://192.168.1.10:6443", old);
+
+            let renamed = with(&text).unwrap();
+
+            let mut expected = parsed(&text);
+            expected["clusters"][0]["cluster"]["server"] = "https://edge-a.tombolo.svc".into();
+            expected["clusters"][0]["cluster"]["tls-server-name"] = name.into();
+            assert_eq!((parsed(&renamed.text), renamed.name.as_str()), (expected, name));
+            assert_eq!(renamed.authority, "OWN\n");
+        }
+        let more = |more: &str| own.replace("T1dOCg==", &format!("T1dOCg==, {more}"));
+        let kept = with(&more("tls-server-name: kubernetes")).unwrap();
+        assert_eq!(parsed(&kept.text)["clusters"][0]["cluster"]["tls-server-name"], "kubernetes");
+        assert_eq!(kept.name, "kubernetes");
+        for (text, expected) in [
+            (more("insecure-skip-tls-verify: true"), "add its certificate-authority"),
+            (more("proxy-url: 'http://p'"), "a proxy-url already"),
+            (ADMIN_CONF.replace(", certificate-authority: pki/ca.crt", ""), "add its certificate-authority"),
+            (own.replace("192.168.1.10:6443", "rancher.example/k8s/clusters/c-1"), "has a path"),
+            (own.replace("https://192", "http://192"), "no https URL"),
         ] {
             let refused = with(&text).unwrap_err().to_string();
             assert!(refused.contains(expected), "{refused} {expected}");

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bench::{Bench, assert_says, stderr, stdout};
 
-const COMMANDS: [&str; 57] = [
+const COMMANDS: [&str; 58] = [
     "",
     "ca",
     "ca init",
@@ -61,6 +61,7 @@ const COMMANDS: [&str; 57] = [
     "user dial-token kubeconfig",
     "user dial-token list",
     "user dial-token revoke",
+    "vip",
     "completion",
 ];
 

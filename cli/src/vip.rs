@@ -1,0 +1,41 @@
+//! `tombolo vip`: a cluster's own kubeconfig for an address that the server has for it, or for the Service of that.
+
+use std::path::Path;
+
+use crate::args::Vip;
+use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::pem::{self, PemError};
+use crate::proxy::rewritten::{self, NotRewritten, Renamed};
+
+/// Why no kubeconfig was written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum VipError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Kubeconfig(#[from] NotRewritten),
+    #[error("what the kubeconfig trusts cannot be used")]
+    Authority(#[from] PemError),
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Writes it where only this user reads it. Nobody is asked: from here the address may not be reached.
+pub(crate) fn write(order: &Vip) -> Result<Vec<String>, VipError> {
+    let Vip { server, kubeconfig, context, output, force } = order;
+    let text = files::read(kubeconfig)?;
+    let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
+    let Renamed { text, authority, name } =
+        rewritten::with_server_named(&text, directory, context.as_deref(), server.bare())?;
+    pem::ders(&authority, kubeconfig)?;
+    let existing = if *force { Existing::Replace } else { Existing::Keep };
+    files::write_all(vec![(output.clone(), text.as_str(), Audience::Owner)], existing)?;
+    Ok(vec![
+        format!("wrote {} (private): the API server has to prove to be {name}, as before", output.display()),
+        format!(
+            "next, where {} is reached: kubectl --kubeconfig {} get namespaces",
+            server.bare(),
+            output.display()
+        ),
+    ])
+}

@@ -21,6 +21,8 @@ pub(super) struct ServerConfig {
     #[serde(default)]
     pub(super) policy: Policy,
     #[serde(default)]
+    pub(super) vip: Vip,
+    #[serde(default)]
     pub(super) admin: AdminKeys,
     #[serde(default)]
     pub(super) probes: Probes,
@@ -129,6 +131,20 @@ pub(super) struct Tunnel {
 pub(super) struct Policy {
     pub(super) file: PathBuf,
     pub(super) delegation: Option<HostCluster>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Vip {
+    pub(super) publish: Option<Publish>,
+}
+
+/// Where clusters' addresses become Services.
+#[derive(Debug, Deserialize)]
+pub(super) struct Publish {
+    #[serde(flatten)]
+    pub(super) host: HostCluster,
+    pub(super) namespace: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

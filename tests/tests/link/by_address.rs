@@ -91,6 +91,17 @@ impl Edge {
         name: &'static str,
         server_names: &'static [&'static str],
     ) -> Self {
+        Self::start_with(lab, rig, name, server_names, &[]).await
+    }
+
+    /// The same with an agent that has these targets besides, and what `tombolo rbac` makes of them.
+    pub(super) async fn start_with(
+        lab: &Lab,
+        rig: &Rig,
+        name: &'static str,
+        server_names: &'static [&'static str],
+        targets: &[&str],
+    ) -> Self {
         let site = lab.site(name, Uplink::simulated("delay=5ms").with(&["--nat"])).await;
         site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
         let place = Place {
@@ -102,10 +113,17 @@ impl Edge {
             ..Place::default()
         };
         let cluster = EdgeCluster::start_at(place).await.unwrap();
-        let account = cluster.create_agent_account().await.unwrap();
-        let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), "").await;
+        let targets_said = format!("targets: {targets:?}\n");
+        let file = format!("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n{targets_said}");
+        let file = rig.write(&format!("{name}-rights.yaml"), &file).display().to_string();
+        let manifest = rig.tombolo(&["rbac", "--agent-config", &file, "--profile", "open"]).await;
+        let account = cluster.create_agent_account_with(&manifest).await.unwrap();
+        let agent = site.agent_of(rig, name, &ApiServer::of(&cluster, &account), &targets_said).await;
         rig.connected(name).await;
-        tests::enroll::at(rig, &["cluster", "update", name, "--advertise", "192.168.1.10:6443"]).await;
+        let advertised =
+            targets.iter().chain(&["192.168.1.10:6443"]).flat_map(|target| ["--advertise", target]);
+        let update: Vec<&str> = ["cluster", "update", name].into_iter().chain(advertised).collect();
+        tests::enroll::at(rig, &update).await;
         rig.listed(name, |listed| listed.contains("192.168.1.10:6443")).await;
         Self { name, site, cluster, _agent: agent }
     }

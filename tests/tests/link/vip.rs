@@ -1,7 +1,10 @@
 //! Two sites whose control planes have one address, which the server has too: each reached from an office of its own, by an admin.conf
 //! to which nothing was added.
 
+mod host;
 mod limits;
+mod lying_host;
+mod published;
 mod table;
 
 use std::fs;
@@ -28,6 +31,9 @@ use super::passthrough::{comes, said};
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
 /// An address of the first cluster's that is nobody else's.
 const VIRTUAL: &str = "10.255.0.1:443";
+
+/// Further addresses, of which nobody has thought.
+const RANGE: &str = "  - { name: six, sources: [10.8.3.0/24], range: { network: 'fd00:7::/64', clusters: [edge-a, edge-b] } }\n";
 
 /// How often each is asked in turn.
 const TURNS: usize = 10;
@@ -128,7 +134,8 @@ fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing
         let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
         let with = |vip: &str| format!("{as_it_was}\n{vip}");
 
-        rig.write("server.yaml", &with(&ways("")));
+        let ranged = format!("{}{RANGE}", ways(""));
+        rig.write("server.yaml", &with(&ranged));
         let config = rig.path().join("server.yaml").display().to_string();
         let says = run(
             &Invocation::of(binary("tunnel-server"))
@@ -144,7 +151,9 @@ fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing
             [
                 "ip tuntap add dev tombolo0 mode tun",
                 "ip address add 192.168.1.10/32 dev tombolo0",
-                "way-in:office-2"
+                "way-in:office-2",
+                "ip address add fd00:7::1/128 dev tombolo0",
+                "# edge-a would be given fd00:7::1",
             ]
             .iter()
             .all(|line| says.contains(line)),
@@ -156,6 +165,7 @@ fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing
             rig.start_server().await;
             let during = state(lab).await;
             assert!(during.contains("192.168.1.10") && during.contains("10.255.0.1"), "{during}");
+            assert!(during.contains("fd00:7::1/128") && during.contains("fd00:7::2/128"), "{during}");
             let _ = Rig::ends_with(rig.server(), end).await;
             assert_eq!(state(lab).await, without, "{end:?}");
         }

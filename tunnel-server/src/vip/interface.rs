@@ -7,7 +7,7 @@ use std::path::Path;
 
 use futures::TryStreamExt as _;
 use policy::Network;
-use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags};
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{Handle, new_connection};
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -93,8 +93,11 @@ impl Interface {
             let index = device.if_index().map_err(refused)?;
             for address in addresses {
                 let bits = Network::only(*address).bits();
-                let given = netlink.address().add(index, *address, bits).execute().await;
-                given.map_err(|error| NotMade::NotGiven(*address, error))?;
+                let mut given = netlink.address().add(index, *address, bits);
+                // Nobody else is on this interface who could have it: without that an address of IPv6 is nobody's for a moment,
+                // and its port cannot be had.
+                given.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+                given.execute().await.map_err(|error| NotMade::NotGiven(*address, error))?;
             }
             Ok(Self { _device: device })
         };

@@ -85,6 +85,10 @@ pub(crate) enum Command {
     ///
     /// Clusters may have one address: give each its own KUBECACHEDIR, as is printed, because kubectl remembers what it has
     /// discovered by the address alone.
+    ///
+    /// With --network the port is for all clusters of that network (`tombolo cluster update --network`) and no other: an address
+    /// means the one of them that has it and where you may dial it. What several have is refused, with their names. The copy then
+    /// has the proxy for each of its clusters that https protects and that has none yet.
     #[command(after_long_help = examples::PROXY)]
     Proxy(Proxy),
     /// Write a cluster's own kubeconfig for the server's passthrough, where TLS ends at the API server
@@ -393,9 +397,12 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The cluster to reach
-    #[arg(long, value_name = "CLUSTER")]
-    pub(crate) cluster: ClusterId,
-    /// The cluster's own kubeconfig, which is not changed
+    #[arg(long, value_name = "CLUSTER", required_unless_present = "network")]
+    pub(crate) cluster: Option<ClusterId>,
+    /// The network to reach, in place of one cluster: the cluster of it that has the address is meant
+    #[arg(long, value_name = "NETWORK", conflicts_with = "cluster")]
+    pub(crate) network: Option<Label>,
+    /// The cluster's own kubeconfig, which is not changed; with --network, of one or more clusters of that
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
     /// Its context to use [default: its current-context]

@@ -25,12 +25,13 @@ pub(crate) enum DialTokensError {
 
 /// Makes a dial token, and writes it where only this user reads it.
 pub(crate) fn create(order: DialTokenCreate) -> Result<Vec<String>, DialTokensError> {
-    let DialTokenCreate { user, clusters, ttl, out, force, server } = order;
+    let DialTokenCreate { user, clusters, networks, ttl, out, force, server } = order;
     let ttl = prost_types::Duration { seconds: ttl.duration().whole_seconds(), nanos: 0 };
     let request = CreateDialTokenRequest {
         user: user.as_str().to_owned(),
         clusters: clusters.iter().map(ToString::to_string).collect(),
         ttl: Some(ttl),
+        networks: networks.iter().map(ToString::to_string).collect(),
     };
     let made = runtime::run(async |scope| {
         Admin::connect(server.place(), scope).await?.create_dial_token(request).await
@@ -50,13 +51,21 @@ pub(crate) fn list(order: &DialTokenList) -> Result<Vec<String>, DialTokensError
     if tokens.is_empty() {
         return Ok(Vec::new());
     }
-    let mut rows = vec![["ID", "USER", "CLUSTERS", "EXPIRES"].map(str::to_owned)];
+    let mut rows = vec![["ID", "USER", "CLUSTERS", "NETWORKS", "EXPIRES"].map(str::to_owned)];
     rows.extend(tokens.into_iter().map(|token| {
-        let DialToken { id, user, clusters, created: _, expires } = token;
-        let expires = expires.map_or_else(|| "<none>".to_owned(), |expires| expires.to_string());
-        [id, print::visible(&user), clusters.join(","), expires]
+        let DialToken { id, user, clusters, created: _, expires, networks } = token;
+        let expires = expires.map_or_else(none, |expires| expires.to_string());
+        [id, print::visible(&user), listed(&clusters), listed(&networks), expires]
     }));
     Ok(print::columns(&rows))
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { none() } else { names.join(",") }
+}
+
+fn none() -> String {
+    "<none>".to_owned()
 }
 
 /// Takes a dial token away.

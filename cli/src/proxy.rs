@@ -15,7 +15,6 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use daemon::{Scope, chain};
 use http::uri::Authority;
-use proto::ClusterId;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -26,7 +25,7 @@ use crate::runtime::{self, NoRuntime};
 use crate::settings::{self, Credential, Settings, SettingsError};
 
 use door::{Door, USER};
-use gateway::Gateway;
+use gateway::{Gateway, Within};
 use rewritten::Rewritten;
 
 pub(crate) use rewritten::NotRewritten;
@@ -45,6 +44,8 @@ pub(crate) enum ProxyError {
     Read(#[from] ReadError),
     #[error(transparent)]
     Kubeconfig(#[from] NotRewritten),
+    #[error("name the cluster to reach with --cluster, or its network with --network")]
+    Nowhere,
     #[error("{0} is not an address of this machine alone: use 127.0.0.1:PORT or [::1]:PORT")]
     NotLocal(SocketAddr),
     #[error("cannot listen on {0}; choose another port with --listen, or 0 for a free one")]
@@ -85,6 +86,7 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
         key,
         token_file,
         cluster,
+        network,
         kubeconfig,
         context,
         listen,
@@ -92,6 +94,11 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
         output,
         force,
     } = order;
+    let within = match (cluster, network) {
+        (Some(cluster), _) => Within::Cluster(cluster),
+        (None, Some(network)) => Within::Network(network),
+        (None, None) => return Err(ProxyError::Nowhere),
+    };
     let credential = Credential::of(cert, key, token_file);
     let flags = Settings { gateway, certificate_authority: ca, credential, host_suffix: None };
     let settings = flags.or(Settings::of_environment()?).or(Settings::of_file()?);
@@ -99,7 +106,7 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
         url: settings.the_gateway()?,
         authority: settings.the_authority()?,
         credential: settings.the_credential()?,
-        cluster: cluster.clone(),
+        within: within.clone(),
     });
     let text = files::read(&kubeconfig)?;
     if !listen.ip().is_loopback() {
@@ -110,22 +117,21 @@ async fn served(order: args::Proxy, scope: &Scope) -> Result<(), ProxyError> {
     let secret = secret()?;
     let scheme = if socks5 { "socks5" } else { "http" };
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
-    let Rewritten { text, target } = rewritten::with_proxy(
-        &text,
-        directory,
-        context.as_deref(),
-        &format!("{scheme}://{USER}:{secret}@{address}"),
-        None,
-    )?;
-    let kept = keep(&cluster, output, &text, force)?;
+    let proxy = format!("{scheme}://{USER}:{secret}@{address}");
+    let proxied = match &within {
+        Within::Cluster(_) => rewritten::with_proxy(&text, directory, context.as_deref(), &proxy, None),
+        Within::Network(_) => rewritten::with_proxy_for_all(&text, directory, context.as_deref(), &proxy),
+    };
+    let Rewritten { text, target } = proxied?;
+    let kept = keep(&within, output, &text, force)?;
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let told = [
         format!("export KUBECONFIG={}", kept.path.display()),
-        format!("export KUBECACHEDIR={}", cache(&cluster).display()),
+        format!("export KUBECACHEDIR={}", cache(&within).display()),
     ];
     print::lines(&told)?;
-    print::note(&format!("cluster {cluster} is reached through {address} until Ctrl-C"))?;
+    print::note(&format!("{within} is reached through {address} until Ctrl-C"))?;
     scope.spawn(tried(Arc::clone(&gateway), target, scope.clone()));
     let door = Arc::new(Door::new(&secret, gateway, scope.clone()));
     // All arms are cancel-safe: what is accepted is served by a task of the scope.
@@ -153,24 +159,29 @@ fn secret() -> Result<String, Unspecified> {
 }
 
 /// Writes the kubeconfig where only this user reads it.
-fn keep(cluster: &ClusterId, output: Option<PathBuf>, text: &str, force: bool) -> Result<Kept, ProxyError> {
+fn keep(within: &Within, output: Option<PathBuf>, text: &str, force: bool) -> Result<Kept, ProxyError> {
     let existing = if force { Existing::Replace } else { Existing::Keep };
     let (path, directory) = match output {
         Some(path) => (path, None),
         None => {
             let directory = tempfile::Builder::new().prefix("tombolo-").tempdir();
             let directory = directory.map_err(ProxyError::Directory)?;
-            (directory.path().join(format!("{cluster}.kubeconfig")), Some(directory))
+            (directory.path().join(format!("{}.kubeconfig", within.name())), Some(directory))
         }
     };
     files::write_all(vec![(path.clone(), text, Audience::Owner)], existing)?;
     Ok(Kept { path, _directory: directory })
 }
 
-/// A cache of the cluster's own: kubectl keys what it has discovered by the server's address alone, which clusters share.
-fn cache(cluster: &ClusterId) -> PathBuf {
+/// A cache of the cluster's or the network's own: kubectl keys what it has discovered by the server's address alone, which clusters of
+/// other networks may share.
+fn cache(within: &Within) -> PathBuf {
     let home = env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from);
-    home.join(".kube/cache/tombolo").join(cluster.as_str())
+    let folder = match within {
+        Within::Cluster(_) => "tombolo",
+        Within::Network(_) => "tombolo-networks",
+    };
+    home.join(".kube/cache").join(folder).join(within.name())
 }
 
 impl Drop for Kept {

@@ -7,6 +7,7 @@
 pub(crate) mod asking;
 pub(crate) mod by_place;
 mod fault;
+mod meant;
 pub(crate) mod near;
 mod places;
 pub(crate) mod reason;
@@ -37,6 +38,7 @@ use near::Near;
 
 pub use by_place::NotServed;
 pub use fault::NotConnected;
+pub(crate) use meant::Within;
 
 /// An agent answers whether it is connected within this time. Longer than what it gives a name and a target together.
 pub const REPLY_MAX: Duration = Duration::from_secs(15);
@@ -90,32 +92,27 @@ impl Dials {
         &self.0.shares
     }
 
-    /// Whether policy and the store let `caller` have `target` in `cluster`, as far as this server knows by itself: to find the
-    /// cluster that is meant, which permits nothing.
-    pub(crate) fn may_have(&self, caller: &Caller, cluster: &ClusterId, target: &Target) -> bool {
-        let Parts { registry, policy, .. } = &*self.0;
-        let facts = ClusterFacts { labels: registry.directory().labels(cluster) };
-        let dial = Dial { cluster: cluster.clone(), target: target.clone() };
-        registry.directory().may_advertise(cluster, target)
-            && policy.edition().authorize_dial(caller, dial, &facts).is_ok()
-    }
-
-    /// Whether `caller` may be connected to `target` in `cluster`, with its place among all that goes on. Policy is asked
-    /// before the store: who may not reach a cluster learns nothing of it.
+    /// Whether `caller` may be connected to `target`, in the cluster that it says or in the one that is meant, with its place among all
+    /// that goes on. Policy is asked before the store: who may not reach a cluster learns nothing of it.
     ///
     /// # Errors
-    /// It may not, or the cluster may not advertise it.
+    /// It may not, or the cluster may not advertise it, or it is not to be told which cluster is meant.
     pub(crate) async fn permit(
         &self,
         caller: &Caller,
-        cluster: ClusterId,
+        within: Within,
         target: Target,
     ) -> Result<(Permit<Dial>, Live), NotConnected> {
         let Parts { registry, policy, delegation, table, .. } = &*self.0;
         table.admits(caller)?;
-        let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
-        let allowed = policy.edition().authorize_dial(caller, Dial { cluster, target }, &facts)?;
-        let permit = delegation.grant(allowed).await?;
+        let permit = match within {
+            Within::Cluster(cluster) => {
+                let facts = ClusterFacts { labels: registry.directory().labels(&cluster) };
+                let allowed = policy.edition().authorize_dial(caller, Dial { cluster, target }, &facts)?;
+                delegation.grant(allowed).await?
+            }
+            Within::OneOf(clusters, networks) => self.meant(caller, (&clusters, &networks), &target).await?,
+        };
         let Dial { cluster, target } = permit.what();
         if !registry.directory().may_advertise(cluster, target) {
             return Err(NotConnected::NotOfCluster(cluster.clone(), target.clone()));

@@ -8,6 +8,7 @@ mod callers;
 mod clusters;
 mod dial_tokens;
 mod known;
+mod networks;
 mod records;
 mod revocations;
 mod said;
@@ -32,9 +33,10 @@ pub use bearer::{Bearer, NotAToken};
 pub use callers::{CALLER_REVOCATIONS_MAX, CallerRevoked, CallersError, Shown};
 pub use clusters::{Amendment, ClusterError, NAME_RESERVED};
 pub use dial_tokens::{
-    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialTokenEntry, DialTokenError,
-    DialTokenRefused,
+    DIAL_TOKEN_CLUSTERS_MAX, DIAL_TOKENS_MAX, DIAL_TTL_MAX, DialBearer, DialPlaces, DialTokenEntry,
+    DialTokenError, DialTokenRefused,
 };
+pub use networks::{NETWORK_CLUSTERS_MAX, NetworkName, NotANetworkName};
 pub use records::{
     Agent, Answer, Attestation, CallerRevocation, Callers, Cluster, DialToken, Previous, Revocation, Revoked,
     Token, Tombstone, UnixSeconds, Use, Workload,
@@ -139,15 +141,14 @@ impl Directory {
     #[must_use]
     pub fn entries(&self, wanted: impl Fn(&ClusterId, &Cluster) -> bool) -> Vec<ClusterEntry> {
         let known = self.known();
-        let living = known.clusters.iter().filter(|(_, member)| member.record.tombstone.is_none());
-        let wanted = living.filter(|(cluster, member)| wanted(cluster, &member.record));
-        let entry = |(cluster, member): (&ClusterId, &Member)| ClusterEntry {
-            cluster: cluster.clone(),
-            last_seen: member.last_seen,
-            record: Arc::clone(&member.record),
-            given: known.given.get(cluster).copied(),
-        };
-        wanted.map(entry).collect()
+        let wanted = known.clusters.iter().filter(|(cluster, member)| wanted(cluster, &member.record));
+        wanted.filter_map(|(cluster, _)| known.entry(cluster)).collect()
+    }
+
+    /// A cluster, met or not but not deleted.
+    #[must_use]
+    pub fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
+        self.known().entry(cluster)
     }
 
     /// Notes that `cluster` was here at `at`. What is known to be later stays, unless it is in the future: the clock was

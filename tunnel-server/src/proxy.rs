@@ -7,7 +7,6 @@ mod connect;
 mod refusal;
 mod socks;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -16,12 +15,11 @@ use audit::Why;
 use daemon::Scope;
 use daemon::metrics::exchanges::{Active, Exchanges};
 use policy::Target;
-use proto::ClusterId;
 use tracing::debug;
 
 use crate::dialing::asking::{self, Asking};
-use crate::dialing::{Connected, Dials};
-use crate::directory::{DialBearer, DialTokenEntry, Directory};
+use crate::dialing::{Connected, Dials, Within};
+use crate::directory::{DialBearer, DialToken, DialTokenEntry, Directory};
 use crate::exchanges::Live;
 use crate::identity::{Caller, Credential};
 use crate::listener::failures::Failures;
@@ -67,7 +65,6 @@ impl Proxy {
     /// A door for owners of `directory`'s dial tokens.
     #[must_use]
     pub fn new(directory: Directory, dials: Dials, scope: Scope) -> Self {
-        metrics::describe_refusals(&Refusal::CAUSES);
         let failures_max = dials.shares().limits().source.failed_logins;
         let failures = Failures::new(failures_max);
         let exchanges = metrics::exchanges();
@@ -82,14 +79,14 @@ impl Proxy {
 
     async fn served(&self, asked: &Asked<'_>) -> Result<(Connected, Share), Refusal> {
         let Asked { listener, from, target, .. } = *asked;
-        let (caller, clusters) = self.known(asked)?;
+        let (caller, within) = self.known(asked)?;
         let asking = Asking { caller: &caller, listener, from, target, kind: Kind::Upgrade };
-        self.0.dials.begin(&asking, self.wanted(&caller, clusters, target)).await
+        self.0.dials.begin(&asking, self.wanted(&caller, within, target)).await
     }
 
-    /// Who asks, and the clusters of their token. A token is looked at however often others of the same source have failed: that
+    /// Who asks, and for what their token is. A token is looked at however often others of the same source have failed: that
     /// costs one hash, and nobody guesses it.
-    fn known(&self, asked: &Asked<'_>) -> Result<(Caller, Vec<ClusterId>), Refusal> {
+    fn known(&self, asked: &Asked<'_>) -> Result<(Caller, Within), Refusal> {
         let bearer: Option<DialBearer> = asked.token.parse().ok();
         let now = SystemTime::now();
         let admitted =
@@ -98,7 +95,7 @@ impl Proxy {
             Ok(Some(DialTokenEntry { id, token })) => {
                 let credential =
                     Credential { id: id.into(), issued: token.created.time(), expires: token.expires.time() };
-                Ok((Caller::by_dial_token(token.user.clone(), credential), token.cluster_ids()))
+                Ok((Caller::by_dial_token(token.user.clone(), credential), within(&token)))
             }
             Err(error) => {
                 debug!(%error, "a dial token was refused");
@@ -125,37 +122,22 @@ impl Proxy {
     async fn wanted(
         &self,
         caller: &Caller,
-        clusters: Vec<ClusterId>,
+        within: Within,
         target: &str,
     ) -> Result<(Permit<Dial>, Live), Refusal> {
         let target: Target = target.parse().map_err(|_| Refusal::NoTarget)?;
-        let cluster = self.cluster_of(caller, clusters, &target)?;
-        Ok(self.0.dials.permit(caller, cluster, target).await?)
+        Ok(self.0.dials.permit(caller, within, target).await?)
     }
+}
 
-    /// The token's one cluster; or of several the one of which this caller may have the target. What agents say of themselves
-    /// decides nothing here: an agent that advertises another's address would take it over.
-    fn cluster_of(
-        &self,
-        caller: &Caller,
-        clusters: Vec<ClusterId>,
-        target: &Target,
-    ) -> Result<ClusterId, Refusal> {
-        let one: Result<[ClusterId; 1], _> = clusters.try_into();
-        let several = match one {
-            Ok([cluster]) => return Ok(cluster),
-            Err(several) => several,
-        };
-        let fitting: BTreeSet<ClusterId> =
-            several.into_iter().filter(|cluster| self.0.dials.may_have(caller, cluster, target)).collect();
-        let mut fitting: Vec<_> = fitting.into_iter().collect();
-        match (fitting.pop(), fitting.is_empty()) {
-            (Some(cluster), true) => Ok(cluster),
-            (Some(cluster), false) => {
-                fitting.push(cluster);
-                Err(Refusal::Ambiguous(target.clone(), fitting))
-            }
-            (None, _) => Err(Refusal::Nowhere(target.clone())),
+/// Where the targets of a token are: in its one cluster, or wherever that is to be told.
+fn within(token: &DialToken) -> Within {
+    let (mut clusters, networks) = (token.cluster_ids(), token.network_names());
+    match (clusters.pop(), clusters.is_empty() && networks.is_empty()) {
+        (Some(one), true) => Within::Cluster(one),
+        (last, _) => {
+            clusters.extend(last);
+            Within::OneOf(clusters, networks)
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which clusters can be reached right now, and through which tunnels.
 
+mod advertised;
 mod places;
 mod probation;
 mod returns;
@@ -24,6 +25,7 @@ use transport::{Carrier, Link, Tunnel};
 
 use crate::config::CopiedKey;
 use crate::directory::{self, Credential, Directory, Meeting, NotAdmitted, StoreError};
+use advertised::LastSaid;
 use returns::Returns;
 use roster::{Entry, Roster, Standing};
 use route::{LiveSince, last_heard};
@@ -50,6 +52,7 @@ struct Inner {
     tunnels: AtomicU64,
     changes: watch::Sender<()>,
     returns: Returns,
+    last_said: LastSaid,
 }
 
 /// A tunnel as the registry knows it.
@@ -149,6 +152,7 @@ impl Registry {
             tunnels: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             returns: Returns::default(),
+            last_said: LastSaid::default(),
         }))
     }
 
@@ -269,10 +273,13 @@ impl Registry {
     fn strike_off(&self, cluster: &ClusterId, ticket: u64) {
         self.0.tunnels.fetch_sub(1, Ordering::Relaxed);
         let struck = self.0.rosters.get_mut(cluster).and_then(|mut roster| roster.strike_off(ticket));
-        self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
+        let emptied = self.0.rosters.remove_if(cluster, |_, roster| roster.entries().is_empty());
         if let Some(entry) = struck
             && self.0.directory.met(cluster)
         {
+            if emptied.is_some() {
+                self.0.last_said.keep(cluster, &entry.tunnel, &self.0.directory);
+            }
             let _known = self.0.directory.meet(cluster, last_heard(&entry.tunnel.tunnel));
         }
         self.changed(cluster);
@@ -375,7 +382,7 @@ fn standing(entry: &Enlisting) -> Standing {
 }
 
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { tunnel, credential: _, home, endpoints, live: _ } = &entry.tunnel;
+    let Enlisting { tunnel, credential: _, home, endpoints: _, live: _ } = &entry.tunnel;
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),
@@ -384,7 +391,7 @@ fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
         draining: tunnel.is_draining(),
         key_copied: entry.key_copied,
         since: entry.since,
-        endpoints: endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        endpoints: entry.tunnel.endpoints(),
         home: *home,
         streams_open: tunnel.streams_open(),
         tunnel: tunnel.clone(),

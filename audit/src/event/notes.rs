@@ -16,6 +16,10 @@ pub enum Note {
     Mode,
     /// The host and port that a caller wants to be connected to.
     Target,
+    /// The network in which the caller says that its target is.
+    Network,
+    /// The clusters of which it was not told which one the caller means.
+    Among,
     /// The address that the agent connected it to.
     Address,
     /// The generation of the policy that decided.
@@ -113,6 +117,8 @@ impl Note {
             Self::Agent => "tombolo.dev/agent",
             Self::Mode => "tombolo.dev/mode",
             Self::Target => "tombolo.dev/target",
+            Self::Network => "tombolo.dev/network",
+            Self::Among => "tombolo.dev/among",
             Self::Address => "tombolo.dev/address",
             Self::PolicyGeneration => "tombolo.dev/policy-generation",
             Self::Rule => "tombolo.dev/rule",

@@ -24,7 +24,9 @@ Examples:
   export KUBECACHEDIR=~/.kube/cache/tombolo/edge-1
   kubectl get nodes
   For a program that knows SOCKS5 alone, on the port that was free:
-  tombolo proxy --cluster edge-1 --kubeconfig admin.conf --socks5";
+  tombolo proxy --cluster edge-1 --kubeconfig admin.conf --socks5
+  For all clusters of a network, by their addresses:
+  tombolo proxy --network plant-7 --kubeconfig plant-7.conf";
 
 pub(super) const PASSTHROUGH: &str = "\
 Examples:
@@ -343,7 +345,10 @@ Examples:
       --out alice.dial
   For a program, and two clusters:
   tombolo user dial-token create --user ci --cluster edge-1 \\
-      --cluster edge-2 --ttl 30d --out ci.dial";
+      --cluster edge-2 --ttl 30d --out ci.dial
+  For whatever clusters are in a network when it is used:
+  tombolo user dial-token create --user ci --network plant-7 \\
+      --out plant-7.dial";
 
 pub(super) const DIAL_TOKEN_KUBECONFIG: &str = "\
 Examples:

@@ -8,7 +8,7 @@ use proto::ClusterId;
 
 use super::at_server::AtServer;
 use super::examples;
-use crate::names::{GatewayUrl, Group, User as UserName, Validity};
+use crate::names::{GatewayUrl, Group, Label, User as UserName, Validity};
 
 #[derive(Subcommand)]
 pub(crate) enum User {
@@ -98,8 +98,11 @@ pub(crate) struct DialTokenCreate {
     #[arg(long, value_name = "NAME")]
     pub(crate) user: UserName,
     /// A cluster of whose targets it is; repeat for more, up to 100
-    #[arg(long = "cluster", value_name = "CLUSTER", required = true)]
+    #[arg(long = "cluster", value_name = "CLUSTER", required_unless_present = "networks")]
     pub(crate) clusters: Vec<ClusterId>,
+    /// A network of whose clusters' targets it is, whichever those are when it is used; repeat for more
+    #[arg(long = "network", value_name = "NETWORK")]
+    pub(crate) networks: Vec<Label>,
     /// How long it holds, from 1m to 30d
     #[arg(long, value_name = "TIME", default_value = "24h")]
     pub(crate) ttl: Validity,

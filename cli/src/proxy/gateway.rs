@@ -1,5 +1,6 @@
 //! A connection to a target of the cluster, through the gateway.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::kubeconfig::{CredentialError, bearer_token};
-use crate::names::GatewayUrl;
+use crate::names::{GatewayUrl, Label};
 use crate::pem::{self, PemError};
 use crate::settings::Credential;
 use crate::tls::{self, ALPN_HTTP1, Identity, OURS};
@@ -35,16 +36,26 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// Most of an answer that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// The header that names the cluster.
+/// The header that names the cluster, and that which names a network.
 const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
+const NETWORK: HeaderName = HeaderName::from_static("tombolo-network");
 
-/// The gateway, who asks it, and for which cluster.
+/// Where all targets of a run are.
+#[derive(Debug, Clone)]
+pub(super) enum Within {
+    /// In this cluster.
+    Cluster(ClusterId),
+    /// In the one cluster of this network that has them.
+    Network(Label),
+}
+
+/// The gateway, who asks it, and for what.
 pub(super) struct Gateway {
     pub(super) url: GatewayUrl,
     pub(super) authority: PathBuf,
     /// Read anew for each connection: what was renewed is used by the next.
     pub(super) credential: Credential,
-    pub(super) cluster: ClusterId,
+    pub(super) within: Within,
 }
 
 /// Why there is no connection to a target.
@@ -83,7 +94,7 @@ impl NotConnected {
 }
 
 impl Gateway {
-    /// Connects to `target`, `host:port`, in the cluster.
+    /// Connects to `target`, `host:port`, in the cluster or the network.
     pub(super) async fn connect(&self, target: &Authority, scope: &Scope) -> Result<Upgraded, NotConnected> {
         let (identity, token) = match &self.credential {
             Credential::Certificate { certificate, key } => {
@@ -128,13 +139,36 @@ impl Gateway {
         let headers = request.headers_mut();
         let value = |text: &str| HeaderValue::from_str(text).ok();
         headers.extend(value(target.as_str()).map(|target| (HOST, target)));
-        headers.extend(value(self.cluster.as_str()).map(|cluster| (CLUSTER, cluster)));
+        let header = match &self.within {
+            Within::Cluster(_) => CLUSTER,
+            Within::Network(_) => NETWORK,
+        };
+        headers.extend(value(self.within.name()).map(|name| (header, name)));
         let token = token.and_then(|token| value(&format!("Bearer {token}")));
         headers.extend(token.map(|mut token| {
             token.set_sensitive(true);
             (AUTHORIZATION, token)
         }));
         request
+    }
+}
+
+impl Within {
+    /// The cluster's name, or the network's.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Cluster(cluster) => cluster.as_str(),
+            Self::Network(network) => network.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster(cluster) => write!(f, "cluster {cluster}"),
+            Self::Network(network) => write!(f, "network {network}"),
+        }
     }
 }
 

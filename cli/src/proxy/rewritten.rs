@@ -145,6 +145,26 @@ pub(crate) fn with_proxy(
     Ok(Rewritten { text: yaml(&document)?, target })
 }
 
+/// The same with `proxy`, which is not reached by https, for every cluster that is reached by https and has no proxy yet.
+pub(super) fn with_proxy_for_all(
+    text: &str,
+    directory: &Path,
+    context: Option<&str>,
+    proxy: &str,
+) -> Result<Rewritten, NotRewritten> {
+    let (mut document, cluster) = opened(text, directory, context)?;
+    let chosen = target(
+        entry(&mut document, "clusters", "cluster", &cluster)?["server"].as_str().unwrap_or_default(),
+    )?;
+    for named in document["clusters"].as_array_mut().into_iter().flatten() {
+        let entry = &mut named["cluster"];
+        if !is_given(entry, "proxy-url") && target(entry["server"].as_str().unwrap_or_default()).is_ok() {
+            entry["proxy-url"] = proxy.into();
+        }
+    }
+    Ok(Rewritten { text: yaml(&document)?, target: chosen })
+}
+
 /// The same kubeconfig with `server` for the cluster, and what vouches for that.
 pub(crate) fn with_server(
     text: &str,
@@ -359,6 +379,31 @@ users:
         assert_eq!(document["clusters"][0]["cluster"].get("proxy-url"), None);
         assert_eq!(document["clusters"][1]["cluster"]["proxy-url"], "http://u:s@127.0.0.1:1");
         assert_eq!(target, "[2001:db8::1]:443");
+    }
+
+    #[test]
+    fn for_a_network_every_cluster_that_https_protects_comes_by_the_proxy_and_none_loses_its_own() {
+        let more = "- name: plain\n  cluster: { server: 'http://192.168.1.12' }\n\
+                    - name: proxied\n  cluster: { server: 'https://192.168.1.13', proxy-url: 'http://other' }\ncontexts:";
+        let text = ADMIN_CONF.replacen("contexts:", more, 1);
+
+        let Rewritten { text: written, target } =
+            with_proxy_for_all(&text, Path::new("/here"), Some("other"), "http://u:s@127.0.0.1:1").unwrap();
+
+        let mut expected = parsed(&text);
+        expected["current-context"] = "other".into();
+        expected["clusters"][0]["cluster"]["certificate-authority"] = "/here/pki/ca.crt".into();
+        for number in [0, 1] {
+            expected["clusters"][number]["cluster"]["proxy-url"] = "http://u:s@127.0.0.1:1".into();
+        }
+        assert_eq!((parsed(&written), target.as_str()), (expected, "[2001:db8::1]:443"));
+        let refused = with_proxy_for_all(
+            &text.replace("context: { cluster: other", "context: { cluster: plain"),
+            Path::new(""),
+            Some("other"),
+            "http://p",
+        );
+        assert!(refused.unwrap_err().to_string().contains("no https URL"));
     }
 
     #[test]

@@ -178,12 +178,64 @@ async fn among_several_clusters_of_a_token_an_address_means_one_or_is_refused() 
     assert!(!refused.contains("edge-c"), "not one of the token's: {refused}");
     assert_eq!(listed.accepted(), 0);
     let nowhere = edge.asked(&token, "10.9.9.9:443".parse().unwrap()).await;
-    assert!(nowhere.starts_with("HTTP/1.1 403 ") && nowhere.contains("none of this token"), "{nowhere}");
+    assert!(
+        nowhere.starts_with("HTTP/1.1 403 ")
+            && nowhere.contains("none of this network's or this token's clusters"),
+        "{nowhere}"
+    );
     // What its owner may not dial there is no reason to doubt.
     edge.rig.put_policy(&[user_may_dial("ci", ("dial-token", USER), &[CLUSTER])]).await;
     let mut connected = edge.connected(&token, listed.address).await;
     echoes(&mut connected, b"a").await;
     assert_eq!(listed.accepted(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_for_a_network_means_the_one_of_its_clusters_that_has_the_address_by_both_ways() {
+    let listed = Echo::start().await;
+    let edge = Edge::start(&[listed.address]).await;
+    let join =
+        async |cluster, network| at(&edge.rig, &["cluster", "update", cluster, "--network", network]).await;
+    join(CLUSTER, "plant-1").await;
+    join(OTHER, "plant-2").await;
+    edge.advertise(OTHER, &[listed.address]).await;
+    let (token, id) = edge.token_for(USER, "network", &["--network", "plant-1"]).await;
+    let shown = at(&edge.rig, &["user", "dial-token", "list"]).await;
+    assert!(shown.lines().any(|line| line.contains(&id) && line.contains("plant-1")), "{shown}");
+
+    let mut connected = edge.connected(&token, listed.address).await;
+    echoes(&mut connected, b"hello").await;
+    connected.shutdown().await.unwrap();
+    let (intent, _) = edge.recorded(&id).await;
+    assert_eq!(note(&intent, "cluster"), CLUSTER, "{intent}");
+    edge.reaches_by_socks(&token, listed.address).await;
+
+    join(OTHER, "plant-1").await;
+
+    let refused = edge.asked(&token, listed.address).await;
+    let line = refused.lines().next().unwrap();
+    assert!(line.starts_with("HTTP/1.1 403 ") && line.contains("ambiguous among edge-a, edge-b"), "{line}");
+    edge.is_refused_by_socks(&token, listed.address, 2).await;
+    let lines = AuditLog::of(&edge.rig);
+    let told = |listener: &str| {
+        lines.completions().into_iter().any(|line| {
+            note(line, "listener") == listener
+                && note(line, "among") == "edge-a, edge-b"
+                && line["responseStatus"]["reason"] == "TargetAmbiguous"
+        })
+    };
+    assert!(told("proxy") && told("socks"), "{lines:?}");
+    // What its owner may not dial there is no reason to doubt.
+    edge.rig.put_policy(&[user_may_dial("ci", ("dial-token", USER), &[CLUSTER])]).await;
+    let mut connected = edge.connected(&token, listed.address).await;
+    echoes(&mut connected, b"a").await;
+    edge.reaches_by_socks(&token, listed.address).await;
+    // And no more when the cluster has left the network.
+    join(CLUSTER, "plant-2").await;
+    let nowhere = edge.asked(&token, listed.address).await;
+    assert!(nowhere.starts_with("HTTP/1.1 403 ") && !nowhere.contains("edge-"), "{nowhere}");
+    edge.is_refused_by_socks(&token, listed.address, 2).await;
+    assert_eq!(listed.accepted(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,11 +349,16 @@ impl Edge {
 
     /// A token that holds for an hour, and its id.
     async fn token_of(&self, user: &str, name: &str, clusters: &[&str]) -> (String, String) {
+        let words: Vec<&str> = clusters.iter().flat_map(|cluster| ["--cluster", cluster]).collect();
+        self.token_for(user, name, &words).await
+    }
+
+    /// The same for what these words say.
+    async fn token_for(&self, user: &str, name: &str, places: &[&str]) -> (String, String) {
         // By its name it is known for a secret that must stand in no log.
         let file = format!("{name}.token");
         let words = ["user", "dial-token", "create", "--user", user, "--ttl", "1h", "--out", &file];
-        let clusters = clusters.iter().flat_map(|cluster| ["--cluster", cluster]);
-        let told = at(&self.rig, &words.into_iter().chain(clusters).collect::<Vec<_>>()).await;
+        let told = at(&self.rig, &[words.as_slice(), places].concat()).await;
         let token = std::fs::read_to_string(self.rig.path().join(&file)).unwrap().trim().to_owned();
         let id = token.strip_prefix("tombolo-dial-").unwrap().split_once('.').unwrap().0.to_owned();
         assert!(told.contains(&id) && !told.contains(&token), "{told}");

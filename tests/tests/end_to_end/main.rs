@@ -38,6 +38,7 @@ mod labels;
 mod limits;
 mod metrics;
 mod naming;
+mod networks;
 mod oidc;
 mod outage;
 mod outliving;

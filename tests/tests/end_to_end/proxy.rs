@@ -1,5 +1,6 @@
 //! `tombolo proxy`: a local door to one cluster's targets, for whoever has read the kubeconfig that it wrote.
 
+mod network;
 mod socks;
 
 use std::fs::Permissions;
@@ -29,6 +30,8 @@ use tokio::time::{sleep, timeout};
 const COPY: &str = "copy.conf";
 /// What it says.
 const LOG: &str = "proxy.log";
+/// In which the cluster is.
+const NETWORK: &str = "plant-1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_does_not_know_the_secret_is_let_nowhere() {
@@ -162,6 +165,11 @@ impl Edge {
 
     /// The same with more targets, which all lists have, and more that is said to the proxy.
     async fn start_with(targets: &[SocketAddr], flags: &[&str]) -> Self {
+        Self::start_within(["--cluster", "edge-a"], targets, flags).await
+    }
+
+    /// The same for what is named so.
+    async fn start_within(place: [&str; 2], targets: &[SocketAddr], flags: &[&str]) -> Self {
         let rig = Rig::start().await;
         rig.caller("alice", &[GROUP]).await;
         let fake = FakeApi::start().await.unwrap();
@@ -172,9 +180,10 @@ impl Edge {
         rig.connected("edge-a").await;
         rig.put_policy(&[may_dial("admins", ("client-certificate", GROUP), &["*"])]).await;
         advertise(&rig, "edge-a", &[std::slice::from_ref(&target), targets.as_slice()].concat()).await;
+        at(&rig, &["cluster", "update", "edge-a", "--network", NETWORK]).await;
         let conf = rig.write("admin.conf", &kubeconfig(&format!("https://{target}")));
         let flags = flags.iter().map(|flag| (*flag).to_owned());
-        let words: Vec<String> = words(&rig, &conf)
+        let words: Vec<String> = words_within(&rig, &conf, place)
             .into_iter()
             .chain(["--output".to_owned(), COPY.to_owned()])
             .chain(flags)
@@ -229,10 +238,14 @@ async fn advertise(rig: &Rig, cluster: &str, targets: &[String]) {
 }
 
 fn words(rig: &Rig, kubeconfig: &Path) -> Vec<String> {
+    words_within(rig, kubeconfig, ["--cluster", "edge-a"])
+}
+
+fn words_within(rig: &Rig, kubeconfig: &Path, [flag, name]: [&str; 2]) -> Vec<String> {
     let (gateway, kubeconfig) = (format!("https://{}", rig.gateway()), kubeconfig.display().to_string());
     let words =
         ["proxy", "--gateway", &gateway, "--ca", "pki/server-ca.crt", "--cert", "pki/alice-caller.crt"];
-    let more = ["--key", "pki/alice-caller.key", "--cluster", "edge-a", "--kubeconfig", &kubeconfig];
+    let more = ["--key", "pki/alice-caller.key", flag, name, "--kubeconfig", &kubeconfig];
     words.into_iter().chain(more).map(str::to_owned).collect()
 }
 

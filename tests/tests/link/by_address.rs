@@ -71,8 +71,8 @@ pub(super) struct Edge {
     _agent: Agent,
 }
 
-/// `tombolo proxy` for one cluster.
-struct Proxy {
+/// `tombolo proxy` for one cluster, or for a network.
+pub(super) struct Proxy {
     _process: Process,
     kubeconfig: PathBuf,
     network_namespace: Option<PathBuf>,
@@ -131,14 +131,20 @@ impl Edge {
 
 impl Proxy {
     async fn start(rig: &Rig, edge: &Edge) -> Self {
-        let output = rig.path().join(format!("{}.conf", edge.name));
-        let log = format!("{}-proxy.log", edge.name);
+        Self::start_within(rig, "alice", ["--cluster", edge.name], edge).await
+    }
+
+    /// One for what is named so, by somebody's certificate, with a cluster's own kubeconfig.
+    pub(super) async fn start_within(rig: &Rig, user: &str, [flag, name]: [&str; 2], edge: &Edge) -> Self {
+        let stem = format!("{user}-{name}");
+        let output = rig.path().join(format!("{stem}.conf"));
+        let log = format!("{stem}-proxy.log");
         let gateway = format!("https://{}", rig.gateway());
         let (admin_conf, output_text) =
             (edge.cluster.admin_kubeconfig().display().to_string(), output.display().to_string());
-        let words =
-            ["proxy", "--gateway", &gateway, "--ca", "pki/server-ca.crt", "--cert", "pki/alice-caller.crt"];
-        let more = ["--key", "pki/alice-caller.key", "--cluster", edge.name, "--kubeconfig", &admin_conf];
+        let [cert, key] = ["crt", "key"].map(|end| format!("pki/{user}-caller.{end}"));
+        let words = ["proxy", "--gateway", &gateway, "--ca", "pki/server-ca.crt", "--cert", &cert];
+        let more = ["--key", &key, flag, name, "--kubeconfig", &admin_conf];
         let invocation = Invocation::of(binary("tombolo"))
             .arguments([words.as_slice(), &more, &["--output", &output_text]].concat())
             .in_network_namespace(rig.network_namespace().map(Path::to_owned))
@@ -147,11 +153,11 @@ impl Proxy {
         rig.logged(&log, 0, "is reached through").await;
         is_the_admins(&edge.cluster, &output).await;
         let network_namespace = rig.network_namespace().map(Path::to_owned);
-        let home = rig.path().join(format!("{}-home", edge.name));
+        let home = rig.path().join(format!("{stem}-home"));
         Self { _process: process, kubeconfig: output, network_namespace, home }
     }
 
-    fn kubectl(&self, cluster: &EdgeCluster) -> Kubectl {
+    pub(super) fn kubectl(&self, cluster: &EdgeCluster) -> Kubectl {
         let kubectl = cluster.kubectl_with(&self.kubeconfig).with_home(&self.home);
         kubectl.in_network_namespace(self.network_namespace.clone())
     }

@@ -8,6 +8,7 @@ mod egress;
 mod exec;
 mod lab;
 mod lossy;
+mod networks;
 mod outage;
 mod passthrough;
 mod vip;

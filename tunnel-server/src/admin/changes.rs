@@ -1,6 +1,5 @@
 //! What people ask to be changed, from their words to the directory's and back.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use prost_types::Timestamp;
@@ -15,8 +14,8 @@ use tonic::Status;
 use trust::serial_from;
 
 use crate::directory::{
-    Amendment, Attestation, Callers, CallersError, ClusterError, DialTokenError, NotAmended, RevokeError,
-    Revoked, StoreError, TokenError, UnixSeconds, Workload,
+    Amendment, Attestation, Callers, CallersError, ClusterError, DialPlaces, DialTokenError, NotANetworkName,
+    NotAmended, RevokeError, Revoked, StoreError, TokenError, UnixSeconds, Workload,
 };
 use crate::identity::oidc::pod::IssuerKeys;
 use crate::identity::{NAME_BYTES_MAX, is_name};
@@ -171,18 +170,19 @@ pub(super) fn token(request: CreateTokenRequest) -> Result<(ClusterId, Duration)
     Ok((cluster(&name)?, ttl))
 }
 
-/// Whose a dial token is, for which clusters, and how long it is to hold.
-pub(super) fn dial_token(
-    request: CreateDialTokenRequest,
-) -> Result<(String, BTreeSet<ClusterId>, Duration), Status> {
-    let CreateDialTokenRequest { user, clusters, ttl } = request;
+/// Whose a dial token is, for which clusters and networks, and how long it is to hold.
+pub(super) fn dial_token(request: CreateDialTokenRequest) -> Result<(String, DialPlaces, Duration), Status> {
+    let CreateDialTokenRequest { user, clusters, ttl, networks } = request;
     is_name(&user).map_err(|fault| Status::invalid_argument(fault.to_string()))?;
     let clusters = clusters.iter().map(|name| cluster(name)).collect::<Result<_, _>>()?;
+    let network = |name: &String| name.parse();
+    let networks = networks.iter().map(network).collect::<Result<_, NotANetworkName>>();
+    let networks = networks.map_err(|error| Status::invalid_argument(error.to_string()))?;
     let ttl = match ttl {
         None => DIAL_TTL_DEFAULT,
         Some(ttl) => ttl.try_into().map_err(|_| Status::invalid_argument("the time is negative"))?,
     };
-    Ok((user, clusters, ttl))
+    Ok((user, DialPlaces { clusters, networks }, ttl))
 }
 
 pub(super) fn cluster(name: &str) -> Result<ClusterId, Status> {
@@ -196,7 +196,7 @@ pub(super) fn cluster_status(error: ClusterError) -> Status {
         ClusterError::Unknown(_) => Status::not_found(message),
         ClusterError::Refused(_) | ClusterError::NotSaid(_) => Status::invalid_argument(message),
         ClusterError::Reserved { .. } => Status::failed_precondition(message),
-        ClusterError::Full => Status::resource_exhausted(message),
+        ClusterError::Full | ClusterError::NetworkFull(_) => Status::resource_exhausted(message),
         ClusterError::Store(error) => store_status(&error),
     }
 }

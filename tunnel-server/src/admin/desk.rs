@@ -282,10 +282,12 @@ impl admin_server::Admin for Desk {
         request: Request<CreateDialTokenRequest>,
     ) -> Result<Response<CreateDialTokenResponse>, Status> {
         let told = told(&request);
-        let (user, clusters, ttl) = changes::dial_token(request.into_inner())?;
-        let named: Vec<_> = clusters.iter().map(ClusterId::as_str).collect();
-        let what = format!("dial token of user {user} for clusters {}", named.join(", "));
-        let made = self.directory.create_dial_token(user, clusters, ttl, SystemTime::now()).await;
+        let (user, places, ttl) = changes::dial_token(request.into_inner())?;
+        let clusters = places.clusters.iter().map(|cluster| format!("cluster {cluster}"));
+        let named: Vec<_> =
+            clusters.chain(places.networks.iter().map(|network| format!("network {network}"))).collect();
+        let what = format!("dial token of user {user} for {}", named.join(", "));
+        let made = self.directory.create_dial_token(user, places, ttl, SystemTime::now()).await;
         let (bearer, DialTokenEntry { id, token }) = made.map_err(changes::dial_token_status)?;
         told.tell(format!("{what}: {id}"));
         let expires = token.expires.time().map(listed::whole_seconds);

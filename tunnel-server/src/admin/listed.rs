@@ -86,6 +86,7 @@ pub(super) fn dial_token(entry: &DialTokenEntry) -> admin::DialToken {
         clusters: token.cluster_ids().iter().map(ToString::to_string).collect(),
         created: token.created.time().map(whole_seconds),
         expires: token.expires.time().map(whole_seconds),
+        networks: token.network_names().iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::exchanges::Live;
 use crate::exchanges::record::{Origin, of_caller};
 use crate::identity::Caller;
 use crate::metrics;
-use crate::permit::{Dial, Forbidden, Permit};
+use crate::permit::{Dial, Permit};
 use crate::shares::{Kind, Limit, Share};
 
 /// Who asks, where, and for what.
@@ -35,8 +35,8 @@ pub(crate) trait Refuses: From<Limit> + From<NotConnected> + std::fmt::Display {
     /// A word for programs.
     fn cause(&self) -> &'static str;
 
-    /// What policy has refused, if it was that.
-    fn forbidden(&self) -> Option<&Forbidden>;
+    /// Why nobody is connected, unless it was never asked whether they may be.
+    fn fault(&self) -> Option<&NotConnected>;
 }
 
 /// Counts what is asked for as long as it goes on, and why it was refused.
@@ -78,7 +78,7 @@ impl Dials {
         let (permit, live) = match permitted.await {
             Ok(permitted) => permitted,
             Err(refusal) => {
-                let event = forbidden(event, refusal.forbidden());
+                let event = forbidden(event, refusal.fault());
                 let completion = Completion::new(Some(status_of(&refusal)), EndReason::Refused);
                 self.recorder().told(event, completion).await.map_err(NotConnected::from)?;
                 return Err(refusal);
@@ -103,10 +103,14 @@ impl Dials {
     }
 }
 
-/// The same event, with what policy has refused it by, if it was policy.
-fn forbidden(event: Event, forbidden: Option<&Forbidden>) -> Event {
+/// The same event, with what has refused it.
+fn forbidden(event: Event, fault: Option<&NotConnected>) -> Event {
     let event = event.with(Note::Decision, "forbid");
-    let Some(forbidden) = forbidden else { return event };
+    let event = match fault.and_then(NotConnected::among) {
+        Some(among) => event.with(Note::Among, among),
+        None => event,
+    };
+    let Some(forbidden) = fault.and_then(NotConnected::forbidden) else { return event };
     let event = match &forbidden.rule {
         Some(rule) => event.with(Note::Rule, &**rule),
         None => event,

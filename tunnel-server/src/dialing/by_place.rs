@@ -13,13 +13,12 @@ use tracing::debug;
 
 use super::asking::{self, Asking, Refuses};
 use super::places::{Place, Places};
-use super::{Connected, Dials, NotConnected};
+use super::{Connected, Dials, NotConnected, Within};
 use crate::config::{self, Site};
 use crate::identity;
 use crate::listener::accepting;
 use crate::listener::sources::prefix;
 use crate::metrics;
-use crate::permit::Forbidden;
 use crate::shares::{Kind, Limit, Share, Use};
 
 /// The word for programs where somebody comes from elsewhere.
@@ -89,8 +88,8 @@ impl Refuses for NotServed {
         }
     }
 
-    fn forbidden(&self) -> Option<&Forbidden> {
-        if let Self::NotConnected(fault) = self { fault.forbidden() } else { None }
+    fn fault(&self) -> Option<&NotConnected> {
+        if let Self::NotConnected(fault) = self { Some(fault) } else { None }
     }
 }
 
@@ -127,7 +126,7 @@ impl ByPlace {
         let said = target.to_string();
         let asking =
             Asking { caller: &caller, listener: self.listener, from, target: &said, kind: Kind::WayIn };
-        let permitted = dials.permit(&caller, cluster.clone(), target.clone());
+        let permitted = dials.permit(&caller, Within::Cluster(cluster.clone()), target.clone());
         let begun = dials.begin(&asking, async { Ok::<_, NotServed>(permitted.await?) });
         let ((connected, share), active) = asking::counted(&self.exchanges, begun).await?;
         Ok((connected, (share, active)))

@@ -6,7 +6,7 @@ use policy::Target;
 use proto::ClusterId;
 use proto::wire::not_connected::Reason;
 
-use super::REPLY_MAX;
+use super::{REPLY_MAX, meant};
 use crate::exchanges::Ended;
 use crate::exchanges::record::ended_by;
 use crate::permit::{Forbidden, NotDelegated};
@@ -24,6 +24,18 @@ pub enum NotConnected {
     /// The cluster that is asked about callers does not let it, or cannot be asked.
     #[error("{0}")]
     NotDelegated(#[from] NotDelegated),
+    /// Several clusters have it, of which the caller may reach all that are named.
+    #[error(
+        "{0} is ambiguous among {among}: name its cluster in place of the network, or use a token for that one",
+        among = meant::listed(.1)
+    )]
+    Ambiguous(Target, Vec<ClusterId>),
+    /// None of those that may be meant has it, or none where this caller may dial it.
+    #[error(
+        "{0} is in none of this network's or this token's clusters where you may dial it: check address and network, or name its \
+         cluster"
+    )]
+    Nowhere(Target),
     /// The server's store does not let the cluster have it.
     #[error(
         "{1} is not among what the cluster {0} may advertise: whoever runs this server allows it by `tombolo cluster update \
@@ -61,8 +73,14 @@ pub enum NotConnected {
 
 impl NotConnected {
     /// Every word that [`NotConnected::cause`] knows and a refusal of a request does not.
-    pub const CAUSES: [&str; 5] =
-        ["TargetRefused", "TargetUnreachable", "TargetSilent", "AgentCannotDial", "AgentFull"];
+    pub const CAUSES: [&str; 6] = [
+        "TargetRefused",
+        "TargetAmbiguous",
+        "TargetUnreachable",
+        "TargetSilent",
+        "AgentCannotDial",
+        "AgentFull",
+    ];
 
     /// The status of HTTP for it.
     #[must_use]
@@ -71,6 +89,8 @@ impl NotConnected {
             Self::Ended(Ended::PolicyChanged | Ended::ForbiddenByHost)
             | Self::Forbidden(_)
             | Self::NotDelegated(NotDelegated::Forbidden { .. })
+            | Self::Ambiguous(..)
+            | Self::Nowhere(_)
             | Self::NotOfCluster(..)
             | Self::NotAdvertised(..)
             | Self::ByAgent(.., Reason::Unspecified | Reason::Target | Reason::Unlisted | Reason::Special) => {
@@ -111,7 +131,8 @@ impl NotConnected {
             }
             Self::Ended(Ended::HostAway) | Self::NotDelegated(NotDelegated::Away) => "HostAway",
             Self::Forbidden(_) => "ForbiddenByPolicy",
-            Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
+            Self::Ambiguous(..) => "TargetAmbiguous",
+            Self::Nowhere(_) | Self::NotOfCluster(..) | Self::NotAdvertised(..) => "TargetRefused",
             Self::NoTunnel(NoTunnel::NeverSeen(_)) => "ClusterNeverSeen",
             Self::NoTunnel(NoTunnel::Away { .. }) => "ClusterNotConnected",
             Self::NoTunnel(NoTunnel::Crowded(_)) => "ClusterCrowded",
@@ -142,6 +163,12 @@ impl NotConnected {
         if let Self::Forbidden(forbidden) = self { Some(forbidden) } else { None }
     }
 
+    /// Among which clusters it was not told which one is meant, for the audit log.
+    #[must_use]
+    pub(crate) fn among(&self) -> Option<String> {
+        if let Self::Ambiguous(_, among) = self { Some(meant::listed(among)) } else { None }
+    }
+
     /// How it ends in the audit log.
     #[must_use]
     pub fn end(&self) -> EndReason {
@@ -149,6 +176,8 @@ impl NotConnected {
             Self::Ended(why) => ended_by(*why),
             Self::Forbidden(_)
             | Self::NotDelegated(_)
+            | Self::Ambiguous(..)
+            | Self::Nowhere(_)
             | Self::NotOfCluster(..)
             | Self::NotAdvertised(..)
             | Self::NoTunnel(_)

@@ -8,7 +8,7 @@ use proto::ClusterId;
 use super::records::{Agent, Attestation, Cluster, Revocation, Revoked, Seen, Tombstone, UnixSeconds};
 use super::said::{self, NotSaid};
 use super::store::{StoreError, Transaction};
-use super::{CLUSTERS_MAX, Directory, tokens};
+use super::{CLUSTERS_MAX, Directory, NETWORK_CLUSTERS_MAX, tokens};
 
 /// Where nothing else was said: for so long nobody else gets a deleted cluster's name. As long as the longest certificate of
 /// its agents might still be somewhere.
@@ -47,6 +47,12 @@ pub enum ClusterError {
     /// Too many.
     #[error("{max} clusters are known, which is the most; delete one", max = CLUSTERS_MAX)]
     Full,
+    /// Too many of one network.
+    #[error(
+        "{max} clusters are in the network {0:?}, which is the most; use another, or take some out of it",
+        max = NETWORK_CLUSTERS_MAX
+    )]
+    NetworkFull(String),
     /// What was said of it.
     #[error(transparent)]
     NotSaid(#[from] NotSaid),
@@ -83,6 +89,7 @@ impl Directory {
             return Err(ClusterError::Refused(cluster));
         }
         let is_full = self.known().clusters.len() >= CLUSTERS_MAX;
+        let this = self.clone();
         self.change(move |transaction| {
             let now = UnixSeconds::from(now);
             match transaction.get::<Cluster>(cluster.as_str())?.map(|found| found.tombstone) {
@@ -96,6 +103,7 @@ impl Directory {
             }
             let mut record = Cluster::new(now);
             said.amend(&mut record)?;
+            this.room_in(&record.networks, &cluster)?;
             transaction.remove::<Seen>(cluster.as_str())?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
@@ -107,10 +115,11 @@ impl Directory {
     /// # Errors
     /// [`ClusterError`].
     pub async fn update_cluster(&self, cluster: ClusterId, said: Amendment) -> Result<(), ClusterError> {
-        let met = self.record(&cluster);
+        let (this, met) = (self.clone(), self.record(&cluster));
         self.change(move |transaction| {
             let mut record = living(transaction, &cluster, met)?;
             said.amend(&mut record)?;
+            this.room_in(&record.networks, &cluster)?;
             Ok(transaction.put(cluster.as_str(), &record)?)
         })
         .await

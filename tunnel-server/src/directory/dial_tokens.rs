@@ -11,6 +11,7 @@ use proto::ClusterId;
 use super::Directory;
 use super::bearer::{Bearer, NotAToken};
 use super::clusters::{NAME_RESERVED, living};
+use super::networks::NetworkName;
 use super::records::{DialToken, UnixSeconds};
 use super::store::StoreError;
 use super::tokens::{Expiring, clear_away};
@@ -18,7 +19,7 @@ use super::tokens::{Expiring, clear_away};
 /// Most tokens that are kept, expired ones included until they are cleared away.
 pub const DIAL_TOKENS_MAX: usize = 10_000;
 
-/// Most clusters of one token.
+/// Most clusters and networks of one token.
 pub const DIAL_TOKEN_CLUSTERS_MAX: usize = 100;
 
 /// How long a token may hold.
@@ -33,6 +34,15 @@ const _: () = assert!(DIAL_TTL_MAX.as_secs() < NAME_RESERVED.as_secs());
 /// A token in its bearer's hands: `tombolo-dial-ID.SECRET`. `Debug` shows the id alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialBearer(Bearer);
+
+/// Where a token is good for.
+#[derive(Debug, Clone, Default)]
+pub struct DialPlaces {
+    /// These clusters.
+    pub clusters: BTreeSet<ClusterId>,
+    /// Whatever clusters are in these networks when it is used.
+    pub networks: BTreeSet<NetworkName>,
+}
 
 /// A token as it is listed.
 #[derive(Debug, Clone)]
@@ -57,7 +67,10 @@ pub enum DialTokenError {
     )]
     Ttl,
     /// For none, or for too many.
-    #[error("a dial token is for 1 to {max} clusters; name each by --cluster", max = DIAL_TOKEN_CLUSTERS_MAX)]
+    #[error(
+        "a dial token is for 1 to {max} clusters and networks; name each by --cluster or --network",
+        max = DIAL_TOKEN_CLUSTERS_MAX
+    )]
     Clusters,
     /// Too many.
     #[error(
@@ -88,21 +101,22 @@ pub enum DialTokenRefused {
 }
 
 impl Directory {
-    /// Makes a token by which `user` is connected to targets of these clusters. Nobody can be told it a second time.
+    /// Makes a token by which `user` is connected to targets of these clusters, and of those that these networks have whenever it is
+    /// used. Nobody can be told it a second time.
     ///
     /// # Errors
     /// [`DialTokenError`].
     pub async fn create_dial_token(
         &self,
         user: String,
-        clusters: BTreeSet<ClusterId>,
+        DialPlaces { clusters, networks }: DialPlaces,
         ttl: Duration,
         now: SystemTime,
     ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
         if !(DIAL_TTL_MIN..=DIAL_TTL_MAX).contains(&ttl) {
             return Err(DialTokenError::Ttl);
         }
-        if !(1..=DIAL_TOKEN_CLUSTERS_MAX).contains(&clusters.len()) {
+        if !(1..=DIAL_TOKEN_CLUSTERS_MAX).contains(&(clusters.len() + networks.len())) {
             return Err(DialTokenError::Clusters);
         }
         let bearer = Bearer::random().ok_or(DialTokenError::Randomness)?;
@@ -118,6 +132,7 @@ impl Directory {
             let token = DialToken {
                 user,
                 clusters: clusters.iter().map(ClusterId::to_string).collect(),
+                networks: networks.iter().map(NetworkName::to_string).collect(),
                 secret_hash: bearer.hash(),
                 created: now,
                 expires: now + ttl,
@@ -205,6 +220,12 @@ impl DialToken {
     #[must_use]
     pub fn cluster_ids(&self) -> Vec<ClusterId> {
         self.clusters.iter().filter_map(|cluster| cluster.parse().ok()).collect()
+    }
+
+    /// For targets of the clusters of which networks.
+    #[must_use]
+    pub fn network_names(&self) -> Vec<NetworkName> {
+        self.networks.iter().filter_map(|network| network.parse().ok()).collect()
     }
 }
 

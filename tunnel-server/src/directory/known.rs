@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use proto::ClusterId;
 
+use super::ClusterEntry;
 use super::callers::RevokedCallers;
+use super::networks::Networks;
 use super::records::{Callers, Cluster, DialToken, Revocation, Revoked, Seen, UnixSeconds};
 use super::store::{Change, Store, StoreError, Table};
 
@@ -15,6 +17,7 @@ use super::store::{Change, Store, StoreError, Table};
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) clusters: BTreeMap<ClusterId, Member>,
+    pub(super) networks: Networks,
     pub(super) revocations: BTreeMap<Revoked, Revocation>,
     pub(super) callers: RevokedCallers,
     /// By their ids.
@@ -42,12 +45,16 @@ impl Known {
         match (table, record) {
             (Table::Clusters, Some(bytes)) => {
                 let record = Arc::new(store.parse::<Cluster>(key, bytes)?);
-                let member =
-                    self.clusters.entry(cluster()?).or_insert_with(|| Member::new(Arc::clone(&record)));
+                let cluster = cluster()?;
+                let before = self.clusters.get(&cluster).map(|member| &*member.record);
+                self.networks.apply(&cluster, before, Some(&record));
+                let member = self.clusters.entry(cluster).or_insert_with(|| Member::new(Arc::clone(&record)));
                 (member.record, member.is_kept) = (record, true);
             }
             (Table::Clusters, None) => {
-                self.clusters.remove(&cluster()?);
+                let cluster = cluster()?;
+                let before = self.clusters.remove(&cluster);
+                self.networks.apply(&cluster, before.as_ref().map(|member| &*member.record), None);
             }
             (Table::Seen, Some(bytes)) => {
                 let Seen(at) = store.parse(key, bytes)?;
@@ -87,6 +94,18 @@ impl Known {
             }
         }
         Ok(())
+    }
+
+    /// A cluster as it is listed, unless it was deleted.
+    pub(super) fn entry(&self, cluster: &ClusterId) -> Option<ClusterEntry> {
+        let (cluster, member) = self.clusters.get_key_value(cluster)?;
+        let entry = || ClusterEntry {
+            cluster: cluster.clone(),
+            last_seen: member.last_seen,
+            record: Arc::clone(&member.record),
+            given: self.given.get(cluster).copied(),
+        };
+        member.record.tombstone.is_none().then(entry)
     }
 }
 

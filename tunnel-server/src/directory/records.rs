@@ -110,8 +110,11 @@ pub struct Token {
 pub struct DialToken {
     /// Whose it is, as policies name them.
     pub user: String,
-    /// For targets of which clusters; at least one.
+    /// For targets of which clusters.
     pub(super) clusters: Vec<String>,
+    /// For targets of the clusters of which networks, as long as they are in these; at least one cluster or network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) networks: Vec<String>,
     /// The SHA-256 of its secret.
     pub(super) secret_hash: String,
     /// When it was made.

@@ -14,6 +14,7 @@ mod crash;
 mod describing;
 mod dialing;
 mod enrolling;
+mod networking;
 mod revoking;
 
 #[tokio::test]

@@ -1,8 +1,8 @@
-//! `CONNECT HOST:PORT`: a caller who wants bytes to and from a target of a cluster, of which it says the name.
+//! `CONNECT HOST:PORT`: a caller who wants bytes to and from a target of a cluster, of which it says the name, or that of its network.
 
 use std::io;
 
-use http::{HeaderName, Request, Response, Version};
+use http::{HeaderName, HeaderValue, Request, Response, Version};
 use hyper::upgrade::{Parts, Upgraded};
 use hyper_util::rt::TokioIo;
 use policy::Target;
@@ -15,7 +15,9 @@ use super::hangup::Watched;
 use super::refusal::Refusal;
 use super::stack::{CallerBody, audit_id};
 use super::{Gateway, Peer, recorded};
+use crate::dialing::Within;
 use crate::dialing::near::{Behind, Near};
+use crate::directory::{NetworkName, NotANetworkName};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
 use crate::permit::{Dial, Permit};
@@ -23,6 +25,9 @@ use crate::shares::Kind;
 
 /// The header that names the cluster, where the connection's host name does not.
 const CLUSTER: HeaderName = HeaderName::from_static("tombolo-cluster");
+
+/// The header that names a network in its place: the cluster is then the one of that network which has the target.
+const NETWORK: HeaderName = HeaderName::from_static("tombolo-network");
 
 /// Why a CONNECT is not served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,13 +37,16 @@ pub enum ConnectFault {
     NoTarget,
     /// 400. Several clusters may have the same addresses.
     #[error(
-        "CONNECT does not say of which cluster the target is: name it in one header Tombolo-Cluster, or use `tombolo proxy \
-         --cluster NAME`"
+        "CONNECT does not say of which cluster the target is: name it in one header Tombolo-Cluster, or its network in one header \
+         Tombolo-Network, or use `tombolo proxy --cluster NAME`"
     )]
     NoCluster,
     /// 505. Of a stream of HTTP/2 nobody could tell that it broke: hyper ends what is dropped, as if it were whole.
     #[error("CONNECT is served by HTTP/1.1 alone: offer http/1.1 and not h2 by ALPN")]
     Multiplexed,
+    /// 400.
+    #[error("Tombolo-Network: {0}")]
+    NotANetwork(NotANetworkName),
     /// 405. By a way in that is for that alone.
     #[error("nothing but CONNECT HOST:PORT is served here")]
     NothingElse,
@@ -91,25 +99,29 @@ impl Gateway {
         }
         let authority = request.uri().authority().ok_or(ConnectFault::NoTarget)?;
         let target: Target = authority.as_str().parse().map_err(|_| ConnectFault::NoTarget)?;
-        let cluster = self.cluster_of(peer, request)?;
-        Ok(self.0.dials.permit(caller, cluster, target).await?)
+        let within = self.within(peer, request)?;
+        Ok(self.0.dials.permit(caller, within, target).await?)
     }
 
-    /// The cluster that header or host name of the connection, or the way in, say: both, if they say the same.
-    fn cluster_of<B>(&self, peer: &Peer, request: &Request<B>) -> Result<ClusterId, Refusal> {
-        let mut said = request.headers().get_all(CLUSTER).iter();
-        let (said, more) = (said.next(), said.next());
-        let said = said.map(|name| name.to_str().ok().and_then(|name| name.parse().ok()));
+    /// Where header or host name of the connection, or the way in, say that the target is: both, if they say the same cluster. Who is
+    /// bound to a cluster by the connection names no network.
+    fn within<B>(&self, peer: &Peer, request: &Request<B>) -> Result<Within, Refusal> {
+        let said = one(request, &CLUSTER)?;
+        let said = said.map(|name| name.to_str().ok().and_then(|name| name.parse::<ClusterId>().ok()));
+        let network = network(request)?;
         let by_name = match &peer.way_in {
             Some(way_in) => Some(way_in.cluster.clone()),
             None => self.0.names.cluster_of_connection(peer.server_name.as_deref()),
         };
-        match (said, by_name) {
-            _ if more.is_some() => Err(ConnectFault::NoCluster.into()),
-            (Some(None), _) => Err(ActionFault::NotAClusterName.into()),
-            (Some(Some(said)), Some(by_name)) if said != by_name => Err(ActionFault::OtherConnection.into()),
-            (Some(Some(cluster)), _) | (None, Some(cluster)) => Ok(cluster),
-            (None, None) => Err(ConnectFault::NoCluster.into()),
+        match (said, network, by_name) {
+            (Some(None), ..) => Err(ActionFault::NotAClusterName.into()),
+            (Some(Some(_)), Some(_), _) | (None, None, None) => Err(ConnectFault::NoCluster.into()),
+            (Some(Some(said)), None, Some(by_name)) if said != by_name => {
+                Err(ActionFault::OtherConnection.into())
+            }
+            (None, Some(_), Some(_)) => Err(ActionFault::OtherConnection.into()),
+            (Some(Some(cluster)), None, _) | (None, None, Some(cluster)) => Ok(Within::Cluster(cluster)),
+            (None, Some(network), None) => Ok(Within::OneOf(Vec::new(), vec![network])),
         }
     }
 }
@@ -123,4 +135,19 @@ fn near(upgraded: Upgraded) -> io::Result<Box<dyn Near>> {
     let parts = upgraded.downcast::<TokioIo<UnixStream>>();
     let Parts { io, read_buf, .. } = parts.map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(Box::new(Behind::new(read_buf, io.into_inner())))
+}
+
+/// The network that a CONNECT names, if it names one.
+pub(super) fn network<B>(request: &Request<B>) -> Result<Option<NetworkName>, ConnectFault> {
+    let name = one(request, &NETWORK)?.map(|name| name.to_str().unwrap_or_default().parse());
+    name.transpose().map_err(ConnectFault::NotANetwork)
+}
+
+/// What the one header of this name says, if there is one.
+fn one<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Result<Option<&'a HeaderValue>, ConnectFault> {
+    let mut said = request.headers().get_all(name).iter();
+    match (said.next(), said.next()) {
+        (_, Some(_)) => Err(ConnectFault::NoCluster),
+        (said, None) => Ok(said),
+    }
 }

@@ -4,13 +4,13 @@ mod body;
 mod words;
 
 use audit::{Completion, EndReason, Event, NotRecorded, Note, Status};
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use proto::ClusterId;
 use proto::upgrade::Protocol;
 use proto::wire::Assert;
 
-use super::Peer;
 use super::refusal::Refusal;
+use super::{Peer, connect};
 use crate::dialing::NotConnected;
 use crate::exchanges::record::Recorder;
 use crate::identity::Caller;
@@ -40,7 +40,9 @@ pub(super) fn intended<B>(
 
 /// To what is about to be connected.
 pub(super) fn dialed<B>(permit: &Permit<Dial>, from: &Peer, request: &Request<B>) -> Event {
-    asked(request, permit.caller(), from, "dial").with(Note::Target, permit.what().target.to_string())
+    let event =
+        asked(request, permit.caller(), from, "dial").with(Note::Target, permit.what().target.to_string());
+    in_network(event, request)
 }
 
 /// Says that a request of somebody known was refused, or that all of the answer to it is ours.
@@ -52,16 +54,20 @@ pub(super) async fn answered<B>(
     refusal: Option<&Refusal>,
 ) -> Result<(), NotRecorded> {
     let verb = request.method().as_str().to_ascii_lowercase();
-    let mut event = asked(request, caller, from, verb);
+    let mut event = in_network(asked(request, caller, from, verb), request);
     let (status, end) = match refusal {
         Some(refusal) => (status_of(refusal), EndReason::Refused),
         None => (Status::code(StatusCode::OK.as_u16()), EndReason::Clean),
     };
     let (forbidden, delegated) = (refusal.and_then(forbidden), refusal.and_then(not_delegated));
-    let is_forbidden = forbidden.is_some() || delegated.is_some();
+    let untold = refusal.and_then(untold);
+    let is_forbidden = forbidden.is_some() || delegated.is_some() || untold.is_some();
     event.note(Note::Decision, if is_forbidden { "forbid" } else { "allow" });
     if let Some(cluster) = delegated {
         event.note(Note::Cluster, cluster.as_str());
+    }
+    if let Some(among) = untold.and_then(NotConnected::among) {
+        event.note(Note::Among, among);
     }
     if let Some(forbidden) = forbidden {
         if let Some(rule) = &forbidden.rule {
@@ -80,6 +86,22 @@ fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
         return Some(forbidden);
     }
     None
+}
+
+/// The same event with the network that the request names in place of a cluster, if it does.
+fn in_network<B>(event: Event, request: &Request<B>) -> Event {
+    match connect::network(request) {
+        Ok(Some(network)) if request.method() == Method::CONNECT => {
+            event.with(Note::Network, network.as_str())
+        }
+        _ => event,
+    }
+}
+
+/// Why it was not told which cluster is meant, if it was that.
+fn untold(refusal: &Refusal) -> Option<&NotConnected> {
+    let Refusal::NotConnected(fault) = refusal else { return None };
+    matches!(fault, NotConnected::Ambiguous(..) | NotConnected::Nowhere(_)).then_some(fault)
 }
 
 /// The cluster of what the cluster that is asked about callers has refused.

@@ -213,7 +213,9 @@ impl Refusal {
             Self::Action(fault) => status_of_fault(fault),
             Self::Connect(ConnectFault::NothingElse) => StatusCode::METHOD_NOT_ALLOWED,
             Self::Connect(ConnectFault::Multiplexed) => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-            Self::Connect(ConnectFault::NoTarget | ConnectFault::NoCluster) => StatusCode::BAD_REQUEST,
+            Self::Connect(
+                ConnectFault::NoTarget | ConnectFault::NoCluster | ConnectFault::NotANetwork(_),
+            ) => StatusCode::BAD_REQUEST,
             Self::NotConnected(fault) => fault.status(),
             Self::Upgrade(_) | Self::ParkLimit(_) | Self::BrokenBody => StatusCode::BAD_REQUEST,
             Self::Browser(_)

@@ -143,6 +143,7 @@ fn refused(refusal: &Refusal) -> Response<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialing::NotConnected;
 
     #[test]
     fn a_credential_is_one_basic_header_and_its_name_may_have_colons() {
@@ -177,7 +178,7 @@ mod tests {
         assert!(std::str::from_utf8(reason.as_bytes()).unwrap().contains("dial token"));
 
         let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
-        let answer = refused(&Refusal::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters));
+        let answer = refused(&NotConnected::Ambiguous("10.0.0.1:443".parse().unwrap(), clusters).into());
         assert_eq!(
             (answer.status(), answer.headers().get(PROXY_AUTHENTICATE)),
             (StatusCode::FORBIDDEN, None)

@@ -114,14 +114,15 @@ fn reply(refusal: &Refusal) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialing::NotConnected;
 
     #[test]
     fn a_refusal_has_the_number_of_its_kind() {
         let clusters = vec!["edge-a".parse().unwrap(), "edge-b".parse().unwrap()];
         let target = || "10.0.0.1:443".parse().unwrap();
         for (refusal, expected) in [
-            (Refusal::Ambiguous(target(), clusters), Reply::NotAllowed),
-            (Refusal::Nowhere(target()), Reply::NotAllowed),
+            (NotConnected::Ambiguous(target(), clusters).into(), Reply::NotAllowed),
+            (NotConnected::Nowhere(target()).into(), Reply::NotAllowed),
             (Refusal::NotAuthenticated, Reply::NotAllowed),
             (Refusal::NoTarget, Reply::Failed),
         ] {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use daemon::Home;
-use policy::{Target, TargetEntry};
+use policy::Target;
 use proto::ClusterId;
 use proto::session::Health;
 use proto::spiffe::AgentId;
@@ -15,7 +15,7 @@ use transport::Tunnel;
 
 use super::places::{Outcome, Places};
 use super::roster::Entry;
-use super::{Enlisting, Registry, standing};
+use super::{Enlisting, Registry, advertised, standing};
 
 /// Before work moves away from a tunnel that is only silent, another tunnel of the cluster has been live for so long: a
 /// link that comes and goes does not drive work from one tunnel to the other and back.
@@ -200,9 +200,7 @@ impl Route {
     /// Whether the tunnel's agent advertises `target` now.
     #[must_use]
     pub fn advertises(&self, target: &Target) -> bool {
-        let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |entry: &String| entry.parse().is_ok_and(|entry: TargetEntry| entry.has(target));
-        endpoints.iter().any(has)
+        advertised::has(&self.endpoints.lock().unwrap_or_else(PoisonError::into_inner), target)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The same owners by SOCKS5.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 
 use tests::audit_log::note;
 use tests::caller::SOON;
@@ -177,6 +178,18 @@ async fn as_many_come_by_socks5_as_may_and_the_next_waits_for_a_place() {
 }
 
 impl Edge {
+    /// Says something to an address by SOCKS5, and hears it.
+    pub(super) async fn reaches_by_socks(&self, token: &str, target: SocketAddr) {
+        let mut connected = self.connected_by_socks(token, &asked(1, 1, &ipv4(target))).await;
+        echoes(&mut connected, b"hello").await;
+    }
+
+    /// Is refused there, by this number.
+    pub(super) async fn is_refused_by_socks(&self, token: &str, target: SocketAddr, code: u8) {
+        let said = from(&GREETING, &login(USER, token), &asked(1, 1, &ipv4(target)));
+        assert_eq!(self.answered_by_socks(&said).await, refused(code));
+    }
+
     /// A connection that has greeted, and whose greeting was answered.
     async fn chosen_by_socks(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.socks).await.unwrap();

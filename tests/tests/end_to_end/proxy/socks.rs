@@ -186,7 +186,7 @@ impl Edge {
     }
 
     /// All that is answered to what is said, until the other side closes.
-    async fn answered_by_socks(&self, said: &[u8]) -> Vec<u8> {
+    pub(super) async fn answered_by_socks(&self, said: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.url().address).await.unwrap();
         stream.write_all(said).await.unwrap();
         let mut answer = Vec::new();

@@ -76,10 +76,36 @@ async fn a_dial_token_is_made_for_clusters_that_are_there_and_for_no_longer_than
 }
 
 #[tokio::test]
+async fn a_dial_token_for_a_network_says_so_after_a_restart_and_one_of_before_has_none() {
+    let (state, directory) = site().await;
+    let networks = BTreeSet::from([network("lab"), network("plant-7")]);
+    let places = DialPlaces { networks: networks.clone(), ..DialPlaces::default() };
+    let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(5)).await.unwrap();
+    let before = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
+    let written = serde_json::to_value(&*before.1.token).unwrap();
+    assert!(written.get("networks").is_none(), "a server of before reads it, too: {written}");
+    drop(directory);
+
+    let directory = open(&state).unwrap();
+
+    let found = directory.admits_dial_token(&made.0, "ci", at(6)).unwrap().token;
+    assert_eq!((found.cluster_ids(), found.network_names()), (vec![], Vec::from_iter(networks)));
+    let found = directory.admits_dial_token(&before.0, "alice", at(6)).unwrap().token;
+    assert_eq!((found.cluster_ids(), found.network_names()), (vec![id("edge-a")], vec![]));
+    let many: BTreeSet<_> = (0..DIAL_TOKEN_CLUSTERS_MAX).map(|n| network(&format!("n-{n}"))).collect();
+    let one = BTreeSet::from([id("edge-a")]);
+    for (clusters, fits) in [(BTreeSet::new(), true), (one, false)] {
+        let places = DialPlaces { clusters, networks: many.clone() };
+        let made = directory.create_dial_token("ci".to_owned(), places, DAY_LONG, at(6));
+        assert_eq!(made.await.is_ok(), fits);
+    }
+}
+
+#[tokio::test]
 async fn what_expired_long_ago_is_cleared_away_by_the_next_one() {
     let (_state, directory) = site().await;
     let (_, old) = create(&directory, "alice", &["edge-a"], DAY_LONG).await.unwrap();
-    let clusters = || BTreeSet::from([id("edge-a")]);
+    let clusters = || DialPlaces { clusters: BTreeSet::from([id("edge-a")]), ..DialPlaces::default() };
 
     for (now, stays) in [(5 + 2 * DAY, true), (6 + 2 * DAY, false)] {
         directory.create_dial_token("bob".to_owned(), clusters(), DAY_LONG, at(now)).await.unwrap();
@@ -96,6 +122,7 @@ async fn no_more_dial_tokens_are_kept_than_the_limit() {
             let token = DialToken {
                 user: "bob".to_owned(),
                 clusters: vec!["edge-a".to_owned()],
+                networks: Vec::new(),
                 secret_hash: String::new(),
                 created: UnixSeconds(5),
                 expires: UnixSeconds(5 + DAY),
@@ -125,6 +152,10 @@ async fn site() -> (tempfile::TempDir, Directory) {
     (state, directory)
 }
 
+fn network(name: &str) -> NetworkName {
+    name.parse().unwrap()
+}
+
 async fn create(
     directory: &Directory,
     user: &str,
@@ -132,5 +163,6 @@ async fn create(
     ttl: Duration,
 ) -> Result<(DialBearer, DialTokenEntry), DialTokenError> {
     let clusters = clusters.iter().map(|cluster| id(cluster)).collect();
-    directory.create_dial_token(user.to_owned(), clusters, ttl, at(5)).await
+    let places = DialPlaces { clusters, ..DialPlaces::default() };
+    directory.create_dial_token(user.to_owned(), places, ttl, at(5)).await
 }

@@ -1,0 +1,209 @@
+//! Networks by name: an address means the one cluster of a network that has it, and what several have is refused and never guessed.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tests::audit_log::{AuditLog, note};
+use tests::caller::{GATEWAY, Http1Caller, head};
+use tests::enroll::at;
+use tests::fake_api::FakeApi;
+use tests::listener::{Listener, echo};
+use tests::pki::Issued;
+use tests::rig::policy::{may_dial, user_may_dial};
+use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
+
+const PLANT: &str = "plant-1";
+const OTHER_PLANT: &str = "plant-2";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_network_an_address_means_the_one_cluster_that_has_it_and_of_several_none() {
+    let mut house = House::start().await;
+    let target = house.listed.address.to_string();
+    for (cluster, network) in [("edge-a", PLANT), ("edge-b", OTHER_PLANT)] {
+        house.take_in(cluster, network, &[&target], &[&target]).await;
+    }
+    let bob = house.rig.caller("bob", &[]).await;
+
+    for (network, cluster) in [(PLANT, "edge-a"), (OTHER_PLANT, "edge-b"), (PLANT, "edge-a")] {
+        let intent = house.reached(network, &target).await;
+        assert_eq!((note(&intent, "cluster"), note(&intent, "network")), (cluster, network), "{intent}");
+    }
+    assert_eq!(house.dials().await, [2.0, 1.0]);
+    house.take_in("edge-c", PLANT, &[&target], &[&target]).await;
+
+    let refused = house.ask(None, &target, &[("Tombolo-Network", PLANT), ("Audit-ID", "ambiguous")]).await;
+
+    assert_eq!((refused.status, refused.cause().as_str()), (403, "TargetAmbiguous"), "{refused:?}");
+    let line = refused.head.lines().next().unwrap();
+    assert!(line.contains(&format!("{target} is ambiguous among edge-a, edge-c")), "{line}");
+    assert!(!refused.body.contains("edge-b") && !refused.head.contains("edge-b"), "{refused:?}");
+    let log = AuditLog::of(&house.rig).about("ambiguous");
+    let told = log.completions()[0].clone();
+    assert_eq!(told["responseStatus"]["reason"], "TargetAmbiguous", "{told}");
+    for (key, value) in [("among", "edge-a, edge-c"), ("network", PLANT), ("decision", "forbid")] {
+        assert_eq!(note(&told, key), value, "{told}");
+    }
+    assert!(house.rig.server_log().contains("an address that several clusters have"));
+    // To whom policy gives one of them there is no other.
+    let intent = house.reached_by(Some(&bob), PLANT, &target).await;
+    assert_eq!((note(&intent, "cluster"), intent["user"]["username"].as_str()), ("edge-a", Some("bob")));
+    // Where he may reach nothing he reads what he reads of a network that there is not.
+    let [nowhere, unknown] = [OTHER_PLANT, "plant-3"].map(async |network| {
+        let reply = house.ask(Some(&bob), &target, &[("Tombolo-Network", network)]).await;
+        assert_eq!((reply.status, reply.cause().as_str()), (403, "TargetRefused"), "{reply:?}");
+        assert!(!reply.body.contains("edge-"), "{reply:?}");
+        reply.body
+    });
+    assert_eq!(nowhere.await, unknown.await);
+    assert_eq!(house.dials().await, [3.0, 1.0, 0.0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_network_is_named_once_and_only_where_no_cluster_is() {
+    let mut house = House::start().await;
+    let target = house.listed.address.to_string();
+    house.take_in("edge-a", PLANT, &[&target], &[&target]).await;
+    let (cluster, network) = (("Tombolo-Cluster", "edge-a"), ("Tombolo-Network", PLANT));
+
+    for (target, headers, status, cause) in [
+        (target.as_str(), &[network, cluster][..], 400, "NotARequest"),
+        (&target, &[network, network], 400, "NotARequest"),
+        (&target, &[("Tombolo-Network", "Plant_1")], 400, "NotARequest"),
+        (&target, &[("Tombolo-Network", "")], 400, "NotARequest"),
+        (&target, &[("Tombolo-Network", "edge-a")], 403, "TargetRefused"),
+        ("127.1:80", &[network], 400, "NotARequest"),
+        ("169.254.169.254:80", &[network], 403, "TargetRefused"),
+    ] {
+        let reply = house.ask(None, target, headers).await;
+        assert_eq!((reply.status, reply.cause().as_str()), (status, cause), "{headers:?}: {reply:?}");
+    }
+    // Who comes by a cluster's host name is bound to that cluster.
+    for (name, status) in [("edge-a.clusters.test", "421"), ("edge-b.clusters.test", "421"), (GATEWAY, "200")]
+    {
+        let mut caller = Http1Caller::dial_name(&house.rig, name, None).await;
+        caller.write(head("CONNECT", &target, &format!("Tombolo-Network: {PLANT}\r\n"))).await;
+        let answer = caller.read_head().await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {answer}");
+    }
+    // A request that is no CONNECT says its cluster as ever.
+    let reply = house.rig.ask_with_token("GET", "/clusters", &[network]).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(house.listed.accepted(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_stays_its_clusters_while_that_is_away_and_no_other_takes_it_over() {
+    let mut house = House::start().await;
+    let target = house.listed.address.to_string();
+    let elsewhere = "127.0.0.1:1";
+    // A site's whole network, of which agents say what they have.
+    house.take_in("edge-a", PLANT, &["127.0.0.0/8"], &[&target]).await;
+    house.take_in("edge-b", PLANT, &["127.0.0.0/8"], &[elsewhere]).await;
+    assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-a");
+
+    house.stop("edge-a").await;
+
+    let away = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
+    assert_eq!((away.status, away.cause().as_str()), (503, "ClusterNotConnected"), "{away:?}");
+    assert!(away.body.contains("edge-a") && !away.body.contains("edge-b"), "{away:?}");
+    // Now the neighbour's agent says that it has it.
+    house.stop("edge-b").await;
+    house.start_agent("edge-b", &[&target]).await;
+    let taken = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
+    assert_eq!((taken.status, taken.cause().as_str()), (403, "TargetAmbiguous"), "{taken:?}");
+    // Nor when the server has forgotten what the other's agents said.
+    house.rig.kill_server();
+    house.rig.start_server().await;
+    house.rig.connected("edge-b").await;
+    let taken = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
+    assert_eq!((taken.status, taken.cause().as_str()), (403, "TargetAmbiguous"), "{taken:?}");
+    assert_eq!(house.listed.accepted(), 1);
+    // People's word is what gives it away.
+    at(&house.rig, &["cluster", "update", "edge-a", "--advertise", "10.0.0.0/8"]).await;
+    assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-b");
+}
+
+/// A server, clusters in networks, and one address that any of them may have.
+struct House {
+    rig: Rig,
+    fake: FakeApi,
+    listed: Listener,
+    agents: Vec<(String, Agent)>,
+    asked: usize,
+}
+
+impl House {
+    async fn start() -> Self {
+        let rig = Rig::start_with("parking: { limitSeconds: 1 }").await;
+        rig.put_policy(&[
+            may_dial("dialers", ("token", &format!("token:{GROUP}")), &["*"]),
+            user_may_dial("bob", ("client-certificate", "bob"), &["edge-a"]),
+        ])
+        .await;
+        let (fake, listed) = (FakeApi::start().await.unwrap(), Listener::start(echo).await);
+        Self { rig, fake, listed, agents: Vec::new(), asked: 0 }
+    }
+
+    /// A cluster of a network, for which the store says this, and whose agent advertises and dials that.
+    async fn take_in(&mut self, cluster: &str, network: &str, said: &[&str], targets: &[&str]) {
+        let said = said.iter().flat_map(|said| ["--advertise", said]);
+        let words = ["cluster", "create", cluster, "--network", network];
+        at(&self.rig, &words.into_iter().chain(said).collect::<Vec<_>>()).await;
+        self.start_agent(cluster, targets).await;
+    }
+
+    async fn start_agent(&mut self, cluster: &str, targets: &[&str]) {
+        let api = ApiServer::of_fake(&self.rig, &self.fake);
+        let agent = self.rig.agent_with(cluster, &api, &format!("targets: {targets:?}\n")).await;
+        self.rig.connected(cluster).await;
+        self.rig.listed(cluster, |listed| listed.contains(cluster) && listed.contains(targets[0])).await;
+        self.agents.push((cluster.to_owned(), agent));
+    }
+
+    async fn stop(&mut self, cluster: &str) {
+        let place = self.agents.iter().position(|(known, _)| known == cluster).unwrap();
+        let (_, mut agent) = self.agents.remove(place);
+        assert_eq!(Rig::ends_with(&mut agent.process, Signal::TERM).await, Some(0));
+        self.rig.disconnected(cluster).await;
+    }
+
+    /// How many connections each agent has made, in the order of their coming.
+    async fn dials(&self) -> Vec<f64> {
+        let mut dials = Vec::new();
+        for (_, agent) in &self.agents {
+            let made = "tombolo_agent_target_dials_total{outcome=\"connected\"}";
+            dials.push(self.rig.metric(agent.probes, made).await);
+        }
+        dials
+    }
+
+    async fn ask(&self, identity: Option<&Issued>, target: &str, headers: &[(&str, &str)]) -> Reply {
+        let authorization = format!("Bearer {TOKEN}");
+        let own = [("Authorization", authorization.as_str())];
+        let headers = if identity.is_some() { headers.to_vec() } else { [&own[..], headers].concat() };
+        let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
+        ask(gateway, &ca, identity, "CONNECT", target, &headers).await.unwrap()
+    }
+
+    /// Says a byte to the target by a network, hears it, and returns what the audit log has of it.
+    async fn reached(&mut self, network: &str, target: &str) -> Value {
+        self.reached_by(None, network, target).await
+    }
+
+    /// The same by the owner of a certificate.
+    async fn reached_by(&mut self, identity: Option<&Issued>, network: &str, target: &str) -> Value {
+        self.asked += 1;
+        let id = format!("reached-{}", self.asked);
+        let mut caller = Http1Caller::dial_name(&self.rig, GATEWAY, identity).await;
+        let lines = format!("Tombolo-Network: {network}\r\nAudit-ID: {id}\r\n");
+        let asked = match identity {
+            Some(_) => format!("CONNECT {target} HTTP/1.1\r\nHost: {GATEWAY}\r\n{lines}\r\n"),
+            None => head("CONNECT", target, &lines),
+        };
+        caller.write(asked).await;
+        let answer = caller.read_head().await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        caller.write("x").await;
+        assert_eq!(caller.read_exactly(1).await, b"x");
+        AuditLog::of(&self.rig).about(&id).intents()[0].clone()
+    }
+}

@@ -1,0 +1,111 @@
+//! Networks, by whose names clusters are told apart that have the same addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use proto::ClusterId;
+use proto::cluster::is_dns_label;
+
+use super::records::Cluster;
+use super::{ClusterEntry, ClusterError, Directory};
+
+/// Most clusters of one network: each is looked at by every dial that names the network.
+pub const NETWORK_CLUSTERS_MAX: usize = 1_000;
+
+/// A network's name: a DNS label, made only by parsing. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NetworkName(Arc<str>);
+
+/// Not the name of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it is not the name of a network: use 1 to 63 lower-case letters, digits and '-'")]
+pub struct NotANetworkName;
+
+/// Which clusters are in which networks.
+#[derive(Debug, Default)]
+pub(super) struct Networks(BTreeMap<NetworkName, BTreeSet<ClusterId>>);
+
+impl NetworkName {
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for NetworkName {
+    type Err = NotANetworkName;
+
+    fn from_str(text: &str) -> Result<Self, NotANetworkName> {
+        if is_dns_label(text) { Ok(Self(text.into())) } else { Err(NotANetworkName) }
+    }
+}
+
+impl fmt::Display for NetworkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Networks {
+    /// Takes over what is said of a cluster now, in place of what was said before.
+    pub(super) fn apply(&mut self, cluster: &ClusterId, before: Option<&Cluster>, now: Option<&Cluster>) {
+        for name in names(before) {
+            if let Some(clusters) = self.0.get_mut(&name) {
+                clusters.remove(cluster);
+                if clusters.is_empty() {
+                    self.0.remove(&name);
+                }
+            }
+        }
+        for name in names(now) {
+            self.0.entry(name).or_default().insert(cluster.clone());
+        }
+    }
+
+    /// Those of a network, in the order of their names.
+    pub(super) fn of(&self, network: &NetworkName) -> impl Iterator<Item = &ClusterId> {
+        self.0.get(network).into_iter().flatten()
+    }
+
+    /// The first of these networks that has no room for `cluster`, if one has none.
+    fn without_room(&self, wanted: &[String], cluster: &ClusterId) -> Option<String> {
+        let is_full = |name: &&String| {
+            let clusters = name.parse().ok().and_then(|name: NetworkName| self.0.get(&name));
+            clusters
+                .is_some_and(|clusters| clusters.len() >= NETWORK_CLUSTERS_MAX && !clusters.contains(cluster))
+        };
+        wanted.iter().find(is_full).cloned()
+    }
+}
+
+impl Directory {
+    /// The clusters of a network, in the order of their names. None, where there are more than [`NETWORK_CLUSTERS_MAX`], as a store
+    /// of before may have it: nobody searches a part of them.
+    #[must_use]
+    pub fn clusters_of(&self, network: &NetworkName) -> Vec<ClusterEntry> {
+        let known = self.known();
+        let clusters: Vec<&ClusterId> = known.networks.of(network).collect();
+        if clusters.len() > NETWORK_CLUSTERS_MAX {
+            tracing::warn!(%network, clusters = clusters.len(), "a network has too many clusters to be searched");
+            return Vec::new();
+        }
+        clusters.into_iter().filter_map(|cluster| known.entry(cluster)).collect()
+    }
+
+    /// Whether there is room for `cluster` in these networks. To be asked while nothing else changes.
+    ///
+    /// # Errors
+    /// [`ClusterError::NetworkFull`].
+    pub(super) fn room_in(&self, networks: &[String], cluster: &ClusterId) -> Result<(), ClusterError> {
+        let full = self.known().networks.without_room(networks, cluster);
+        full.map_or(Ok(()), |network| Err(ClusterError::NetworkFull(network)))
+    }
+}
+
+fn names(record: Option<&Cluster>) -> impl Iterator<Item = NetworkName> {
+    // What the store has was checked when it was said.
+    record.into_iter().flat_map(|record| &record.networks).filter_map(|name| name.parse().ok())
+}

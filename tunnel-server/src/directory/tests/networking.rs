@@ -1,0 +1,119 @@
+//! Which clusters are in a network, and how many may be.
+
+use std::collections::BTreeSet;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::super::networks::Networks;
+use super::*;
+
+#[tokio::test]
+async fn a_network_has_the_clusters_that_are_said_to_be_in_it_and_were_not_deleted_after_a_restart_too() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = open(&state).unwrap();
+    for (cluster, networks) in
+        [("edge-b", &["plant-7", "lab"][..]), ("edge-a", &["plant-7", "plant-7"]), ("edge-c", &["plant-7"])]
+    {
+        directory.create_cluster(id(cluster), within(networks), at(5)).await.unwrap();
+    }
+    directory.create_cluster(id("edge-d"), Amendment::default(), at(5)).await.unwrap();
+    assert_eq!(clusters_of(&directory, "plant-7"), ["edge-a", "edge-b", "edge-c"]);
+
+    directory.update_cluster(id("edge-b"), within(&["lab"])).await.unwrap();
+    directory.update_cluster(id("edge-d"), within(&["plant-7"])).await.unwrap();
+    directory.delete_cluster(id("edge-c"), at(6), NAME_RESERVED).await.unwrap();
+
+    assert_eq!(clusters_of(&directory, "plant-7"), ["edge-a", "edge-d"]);
+    assert_eq!(clusters_of(&directory, "lab"), ["edge-b"]);
+    assert!(clusters_of(&directory, "plant-8").is_empty());
+    drop(directory);
+    let directory = open(&state).unwrap();
+    assert_eq!(clusters_of(&directory, "plant-7"), ["edge-a", "edge-d"]);
+}
+
+#[tokio::test]
+async fn a_network_has_as_many_clusters_as_are_searched_and_not_one_more() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    // In one transaction: each would be one of its own.
+    let filled = directory.change(|transaction| {
+        for number in 1..NETWORK_CLUSTERS_MAX {
+            let record = Cluster { networks: vec!["plant-7".to_owned()], ..Cluster::new(UnixSeconds(5)) };
+            transaction.put(&format!("edge-{number}"), &record)?;
+        }
+        Ok::<_, StoreError>(())
+    });
+    filled.await.unwrap();
+    let create =
+        async |name: &str| directory.create_cluster(id(name), within(&["lab", "plant-7"]), at(5)).await;
+
+    create("last").await.unwrap();
+    let refused = create("one-more").await.unwrap_err();
+
+    assert!(refused.to_string().contains("1000 clusters are in the network \"plant-7\""), "{refused}");
+    directory.create_cluster(id("other"), Amendment::default(), at(5)).await.unwrap();
+    let update = async |name: &str| directory.update_cluster(id(name), within(&["plant-7"])).await;
+    assert!(matches!(update("other").await, Err(ClusterError::NetworkFull(_))));
+    update("last").await.expect("it is in it already");
+    assert_eq!(clusters_of(&directory, "plant-7").len(), NETWORK_CLUSTERS_MAX);
+    directory.delete_cluster(id("last"), at(6), NAME_RESERVED).await.unwrap();
+    update("other").await.expect("there is room again");
+}
+
+#[tokio::test]
+async fn of_a_network_that_a_store_of_before_has_filled_beyond_the_limit_no_part_is_searched() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    let filled = directory.change(|transaction| {
+        for number in 0..=NETWORK_CLUSTERS_MAX {
+            let record = Cluster { networks: vec!["plant-7".to_owned()], ..Cluster::new(UnixSeconds(5)) };
+            transaction.put(&format!("edge-{number}"), &record)?;
+        }
+        Ok::<_, StoreError>(())
+    });
+    filled.await.unwrap();
+
+    assert!(clusters_of(&directory, "plant-7").is_empty());
+    // Whoever is in it may be described, and leave.
+    directory.update_cluster(id("edge-0"), Amendment::default()).await.unwrap();
+    directory.update_cluster(id("edge-0"), within(&[])).await.unwrap();
+    assert_eq!(clusters_of(&directory, "plant-7").len(), NETWORK_CLUSTERS_MAX);
+}
+
+proptest! {
+    #[test]
+    fn the_index_of_networks_is_what_the_clusters_say(
+        changes in vec((0..4_usize, prop::option::of(subsequence(vec!["a", "b", "c"], 0..4))), 0..20),
+        asked in select(vec!["a", "b", "c", "d"]),
+    ) {
+        let mut networks = Networks::default();
+        let mut said: BTreeMap<ClusterId, Cluster> = BTreeMap::new();
+        for (number, names) in changes {
+            let cluster = id(&format!("edge-{number}"));
+            let now = names.map(|names| Cluster {
+                networks: names.iter().map(|name| (*name).to_owned()).collect(),
+                ..Cluster::new(UnixSeconds(5))
+            });
+            networks.apply(&cluster, said.get(&cluster), now.as_ref());
+            match now {
+                Some(now) => said.insert(cluster, now),
+                None => said.remove(&cluster),
+            };
+        }
+
+        let found: BTreeSet<ClusterId> = networks.of(&asked.parse().unwrap()).cloned().collect();
+
+        let has = |(_, record): &(&ClusterId, &Cluster)| record.networks.iter().any(|name| name == asked);
+        prop_assert_eq!(found, said.iter().filter(has).map(|(cluster, _)| cluster.clone()).collect());
+    }
+}
+
+fn within(networks: &[&str]) -> Amendment {
+    let networks = networks.iter().map(|name| (*name).to_owned()).collect();
+    Amendment { networks: Some(networks), ..Amendment::default() }
+}
+
+fn clusters_of(directory: &Directory, network: &str) -> Vec<String> {
+    let entries = directory.clusters_of(&network.parse().unwrap());
+    entries.iter().map(|entry| entry.cluster.to_string()).collect()
+}

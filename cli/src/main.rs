@@ -21,6 +21,7 @@ mod proxy;
 mod rbac;
 mod revocations;
 mod runtime;
+mod served;
 mod settings;
 mod tls;
 mod tokens;

@@ -16,6 +16,7 @@ use crate::files::{self, Audience, Existing, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Readdressed};
 use crate::runtime::{self, NoRuntime};
+use crate::served;
 use crate::tls::{self, ALPN_HTTP1};
 
 /// The API server shakes hands within this time: the server waits for clusters that are away, and the agent for its API server.
@@ -129,14 +130,9 @@ fn not_verified(name: &str, error: io::Error) -> NotVerified {
     }
 }
 
-/// What mends it, wherever the API server has its certificate from.
 fn of_names(name: &str, presented: &[String]) -> String {
     let has = if presented.is_empty() { String::new() } else { format!(", but {}", presented.join(", ")) };
-    format!(
-        "the API server's certificate does not have {name}{has}: with kubeadm add it to apiServer.certSANs and run `kubeadm init \
-         phase certs apiserver` after moving the old one away; with k3s and RKE2 start the server with --tls-san {name}; else give \
-         kube-apiserver a certificate for it by --tls-sni-cert-key"
-    )
+    format!("the API server's certificate does not have {name}{has}: {}", served::mending(name))
 }
 
 #[cfg(test)]

@@ -73,6 +73,11 @@ pub(crate) fn asked(kubeconfig: &str, context: Option<&str>) -> Result<Authority
     rewritten::asked(kubeconfig, context)
 }
 
+/// The name for which the API server of a kubeconfig's context, or of its current one, has to show a certificate, if anybody looks.
+pub(crate) fn verified(kubeconfig: &str, context: Option<&str>) -> Result<Option<String>, NotRewritten> {
+    rewritten::verified(kubeconfig, context)
+}
+
 /// Serves until a signal ends it.
 pub(crate) fn serve(order: args::Proxy) -> Result<(), ProxyError> {
     runtime::run(async |scope| served(order, scope).await)?

@@ -19,7 +19,7 @@ use tokio::time::{interval, sleep};
 use transport::Carrier;
 use tunnel_agent::apiserver::{ApiServer, Limits};
 use tunnel_agent::config::{self, ApiServerSource, Proxies, ServerAddress};
-use tunnel_agent::dialer::{Dialer, Equipment, Named};
+use tunnel_agent::dialer::{ControlPlane, Dialer, Equipment, Named};
 use tunnel_agent::forward::{Forwarder, Turns};
 use tunnel_agent::guard::Guard;
 use tunnel_agent::guard::services::Services;
@@ -235,7 +235,7 @@ fn dialer(agent: &Agent, rig: &Rig, streams: &Streams, scope: &Scope) -> Dialer 
         proxies: Proxies::default(),
         outage_limit: None,
         streams: streams.clone(),
-        endpoints: watch::channel(Vec::new()).1,
+        control_plane: ControlPlane::new(watch::channel(Vec::new()).1, watch::channel(Vec::new()).1),
         readiness: Readiness::new(),
         links: Links::new("restart", "server"),
     };

@@ -10,7 +10,7 @@ use prost::bytes::BytesMut;
 use crate::allow_list::AllowList;
 use crate::enrollment::{EnrollRequest, EnrollResponse, RenewRequest, RenewResponse};
 use crate::frame::{FrameError, decode, encode, missing};
-use crate::greeting::{ENDPOINTS_MAX, judge};
+use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, judge};
 use crate::headers::{clean_request, clean_response, is_protected, take_impersonation};
 use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
@@ -80,8 +80,11 @@ fn greetings() {
         match judge(hello.clone(), &agent) {
             Ok(greeting) => {
                 assert_eq!((&greeting.agent, hello.cluster.as_str()), (&agent, "edge-a"));
-                assert!(greeting.endpoints.len() <= ENDPOINTS_MAX);
-                assert!(greeting.endpoints.iter().chain([&greeting.software]).all(|text| is_printable(text)));
+                let Advertised { endpoints, certificates } = &greeting.advertised;
+                assert!(endpoints.len() <= ENDPOINTS_MAX && certificates.len() <= CERTIFICATES_MAX);
+                let names = certificates.iter().flat_map(|one| one.names.iter().chain([&one.address]));
+                let texts = endpoints.iter().chain([&greeting.software]).chain(names);
+                assert!(texts.into_iter().all(|text| is_printable(text)));
             }
             Err(refused) => assert!(is_printable(&refused.message), "{:?}", refused.message),
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::session::SILENCE_LEAST;
 use crate::spiffe::AgentId;
-use crate::wire::{Endpoints, Hello, Refused, Welcome, refused::Reason};
+use crate::wire::{Endpoints, Hello, Refused, ServedCertificate, Welcome, refused::Reason};
 
 /// The protocol versions that this build speaks, newest last.
 pub const VERSIONS: [u32; 1] = [1];
@@ -18,6 +18,12 @@ pub const ENDPOINTS_MAX: usize = 64;
 
 /// Longest endpoint, in bytes: a DNS name of 253, a colon and a port, rounded up.
 const ENDPOINT_BYTES_MAX: usize = 260;
+
+/// Most serving certificates of API servers that one agent tells of: those among which it balances, and the one that its credential names.
+pub const CERTIFICATES_MAX: usize = 17;
+
+/// Most bytes of names in all of them.
+pub const CERTIFICATE_NAME_BYTES_MAX: usize = 8 * 1024;
 
 /// Longest software name that is kept, in bytes; the rest is cut off.
 const SOFTWARE_BYTES_MAX: usize = 64;
@@ -45,10 +51,30 @@ pub struct Greeting {
     pub version: u32,
     /// Name and version of the agent's software, printable, for people.
     pub software: String,
-    /// Where the cluster says its control plane answers, printable. Shown, never trusted.
-    pub endpoints: Vec<String>,
+    /// What the agent says of the cluster's control plane.
+    pub advertised: Advertised,
     /// For how long the agent holds the tunnel without a sign of life; `None` leaves that to the server.
     pub silence_max: Option<Duration>,
+}
+
+/// What an agent says of its cluster's control plane, printable. Shown, never trusted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Advertised {
+    /// Where the cluster says it answers.
+    pub endpoints: Vec<String>,
+    /// The serving certificates of API servers. No verdict asks for them.
+    pub certificates: Vec<Certificate>,
+}
+
+/// The serving certificate of an API server, as an agent saw it last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// Where the agent asked: `host:port`.
+    pub address: String,
+    /// The DNS names and addresses for which it is.
+    pub names: Vec<String>,
+    /// It has more.
+    pub is_cut: bool,
 }
 
 /// What a server says of itself in every `Welcome`.
@@ -92,7 +118,7 @@ pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
         sequence: hello.sequence,
         version,
         software: printable(&hello.software, SOFTWARE_BYTES_MAX),
-        endpoints: endpoints(hello.endpoints.unwrap_or_default()),
+        advertised: advertised(hello.endpoints.unwrap_or_default()),
         silence_max: (hello.silence_max_ms > 0).then(|| Duration::from_millis(hello.silence_max_ms.into())),
     })
 }
@@ -138,15 +164,35 @@ fn retry_after(reason: Reason) -> Option<Duration> {
     }
 }
 
-/// What a cluster says of its endpoints, cut to `ENDPOINTS_MAX` entries that can be printed.
+/// What an agent says of its cluster's control plane, cut to what may be said and can be printed.
 #[must_use]
-pub fn endpoints(endpoints: Endpoints) -> Vec<String> {
-    let plain = |address: &String| {
-        !address.is_empty()
-            && address.len() <= ENDPOINT_BYTES_MAX
-            && address.bytes().all(|byte| byte.is_ascii_graphic())
+pub fn advertised(said: Endpoints) -> Advertised {
+    let Endpoints { addresses, certificates } = said;
+    let endpoints = addresses.into_iter().filter(|address| is_plain(address)).take(ENDPOINTS_MAX).collect();
+    let certificate = |ServedCertificate { address, names, cut }| Certificate { address, names, is_cut: cut };
+    Advertised { endpoints, certificates: cut(certificates).into_iter().map(certificate).collect() }
+}
+
+/// As many certificates and names of them as may be said and can be printed. What has lost names says so.
+#[must_use]
+pub fn cut(certificates: Vec<ServedCertificate>) -> Vec<ServedCertificate> {
+    let mut bytes = 0;
+    let plain = certificates.into_iter().filter(|certificate| is_plain(&certificate.address));
+    let certificate = |ServedCertificate { address, names, cut }: ServedCertificate| {
+        let before = names.len();
+        let fits = |name: &String| {
+            bytes += name.len();
+            is_plain(name) && bytes <= CERTIFICATE_NAME_BYTES_MAX
+        };
+        let names: Vec<String> = names.into_iter().filter(fits).collect();
+        ServedCertificate { address, cut: cut || names.len() < before, names }
     };
-    endpoints.addresses.into_iter().filter(plain).take(ENDPOINTS_MAX).collect()
+    plain.take(CERTIFICATES_MAX).map(certificate).collect()
+}
+
+/// Whether it is a text without spaces that is no longer than an endpoint.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty() && text.len() <= ENDPOINT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The newest version that both sides speak.
@@ -242,14 +288,45 @@ mod tests {
     #[test]
     fn what_is_only_shown_is_cut_and_cleaned() {
         let addresses = std::iter::repeat_n("192.168.1.10:6443".to_owned(), 100);
-        let endpoints =
-            Some(Endpoints { addresses: ["\u{1b}[2J".to_owned()].into_iter().chain(addresses).collect() });
+        let addresses = ["\u{1b}[2J".to_owned()].into_iter().chain(addresses).collect();
+        let endpoints = Some(Endpoints { addresses, certificates: Vec::new() });
         let software = format!("agent\r\n\u{1b}{}", "x".repeat(200));
 
         let greeting = judge(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
 
-        assert_eq!(greeting.endpoints, vec!["192.168.1.10:6443"; ENDPOINTS_MAX]);
+        assert_eq!(greeting.advertised.endpoints, vec!["192.168.1.10:6443"; ENDPOINTS_MAX]);
         assert_eq!(greeting.software, format!("agent{}", "x".repeat(59)));
+    }
+
+    #[test]
+    fn of_certificates_as_many_and_as_many_bytes_of_names_are_kept_as_may_be_and_not_one_more() {
+        let certificate = |address: &str, names: &[&str]| ServedCertificate {
+            address: address.to_owned(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            cut: false,
+        };
+        let told = |certificates: Vec<ServedCertificate>| {
+            advertised(Endpoints { addresses: Vec::new(), certificates }).certificates
+        };
+        let plain = certificate("10.0.0.1:6443", &["kubernetes", "10.96.0.1"]);
+        let kept = told(vec![plain.clone(); CERTIFICATES_MAX + 1]);
+        assert_eq!(kept.len(), CERTIFICATES_MAX);
+        assert_eq!((kept[0].names.len(), kept[0].is_cut), (2, false));
+        let kept = told(vec![certificate("a b:1", &["x"]), certificate("a:1", &["\u{1b}[2J", "x", ""])]);
+        assert_eq!(
+            kept,
+            [Certificate { address: "a:1".to_owned(), names: vec!["x".to_owned()], is_cut: true }]
+        );
+
+        let name = "x".repeat(256);
+        let most = CERTIFICATE_NAME_BYTES_MAX / name.len();
+        for (count, is_cut) in [(most, false), (most + 1, true)] {
+            let kept = told(vec![certificate("a:1", &vec![name.as_str(); count])]);
+            assert_eq!((kept[0].names.len(), kept[0].is_cut), (most, is_cut));
+        }
+        // Of all together.
+        let kept = told(vec![certificate("a:1", &vec![name.as_str(); most]), plain]);
+        assert_eq!((kept[1].names.len(), kept[1].is_cut), (0, true));
     }
 
     fn agent() -> AgentId {

@@ -15,11 +15,14 @@ mod tunnel_v1 {
 
 pub use tunnel_v1::{
     Assert, CarrierNote, Closing, Connected, ControlFrame, DialOpen, DialReply, Drain, Drained, Endpoints,
-    Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Refused, StreamOpen, Welcome,
-    carrier_note, control_frame, dial_reply, http_open, not_connected, refused, stream_open,
+    Extension, Heartbeat, Hello, HttpOpen, NotConnected, PassThrough, Refused, ServedCertificate, StreamOpen,
+    Welcome, carrier_note, control_frame, dial_reply, http_open, not_connected, refused, stream_open,
 };
 
 use control_frame::Frame;
+
+// prost derives it for no message that has others in it.
+impl Eq for Endpoints {}
 
 impl From<Frame> for ControlFrame {
     fn from(frame: Frame) -> Self {

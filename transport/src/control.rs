@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use proto::frame;
+use proto::greeting::Advertised;
 use proto::session::{Event, HEARTBEAT_ACTIVE, Health};
 use proto::wire::{ControlFrame, Extension, control_frame::Frame};
 use proto::{CloseCode, Session};
@@ -48,7 +49,7 @@ pub enum TunnelEvent {
     /// The other side is stopping: the tunnel takes no new streams.
     PeerDrains,
     /// The cluster's control-plane endpoints changed.
-    Endpoints(Vec<String>),
+    Endpoints(Advertised),
     /// A newer certificate takes the tunnel over, if its proof holds.
     Extension(Extension),
 }
@@ -255,7 +256,7 @@ impl Driver {
                     on_event(TunnelEvent::PeerDrains);
                 }
                 Some(Event::Endpoints(endpoints)) => {
-                    on_event(TunnelEvent::Endpoints(proto::greeting::endpoints(endpoints)));
+                    on_event(TunnelEvent::Endpoints(proto::greeting::advertised(endpoints)));
                 }
                 Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
                 Some(Event::Empty) => return Err(self.part().await),

@@ -152,9 +152,9 @@ impl Tunnel {
         self.shared.tell(proto::Session::begin_drain);
     }
 
-    /// Tells the server of other control-plane endpoints.
-    pub fn advertise(&self, addresses: Vec<String>) {
-        self.shared.tell(|session| session.advertise(Endpoints { addresses }));
+    /// Tells the server of other control-plane endpoints, or of other certificates of theirs.
+    pub fn advertise(&self, endpoints: Endpoints) {
+        self.shared.tell(|session| session.advertise(endpoints));
     }
 
     /// Shows the server a newer certificate than the one with which the tunnel was opened.

@@ -20,6 +20,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use proto::AbortCode;
 use proto::deadlines::API_SERVER_HEAD_MAX;
 use proto::upgrade::Protocol;
+use proto::wire::ServedCertificate;
 use tokio::sync::watch;
 
 mod body;
@@ -31,6 +32,7 @@ mod in_cluster;
 mod kubeconfig;
 mod pool;
 mod probing;
+mod served;
 mod tls;
 
 pub use body::ResponseBody;
@@ -220,6 +222,12 @@ impl ApiServer {
     #[must_use]
     pub fn moves(&self) -> watch::Receiver<()> {
         self.0.balance.subscribe()
+    }
+
+    /// The serving certificates that API servers have shown last, now and whenever they change.
+    #[must_use]
+    pub fn certificates(&self) -> watch::Receiver<Vec<ServedCertificate>> {
+        self.0.balance.served.subscribe()
     }
 
     /// Where it is: `host:port`, as its credential's files last said.

@@ -9,13 +9,12 @@ use daemon::{BoundProbes, Failure, Metrics, NotReady, Probes, Product, Readiness
 use proto::greeting::BootNonce;
 use proto::spiffe::AgentId;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
-use tokio::sync::watch;
 use transport::tls::MeantServers;
 use transport::{Carrier, EndpointKeys};
 
 use crate::apiserver::{ApiServer, Limits};
 use crate::config::{ApiServers, Config, CredentialSource, Proxies};
-use crate::dialer::{Dialer, Equipment, Named};
+use crate::dialer::{ControlPlane, Dialer, Equipment, Named};
 use crate::discovery::Discovery;
 use crate::enrollment::Enrollment;
 use crate::forward::{Forwarder, Turns};
@@ -64,7 +63,7 @@ struct Parts {
     proxies: Proxies,
     outage_limit: Option<Duration>,
     streams: Streams,
-    endpoints: watch::Receiver<Vec<String>>,
+    control_plane: ControlPlane,
     readiness: Readiness,
     links: Links,
 }
@@ -103,6 +102,7 @@ impl Bound {
         let targets = Targets::new(config.dialed(), vec![probes.address()])
             .with_service_networks(config.service_networks.clone());
         let relay = Relay::new(targets, api_server.clone(), discovery.subscribe(), discovery.services());
+        let control_plane = ControlPlane::new(discovery.subscribe(), api_server.certificates());
         let forwarder = Forwarder::new(api_server, of_callers, turns, scope.clone());
         let streams = Streams::new(guard, forwarder, relay);
         let meant =
@@ -114,7 +114,7 @@ impl Bound {
             proxies: config.proxies.clone(),
             outage_limit: config.outage_limit,
             streams,
-            endpoints: discovery.subscribe(),
+            control_plane,
             readiness,
             links,
         };
@@ -178,7 +178,8 @@ async fn dial(
 
 impl Parts {
     fn with(self, agent: AgentId, trusted: Servers) -> Equipment {
-        let Self { boot, keys, carriers, proxies, outage_limit, streams, endpoints, readiness, links } = self;
+        let Self { boot, keys, carriers, proxies, outage_limit, streams, control_plane, readiness, links } =
+            self;
         Equipment {
             agent,
             boot,
@@ -188,7 +189,7 @@ impl Parts {
             proxies,
             outage_limit,
             streams,
-            endpoints,
+            control_plane,
             readiness,
             links,
         }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod complaint;
+mod control_plane;
 mod dial;
 mod hold;
 mod keeper;
@@ -19,13 +20,13 @@ use daemon::metrics::links::Links;
 use daemon::{Readiness, Scope};
 use proto::greeting::{BootNonce, VERSIONS};
 use proto::spiffe::AgentId;
-use proto::wire::{Endpoints, Hello};
-use tokio::sync::watch;
+use proto::wire::Hello;
 use transport::{Carrier, EndpointKeys};
 
 use crate::config::{Proxies, ServerAddress};
 use crate::servers::Servers;
 use crate::streams::Streams;
+pub use control_plane::ControlPlane;
 use lookout::Lookout;
 use presence::Presence;
 use roll::Roll;
@@ -63,8 +64,8 @@ pub struct Equipment {
     pub outage_limit: Option<Duration>,
     /// What serves the streams.
     pub streams: Streams,
-    /// Where the cluster's control plane answers.
-    pub endpoints: watch::Receiver<Vec<String>>,
+    /// Where the cluster's control plane answers, and what it shows.
+    pub control_plane: ControlPlane,
     /// Who has to know whether the agent is of use.
     pub readiness: Readiness,
     /// Where tunnels are counted.
@@ -81,7 +82,7 @@ struct Kit {
     proxies: Proxies,
     outage_limit: Option<Duration>,
     streams: Streams,
-    endpoints: watch::Receiver<Vec<String>>,
+    control_plane: ControlPlane,
     links: Links,
     scope: Scope,
     roll: Roll,
@@ -105,7 +106,7 @@ impl Dialer {
             proxies,
             outage_limit,
             streams,
-            endpoints,
+            control_plane,
             readiness,
             links,
         } = equipment;
@@ -118,7 +119,7 @@ impl Dialer {
             proxies,
             outage_limit,
             streams,
-            endpoints,
+            control_plane,
             links,
             scope,
             roll: Roll::default(),
@@ -147,7 +148,7 @@ impl Kit {
             boot_nonce: self.boot.0.to_vec(),
             sequence: self.dialed.fetch_add(1, Ordering::Relaxed) + 1,
             software: concat!("tunnel-agent/", env!("CARGO_PKG_VERSION")).to_owned(),
-            endpoints: Some(Endpoints { addresses: self.endpoints.borrow().clone() }),
+            endpoints: Some(self.control_plane.now()),
             silence_max_ms: self
                 .outage_limit
                 .map_or(0, |limit| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)),

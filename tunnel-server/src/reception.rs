@@ -363,7 +363,7 @@ impl Held<'_> {
                 info!(%agent, "the agent is stopping");
                 enlisted.drains();
             }
-            TunnelEvent::Endpoints(endpoints) => enlisted.advertise(endpoints),
+            TunnelEvent::Endpoints(advertised) => enlisted.advertise(advertised),
             TunnelEvent::Extension(extension) => asked.put(extension),
         });
         let probing = enlisted.probe();

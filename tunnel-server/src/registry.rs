@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use daemon::Home;
 use dashmap::DashMap;
-use proto::greeting::Greeting;
+use proto::greeting::{Advertised, Certificate, Greeting};
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use proto::{CloseCode, ClusterId};
@@ -61,7 +61,7 @@ struct Enlisting {
     tunnel: Tunnel,
     credential: Credential,
     home: Home,
-    endpoints: Arc<Mutex<Vec<String>>>,
+    advertised: Arc<Mutex<Advertised>>,
     live: Arc<LiveSince>,
 }
 
@@ -121,6 +121,8 @@ pub struct ListedTunnel {
     pub since: SystemTime,
     /// Where the cluster says its control plane answers.
     pub endpoints: Vec<String>,
+    /// The serving certificates of its API servers, as the agent saw them last.
+    pub certificates: Vec<Certificate>,
     /// Where its exchanges run.
     pub home: Home,
     /// Streams that carry exchanges now.
@@ -134,7 +136,7 @@ pub struct Enlisted {
     registry: Registry,
     cluster: ClusterId,
     ticket: u64,
-    endpoints: Arc<Mutex<Vec<String>>>,
+    advertised: Arc<Mutex<Advertised>>,
     live: Arc<LiveSince>,
     is_first: bool,
 }
@@ -192,7 +194,7 @@ impl Registry {
             registry: self.clone(),
             cluster: cluster.clone(),
             ticket: self.0.next_ticket.fetch_add(1, Ordering::Relaxed),
-            endpoints: Arc::new(Mutex::new(greeting.endpoints.clone())),
+            advertised: Arc::new(Mutex::new(greeting.advertised.clone())),
             live: Arc::new(LiveSince::new(Some(Instant::now()))),
             is_first: false,
         };
@@ -200,13 +202,13 @@ impl Registry {
             return Err(Full::Server.into());
         }
         let now = SystemTime::now();
-        let (endpoints, live) = (Arc::clone(&enlisted.endpoints), Arc::clone(&enlisted.live));
+        let (advertised, live) = (Arc::clone(&enlisted.advertised), Arc::clone(&enlisted.live));
         let entry = Entry {
             ticket: enlisted.ticket,
             agent: greeting.agent.clone(),
             boot: greeting.boot,
             since: now,
-            tunnel: Enlisting { tunnel, credential: credential.clone(), home, endpoints, live },
+            tunnel: Enlisting { tunnel, credential: credential.clone(), home, advertised, live },
             chosen: Arc::default(),
             on_probation: false,
             key_copied: false,
@@ -336,9 +338,9 @@ impl Enlisted {
         }
     }
 
-    /// Notes other control-plane endpoints than the greeting named.
-    pub fn advertise(&self, endpoints: Vec<String>) {
-        *self.endpoints.lock().unwrap_or_else(PoisonError::into_inner) = endpoints;
+    /// Notes that the agent says something else of the control plane than its greeting did.
+    pub fn advertise(&self, advertised: Advertised) {
+        *self.advertised.lock().unwrap_or_else(PoisonError::into_inner) = advertised;
         self.registry.changed(&self.cluster);
     }
 
@@ -382,7 +384,8 @@ fn standing(entry: &Enlisting) -> Standing {
 }
 
 fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
-    let Enlisting { tunnel, credential: _, home, endpoints: _, live: _ } = &entry.tunnel;
+    let Enlisting { tunnel, credential: _, home, advertised: _, live: _ } = &entry.tunnel;
+    let Advertised { endpoints, certificates } = entry.tunnel.advertised();
     ListedTunnel {
         agent: entry.agent.clone(),
         address: tunnel.peer_address(),
@@ -391,7 +394,8 @@ fn listed(entry: &Entry<Enlisting>) -> ListedTunnel {
         draining: tunnel.is_draining(),
         key_copied: entry.key_copied,
         since: entry.since,
-        endpoints: entry.tunnel.endpoints(),
+        endpoints,
+        certificates,
         home: *home,
         streams_open: tunnel.streams_open(),
         tunnel: tunnel.clone(),

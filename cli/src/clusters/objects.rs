@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use proto::admin::{Cluster, Health, Tunnel};
+use proto::admin::{Cluster, Health, ServedCertificate, Tunnel};
 use serde_json::{Value, json};
 use serde_saphyr::{SerializeError, ser_options};
 
@@ -58,12 +58,18 @@ fn tunnel(cluster: &Cluster, tunnel: &Tunnel) -> Value {
         "sinceUnixSeconds": time(tunnel.since),
         "endpoints": tunnel.endpoints,
         "acceptedEndpoints": accepted(cluster, tunnel),
+        "certificates": tunnel.certificates.iter().map(certificate).collect::<Vec<_>>(),
         "home": tunnel.home,
         "roundTripSeconds": round_trip(&measured).map(|round_trip| round_trip.as_secs_f64()),
         "packetsSent": measured.packets_sent,
         "packetsLost": measured.packets_lost,
         "streamsOpen": measured.streams_open,
     })
+}
+
+fn certificate(certificate: &ServedCertificate) -> Value {
+    let ServedCertificate { address, names, cut } = certificate;
+    json!({ "address": address, "names": names, "cut": cut })
 }
 
 #[cfg(test)]

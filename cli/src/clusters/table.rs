@@ -25,6 +25,7 @@ const WIDE: &[&str] = &[
     "HOME",
     "ENDPOINTS",
     "ACCEPTED",
+    "CERTIFICATE",
 ];
 
 /// Which columns.
@@ -128,6 +129,7 @@ fn wide(cluster: &Cluster, tunnel: &Tunnel, now: SystemTime) -> Vec<String> {
         tunnel.home.to_string(),
         listed(&tunnel.endpoints),
         listed(&accepted(cluster, tunnel)),
+        listed(&certified(tunnel)),
     ]
 }
 
@@ -139,6 +141,21 @@ pub(super) fn accepted(cluster: &Cluster, tunnel: &Tunnel) -> Vec<String> {
         endpoint.is_ok_and(|endpoint| said.iter().any(|said| may_advertise(said, &endpoint)))
     };
     tunnel.endpoints.iter().filter(may).cloned().collect()
+}
+
+/// The names in the serving certificates of its API servers, each once.
+fn certified(tunnel: &Tunnel) -> Vec<String> {
+    let names = tunnel.certificates.iter().flat_map(|certificate| &certificate.names);
+    let mut each_once: Vec<String> = Vec::new();
+    for name in names {
+        if !each_once.contains(name) {
+            each_once.push(name.clone());
+        }
+    }
+    if tunnel.certificates.iter().any(|certificate| certificate.cut) {
+        each_once.push("...".to_owned());
+    }
+    each_once
 }
 
 fn listed(endpoints: &[String]) -> String {

@@ -125,6 +125,20 @@ pub(super) fn asked(text: &str, context: Option<&str>) -> Result<Authority, NotR
     target(entry(&mut document, "clusters", "cluster", &cluster)?["server"].as_str().unwrap_or_default())
 }
 
+/// For which name the API server of a kubeconfig's `context`, or of its current one, has to show a certificate: a DNS name, or an
+/// address without brackets. `None` where nobody looks.
+pub(super) fn verified(text: &str, context: Option<&str>) -> Result<Option<String>, NotRewritten> {
+    let mut document = parsed(text)?;
+    let (_, cluster) = chosen(&mut document, context)?;
+    let entry = entry(&mut document, "clusters", "cluster", &cluster)?;
+    if entry["insecure-skip-tls-verify"] == true {
+        return Ok(None);
+    }
+    let target = target(entry["server"].as_str().unwrap_or_default())?;
+    let given = entry["tls-server-name"].as_str().filter(|name| !name.is_empty());
+    Ok(Some(given.unwrap_or_else(|| target.host().trim_matches(['[', ']'])).to_owned()))
+}
+
 /// The kubeconfig `text`, which lies in `directory`, with `proxy` for the cluster of its `context`, or of its current one.
 ///
 /// A proxy that is reached by https is known by `vouching`.
@@ -369,6 +383,20 @@ users:
         expected["clusters"][0]["cluster"]["certificate-authority"] = "/here/pki/ca.crt".into();
         assert_eq!(document, expected);
         assert_eq!(target, "192.168.1.10:6443");
+    }
+
+    #[test]
+    fn the_name_to_verify_is_the_servers_own_unless_another_is_given_or_nobody_looks() {
+        let with = |more: &str| ADMIN_CONF.replace("pki/ca.crt", &format!("pki/ca.crt, {more}"));
+        for (text, context, expected) in [
+            (ADMIN_CONF.to_owned(), None, Some("192.168.1.10")),
+            (ADMIN_CONF.to_owned(), Some("other"), Some("2001:db8::1")),
+            (with("tls-server-name: kubernetes"), None, Some("kubernetes")),
+            (with("tls-server-name: ''"), None, Some("192.168.1.10")),
+            (with("insecure-skip-tls-verify: true"), None, None),
+        ] {
+            assert_eq!(verified(&text, context).unwrap().as_deref(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod balanced;
 mod browsers;
 mod canaries;
 mod catalogue;
+mod certificates;
 mod clients;
 mod closing;
 mod confined;

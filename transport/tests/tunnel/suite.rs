@@ -2,8 +2,9 @@
 
 use std::io;
 
+use proto::greeting::{Advertised, Certificate};
 use proto::session::Health;
-use proto::wire::{Hello, refused::Reason};
+use proto::wire::{Endpoints, Hello, ServedCertificate, refused::Reason};
 use proto::{AbortCode, CloseCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::tls::{Material, MeantServers};
@@ -327,9 +328,13 @@ async fn the_shorter_of_both_limits_for_an_outage_is_agreed(carrier: Carrier) {
 
 async fn changed_endpoints_reach_the_server(carrier: Carrier) {
     let mut pair = Pair::greeted(carrier).await;
-    pair.agent.advertise(vec!["192.168.1.10:6443".to_owned()]);
+    let (address, names) = ("192.168.1.10:6443".to_owned(), vec!["kubernetes".to_owned()]);
+    let served = ServedCertificate { address: address.clone(), names: names.clone(), cut: false };
+    pair.agent.advertise(Endpoints { addresses: vec![address.clone()], certificates: vec![served] });
     let event = soon(pair.server_events.recv()).await.unwrap();
-    assert_eq!(event, TunnelEvent::Endpoints(vec!["192.168.1.10:6443".to_owned()]));
+    let certificate = Certificate { address: address.clone(), names, is_cut: false };
+    let advertised = Advertised { endpoints: vec![address], certificates: vec![certificate] };
+    assert_eq!(event, TunnelEvent::Endpoints(advertised));
 }
 
 async fn a_dropped_driver_ends_the_tunnel_for_both(carrier: Carrier) {

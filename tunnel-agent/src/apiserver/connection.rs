@@ -26,6 +26,8 @@ use tracing::debug;
 use super::ApiServerError;
 use super::body::RequestBody;
 use super::credential::Target;
+use super::endpoints::Place;
+use super::served::Served;
 use super::tls::HTTP_2;
 use crate::metrics;
 
@@ -98,23 +100,26 @@ pub(super) enum Use {
     Upgrade,
 }
 
+/// Where an API server is asked, and who takes note of what it shows.
+pub(super) type Towards<'a> = (&'a (Place, Target), &'a Served);
+
 /// Dials and verifies the API server, and counts how that went.
 pub(super) async fn dial(
-    target: &Target,
+    towards: Towards<'_>,
     tls: Arc<ClientConfig>,
     usage: Use,
     limit: Duration,
     seat: OwnedSemaphorePermit,
     scope: &Scope,
 ) -> Result<Link, ApiServerError> {
-    let dialed = connect(target, tls, usage, limit, seat, scope).await;
+    let dialed = connect(towards, tls, usage, limit, seat, scope).await;
     metrics::apiserver_dialed(dialed.as_ref().err().map(ApiServerError::code));
     dialed
 }
 
 /// The same without counting.
 pub(super) async fn connect(
-    target: &Target,
+    ((place, target), served): Towards<'_>,
     tls: Arc<ClientConfig>,
     usage: Use,
     limit: Duration,
@@ -137,6 +142,9 @@ pub(super) async fn connect(
         shaken = handshake => shaken.map_err(|error| handshake_error(target, error))?,
         () = &mut deadline => return Err(ApiServerError::Silent(limit)),
     };
+    if let Some([shown, ..]) = tls.get_ref().1.peer_certificates() {
+        served.note(*place, &target.authority, shown);
+    }
     let multiplexed = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
     let socket = TokioIo::new(Socket { tls, is_shut_down: false, _seat: seat });
     timeout(limit, open(socket, multiplexed, usage, scope))

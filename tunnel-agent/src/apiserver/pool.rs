@@ -134,10 +134,11 @@ impl Pool {
         for _ in 0..=API_SERVERS_MAX {
             let place = balance.places().first().copied().flatten();
             let seat = self.0.seat().ok_or(ApiServerError::Full)?;
-            let (target, tls) = (snapshot.target.at(place), snapshot.tls.upgrade.clone());
+            let (to, tls) = ((place, snapshot.target.at(place)), snapshot.tls.upgrade.clone());
+            let towards = (&to, &balance.served);
             // Both arms are cancel-safe: a dropped dial closes its socket.
             let dialed = tokio::select! {
-                dialed = connection::dial(&target, tls, Use::Upgrade, limits.connect, seat, scope) => dialed,
+                dialed = connection::dial(towards, tls, Use::Upgrade, limits.connect, seat, scope) => dialed,
                 () = balance.lost(place), if place.is_some() => Err(ApiServerError::Silent(limits.connect)),
             };
             match (dialed, place) {
@@ -184,9 +185,9 @@ impl Inner {
             state.dialing.push(place);
             let (pool, snapshot) = (self.clone(), snapshot.clone());
             self.scope.attend(async move {
-                let (target, tls) = (snapshot.target.at(place), snapshot.tls.pooled.clone());
-                let limit = pool.limits.connect;
-                let link = connection::dial(&target, tls, Use::Pooled, limit, seat, &pool.scope).await;
+                let (to, tls) = ((place, snapshot.target.at(place)), snapshot.tls.pooled.clone());
+                let (towards, limit) = ((&to, &pool.balance.served), pool.limits.connect);
+                let link = connection::dial(towards, tls, Use::Pooled, limit, seat, &pool.scope).await;
                 pool.dialed(link, snapshot.epoch, place);
             });
         }

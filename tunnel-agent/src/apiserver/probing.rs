@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use super::body::{Progress, RequestBody};
 use super::connection::{self, Link, Use};
 use super::endpoints::{Endpoints, PROBE_MAX, Place};
+use super::served::Served;
 use super::{ApiServer, ApiServerError, Inner};
 use crate::config::API_SERVERS_MAX;
 use crate::metrics;
@@ -38,6 +39,8 @@ pub(super) struct Balance {
     /// Counts these changes.
     edition: AtomicU64,
     turn: AtomicUsize,
+    /// What they show.
+    pub(super) served: Served,
 }
 
 /// A connection for questions, and of which epoch of the credential it is.
@@ -53,6 +56,7 @@ impl Default for Balance {
             changed: watch::Sender::new(()),
             edition: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
+            served: Served::default(),
         }
     }
 }
@@ -63,6 +67,8 @@ impl Balance {
         let mut endpoints = self.lock();
         endpoints.set(addresses, Instant::now());
         self.tell(&endpoints);
+        drop(endpoints);
+        self.served.keep(addresses);
     }
 
     /// Where requests may go now, beginning with another one each time; one place at least.
@@ -195,8 +201,9 @@ async fn probe(
         return Some((link.map(|link| Kept { epoch, link }), is_ready));
     }
     let seat = seats.clone().acquire_owned().await.ok()?;
-    let (target, tls) = (snapshot.target.at(Some(address)), snapshot.tls.pooled.clone());
-    let link = connection::connect(&target, tls, Use::Pooled, PROBE_MAX, seat, scope).await.ok()?;
+    let (to, served) = ((Some(address), snapshot.target.at(Some(address))), &api_server.0.balance.served);
+    let tls = snapshot.tls.pooled.clone();
+    let link = connection::connect((&to, served), tls, Use::Pooled, PROBE_MAX, seat, scope).await.ok()?;
     let (link, is_ready) = api_server.ask_ready(link, &snapshot).await?;
     Some((link.map(|link| Kept { epoch: snapshot.epoch, link }), is_ready))
 }

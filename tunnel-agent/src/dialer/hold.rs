@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use daemon::{Scope, chain};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 use transport::{Tunnel, TunnelEnded, TunnelEvent};
 
-use super::Kit;
 use super::dial::{Greeted, Route};
 use super::patience::HELD_MIN;
 use super::roll::Listed;
+use super::{ControlPlane, Kit};
 use crate::metrics;
 use crate::servers::Servers;
 use crate::streams::Streams;
@@ -84,16 +84,16 @@ async fn learn(servers: Servers, bundle: Vec<u8>) {
 
 /// Whether something is heard on a tunnel that was sent after its greeting: a path may carry a handshake and nothing after
 /// it.
-pub(super) async fn is_heard(tunnel: Tunnel, endpoints: watch::Receiver<Vec<String>>) -> bool {
-    timeout(PROOF_MAX, heard(&tunnel, endpoints)).await.is_ok()
+pub(super) async fn is_heard(tunnel: Tunnel, control_plane: ControlPlane) -> bool {
+    timeout(PROOF_MAX, heard(&tunnel, &control_plane)).await.is_ok()
 }
 
-async fn heard(tunnel: &Tunnel, endpoints: watch::Receiver<Vec<String>>) {
+async fn heard(tunnel: &Tunnel, control_plane: &ControlPlane) {
     // What was under way at the greeting has arrived by then.
     sleep(PROOF_AFTER + tunnel.round_trip()).await;
     let before = tunnel.link().wire_bytes_received;
     // Something that has to be acknowledged; the server knows it already.
-    tunnel.advertise(endpoints.borrow().clone());
+    tunnel.advertise(control_plane.now());
     while tunnel.link().wire_bytes_received == before {
         sleep(PROOF_EVERY).await;
     }
@@ -106,7 +106,7 @@ async fn accompany(
     kit: &Kit,
     listed: Option<Listed>,
 ) -> TunnelEnded {
-    let (mut endpoints, mut renewals) = (kit.endpoints.clone(), kit.trusted.renewals());
+    let (mut control_plane, mut renewals) = (kit.control_plane.clone(), kit.trusted.renewals());
     let draining = kit.scope.draining();
     tokio::pin!(driving, draining);
     let held = sleep(HELD_MIN);
@@ -117,10 +117,7 @@ async fn accompany(
         // stays begun, and a sleep has nothing to lose.
         tokio::select! {
             ended = &mut driving => return ended,
-            Ok(()) = endpoints.changed() => {
-                let now = endpoints.borrow_and_update().clone();
-                tunnel.advertise(now);
-            }
+            now = control_plane.changed() => tunnel.advertise(now),
             Ok(()) = renewals.changed() => {
                 let extension = tunnel.exporter().and_then(|exporter| kit.trusted.extension(&exporter));
                 extension.into_iter().for_each(|extension| tunnel.extend(extension));

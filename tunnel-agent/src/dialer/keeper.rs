@@ -189,7 +189,7 @@ impl Keeper {
     fn prove(&mut self, number: u64, carrier: Carrier, tunnel: &Tunnel) {
         match carrier {
             Carrier::Quic => {
-                let proof = is_heard(tunnel.clone(), self.kit.endpoints.clone());
+                let proof = is_heard(tunnel.clone(), self.kit.control_plane.clone());
                 self.proofs.push(Box::pin(async move { proof.await.then_some(number) }));
             }
             // What passes TCP's handshake and TLS's passes.

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use prost_types::Timestamp;
 use proto::admin::{self, users};
+use proto::greeting::Certificate;
 use proto::session::Health;
 use proto::spiffe::AgentId;
 
@@ -124,6 +125,7 @@ fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {
         key_copied: listed.key_copied,
         since: Some(whole_seconds(listed.since)),
         endpoints: listed.endpoints.clone(),
+        certificates: listed.certificates.iter().map(certificate).collect(),
         home: u32::try_from(listed.home.number()).unwrap_or(u32::MAX),
         measurements: Some(admin::Measurements {
             round_trip: link.round_trip.try_into().ok(),
@@ -132,6 +134,11 @@ fn tunnel(listed: &ListedTunnel) -> admin::Tunnel {
             streams_open: listed.streams_open,
         }),
     }
+}
+
+fn certificate(certificate: &Certificate) -> admin::ServedCertificate {
+    let Certificate { address, names, is_cut } = certificate.clone();
+    admin::ServedCertificate { address, names, cut: is_cut }
 }
 
 fn health(health: Health) -> admin::Health {

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use dashmap::DashMap;
 use policy::{Target, TargetEntry};
 use proto::ClusterId;
+use proto::greeting::Advertised;
 
 use super::{Enlisting, Registry};
 use crate::directory::{CLUSTERS_MAX, Directory};
@@ -16,7 +17,7 @@ pub(super) struct LastSaid(DashMap<ClusterId, Vec<String>>);
 impl LastSaid {
     /// Keeps what the last agent of a cluster said, of no more clusters than are known.
     pub(super) fn keep(&self, cluster: &ClusterId, left: &Enlisting, directory: &Directory) {
-        let endpoints = left.endpoints();
+        let Advertised { endpoints, .. } = left.advertised();
         // Who has said nothing had perhaps no time to.
         if endpoints.is_empty() {
             return;
@@ -30,8 +31,8 @@ impl LastSaid {
 
 impl Enlisting {
     /// What its agent advertises now.
-    pub(super) fn endpoints(&self) -> Vec<String> {
-        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn advertised(&self) -> Advertised {
+        self.advertised.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -42,7 +43,7 @@ impl Registry {
     pub fn advertised(&self, cluster: &ClusterId, target: &Target) -> Option<bool> {
         let roster = self.0.rosters.get(cluster);
         let said: Vec<Vec<String>> = roster.map_or_else(Vec::new, |roster| {
-            let endpoints = roster.entries().iter().map(|entry| entry.tunnel.endpoints());
+            let endpoints = roster.entries().iter().map(|entry| entry.tunnel.advertised().endpoints);
             endpoints.filter(|endpoints| !endpoints.is_empty()).collect()
         });
         if said.is_empty() {

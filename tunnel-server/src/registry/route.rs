@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use daemon::Home;
 use policy::Target;
 use proto::ClusterId;
+use proto::greeting::Advertised;
 use proto::session::Health;
 use proto::spiffe::AgentId;
 use time::OffsetDateTime;
@@ -40,7 +41,7 @@ pub struct Route {
     /// Where its exchanges run.
     pub home: Home,
     live: Arc<LiveSince>,
-    endpoints: Arc<Mutex<Vec<String>>>,
+    advertised: Arc<Mutex<Advertised>>,
 }
 
 /// Since when a tunnel has been live without a break; `None` while it is not.
@@ -185,14 +186,14 @@ fn in_utc(time: SystemTime) -> String {
 }
 
 fn route(entry: &Entry<Enlisting>) -> Route {
-    let Enlisting { tunnel, home, live, endpoints, credential: _ } = &entry.tunnel;
+    let Enlisting { tunnel, home, live, advertised, credential: _ } = &entry.tunnel;
     Route {
         number: entry.ticket,
         agent: entry.agent.clone(),
         tunnel: tunnel.clone(),
         home: *home,
         live: Arc::clone(live),
-        endpoints: Arc::clone(endpoints),
+        advertised: Arc::clone(advertised),
     }
 }
 
@@ -200,7 +201,8 @@ impl Route {
     /// Whether the tunnel's agent advertises `target` now.
     #[must_use]
     pub fn advertises(&self, target: &Target) -> bool {
-        advertised::has(&self.endpoints.lock().unwrap_or_else(PoisonError::into_inner), target)
+        let advertised = self.advertised.lock().unwrap_or_else(PoisonError::into_inner);
+        advertised::has(&advertised.endpoints, target)
     }
 }
 

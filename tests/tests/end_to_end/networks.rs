@@ -99,6 +99,10 @@ async fn an_address_stays_its_clusters_while_that_is_away_and_no_other_takes_it_
     house.take_in("edge-a", PLANT, &["127.0.0.0/8"], &[&target]).await;
     house.take_in("edge-b", PLANT, &["127.0.0.0/8"], &[elsewhere]).await;
     assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-a");
+    // A neighbour that is away has what its agent said last, and not all that it might have.
+    house.stop("edge-b").await;
+    assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-a");
+    house.start_agent("edge-b", &[elsewhere]).await;
 
     house.stop("edge-a").await;
 
@@ -116,7 +120,7 @@ async fn an_address_stays_its_clusters_while_that_is_away_and_no_other_takes_it_
     house.rig.connected("edge-b").await;
     let taken = house.ask(None, &target, &[("Tombolo-Network", PLANT)]).await;
     assert_eq!((taken.status, taken.cause().as_str()), (403, "TargetAmbiguous"), "{taken:?}");
-    assert_eq!(house.listed.accepted(), 1);
+    assert_eq!(house.listed.accepted(), 2);
     // People's word is what gives it away.
     at(&house.rig, &["cluster", "update", "edge-a", "--advertise", "10.0.0.0/8"]).await;
     assert_eq!(note(&house.reached(PLANT, &target).await, "cluster"), "edge-b");

@@ -80,7 +80,10 @@ impl Plain {
             tombstone: None,
         };
         let last_seen = self.was_met.then_some(SystemTime::UNIX_EPOCH);
-        (ClusterEntry { cluster: named(number), last_seen, record: Arc::new(said) }, self.advertised)
+        (
+            ClusterEntry { cluster: named(number), last_seen, record: Arc::new(said), given: None },
+            self.advertised,
+        )
     }
 }
 

@@ -42,12 +42,16 @@ fn rows<'a>(report: &'a Value, load: &str) -> Vec<&'a Value> {
 }
 
 fn each_way_has_figures(rows: &[&Value], rounds: usize) {
+    each_has_figures(rows, rounds, &["direct", "tunnel"]);
+}
+
+fn each_has_figures(rows: &[&Value], rounds: usize, expected: &[&str]) {
     for row in rows {
         assert_eq!(row["figures"].as_array().map(Vec::len), Some(rounds), "{row}");
         assert!(row["rate"]["median"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");
     }
     let ways: Vec<&str> = rows.iter().filter_map(|row| row["way"].as_str()).collect();
-    assert!(ways.chunks(2).all(|pair| pair == ["direct", "tunnel"]), "{ways:?}");
+    assert!(ways.chunks(expected.len()).all(|ways| ways == expected), "{ways:?}");
 }
 
 #[test]
@@ -84,10 +88,13 @@ fn every_event_arrives_at_every_watch() {
 #[test]
 fn small_requests_are_answered_beside_callers_who_do_not_read() {
     let report = sound("stalled --rounds 1 --seconds 0.2 --stalled 13 --callers 2 --mib 64");
-    each_way_has_figures(&rows(&report, "beside"), 1);
+    each_has_figures(&rows(&report, "beside"), 1, &["direct", "tunnel", "by address"]);
     let costs = report["results"]["costs"].as_array().expect("costs");
-    assert_eq!(costs.len(), 2);
-    assert!(costs[1]["serverGrewMib"].is_f64() && costs[1]["agentGrewMib"].is_f64(), "{costs:?}");
+    assert_eq!(costs.len(), 3);
+    for cost in &costs[1..] {
+        assert!(cost["serverGrewMib"].is_f64() && cost["agentGrewMib"].is_f64(), "{costs:?}");
+        assert!(cost["p99Ratio"]["median"].is_f64(), "{costs:?}");
+    }
 }
 
 #[test]

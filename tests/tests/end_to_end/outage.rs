@@ -37,10 +37,17 @@ impl Trial {
     /// Lets nothing more be heard of the agent, and waits until the server has noticed it of each tunnel: an agent that goes on
     /// behind an earlier silence may have dialed by TCP meanwhile, and what is asked by that one is not parked.
     async fn dark(&self) {
+        self.silent(|item| is_suspect(item) && !item.contains("\"health\":\"Live\"")).await;
+    }
+
+    /// The same where another agent's tunnel goes on.
+    async fn dark_beside_another(&self) {
+        self.silent(is_suspect).await;
+    }
+
+    async fn silent(&self, noticed: impl Fn(&str) -> bool) {
         self.agent.process.signal(Signal::STOP).expect("the agent runs");
-        let is_dark =
-            |item: &str| item.contains("\"health\":\"Suspect\"") && !item.contains("\"health\":\"Live\"");
-        self.rig.listed("edge-a", is_dark).await;
+        self.rig.listed("edge-a", noticed).await;
     }
 
     /// Lets the agent go on.
@@ -58,4 +65,9 @@ impl Trial {
         let series = format!("tombolo_server_requests_parked_total{{outcome=\"{outcome}\"}}");
         self.rig.metric(self.rig.probes(), &series).await
     }
+}
+
+/// Whether the server misses something of one of a cluster's tunnels.
+fn is_suspect(item: &str) -> bool {
+    item.contains("\"health\":\"Suspect\"")
 }

@@ -240,7 +240,7 @@ async fn another_agents_live_tunnel_serves_at_once() {
     let other = trial.rig.agent_of_id("edge-a", "b", &ApiServer::of_fake(&trial.rig, &trial.api), "").await;
     trial.rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
     trial.api.otherwise(Behaviour::json("{}"));
-    trial.dark().await;
+    trial.dark_beside_another().await;
 
     for _ in 0..20 {
         let reply = timeout(SOON, trial.rig.ask_with_token("POST", PATH, &[])).await.expect("an answer");

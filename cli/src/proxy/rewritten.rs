@@ -135,8 +135,7 @@ pub(super) fn verified(text: &str, context: Option<&str>) -> Result<Option<Strin
         return Ok(None);
     }
     let target = target(entry["server"].as_str().unwrap_or_default())?;
-    let given = entry["tls-server-name"].as_str().filter(|name| !name.is_empty());
-    Ok(Some(given.unwrap_or_else(|| target.host().trim_matches(['[', ']'])).to_owned()))
+    Ok(Some(server_name(entry, &target)))
 }
 
 /// The kubeconfig `text`, which lies in `directory`, with `proxy` for the cluster of its `context`, or of its current one.
@@ -191,8 +190,7 @@ pub(crate) fn with_server(
     if is_given(entry, "tls-server-name") {
         return Err(NotRewritten::OtherName(cluster));
     }
-    let authority = authority(entry, &cluster)?.filter(|_| entry["insecure-skip-tls-verify"] != true);
-    let Some(authority) = authority else { return Err(NotRewritten::Unknowable(cluster)) };
+    let authority = known_by(entry, &cluster)?;
     entry["server"] = server.into();
     Ok(Readdressed { text: yaml(&document)?, authority })
 }
@@ -211,14 +209,9 @@ pub(crate) fn with_server_named(
     if Url::parse(&old).is_ok_and(|url| url.path() != "/") {
         return Err(NotRewritten::NotItsOwn(old));
     }
-    let authority = authority(entry, &cluster)?.filter(|_| entry["insecure-skip-tls-verify"] != true);
-    let Some(authority) = authority else { return Err(NotRewritten::Unknowable(cluster)) };
-    if !is_given(entry, "tls-server-name") {
-        let host = asked.host();
-        let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        entry["tls-server-name"] = host.into();
-    }
-    let name = entry["tls-server-name"].as_str().unwrap_or_default().to_owned();
+    let authority = known_by(entry, &cluster)?;
+    let name = server_name(entry, &asked);
+    entry["tls-server-name"] = name.as_str().into();
     entry["server"] = server.into();
     Ok(Renamed { text: yaml(&document)?, authority, name })
 }
@@ -286,6 +279,18 @@ fn vouch(entry: &mut Value, name: &str, server: &str, vouching: &Vouching) -> Re
         entry.remove("certificate-authority");
     }
     Ok(())
+}
+
+/// For which name the API server at `target` has to show a certificate: the one that the entry gives, or its host without brackets.
+fn server_name(entry: &Value, target: &Authority) -> String {
+    let given = entry["tls-server-name"].as_str().filter(|name| !name.is_empty());
+    given.unwrap_or_else(|| target.host().trim_matches(['[', ']'])).to_owned()
+}
+
+/// By what the API server of the cluster `name` is known, PEM, which has to be there and looked at.
+fn known_by(entry: &Value, name: &str) -> Result<String, NotRewritten> {
+    let authority = authority(entry, name)?.filter(|_| entry["insecure-skip-tls-verify"] != true);
+    authority.ok_or_else(|| NotRewritten::Unknowable(name.to_owned()))
 }
 
 /// What vouches for the API server of the cluster `name`, PEM, if the entry says it. kubectl takes the data where both are there.

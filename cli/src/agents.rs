@@ -28,9 +28,9 @@ pub(crate) fn list(order: &AgentList) -> Result<Vec<String>, AgentsError> {
     }
     let mut rows = vec![["AGENT", "EXPIRES", "SERIAL", "STATE", "POD"].map(str::to_owned)];
     rows.extend(agents.into_iter().map(|agent| {
-        let expires = agent.expires.map_or_else(|| "<none>".to_owned(), |expires| expires.to_string());
+        let expires = agent.expires.map_or_else(print::none, |expires| expires.to_string());
         let state = if agent.revoked { "Revoked" } else { "Enrolled" };
-        let pod = if agent.pod.is_empty() { "<none>".to_owned() } else { agent.pod };
+        let pod = if agent.pod.is_empty() { print::none() } else { agent.pod };
         [format!("{}/{}", agent.cluster, agent.instance), expires, agent.serial, state.to_owned(), pod]
     }));
     Ok(print::columns(&rows))

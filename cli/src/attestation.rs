@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::admin::{Admin, AdminError};
 use crate::args::{Attestation, AttestationOf, AttestationSetKeys};
 use crate::files::{self, ReadError};
+use crate::print;
 use crate::runtime::{self, NoRuntime};
 
 /// Why nothing was shown or changed.
@@ -44,7 +45,7 @@ fn show(of: &AttestationOf) -> Result<Vec<String>, AttestationError> {
     let GetAttestationResponse { workload, closed } = found;
     let mut lines = match workload {
         None => vec![
-            "Account:    <none>".to_owned(),
+            format!("Account:    {}", print::none()),
             format!(
                 "# An agent in a pod that enrolls with a token records it: tombolo token create --cluster {}",
                 of.cluster
@@ -65,7 +66,7 @@ fn show(of: &AttestationOf) -> Result<Vec<String>, AttestationError> {
 fn told(workload: &Workload) -> Vec<String> {
     let Workload { namespace, service_account, service_account_uid, issuer, issuer_keys, recorded } =
         workload;
-    let recorded = recorded.map_or_else(|| "<none>".to_owned(), |recorded| recorded.to_string());
+    let recorded = recorded.map_or_else(print::none, |recorded| recorded.to_string());
     vec![
         format!("Account:    {namespace}/{service_account}"),
         format!("UID:        {service_account_uid}"),

@@ -54,18 +54,10 @@ pub(crate) fn list(order: &DialTokenList) -> Result<Vec<String>, DialTokensError
     let mut rows = vec![["ID", "USER", "CLUSTERS", "NETWORKS", "EXPIRES"].map(str::to_owned)];
     rows.extend(tokens.into_iter().map(|token| {
         let DialToken { id, user, clusters, created: _, expires, networks } = token;
-        let expires = expires.map_or_else(none, |expires| expires.to_string());
-        [id, print::visible(&user), listed(&clusters), listed(&networks), expires]
+        let expires = expires.map_or_else(print::none, |expires| expires.to_string());
+        [id, print::visible(&user), print::listed(&clusters), print::listed(&networks), expires]
     }));
     Ok(print::columns(&rows))
-}
-
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { none() } else { names.join(",") }
-}
-
-fn none() -> String {
-    "<none>".to_owned()
 }
 
 /// Takes a dial token away.

@@ -52,6 +52,16 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
+/// What stands in a table where there is nothing.
+pub(crate) fn none() -> String {
+    "<none>".to_owned()
+}
+
+/// Several in one cell of a table.
+pub(crate) fn listed(names: &[String]) -> String {
+    if names.is_empty() { none() } else { names.join(",") }
+}
+
 /// What a stranger may have named, which must neither steer the terminal nor begin another line; JSON stays what it is.
 pub(crate) fn visible(text: &str) -> String {
     let escaped = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');

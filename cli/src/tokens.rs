@@ -42,7 +42,7 @@ pub(crate) fn list(order: &TokenList) -> Result<Vec<String>, TokensError> {
     let mut rows = vec![["ID", "CLUSTER", "EXPIRES", "USED BY"].map(str::to_owned)];
     rows.extend(tokens.into_iter().map(|token| {
         let Token { id, cluster, created: _, expires, used_by } = token;
-        let expires = expires.map_or_else(|| "<none>".to_owned(), |expires| expires.to_string());
+        let expires = expires.map_or_else(print::none, |expires| expires.to_string());
         [id, cluster, expires, if used_by.is_empty() { "<nobody>".to_owned() } else { used_by }]
     }));
     Ok(print::columns(&rows))

@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use policy::may_advertise;
 use proto::admin::{Cluster, Health, Measurements, Tunnel};
 
+use crate::print::{listed, none};
+
 /// Between two columns.
 const GAP: &str = "   ";
-
-/// What stands where there is nothing.
-const NONE: &str = "<none>";
 
 const USUAL: &[&str] = &["NAME", "HEALTH", "TUNNELS", "RTT", "LOSS", "STREAMS", "AGE", "LAST SEEN"];
 const WIDE: &[&str] = &[
@@ -96,7 +95,7 @@ fn usual(cluster: &Cluster, now: SystemTime) -> Vec<String> {
     let streams: u64 = measured().map(|tunnel| u64::from(tunnel.streams_open)).sum();
     let since = cluster.tunnels.iter().filter_map(|tunnel| tunnel.since).map(|since| since.seconds).min();
     let is_away = cluster.tunnels.is_empty();
-    let shown = |text: String| if is_away { NONE.to_owned() } else { text };
+    let shown = |text: String| if is_away { none() } else { text };
     vec![
         cluster.name.clone(),
         cluster_health(cluster).to_owned(),
@@ -158,10 +157,6 @@ fn certified(tunnel: &Tunnel) -> Vec<String> {
     each_once
 }
 
-fn listed(endpoints: &[String]) -> String {
-    if endpoints.is_empty() { none() } else { endpoints.join(",") }
-}
-
 fn away(cluster: &Cluster) -> Vec<String> {
     let mut row = vec![cluster.name.clone(), cluster_health(cluster).to_owned()];
     row.resize_with(WIDE.len(), none);
@@ -187,10 +182,6 @@ fn health(tunnel: &Tunnel) -> &'static str {
     }
 }
 
-fn none() -> String {
-    NONE.to_owned()
-}
-
 pub(super) fn round_trip(measured: &Measurements) -> Option<Duration> {
     measured.round_trip.and_then(|round_trip| round_trip.try_into().ok())
 }
@@ -210,7 +201,7 @@ fn milliseconds(round_trip: Duration) -> String {
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn loss(sent: u64, lost: u64) -> String {
     match (sent, lost) {
-        (0, _) => NONE.to_owned(),
+        (0, _) => none(),
         (_, 0) => "0%".to_owned(),
         (sent, lost) => match lost as f64 * 100.0 / sent as f64 {
             percent if percent < 0.1 => "<0.1%".to_owned(),

@@ -6,7 +6,7 @@ use proto::admin::{CreateDialTokenRequest, CreateDialTokenResponse, DialToken};
 
 use crate::admin::{Admin, AdminError};
 use crate::args::{DialTokenCreate, DialTokenList, DialTokenRevoke};
-use crate::files::{self, Audience, Existing, WriteError};
+use crate::files::{self, WriteError};
 use crate::print;
 use crate::runtime::{self, NoRuntime};
 
@@ -37,8 +37,7 @@ pub(crate) fn create(order: DialTokenCreate) -> Result<Vec<String>, DialTokensEr
         Admin::connect(server.place(), scope).await?.create_dial_token(request).await
     })??;
     let CreateDialTokenResponse { token, id, expires } = made;
-    let existing = if force { Existing::Replace } else { Existing::Keep };
-    files::write_all(vec![(out.clone(), &format!("{token}\n"), Audience::Owner)], existing)
+    files::write_private(&out, &format!("{token}\n"), force)
         .map_err(|source| DialTokensError::NotKept { id: id.clone(), source })?;
     let expires = expires.map_or_else(String::new, |expires| format!(" and holds until {expires}"));
     Ok(vec![format!("dial token {id} of {} is in {}{expires}", user.as_str(), out.display())])

@@ -86,6 +86,12 @@ pub(crate) fn create_private_directory(path: &Path) -> Result<(), WriteError> {
         .map_err(|error| WriteError::Io(path.to_owned(), error))
 }
 
+/// Writes a file that only this user reads, in place of one that is there already if `force` says so.
+pub(crate) fn write_private(path: &Path, text: &str, force: bool) -> Result<(), WriteError> {
+    let existing = if force { Existing::Replace } else { Existing::Keep };
+    write_all(vec![(path.to_owned(), text, Audience::Owner)], existing)
+}
+
 /// Writes files so that either all stand in their places or, as far as the file system lets us, none does.
 pub(crate) fn write_all<T: AsRef<[u8]> + ?Sized>(
     files: Vec<(PathBuf, &T, Audience)>,

@@ -4,7 +4,7 @@ mod credential;
 mod document;
 
 use crate::args;
-use crate::files::{self, Audience, Existing, NoAbsolutePath, WriteError};
+use crate::files::{self, NoAbsolutePath, WriteError};
 use crate::pem::{self, PemError};
 use crate::settings::{self, Credential, Settings, SettingsError};
 
@@ -76,8 +76,7 @@ pub(crate) fn write(order: args::Kubeconfig) -> Result<Written, KubeconfigError>
     let Some(output) = output else {
         return Ok(Written::Document(text));
     };
-    let existing = if force { Existing::Replace } else { Existing::Keep };
-    files::write_all(vec![(output.clone(), text.as_str(), Audience::Owner)], existing)?;
+    files::write_private(&output, &text, force)?;
     Ok(Written::File(vec![
         format!("wrote {} (private)", output.display()),
         format!("next: kubectl --kubeconfig {} --context {} get namespaces", output.display(), clusters[0]),

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::args::Passthrough;
-use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::files::{self, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Readdressed};
 use crate::runtime::{self, NoRuntime};
@@ -98,8 +98,7 @@ pub(crate) fn write(order: &Passthrough) -> Result<Vec<String>, PassthroughError
         shaken.map(drop).map_err(|error| not_verified(name, error))
     };
     runtime::run(connect)??;
-    let existing = if *force { Existing::Replace } else { Existing::Keep };
-    files::write_all(vec![(output.clone(), text.as_str(), Audience::Owner)], existing)?;
+    files::write_private(output, &text, *force)?;
     Ok(vec![
         format!(
             "wrote {} (private): {name} is in the API server's certificate, and the kubeconfig trusts it",

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args;
-use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::files::{self, ReadError, WriteError};
 use crate::print;
 use crate::runtime::{self, NoRuntime};
 use crate::settings::{self, Credential, Settings, SettingsError};
@@ -165,7 +165,6 @@ fn secret() -> Result<String, Unspecified> {
 
 /// Writes the kubeconfig where only this user reads it.
 fn keep(within: &Within, output: Option<PathBuf>, text: &str, force: bool) -> Result<Kept, ProxyError> {
-    let existing = if force { Existing::Replace } else { Existing::Keep };
     let (path, directory) = match output {
         Some(path) => (path, None),
         None => {
@@ -174,7 +173,7 @@ fn keep(within: &Within, output: Option<PathBuf>, text: &str, force: bool) -> Re
             (directory.path().join(format!("{}.kubeconfig", within.name())), Some(directory))
         }
     };
-    files::write_all(vec![(path.clone(), text, Audience::Owner)], existing)?;
+    files::write_private(&path, text, force)?;
     Ok(Kept { path, _directory: directory })
 }
 

@@ -3,7 +3,7 @@
 use trust::user_token::{TokenDigest, draw};
 
 use crate::args::{UserTokenCreate, UserTokenHash};
-use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::files::{self, ReadError, WriteError};
 use crate::names::NoRandomness;
 
 /// Why there is no token, or no file of digests.
@@ -36,8 +36,7 @@ pub(crate) fn create(order: &UserTokenCreate) -> Result<String, UserTokenError> 
         return Err(UserTokenError::Comma(group.as_str().to_owned()));
     }
     let token = draw().ok_or(NoRandomness)?;
-    let existing = if *force { Existing::Replace } else { Existing::Keep };
-    files::write_all(vec![(out.clone(), &format!("{token}\n"), Audience::Owner)], existing)?;
+    files::write_private(out, &format!("{token}\n"), *force)?;
     let groups: Vec<&str> = groups.iter().map(|group| group.as_str()).collect();
     let groups = if groups.is_empty() { String::new() } else { format!(",{}", quoted(&groups.join(","))) };
     Ok(format!("{},{},{groups}", TokenDigest::of(token.as_bytes()), quoted(user.as_str())))

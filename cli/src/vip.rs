@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::args::Vip;
-use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::files::{self, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Renamed};
 
@@ -28,8 +28,7 @@ pub(crate) fn write(order: &Vip) -> Result<Vec<String>, VipError> {
     let Renamed { text, authority, name } =
         rewritten::with_server_named(&text, directory, context.as_deref(), server.bare())?;
     pem::ders(&authority, kubeconfig)?;
-    let existing = if *force { Existing::Replace } else { Existing::Keep };
-    files::write_all(vec![(output.clone(), text.as_str(), Audience::Owner)], existing)?;
+    files::write_private(output, &text, *force)?;
     Ok(vec![
         format!("wrote {} (private): the API server has to prove to be {name}, as before", output.display()),
         format!(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::args::DialTokenKubeconfig;
-use crate::files::{self, Audience, Existing, ReadError, WriteError};
+use crate::files::{self, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Rewritten, Vouching};
 
@@ -44,8 +44,7 @@ pub(crate) fn write(order: &DialTokenKubeconfig) -> Result<Vec<String>, DialKube
     let vouching = vouching.map_or(Vouching::Public, Vouching::Constrained);
     let Rewritten { text, .. } =
         rewritten::with_proxy(&text, directory, context.as_deref(), &url, Some(&vouching))?;
-    let existing = if *force { Existing::Replace } else { Existing::Keep };
-    files::write_all(vec![(output.clone(), text.as_str(), Audience::Owner)], existing)?;
+    files::write_private(output, &text, *force)?;
     Ok(vec![
         format!("wrote {} (private: the token is in it)", output.display()),
         format!("next: kubectl --kubeconfig {} get namespaces", output.display()),

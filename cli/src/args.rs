@@ -1,6 +1,7 @@
 //! The command line: what may be said, and how help explains it.
 
 mod at_server;
+mod copied;
 mod examples;
 mod fleet;
 mod passthrough;
@@ -20,6 +21,7 @@ use proto::spiffe::TRUST_DOMAIN_DEFAULT;
 use trust::Role;
 
 pub(crate) use at_server::{AtServer, Place, Remote};
+pub(crate) use copied::{CopyPlace, OwnKubeconfig};
 pub(crate) use fleet::{
     Agent, AgentList, AgentRevoke, Attestation, AttestationOf, AttestationSetKeys, Cluster, ClusterCheck,
     ClusterCreate, ClusterDelete, ClusterLabel, ClusterUpdate, LabelChange, Token, TokenCreate, TokenList,

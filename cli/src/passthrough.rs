@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::args::Passthrough;
+use crate::args::{CopyPlace, OwnKubeconfig, Passthrough};
 use crate::files::{self, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Readdressed};
@@ -75,7 +75,8 @@ pub(crate) enum NotVerified {
 
 /// Writes it where only this user reads it, once the API server has shown that it would verify.
 pub(crate) fn write(order: &Passthrough) -> Result<Vec<String>, PassthroughError> {
-    let Passthrough { server, kubeconfig, context, address, output, force } = order;
+    let Passthrough { server, own, address, copy } = order;
+    let (OwnKubeconfig { kubeconfig, context }, CopyPlace { output, force }) = (own, copy);
     let (name, port) = server.address();
     let server_name = ServerName::try_from(name.to_owned()).ok();
     let Some(server_name @ ServerName::DnsName(_)) = server_name else {

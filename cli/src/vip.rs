@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::args::Vip;
+use crate::args::{CopyPlace, OwnKubeconfig, Vip};
 use crate::files::{self, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Renamed};
@@ -22,7 +22,8 @@ pub(crate) enum VipError {
 
 /// Writes it where only this user reads it. Nobody is asked: from here the address may not be reached.
 pub(crate) fn write(order: &Vip) -> Result<Vec<String>, VipError> {
-    let Vip { server, kubeconfig, context, output, force } = order;
+    let Vip { server, own, copy } = order;
+    let (OwnKubeconfig { kubeconfig, context }, CopyPlace { output, force }) = (own, copy);
     let text = files::read(kubeconfig)?;
     let directory = kubeconfig.parent().unwrap_or_else(|| Path::new(""));
     let Renamed { text, authority, name } =

@@ -7,6 +7,7 @@ use prost_types::Timestamp;
 use proto::ClusterId;
 
 use super::at_server::AtServer;
+use super::copied::{CopyPlace, OwnKubeconfig};
 use super::examples;
 use crate::names::{GatewayUrl, Group, Label, User as UserName, Validity};
 
@@ -129,18 +130,10 @@ pub(crate) struct DialTokenKubeconfig {
     /// The file with the token
     #[arg(long, value_name = "FILE")]
     pub(crate) dial_token_file: PathBuf,
-    /// The cluster's own kubeconfig, which is not changed
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: PathBuf,
-    /// Its context to use [default: its current-context]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) context: Option<String>,
-    /// Where to write the copy, with mode 0600
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) output: PathBuf,
-    /// Replace the output file if it is already there
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) own: OwnKubeconfig,
+    #[command(flatten)]
+    pub(crate) copy: CopyPlace,
 }
 
 #[derive(Args)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::args::DialTokenKubeconfig;
+use crate::args::{CopyPlace, DialTokenKubeconfig, OwnKubeconfig};
 use crate::files::{self, ReadError, WriteError};
 use crate::pem::{self, PemError};
 use crate::proxy::rewritten::{self, NotRewritten, Rewritten, Vouching};
@@ -31,7 +31,8 @@ pub(crate) enum DialKubeconfigError {
 
 /// Writes it where only this user reads it.
 pub(crate) fn write(order: &DialTokenKubeconfig) -> Result<Vec<String>, DialKubeconfigError> {
-    let DialTokenKubeconfig { proxy, ca, user, dial_token_file, kubeconfig, context, output, force } = order;
+    let DialTokenKubeconfig { proxy, ca, user, dial_token_file, own, copy } = order;
+    let (OwnKubeconfig { kubeconfig, context }, CopyPlace { output, force }) = (own, copy);
     let token = files::read(dial_token_file)?;
     let token = token.trim();
     if !token.starts_with(policy::DIAL_TOKEN_PREFIX) || token.contains(char::is_whitespace) {

@@ -1,0 +1,49 @@
+//! The words of `tombolo kubeconfig`.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use proto::ClusterId;
+
+use crate::names::{GatewayUrl, HostSuffix};
+
+#[derive(Args)]
+pub(crate) struct Kubeconfig {
+    #[arg(long, value_name = "URL", help = "Where the gateway is: https://HOST[:PORT]")]
+    pub(crate) gateway: Option<GatewayUrl>,
+    /// Certificates that vouch for the gateway (server-ca.crt)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Your certificate
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "token_file")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of your certificate
+    #[arg(long, value_name = "FILE", requires = "cert", conflicts_with = "token_file")]
+    pub(crate) key: Option<PathBuf>,
+    /// A file with your bearer token, in place of a certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// A cluster to reach; repeat for more
+    #[arg(long = "cluster", value_name = "CLUSTER", required = true)]
+    pub(crate) clusters: Vec<ClusterId>,
+    /// Reach clusters as CLUSTER.SUFFIX, for tools that drop the path of a server's URL
+    #[arg(long, value_name = "SUFFIX")]
+    pub(crate) host_names: Option<HostSuffix>,
+    /// Copy certificates, key and token into the kubeconfig; if false, it names their files
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) embed_certs: bool,
+    /// Write this file, with mode 0600, instead of printing
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace the output file if it is already there
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+}

@@ -4,11 +4,13 @@
 //! of that other home, and a system call between both.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes};
+use hyper::upgrade::{Parts, Upgraded};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
@@ -35,10 +37,32 @@ impl<S> Behind<S> {
     }
 }
 
+/// The same socket by a descriptor of its own, for which the calling task's runtime wakes.
+///
+/// # Errors
+/// No descriptor is left.
+pub(crate) fn second<S: AsFd, T: From<OwnedFd>>(
+    stream: &S,
+    from_std: impl FnOnce(T) -> io::Result<S>,
+) -> io::Result<S> {
+    from_std(stream.as_fd().try_clone_to_owned()?.into())
+}
+
+/// The connection that an upgrade has given up, behind what was read of it already.
+///
+/// # Errors
+/// It is of another kind.
+pub(crate) fn taken_back<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    upgraded: Upgraded,
+) -> io::Result<Behind<S>> {
+    let parts = upgraded.downcast::<TokioIo<S>>();
+    let Parts { io, read_buf, .. } = parts.map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(Behind::new(read_buf, io.into_inner()))
+}
+
 impl Near for TcpStream {
     fn come_here(&mut self) {
-        let second = self.as_fd().try_clone_to_owned();
-        if let Ok(second) = second.and_then(|second| Self::from_std(second.into())) {
+        if let Ok(second) = second(self, Self::from_std) {
             *self = second;
         }
     }
@@ -46,8 +70,7 @@ impl Near for TcpStream {
 
 impl Near for UnixStream {
     fn come_here(&mut self) {
-        let second = self.as_fd().try_clone_to_owned();
-        if let Ok(second) = second.and_then(|second| Self::from_std(second.into())) {
+        if let Ok(second) = second(self, Self::from_std) {
             *self = second;
         }
     }

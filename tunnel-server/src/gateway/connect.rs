@@ -4,7 +4,6 @@ use std::io;
 
 use http::{HeaderName, HeaderValue, Request, Response, Version};
 use hyper::upgrade::{Parts, Upgraded};
-use hyper_util::rt::TokioIo;
 use policy::Target;
 use policy::action::ActionFault;
 use proto::ClusterId;
@@ -16,7 +15,7 @@ use super::refusal::Refusal;
 use super::stack::{CallerBody, audit_id};
 use super::{Gateway, Peer, recorded};
 use crate::dialing::Within;
-use crate::dialing::near::{Behind, Near};
+use crate::dialing::near::{Behind, Near, taken_back};
 use crate::directory::{NetworkName, NotANetworkName};
 use crate::exchanges::Live;
 use crate::identity::{Authenticated, Caller};
@@ -128,13 +127,10 @@ impl Gateway {
 
 /// What bytes pass by from now on: the connection itself.
 fn near(upgraded: Upgraded) -> io::Result<Box<dyn Near>> {
-    let upgraded = match upgraded.downcast::<Watched>() {
-        Ok(Parts { io, read_buf, .. }) => return Ok(Box::new(Behind::new(read_buf, io.into_near()))),
-        Err(upgraded) => upgraded,
-    };
-    let parts = upgraded.downcast::<TokioIo<UnixStream>>();
-    let Parts { io, read_buf, .. } = parts.map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(Box::new(Behind::new(read_buf, io.into_inner())))
+    match upgraded.downcast::<Watched>() {
+        Ok(Parts { io, read_buf, .. }) => Ok(Box::new(Behind::new(read_buf, io.into_near()))),
+        Err(upgraded) => Ok(Box::new(taken_back::<UnixStream>(upgraded)?)),
+    }
 }
 
 /// The network that a CONNECT names, if it names one.

@@ -7,7 +7,6 @@
 
 use std::future::pending;
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::dialing::near::{Behind, Near};
+use crate::dialing::near::{self, Behind, Near};
 
 /// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -212,9 +211,9 @@ fn lock(ahead: &Mutex<Ahead>) -> MutexGuard<'_, Ahead> {
 /// Waits until the other side's FIN or RST has arrived, also behind bytes that nobody reads.
 fn far_end(socket: &TcpStream) -> impl Future<Output = ()> + Send + use<> {
     // A descriptor of its own, because this must not borrow the stream.
-    let second = socket.as_fd().try_clone_to_owned();
+    let second = near::second(socket, TcpStream::from_std);
     async move {
-        let Ok(second) = second.and_then(|second| TcpStream::from_std(second.into())) else {
+        let Ok(second) = second else {
             // No descriptor was left: the end is seen when the upload is read on.
             return pending().await;
         };

@@ -14,7 +14,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::upgrade::{Parts, Upgraded};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -22,7 +21,7 @@ use tracing::debug;
 
 use super::{Asked, Proxy, Refusal, Served};
 use crate::dialing::asking::Refuses as _;
-use crate::dialing::near::Behind;
+use crate::dialing::near::taken_back;
 use crate::dialing::reason;
 use crate::listener::{Accepted, Limits, Place};
 
@@ -93,19 +92,14 @@ impl Proxy {
         match served {
             Ok(Served { connected, held }) => {
                 let caller = hyper::upgrade::on(request);
-                connected.join(async { near(caller.await.map_err(io::Error::other)?) }, (held, place));
+                let near =
+                    async { taken_back::<TlsStream<TcpStream>>(caller.await.map_err(io::Error::other)?) };
+                connected.join(near, (held, place));
                 Response::new(String::new())
             }
             Err(refusal) => refused(&refusal),
         }
     }
-}
-
-/// What bytes pass by from now on: the connection itself.
-fn near(upgraded: Upgraded) -> io::Result<Behind<TlsStream<TcpStream>>> {
-    let parts = upgraded.downcast::<TokioIo<TlsStream<TcpStream>>>();
-    let Parts { io, read_buf, .. } = parts.map_err(|_| io::ErrorKind::InvalidData)?;
-    Ok(Behind::new(read_buf, io.into_inner()))
 }
 
 /// User and token of the one `Proxy-Authorization: Basic` that there is. Tokens have no colon, and names may.

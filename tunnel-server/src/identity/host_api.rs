@@ -16,7 +16,7 @@ use super::fetch::{Fetch, FetchError};
 pub const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// How objects are written and read.
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// Where the API server is, and with what we come.
 pub struct HostApi {

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::given::Given;
 use crate::directory::Directory;
-use crate::identity::{ANSWER_BYTES_MAX, HostApi, NoAnswer};
+use crate::identity::{ANSWER_BYTES_MAX, HostApi, JSON, NoAnswer};
 use crate::metrics;
 use objects::{Act, Kind, MANAGER, Marks, is_as, is_ours, plan, selector};
 
@@ -317,9 +317,7 @@ impl Act {
     }
 }
 
-/// How objects are written.
-const JSON: &str = "application/json";
-/// The same where they say what is ours of one (JSON is YAML).
+/// How objects are written where they say what is ours of one (JSON is YAML).
 const APPLY: &str = "application/apply-patch+yaml";
 
 fn refused(act: &'static str, kind: Kind, name: &str, status: StatusCode, answer: &Value) -> NotPublished {

@@ -90,11 +90,12 @@ fn forbidden(refusal: &Refusal) -> Option<&Forbidden> {
 
 /// The same event with the network that the request names in place of a cluster, if it does.
 fn in_network<B>(event: Event, request: &Request<B>) -> Event {
+    if request.method() != Method::CONNECT {
+        return event;
+    }
     match connect::network(request) {
-        Ok(Some(network)) if request.method() == Method::CONNECT => {
-            event.with(Note::Network, network.as_str())
-        }
-        _ => event,
+        Ok(Some(network)) => event.with(Note::Network, network.as_str()),
+        Ok(None) | Err(_) => event,
     }
 }
 

@@ -1,0 +1,104 @@
+//! What people do by `tombolo` for a server under test: certificates, kubeconfigs, and whatever else a trial says.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use super::{PKI, Rig};
+use crate::binaries::binary;
+use crate::pki::{Authority, Issued};
+use crate::process::{Invocation, run};
+
+/// How long one `tombolo` may take.
+const TOMBOLO_MAX: Duration = Duration::from_secs(20);
+
+impl Rig {
+    /// Runs `tombolo` in the rig's folder.
+    pub async fn tombolo(&self, words: &[&str]) -> String {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tombolo {words:?}: {stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs a `tombolo` that ends with 1, and says why it did.
+    pub async fn tombolo_fails(&self, words: &[&str]) -> String {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        assert_eq!(output.status.code(), Some(1), "tombolo {words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// What `tombolo` says on stdout and stderr, however it ends, but for a signal.
+    pub async fn tombolo_says(&self, words: &[&str]) -> String {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        assert!(output.status.code().is_some(), "tombolo {words:?}: {output:?}");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// Issues a caller's certificate.
+    pub async fn caller(&self, user: &str, groups: &[&str]) -> Issued {
+        // As `tombolo` names its files.
+        let stem = user.replace(':', "-");
+        let file = |end: &str| format!("{PKI}/{stem}-caller.{end}");
+        if !self.path().join(file("crt")).exists() {
+            let groups = groups.iter().flat_map(|group| ["--group", group]);
+            let words: Vec<&str> =
+                ["ca", "issue", "caller", "--dir", PKI, "--user", user].into_iter().chain(groups).collect();
+            self.tombolo(&words).await;
+        }
+        Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
+    }
+
+    /// Issues a caller's certificate that holds no longer than this: `tombolo` issues none for less than a minute.
+    pub fn caller_until(&self, user: &str, groups: &[&str], end: SystemTime) -> Issued {
+        self.root_of("caller").issue_user_until(user, groups, end)
+    }
+
+    /// The root that certificates of this role chain to.
+    pub fn root_of(&self, role: &str) -> Authority {
+        let [certificate, key] = ["crt", "key"].map(|kind| self.read(&format!("{PKI}/{role}-ca.{kind}")));
+        Authority::of(&certificate, &key)
+    }
+
+    /// Issues an administrator's certificate, `pki/NAME-admin.crt` with its key.
+    pub async fn admin(&self, name: &str) -> Issued {
+        let file = |end: &str| format!("{PKI}/{name}-admin.{end}");
+        if !self.path().join(file("crt")).exists() {
+            self.tombolo(&["ca", "issue", "admin", "--dir", PKI, "--name", name]).await;
+        }
+        Issued { certificate_pem: self.read(&file("crt")), key_pem: self.read(&file("key")) }
+    }
+
+    /// Writes a caller's kubeconfig for a cluster by path, and returns where it is.
+    pub async fn kubeconfig(&self, user: &str, groups: &[&str], cluster: &str) -> PathBuf {
+        self.write_kubeconfig(user, groups, &["--cluster", cluster], &format!("{user}-{cluster}.kubeconfig"))
+            .await
+    }
+
+    /// The same by the cluster's host name under a suffix.
+    pub async fn kubeconfig_by_host_name(
+        &self,
+        user: &str,
+        groups: &[&str],
+        cluster: &str,
+        suffix: &str,
+    ) -> PathBuf {
+        let words = ["--cluster", cluster, "--host-names", suffix];
+        self.write_kubeconfig(user, groups, &words, &format!("{user}-{cluster}-by-host.kubeconfig")).await
+    }
+
+    async fn write_kubeconfig(&self, user: &str, groups: &[&str], more: &[&str], output: &str) -> PathBuf {
+        self.caller(user, groups).await;
+        let (gateway, crt, key) = (
+            format!("https://{}", self.gateway),
+            format!("{PKI}/{user}-caller.crt"),
+            format!("{PKI}/{user}-caller.key"),
+        );
+        let ca = format!("{PKI}/server-ca.crt");
+        let words = ["kubeconfig", "--gateway", &gateway, "--ca", &ca, "--cert", &crt, "--key", &key];
+        self.tombolo(&[words.as_slice(), more, &["--output", output]].concat()).await;
+        self.path().join(output)
+    }
+}

@@ -1,6 +1,7 @@
 //! What people do by `tombolo` for a server under test: certificates, kubeconfigs, and whatever else a trial says.
 
 use std::path::PathBuf;
+use std::process::Output;
 use std::time::{Duration, SystemTime};
 
 use super::{PKI, Rig};
@@ -14,8 +15,7 @@ const TOMBOLO_MAX: Duration = Duration::from_secs(20);
 impl Rig {
     /// Runs `tombolo` in the rig's folder.
     pub async fn tombolo(&self, words: &[&str]) -> String {
-        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
-        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        let output = self.ended(words).await;
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "tombolo {words:?}: {stderr}");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -23,18 +23,22 @@ impl Rig {
 
     /// Runs a `tombolo` that ends with 1, and says why it did.
     pub async fn tombolo_fails(&self, words: &[&str]) -> String {
-        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
-        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        let output = self.ended(words).await;
         assert_eq!(output.status.code(), Some(1), "tombolo {words:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// What `tombolo` says on stdout and stderr, however it ends, but for a signal.
     pub async fn tombolo_says(&self, words: &[&str]) -> String {
-        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
-        let output = run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs");
+        let output = self.ended(words).await;
         assert!(output.status.code().is_some(), "tombolo {words:?}: {output:?}");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// What a `tombolo` in the rig's folder has come to.
+    async fn ended(&self, words: &[&str]) -> Output {
+        let invocation = Invocation::of(binary("tombolo")).arguments(words.iter().copied());
+        run(&invocation.in_directory(self.path()), TOMBOLO_MAX).await.expect("tombolo runs")
     }
 
     /// Issues a caller's certificate.

@@ -1,18 +1,14 @@
 //! Services that are dialed by name: where they lead is what the cluster's API server says, and never where nobody may go.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tests::audit_log::{AuditLog, note};
+use tests::echo::Echo;
 use tests::enroll::at;
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
 use tests::scratch::Scratch;
-use tokio::net::{TcpListener, UnixStream};
-use tokio::task::JoinHandle;
+use tokio::net::UnixStream;
 
 use crate::egress::{asked, connect, rule, subject};
 
@@ -21,10 +17,10 @@ const CLUSTER: &str = "edge-a";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_may_go() {
     let fake = FakeApi::start().await.unwrap();
-    let (address, heard, _listening) = listener().await;
+    let canary = Echo::start().await;
     // Each in a namespace of its own. A tenant has written what stands in the first one's slice.
     for (namespace, services, slices) in [
-        ("tenant", vec![service(443)], slice("127.0.0.1", address.port())),
+        ("tenant", vec![service(443)], slice("127.0.0.1", canary.address.port())),
         ("metadata", vec![service(443)], slice("169.254.169.254", 80)),
         ("gone", vec![], slice("10.42.0.2", 443)),
         ("plain", vec![service(80)], slice("10.42.0.2", 443)),
@@ -64,7 +60,7 @@ async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_
         assert!(said.starts_with(expected[0]) && said.contains(expected[1]), "{target}: {said}");
     }
 
-    assert_eq!(heard.load(Ordering::SeqCst), 0, "somebody was connected to loopback");
+    assert_eq!(canary.accepted(), 0, "somebody was connected to loopback");
     let asked_for =
         |request: &tests::fake_api::RecordedRequest| request.target.contains("/namespaces/other/");
     assert!(!fake.requests().iter().any(asked_for));
@@ -115,17 +111,4 @@ fn service(port: u16) -> Value {
 
 fn slice(address: &str, port: u16) -> Value {
     json!({ "addressType": "IPv4", "endpoints": [{ "addresses": [address] }], "ports": [{ "name": "https", "port": port }] })
-}
-
-/// Somebody on loopback who counts who comes.
-async fn listener() -> (SocketAddr, Arc<AtomicUsize>, JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, heard) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
-    let counted = Arc::clone(&heard);
-    let listening = tokio::spawn(async move {
-        while listener.accept().await.is_ok() {
-            counted.fetch_add(1, Ordering::SeqCst);
-        }
-    });
-    (address, heard, listening)
 }

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::pki::Issued;
 
@@ -103,8 +103,29 @@ pub fn config(ca_pem: &str, identity: Option<&Issued>) -> Result<ClientConfig, r
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots);
     let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
-    let chain: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes()).collect();
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(pem)?;
-    builder.with_client_auth_cert(chain.map_err(pem)?, key)
+    let (chain, key) = pair(identity).map_err(pem)?;
+    builder.with_client_auth_cert(chain, key)
+}
+
+/// What shakes hands with whoever comes, and shows this certificate.
+///
+/// # Panics
+/// If that is no PEM, or does not fit together.
+pub fn acceptor(issued: &Issued) -> TlsAcceptor {
+    let (chain, key) = pair(issued).expect("PEM");
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .expect("the key is the certificate's");
+    TlsAcceptor::from(Arc::new(config))
+}
+
+fn pair(
+    issued: &Issued,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rustls_pki_types::pem::Error> {
+    let chain =
+        CertificateDer::pem_slice_iter(issued.certificate_pem.as_bytes()).collect::<Result<_, _>>()?;
+    Ok((chain, PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes())?))
 }

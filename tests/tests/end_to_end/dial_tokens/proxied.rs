@@ -2,15 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tests::dial::dial_name;
+use tests::dial::{acceptor, dial_name};
 use tests::enroll::at;
 use tests::kube::EdgeCluster;
 use tests::pki::{Authority, Issued};
@@ -18,7 +13,6 @@ use tests::rig::policy::user_may_dial;
 use tests::rig::{ApiServer, Rig};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use super::{CA, CLUSTER, Doors, NAME, USER, rig_with_doors};
 
@@ -178,15 +172,7 @@ fn kubeconfig(server: &str, authority: &str) -> String {
 
 /// Shakes hands with this certificate, and hangs up.
 async fn present(issued: &Issued) -> SocketAddr {
-    let chain = vec![CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap();
-    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = acceptor(issued);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

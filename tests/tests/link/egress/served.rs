@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -10,13 +9,11 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use tests::dial::acceptor;
 use tests::pki::Issued;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio_rustls::TlsAcceptor;
 
 /// What the aggregated API says of a thing, and what the node's container has written.
 pub(super) const THING: &str =
@@ -66,17 +63,7 @@ pub(super) fn logs(path: &str, _: &Value) -> Option<String> {
 /// Serves at an address of the namespace in which this is called, as long as the namespace is there, or until it is aborted
 /// with all its connections.
 pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: Answer) -> AbortHandle {
-    let chain = CertificateDer::pem_slice_iter(certificate.certificate_pem.as_bytes());
-    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_slice(certificate.key_pem.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = acceptor(&certificate);
     let listener = TcpListener::bind(address).await.unwrap();
     let serving = tokio::spawn(async move {
         let mut connections = JoinSet::new();

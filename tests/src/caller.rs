@@ -71,6 +71,14 @@ pub fn head(method: &str, target: &str, lines: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\nHost: {GATEWAY}\r\nAuthorization: Bearer {TOKEN}\r\n{lines}\r\n")
 }
 
+/// With which status the holder of [`TOKEN`] is answered who wants a connection to a cluster's target.
+pub async fn status_of_connect(rig: &Rig, cluster: &str, target: &str) -> u16 {
+    let mut caller = Http1Caller::dial(rig).await;
+    caller.write(head("CONNECT", target, &format!("Tombolo-Cluster: {cluster}\r\n"))).await;
+    let answer = caller.read_head().await;
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+}
+
 impl Http1Caller {
     /// Connects without a certificate.
     pub async fn dial(rig: &Rig) -> Self {

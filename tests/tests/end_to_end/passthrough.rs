@@ -8,7 +8,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
-use tests::caller::{Http1Caller, SOON, head};
+use tests::caller::{SOON, status_of_connect};
 use tests::echo::Echo;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
@@ -192,7 +192,7 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_stands_behind
     for target in targets::around(listed.address) {
         // No request of HTTP could bear these.
         let is_borne = !target.contains(' ') && !target.starts_with(':');
-        let status = if is_borne { edge.status_of_connect(&target).await } else { 400 };
+        let status = if is_borne { status_of_connect(&edge.rig, CLUSTER, &target).await } else { 400 };
         by_connect.push((target, status));
     }
     let (faulty, judged): (Vec<_>, Vec<_>) = by_connect.into_iter().partition(|(_, status)| *status == 400);
@@ -341,14 +341,6 @@ impl Edge {
         let heard = async { self.dial(source).await?.read_u8().await };
         let heard = timeout(SOON, heard).await.expect("it ends at once");
         assert_eq!(heard.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
-    }
-
-    /// With which status the holder of the rig's token is answered at the callers' door.
-    async fn status_of_connect(&self, target: &str) -> u16 {
-        let mut caller = Http1Caller::dial(&self.rig).await;
-        caller.write(head("CONNECT", target, &format!("Tombolo-Cluster: {CLUSTER}\r\n"))).await;
-        let answer = caller.read_head().await;
-        answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
     }
 
     /// How many were refused for this reason.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use tests::caller::{Http1Caller, head};
+use tests::caller::status_of_connect;
 use tests::echo::Echo;
 use tests::fake_api::{FakeApi, FakeApiOptions};
 use tests::lab::{Site, Uplink, trial};
@@ -31,7 +31,7 @@ fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_addr
         for target in &rows {
             // No request of HTTP could bear these.
             let is_borne = !target.contains(' ') && !target.starts_with(':');
-            let status = if is_borne { status_of_connect(&rig, target).await } else { 400 };
+            let status = if is_borne { status_of_connect(&rig, CLUSTER, target).await } else { 400 };
             judged.push((target, status));
         }
         assert!(rows.len() > 500, "{}", rows.len());
@@ -88,14 +88,6 @@ impl Listed {
             .await;
         Self { echo, counting, _agent: agent, _fake: fake }
     }
-}
-
-/// With which status the holder of the rig's token is answered at the callers' door.
-async fn status_of_connect(rig: &Rig, target: &str) -> u16 {
-    let mut caller = Http1Caller::dial(rig).await;
-    caller.write(head("CONNECT", target, &format!("Tombolo-Cluster: {CLUSTER}\r\n"))).await;
-    let answer = caller.read_head().await;
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
 }
 
 fn virtual_address(index: usize) -> SocketAddr {

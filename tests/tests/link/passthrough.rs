@@ -74,19 +74,7 @@ fn an_admin_conf_with_another_server_name_reaches_its_own_cluster_among_two_with
         let made = made.expect("it was made");
         assert_eq!((&made.user.username, &made.impersonated_user), (&admin, &None));
 
-        // What is watched goes on behind an outage, over the same connection.
-        let output = rig.path().join("watched");
-        let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
-        let watching = kubectls[0].kubectl.start(&watch, &output).await.unwrap();
-        said(&rig, &output, "before", &edges[0]).await;
-        let down = edges[0].site.link().down().await;
-        edges[0].cluster.admin().stdout(&["create", "namespace", "in-the-dark"]).await;
-        sleep_until((down + DARK).into()).await;
-        assert!(!std::fs::read_to_string(&output).unwrap().contains("in-the-dark"), "the link was not dark");
-        edges[0].site.link().up().await;
-        comes(&output, "in-the-dark").await;
-        drop(watching);
-
+        goes_on_behind_an_outage(&rig, &edges[0], &kubectls[0].kubectl).await;
         is_refused_where_it_would_not_verify(&rig, &edges, passthrough).await;
     });
 }
@@ -147,8 +135,23 @@ fn words(passthrough: SocketAddr, name: &str, admin_conf: &str, output: &str) ->
         .to_vec()
 }
 
+/// What is watched goes on over the same connection.
+pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &Kubectl) {
+    let output = rig.path().join("watched");
+    let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
+    let watching = kubectl.start(&watch, &output).await.unwrap();
+    said(rig, &output, "before", edge).await;
+    let down = edge.site.link().down().await;
+    edge.cluster.admin().stdout(&["create", "namespace", "in-the-dark"]).await;
+    sleep_until((down + DARK).into()).await;
+    assert!(!std::fs::read_to_string(&output).unwrap().contains("in-the-dark"), "the link was not dark");
+    edge.site.link().up().await;
+    comes(&output, "in-the-dark").await;
+    drop(watching);
+}
+
 /// Makes namespaces until one is seen by the watch, so that it has begun.
-pub(super) async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
+async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
     let deadline = Instant::now() + SOON;
     for number in 0.. {
         let name = format!("{prefix}-{number}");
@@ -161,7 +164,7 @@ pub(super) async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge)
     }
 }
 
-pub(super) async fn comes(output: &PathBuf, text: &str) {
+async fn comes(output: &PathBuf, text: &str) {
     let deadline = Instant::now() + SOON;
     while !std::fs::read_to_string(output).unwrap().contains(text) {
         assert!(Instant::now() < deadline, "{text} never came");

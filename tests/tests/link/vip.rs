@@ -9,23 +9,20 @@ mod table;
 
 use std::fs;
 use std::io::ErrorKind;
-use std::time::Duration;
 
 use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
 use tests::kube::audit::AuditEvent;
-use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, trial};
 use tests::office::Office;
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::user_may_dial;
-use tokio::time::sleep_until;
 
 use super::by_address::{Edge, uid};
-use super::passthrough::{comes, said};
+use super::passthrough::goes_on_behind_an_outage;
 
 /// What the control planes have.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
@@ -37,8 +34,6 @@ const RANGE: &str = "  - { name: six, sources: [10.8.3.0/24], range: { network: 
 
 /// How often each is asked in turn.
 const TURNS: usize = 10;
-/// client-go gives a connection of HTTP/2 up after 45 s without an answer.
-const DARK: Duration = Duration::from_secs(4);
 
 #[test]
 fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_where_it_is_used() {
@@ -108,21 +103,6 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
         assert_eq!(offices[0].reached(CONTROL_PLANE).await, Err(ErrorKind::ConnectionReset));
         assert_eq!(uid(kubectls[1].clone()).await, uids[1]);
     });
-}
-
-/// What is watched goes on over the same connection.
-async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &Kubectl) {
-    let output = rig.path().join("watched");
-    let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
-    let watching = kubectl.start(&watch, &output).await.unwrap();
-    said(rig, &output, "before", edge).await;
-    let down = edge.site.link().down().await;
-    edge.cluster.admin().stdout(&["create", "namespace", "in-the-dark"]).await;
-    sleep_until((down + DARK).into()).await;
-    assert!(!fs::read_to_string(&output).unwrap().contains("in-the-dark"), "the link was not dark");
-    edge.site.link().up().await;
-    comes(&output, "in-the-dark").await;
-    drop(watching);
 }
 
 #[test]

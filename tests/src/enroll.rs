@@ -39,14 +39,15 @@ pub async fn start(more: &str) -> (Rig, Door) {
 pub async fn open(rig: &mut Rig) -> Door {
     rig.kill_server();
     let address = SocketAddr::new(rig.dialed().ip(), free_port().port());
-    let config = read(rig, "server.yaml");
     let door = format!(
         "enrollment: {{ listen: \"{address}\", address: \"{address}\", signerFile: pki/agent-intermediate.sealed, \
          sealingKeyFile: pki/sealing.key }}\n"
     );
     let bundle = "trust: { bundleFile: pki/trust.bundle }\n";
-    let bundle = if config.contains("bundleFile") { "" } else { bundle };
-    rig.write("server.yaml", &format!("{config}{bundle}{door}"));
+    rig.write_config(|config| {
+        let bundle = if config.contains("bundleFile") { "" } else { bundle };
+        format!("{config}{bundle}{door}")
+    });
     rig.start_server().await;
     at(rig, &["cluster", "create", "edge-a"]).await;
     let told = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
@@ -187,8 +188,4 @@ pub fn private(rig: &Rig, name: &str, text: &str) -> PathBuf {
     let path = rig.write(name, text);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
     path
-}
-
-fn read(rig: &Rig, name: &str) -> String {
-    fs::read_to_string(rig.path().join(name)).expect("it is there")
 }

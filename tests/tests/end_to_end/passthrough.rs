@@ -207,7 +207,7 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_stands_behind
     };
     // Some of them, with every port and many a host.
     for (target, _) in faulty.iter().step_by(FAULTY_STEP) {
-        edge.rig.write("server.yaml", &with(&[("n.test", CLUSTER, target)]));
+        edge.rig.write_config(|_| with(&[("n.test", CLUSTER, target)]));
         assert_eq!(edge.rig.start_server_in_vain().await, Some(2), "{target}");
     }
     let names: Vec<String> = (0..judged.len()).map(|number| format!("n{number}.test")).collect();
@@ -216,7 +216,7 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_stands_behind
         .zip(&judged)
         .map(|(name, (target, _))| (name.as_str(), CLUSTER, target.as_str()))
         .collect();
-    edge.rig.write("server.yaml", &with(&servers));
+    edge.rig.write_config(|_| with(&servers));
     edge.rig.start_server().await;
     edge.rig.connected(CLUSTER).await;
     for ((target, status), name) in judged.iter().zip(&names) {

@@ -115,7 +115,7 @@ fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing
         let with = |vip: &str| format!("{as_it_was}\n{vip}");
 
         let ranged = format!("{}{RANGE}", ways(""));
-        rig.write("server.yaml", &with(&ranged));
+        rig.write_config(|_| with(&ranged));
         let config = rig.path().join("server.yaml").display().to_string();
         let says = run(
             &Invocation::of(binary("tunnel-server"))
@@ -161,7 +161,7 @@ fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing
         let _office = Office::build(lab, 7).await;
         let with_office = state(lab).await;
         for near in ["10.8.7.9:6443", "192.0.2.1:6443"] {
-            rig.write("server.yaml", &with(&ways(near)));
+            rig.write_config(|_| with(&ways(near)));
             assert_eq!(rig.start_server_in_vain().await, Some(1), "{near}");
             assert!(rig.server_log().contains("this host would answer"), "{}", rig.server_log());
             assert_eq!(state(lab).await, with_office);

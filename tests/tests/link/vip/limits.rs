@@ -1,6 +1,5 @@
 //! How many come to an address at once, and that nothing is lost of what they bring.
 
-use std::fs;
 use std::io::ErrorKind;
 
 use tests::lab::{Uplink, trial};
@@ -28,7 +27,6 @@ fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_
         let listed = Listed::start(&rig, &site).await;
         let rule = user_may_dial("office", ("way-in:office", "way-in:office"), &[CLUSTER]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
-        let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
         rig.kill_server();
         let vip = format!(
             "vip: {{ ways: [{{ name: office, sources: [10.8.1.0/24], connections: 3, connectionsPerSource: 2, addresses: [{{ \
@@ -36,7 +34,7 @@ fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_
              \"{}\" }}] }}] }}\n",
             listed.echo.address, listed.counting.address
         );
-        rig.write("server.yaml", &format!("{as_it_was}\n{vip}"));
+        rig.write_config(|config| format!("{config}\n{vip}"));
         rig.start_server().await;
         rig.connected(CLUSTER).await;
         let office = Office::build(lab, 1).await;

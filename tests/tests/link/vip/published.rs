@@ -1,7 +1,5 @@
 //! Clusters that are given addresses of a range, and are Services of a host cluster by these: a real kube-apiserver in the cloud.
 
-use std::fs;
-
 use serde_json::{Value, json};
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
@@ -109,10 +107,11 @@ async fn outlives_the_server(
     host.has(&["edge-a", "edge-b", "edge-e"], &["edge-d"]).await;
     host.lead_elsewhere("edge-a").await;
     let widened = host.widen("edge-e").await;
-    let text = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
     let listed = "clusters: [edge-a, edge-b, edge-c, edge-d, edge-e, edge-x]";
-    assert!(text.contains(listed));
-    rig.write("server.yaml", &text.replace(listed, "clusters: [edge-0, edge-a, edge-e]"));
+    rig.write_config(|config| {
+        assert!(config.contains(listed));
+        config.replace(listed, "clusters: [edge-0, edge-a, edge-e]")
+    });
     assert!(dry_run(lab, rig).await.contains("# edge-0 would be given 100.100.0.6\n"));
     host.cluster.kill_apiserver();
     rig.start_server().await;

@@ -1,6 +1,5 @@
 //! The table of targets, behind addresses of the server's host.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -44,14 +43,10 @@ fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_addr
             format!("    - {{ listen: \"{address}\", cluster: {CLUSTER}, target: {target:?} }}\n")
         });
         let entries: String = entries.collect();
-        let as_it_was = fs::read_to_string(rig.path().join("server.yaml")).unwrap();
         rig.kill_server();
-        rig.write(
-            "server.yaml",
-            &format!(
-                "{as_it_was}\nvip:\n  ways:\n  - name: office\n    sources: [10.8.1.0/24]\n    addresses:\n{entries}"
-            ),
-        );
+        rig.write_config(|config| {
+            format!("{config}\nvip:\n  ways:\n  - name: office\n    sources: [10.8.1.0/24]\n    addresses:\n{entries}")
+        });
         rig.start_server().await;
         rig.connected(CLUSTER).await;
         let office = Office::build(lab, 1).await;

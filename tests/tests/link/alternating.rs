@@ -77,19 +77,10 @@ async fn alternate(lab: &Lab, requests: usize) {
         edge.cluster.make_admins(&format!("token:{GROUP}")).await;
     }
     let by_token = may_dial("dials", ("token", &format!("token:{GROUP}")), &CLUSTERS);
-    let ways_in = ["sni", "office-1", "office-2"].map(|name| {
+    let ways_in = [("sni", &CLUSTERS[..]), ("office-1", &CLUSTERS[..1]), ("office-2", &CLUSTERS[1..])];
+    let ways_in = ways_in.map(|(name, clusters)| {
         let way_in = format!("way-in:{name}");
-        user_may_dial(
-            name,
-            (&way_in, &way_in),
-            if name == "sni" {
-                &CLUSTERS
-            } else if name == "office-1" {
-                &CLUSTERS[..1]
-            } else {
-                &CLUSTERS[1..]
-            },
-        )
+        user_may_dial(name, (&way_in, &way_in), clusters)
     });
     rig.put_policy(&usual().into_iter().chain([by_token]).chain(ways_in).collect::<Vec<_>>()).await;
     let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await];

@@ -1,6 +1,6 @@
 //! Agents without an API server, many in one process: each greets as a real one does and then only keeps its tunnel.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::tests::rig::Rig;
@@ -114,8 +114,7 @@ impl Agent {
     /// [`AgentError`].
     pub async fn connect(&mut self, server: SocketAddr) -> Result<Held, AgentError> {
         self.dialed += 1;
-        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let endpoint = Endpoint::dialing(local, &self.keys, spawner())?;
+        let endpoint = Endpoint::dialing(server, &self.keys, spawner())?;
         let hello = Hello {
             versions: VERSIONS.to_vec(),
             cluster: self.cluster.clone(),

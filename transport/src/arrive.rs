@@ -17,6 +17,7 @@ use tokio_rustls::server::TlsStream;
 use crate::carrier::{Connection, http2};
 use crate::control::{ControlStream, Driver};
 use crate::error::TunnelEnded;
+use crate::path;
 use crate::probe::Probe;
 use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
@@ -93,7 +94,9 @@ impl Arriving {
     pub async fn shake_hands(self) -> Result<Arrived, GreetError> {
         let Self { incoming, mut server, silence_max } = self;
         let probe = Probe::new();
-        server.transport_config(Arc::new(settings::connection(Side::Server, &probe, silence_max)));
+        let packet_bytes = path::packet_bytes(incoming.remote_address());
+        let tunnel = settings::connection(Side::Server, &probe, silence_max, packet_bytes);
+        server.transport_config(Arc::new(tunnel));
         let connecting = incoming.accept_with(Arc::new(server)).map_err(GreetError::Handshake)?;
         let connection = match timeout(HANDSHAKE_MAX, connecting).await {
             Ok(shaken) => shaken.map_err(GreetError::Handshake)?,

@@ -23,6 +23,7 @@ use crate::carrier::{Connection, number};
 use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
+use crate::path;
 use crate::probe::Probe;
 use crate::rebind::Rebinding;
 use crate::settings::{self, Side};
@@ -137,7 +138,9 @@ impl Endpoint {
         handshake_max: Duration,
     ) -> Result<Dialed, DialError> {
         let (probe, mut config) = (Probe::new(), tls.quic.clone());
-        config.transport_config(Arc::new(settings::connection(Side::Agent, &probe, borne(&hello))));
+        let packet_bytes = path::packet_bytes(address);
+        let tunnel = settings::connection(Side::Agent, &probe, borne(&hello), packet_bytes);
+        config.transport_config(Arc::new(tunnel));
         let connecting = self
             .quic()
             .connect_with(config, address, server_name)

@@ -1,7 +1,7 @@
 //! One UDP socket, and the connections on it: a server's, to which agents come, or an agent's, which dials.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::arrive::Arriving;
 use crate::keys::EndpointKeys;
+use crate::path::{self, PACKET_BYTES_MAX};
 use crate::runtime::{Owned, Spawn};
 use crate::socket::{Buffers, Swapped};
 use crate::tls::{self, Material, TlsError};
@@ -67,33 +68,40 @@ impl Endpoint {
         let crypto = QuicServerConfig::try_from(tls::server(material)?)
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
         let server = settings::server(Arc::new(crypto), keys);
-        Self::bind(address, Some(server), keys, number, spawn)
+        Self::bind(address, Some(server), PACKET_BYTES_MAX, keys, number, spawn)
     }
 
-    /// An agent's endpoint on a free port. One for each tunnel: a change of the socket then concerns that tunnel only.
+    /// An agent's endpoint on a free port, for dials of `server`. One for each tunnel: a change of the socket then concerns that
+    /// tunnel only.
     ///
     /// # Errors
     /// `EndpointError`.
     pub fn dialing(
-        address: SocketAddr,
+        server: SocketAddr,
         keys: &EndpointKeys,
         spawn: Arc<dyn Spawn>,
     ) -> Result<Self, EndpointError> {
-        Self::bind(address, None, keys, ServerNumber::default(), spawn)
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let packet_bytes = path::packet_bytes(server);
+        Self::bind((any, 0).into(), None, packet_bytes, keys, ServerNumber::default(), spawn)
     }
 
     fn bind(
         address: SocketAddr,
         server: Option<quinn::ServerConfig>,
+        packet_bytes: u16,
         keys: &EndpointKeys,
         number: ServerNumber,
         spawn: Arc<dyn Spawn>,
     ) -> Result<Self, EndpointError> {
         let in_vain = |source| EndpointError::Bind { address, source };
         let (socket, buffers) = socket::bind(address).map_err(in_vain)?;
-        let config = settings::endpoint(keys, number.0);
+        let config = settings::endpoint(keys, number.0, packet_bytes);
         let runtime = Arc::new(Owned(spawn));
-        let socket = Arc::new(Swapped::new(runtime.wrap_udp_socket(socket).map_err(in_vain)?));
+        let socket = Arc::new(Swapped::new(runtime.wrap_udp_socket(socket).map_err(in_vain)?, packet_bytes));
         let used = Arc::clone(&socket);
         let quic = quinn::Endpoint::new_with_abstract_socket(config, server.clone(), used, runtime)
             .map_err(in_vain)?;

@@ -16,6 +16,7 @@ mod endpoint;
 mod error;
 mod keys;
 mod link;
+mod path;
 mod precedence;
 mod probe;
 mod rebind;

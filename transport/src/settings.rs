@@ -9,6 +9,7 @@ use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, Trans
 use crate::cid::Generator;
 use crate::congestion::LossTolerantFactory;
 use crate::keys::EndpointKeys;
+use crate::path::PACKET_BYTES_USUAL;
 use crate::probe::Probe;
 
 /// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began while the
@@ -67,8 +68,16 @@ pub(crate) enum Side {
 /// beside what is in it.
 const DATAGRAM_BYTES_MAX: usize = 512;
 
-/// The parameters of a tunnel's connection, with the probe that its driver speaks to and the silence that it bears.
-pub(crate) fn connection(side: Side, probe: &Probe, silence_max: Duration) -> TransportConfig {
+/// The parameters of a tunnel's connection, with the probe that its driver speaks to, the silence that it bears, and the size of
+/// packets for which its path is probed ([`packet_bytes`](crate::path::packet_bytes)).
+pub(crate) fn connection(
+    side: Side,
+    probe: &Probe,
+    silence_max: Duration,
+    packet_bytes: u16,
+) -> TransportConfig {
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(packet_bytes);
     let peer_streams = match side {
         Side::Server => AGENT_STREAMS_MAX,
         Side::Agent => STREAMS_AT_FIRST,
@@ -91,11 +100,11 @@ pub(crate) fn connection(side: Side, probe: &Probe, silence_max: Duration) -> Tr
         .packet_threshold(3)
         .time_threshold(9.0 / 8.0)
         .persistent_congestion_threshold(3)
-        // What every path carries, and then what this one carries, probed up to Ethernet's; a black hole is noticed and
-        // answered by falling back.
+        // What every path carries (RFC 9000, section 14), and then what this one carries; a black hole is noticed and answered by
+        // falling back.
         .initial_mtu(1200)
         .min_mtu(1200)
-        .mtu_discovery_config(Some(MtuDiscoveryConfig::default()))
+        .mtu_discovery_config(Some(discovery))
         .pad_to_mtu(false)
         .ack_frequency_config(None)
         .crypto_buffer_size(16 * 1024)
@@ -111,8 +120,8 @@ pub(crate) fn connection(side: Side, probe: &Probe, silence_max: Duration) -> Tr
     config
 }
 
-/// The parameters of an endpoint, with the keys that outlive it.
-pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16) -> EndpointConfig {
+/// The parameters of an endpoint, with the keys that outlive it. No peer probes for larger packets than `packet_bytes`.
+pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16, packet_bytes: u16) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(keys.reset_key()));
     let cid_key = keys.connection_id_key();
     config
@@ -121,6 +130,8 @@ pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16) -> EndpointConfi
         .supported_versions(vec![1])
         // Keeps middleboxes from hardening around a bit (RFC 9287).
         .grease_quic_bit(true);
+    // quinn refuses less than 1,200 bytes and more than 65,527, which no route of `path` is.
+    let _ = config.max_udp_payload_size(packet_bytes);
     config
 }
 
@@ -129,7 +140,7 @@ pub(crate) fn server(crypto: Arc<dyn quinn::crypto::ServerConfig>, keys: &Endpoi
     let mut config = ServerConfig::new(crypto, Arc::new(keys.token_key()));
     config
         // Each connection has its own: see `Arriving`.
-        .transport_config(Arc::new(connection(Side::Server, &Probe::new(), SILENCE_MOST)))
+        .transport_config(Arc::new(connection(Side::Server, &Probe::new(), SILENCE_MOST, PACKET_BYTES_USUAL)))
         // An agent's address changes with its uplink and its NAT.
         .migration(true)
         .max_incoming(INCOMING_MAX)

@@ -1,7 +1,7 @@
 //! What stands between an agent and its servers, and between it and its API server.
 
 use std::env;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -144,10 +144,6 @@ async fn servers(
 /// anything else of it: the handshake is proven from both sides, no tunnel begins, and the running agent's stays.
 async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, report: &mut Report) {
     const CHECK: &str = "QUIC";
-    let any: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
     let keys = match EndpointKeys::generate() {
         Ok(keys) => keys,
         Err(error) => {
@@ -155,7 +151,7 @@ async fn knock(address: SocketAddr, name: &str, tls: &DialTls, scope: &Scope, re
             return;
         }
     };
-    let endpoint = match Endpoint::dialing(any, &keys, Arc::new(Attendants(scope.clone()))) {
+    let endpoint = match Endpoint::dialing(address, &keys, Arc::new(Attendants(scope.clone()))) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             report.fail_by(CHECK, &error);

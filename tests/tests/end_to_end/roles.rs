@@ -1,6 +1,6 @@
 //! Every role's certificate at every door.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use proto::greeting::VERSIONS;
 use proto::wire::Hello;
@@ -155,8 +155,7 @@ impl Trial {
             return dial_tcp(&Way::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
         }
         let keys = EndpointKeys::generate().expect("chance");
-        let endpoint = Endpoint::dialing(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &keys, spawner())
-            .expect("a socket");
+        let endpoint = Endpoint::dialing(gateway, &keys, spawner()).expect("a socket");
         endpoint.dial(gateway, name, &tls, hello, HANDSHAKE_MAX).await
     }
 

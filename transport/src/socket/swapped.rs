@@ -16,8 +16,15 @@ use std::task::{Context, Poll, Waker};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
+/// The length field of UDP has 16 bits (RFC 768).
+const UDP_BYTES: usize = 65_535;
+
 /// The sockets of one endpoint: the present one, and the one before it until something has come by the present one.
-pub(crate) struct Swapped(Mutex<State>);
+pub(crate) struct Swapped {
+    state: Mutex<State>,
+    /// How large the packets are that come.
+    packet_bytes: u16,
+}
 
 struct State {
     now: Arc<dyn AsyncUdpSocket>,
@@ -35,8 +42,9 @@ struct Poller {
 }
 
 impl Swapped {
-    pub(crate) fn new(socket: Arc<dyn AsyncUdpSocket>) -> Self {
-        Self(Mutex::new(State { now: socket, before: None, swaps: 0, receiver: None }))
+    pub(crate) fn new(socket: Arc<dyn AsyncUdpSocket>, packet_bytes: u16) -> Self {
+        let state = State { now: socket, before: None, swaps: 0, receiver: None };
+        Self { state: Mutex::new(state), packet_bytes }
     }
 
     /// Leaves the socket for this one. What still comes by the last one is heard until something comes by this.
@@ -59,7 +67,7 @@ impl Swapped {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // It changes by single assignments.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -116,8 +124,9 @@ impl AsyncUdpSocket for Swapped {
         self.now().max_transmit_segments()
     }
 
+    /// As many packets as make a datagram of UDP: the kernel joins no more of what has arrived, and quinn keeps room for so many.
     fn max_receive_segments(&self) -> usize {
-        self.now().max_receive_segments()
+        self.now().max_receive_segments().min(UDP_BYTES.div_ceil(usize::from(self.packet_bytes)))
     }
 
     fn may_fragment(&self) -> bool {
@@ -163,10 +172,12 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::path::PACKET_BYTES_USUAL;
 
     #[tokio::test]
     async fn datagrams_leave_by_the_new_socket_and_come_by_both() {
-        let (swapped, peer) = (Arc::new(Swapped::new(bound())), UdpSocket::bind(localhost()).unwrap());
+        let (swapped, peer) =
+            (Arc::new(Swapped::new(bound(), PACKET_BYTES_USUAL)), UdpSocket::bind(localhost()).unwrap());
         let first = swapped.local_addr().unwrap();
 
         swapped.swap(bound());
@@ -183,7 +194,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_socket_is_closed_once_something_came_by_the_new_one() {
-        let (swapped, peer) = (Swapped::new(bound()), UdpSocket::bind(localhost()).unwrap());
+        let (swapped, peer) =
+            (Swapped::new(bound(), PACKET_BYTES_USUAL), UdpSocket::bind(localhost()).unwrap());
         let first = swapped.local_addr().unwrap();
         swapped.swap(bound());
 
@@ -195,7 +207,8 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_datagrams_is_told_to_look_at_the_new_socket() {
-        let (swapped, woken) = (Swapped::new(bound()), Arc::new(Woken(AtomicBool::new(false))));
+        let (swapped, woken) =
+            (Swapped::new(bound(), PACKET_BYTES_USUAL), Arc::new(Woken(AtomicBool::new(false))));
         let waker = Waker::from(Arc::clone(&woken));
         let (mut bytes, mut meta) = ([0; 64], [RecvMeta::default()]);
         let polled = swapped.poll_recv(
@@ -212,7 +225,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_poller_of_before_waits_for_the_new_socket() {
-        let swapped = Arc::new(Swapped::new(bound()));
+        let swapped = Arc::new(Swapped::new(bound(), PACKET_BYTES_USUAL));
         let mut poller = Arc::clone(&swapped).create_io_poller();
         swapped.swap(bound());
 

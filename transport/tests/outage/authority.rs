@@ -52,7 +52,7 @@ impl Authority {
         agent_bears: Duration,
     ) -> (Endpoint, (Tunnel, Driver), Dialed) {
         let keys = EndpointKeys::generate().unwrap();
-        let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
+        let endpoint = Endpoint::dialing(address, &keys, Arc::new(Tokio)).unwrap();
         let tls = DialTls::new(self.agent_material(), meant()).unwrap();
         let hello = Hello {
             versions: VERSIONS.to_vec(),

@@ -220,7 +220,7 @@ pub(crate) async fn dial_one_of(
     match carrier {
         Carrier::Quic => {
             let keys = EndpointKeys::generate().unwrap();
-            let endpoint = Endpoint::dialing("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(Tokio)).unwrap();
+            let endpoint = Endpoint::dialing(address, &keys, Arc::new(Tokio)).unwrap();
             let dialed = endpoint.dial(address, server_name, &tls, hello, HANDSHAKE_MAX).await?;
             Ok((dialed, Some(endpoint)))
         }

@@ -1,7 +1,7 @@
 //! One dial: a socket of its own, the handshake, the greeting, and what became of it.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,11 +70,7 @@ pub(super) async fn dial(
 async fn quic(kit: &Kit, route: &Route, attempt: u32) -> Result<Greeted, Vain> {
     let address = route.address.ok_or(Vain::NoAddress)?;
     // A socket of its own for each tunnel, so that a change of one concerns no other.
-    let local: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let endpoint = Endpoint::dialing(local, &kit.keys, Arc::new(Attendants(kit.scope.clone())))?;
+    let endpoint = Endpoint::dialing(address, &kit.keys, Arc::new(Attendants(kit.scope.clone())))?;
     let patient = attempt % PATIENT_EVERY == PATIENT_EVERY - 1;
     let handshake_max = if patient { HANDSHAKE_MAX } else { QUIC_HANDSHAKE_MAX };
     let name = &route.server.certificate_name;

@@ -1,0 +1,62 @@
+//! How large the packets are that the route to the other side may take.
+
+use std::io;
+use std::net::SocketAddr;
+#[cfg(target_os = "linux")]
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+
+#[cfg(target_os = "linux")]
+use rustix::net::sockopt;
+
+/// Most bytes of QUIC in a packet, whatever the route takes: ten of them, which quinn hands to the kernel at a time
+/// (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel refuses the batch.
+pub(crate) const PACKET_BYTES_MAX: u16 = 6_550;
+
+/// What is probed for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
+pub(crate) const PACKET_BYTES_USUAL: u16 = 1_452;
+
+/// The headers of IPv6 and UDP.
+const HEADER_BYTES: u32 = 40 + 8;
+
+/// For how many bytes of QUIC in a packet the path to `peer` is probed: as many as this machine's route takes, where that is more than
+/// Ethernet's. Probing every path that far would cost those of the Internet round trips, and probes that are lost.
+pub(crate) fn packet_bytes(peer: SocketAddr) -> u16 {
+    let packet = |route: u32| u16::try_from(route.saturating_sub(HEADER_BYTES)).unwrap_or(u16::MAX);
+    route_bytes(peer).map_or(PACKET_BYTES_USUAL, packet).clamp(PACKET_BYTES_USUAL, PACKET_BYTES_MAX)
+}
+
+/// The MTU of the route to `peer` (`IP_MTU`, ip(7)). Nothing is sent.
+#[cfg(target_os = "linux")]
+fn route_bytes(peer: SocketAddr) -> io::Result<u32> {
+    let asked = |local: IpAddr| {
+        let socket = UdpSocket::bind((local, 0))?;
+        socket.connect(peer)?;
+        io::Result::Ok(socket)
+    };
+    match peer.ip() {
+        IpAddr::V4(_) => Ok(sockopt::ip_mtu(asked(Ipv4Addr::UNSPECIFIED.into())?)?),
+        // Of IPv4 behind `::ffff:0:0/96`, too.
+        IpAddr::V6(_) => Ok(sockopt::ipv6_mtu(asked(Ipv6Addr::UNSPECIFIED.into())?)?),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn route_bytes(_: SocketAddr) -> io::Result<u32> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_route_that_takes_more_than_ethernets_is_probed_up_to_a_tenth_of_a_datagram_and_one_that_is_not_there_as_ethernets()
+     {
+        for loopback in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(packet_bytes(loopback.parse().unwrap()), PACKET_BYTES_MAX, "{loopback}");
+        }
+        // No machine routes there: it takes an option of a socket.
+        assert_eq!(packet_bytes("255.255.255.255:1".parse().unwrap()), PACKET_BYTES_USUAL);
+    }
+}

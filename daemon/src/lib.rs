@@ -45,6 +45,7 @@ pub mod seats;
 pub mod socks5;
 pub mod state_dir;
 pub mod telemetry;
+mod until;
 
 pub use chain::chain;
 pub use confinement::{NotConfined, confine};
@@ -61,3 +62,4 @@ pub use scope::{Attendants, GraceExceeded, Home, Scope};
 pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 pub use state_dir::{StateDir, StateError};
 pub use telemetry::{LogFormat, LogOptions, Product};
+pub use until::until;

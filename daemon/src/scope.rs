@@ -14,6 +14,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::error;
 
+use crate::until::until;
+
 /// How long tasks that were dropped may take to be gone. Only a task that blocks its thread takes longer.
 const ABORT_MAX: Duration = Duration::from_secs(2);
 
@@ -267,7 +269,7 @@ fn own(
     // An exchange is kilobytes, and each layer around it would move them once more: they move once, to the heap.
     let task = Box::pin(task);
     let contained = async move {
-        let ended = AssertUnwindSafe(stop.run_until_cancelled_owned(task)).catch_unwind().await;
+        let ended = AssertUnwindSafe(until(task, stop.cancelled_owned())).catch_unwind().await;
         if let Err(panic) = ended {
             error!(panic = panic_message(panic.as_ref()), "a task panicked");
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use daemon::chain;
+use daemon::{chain, until};
 use policy::{Target, TargetEntry};
 use proto::AbortCode;
 use proto::wire::not_connected::Reason;
@@ -198,10 +198,10 @@ impl Connected {
     async fn join(self, mut stream: TunnelStream, audit_id: &str) {
         let Self { mut socket, address: _, _place } = self;
         let (gone, verdict) = (stream.gone(), stream.verdict());
-        // Both arms are cancel-safe: what is dropped here is meant to be cut.
-        let broke = tokio::select! {
-            joined = pipe::join(&mut stream, &mut socket) => joined.err().map(|error| chain(&error).to_string()),
-            () = gone => Some("the caller has gone".to_owned()),
+        // What is dropped here is meant to be cut.
+        let broke = match until(pipe::join(&mut stream, &mut socket), gone).await {
+            Ok(joined) => joined.err().map(|error| chain(&error).to_string()),
+            Err(()) => Some("the caller has gone".to_owned()),
         };
         if let Some(why) = broke {
             debug!(audit_id, why, "a connection to a target broke");

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit::EndReason;
-use daemon::{Scope, chain};
+use daemon::{Scope, chain, until};
 use policy::{ClusterFacts, Target};
 use proto::wire::dial_reply::Outcome;
 use proto::wire::{DialReply, StreamOpen};
@@ -223,16 +223,14 @@ impl Connected {
             caller.come_here();
             let mut caller = counted(caller, Some(record.clone()));
             let joined = copy_bidirectional_with_sizes(&mut caller, &mut stream, BUFFER_BYTES, BUFFER_BYTES);
-            // Both arms are cancel-safe: what is cut here is meant to be cut.
-            tokio::select! {
-                joined = joined => match joined {
-                    Ok(_) => record.ends(EndReason::Clean),
-                    Err(error) => {
-                        debug!(error = %chain(&error), "a connection to a target broke");
-                        record.breaks(EndReason::ClientCancel);
-                    }
-                },
-                () = taking.ended() => {}
+            // What is cut here is meant to be cut.
+            match until(joined, taking.ended()).await {
+                Ok(Ok(_)) => record.ends(EndReason::Clean),
+                Ok(Err(error)) => {
+                    debug!(error = %chain(&error), "a connection to a target broke");
+                    record.breaks(EndReason::ClientCancel);
+                }
+                Err(()) => {}
             }
         });
     }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,7 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"math/big"
 	"net"
@@ -43,7 +43,7 @@ const (
 
 func main() {
 	certificates := flag.String("certificates", "", "make certificates in this folder, and nothing else")
-	proxy := flag.String("proxy", "", "HOST:PORT of the proxy")
+	proxy := flag.String("proxy", "", "HOST:PORT of the proxy; none: the target itself is asked, without TLS")
 	target := flag.String("target", "", "HOST:PORT at which this program listens and that is asked for")
 	folder := flag.String("folder", "", "the folder of the certificates")
 	callers := flag.Int("callers", 64, "callers at once")
@@ -54,10 +54,10 @@ func main() {
 		makeCertificates(*certificates)
 		return
 	}
-	go serve(*target)
+	go serve(must(net.Listen("tcp", *target)))
 	dialer := dialer(*proxy, *target, *folder)
 	duration := time.Duration(*seconds) * time.Second
-	ids := strings.Split(*processes, ",")
+	ids := strings.FieldsFunc(*processes, func(r rune) bool { return r == ',' })
 
 	small(dialer, *target, *callers, time.Second) // warm
 	before := cpu(ids)
@@ -68,15 +68,18 @@ func main() {
 		latencies[len(latencies)/2].Microseconds(), latencies[len(latencies)*99/100].Microseconds(),
 		used.Seconds()*1e6/float64(answered))
 	before = cpu(ids)
-	bytes := bulk(dialer, *target, duration)
+	moved := float64(bulk(dialer, *target, duration))
 	used = cpu(ids) - before
-	fmt.Printf("bulk mb_per_s=%.0f cpu_s_per_gb=%.2f\n", float64(bytes)/duration.Seconds()/1e6, used.Seconds()/(float64(bytes)/1e9))
+	fmt.Printf("bulk mb_per_s=%.0f cpu_s_per_gb=%.2f\n", moved/duration.Seconds()/1e6, used.Seconds()/(moved/1e9))
 	fmt.Printf("stalled answered=%d of=%d\n", stalled(dialer, *target), besides)
 }
 
 type dial func() (net.Conn, error)
 
 func dialer(proxy, target, folder string) dial {
+	if proxy == "" {
+		return func() (net.Conn, error) { return net.Dial("tcp", target) }
+	}
 	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "client.crt"), filepath.Join(folder, "client.key"))
 	check(err)
 	roots := x509.NewCertPool()
@@ -102,9 +105,49 @@ func dialer(proxy, target, folder string) dial {
 	}
 }
 
-func client(dialer dial) *http.Client {
-	transport := &http.Transport{Dial: func(_, _ string) (net.Conn, error) { return dialer() }, MaxIdleConnsPerHost: 1}
-	return &http.Client{Transport: transport, Timeout: besideMax}
+// kept is a connection on which one request follows the other. Neither it nor the target is made of net/http: what the driver
+// takes of the machine it takes from what it measures, and of both sides' ratio.
+type kept struct {
+	net.Conn
+	answers *bufio.Reader
+	request []byte
+}
+
+func keep(connection net.Conn, target string) *kept {
+	request := fmt.Appendf(nil, "GET /small HTTP/1.1\r\nHost: %s\r\n\r\n", target)
+	return &kept{connection, bufio.NewReader(connection), request}
+}
+
+// get asks once and takes the whole answer.
+func (k *kept) get() error {
+	if _, err := k.Write(k.request); err != nil {
+		return err
+	}
+	line, err := head(k.answers)
+	if err == nil && line != "HTTP/1.1 200 OK" {
+		err = errors.New(line)
+	}
+	if err == nil {
+		_, err = k.answers.Discard(smallBytes)
+	}
+	return err
+}
+
+// head reads a head to its end, and says its first line.
+func head(from *bufio.Reader) (first string, err error) {
+	for {
+		line, err := from.ReadSlice('\n')
+		if err != nil {
+			return "", err
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if len(line) == 0 {
+			return first, nil
+		}
+		if first == "" {
+			first = string(line)
+		}
+	}
 }
 
 func small(dialer dial, target string, callers int, duration time.Duration) (int, []time.Duration) {
@@ -116,13 +159,14 @@ func small(dialer dial, target string, callers int, duration time.Duration) (int
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
-			client, own := client(dialer), []time.Duration{}
-			for time.Now().Before(until) {
-				begun := time.Now()
-				check(get(client, target))
-				own = append(own, time.Since(begun))
+			connection, own := keep(must(dialer()), target), []time.Duration{}
+			defer connection.Close()
+			for begun := time.Now(); begun.Before(until); {
+				check(connection.get())
+				ended := time.Now()
+				own = append(own, ended.Sub(begun))
+				begun = ended
 			}
-			client.CloseIdleConnections()
 			lock.Lock()
 			all = append(all, own...)
 			lock.Unlock()
@@ -130,19 +174,6 @@ func small(dialer dial, target string, callers int, duration time.Duration) (int
 	}
 	wait.Wait()
 	return len(all), all
-}
-
-func get(client *http.Client, target string) error {
-	response, err := client.Get("http://" + target + "/small")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	bytes, err := io.Copy(io.Discard, response.Body)
-	if err == nil && bytes != smallBytes {
-		err = fmt.Errorf("%d bytes", bytes)
-	}
-	return err
 }
 
 func bulk(dialer dial, target string, duration time.Duration) (total int64) {
@@ -169,9 +200,8 @@ func stalled(dialer dial, target string) int {
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
-			client := client(dialer)
 			done := make(chan error, 1)
-			go func() { done <- get(client, target) }()
+			go func() { done <- once(dialer, target) }()
 			select {
 			case err := <-done:
 				if err == nil {
@@ -179,7 +209,6 @@ func stalled(dialer dial, target string) int {
 				}
 			case <-time.After(besideMax):
 			}
-			client.CloseIdleConnections()
 		}()
 		time.Sleep(beside)
 	}
@@ -187,20 +216,50 @@ func stalled(dialer dial, target string) int {
 	return int(answered.Load())
 }
 
-func serve(address string) {
-	text := make([]byte, smallBytes)
-	endless := func(w http.ResponseWriter, bytes int64) {
-		chunk := make([]byte, 256<<10)
-		for ; bytes > 0; bytes -= int64(len(chunk)) {
-			if _, err := w.Write(chunk); err != nil {
-				return
-			}
+func once(dialer dial, target string) error {
+	connection, err := dialer()
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	check(connection.SetDeadline(time.Now().Add(besideMax)))
+	return keep(connection, target).get()
+}
+
+func serve(listener net.Listener) {
+	for {
+		go answer(must(listener.Accept()))
+	}
+}
+
+func answer(connection net.Conn) {
+	defer connection.Close()
+	requests := bufio.NewReader(connection)
+	text := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", smallBytes, make([]byte, smallBytes))
+	chunk := make([]byte, 256<<10)
+	for {
+		line, err := head(requests)
+		if err != nil {
+			return
+		}
+		left := int64(0)
+		switch line {
+		case "GET /small HTTP/1.1":
+			_, err = connection.Write(text)
+		case "GET /endless HTTP/1.1":
+			left = 1 << 62
+		case "GET /huge HTTP/1.1":
+			left = hugeBytes
+		default:
+			err = errors.New(line)
+		}
+		for ; left > 0 && err == nil; left -= int64(len(chunk)) {
+			_, err = connection.Write(chunk)
+		}
+		if err != nil {
+			return
 		}
 	}
-	http.HandleFunc("/small", func(w http.ResponseWriter, _ *http.Request) { w.Write(text) })
-	http.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) { endless(w, 1<<62) })
-	http.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) { endless(w, hugeBytes) })
-	check(http.ListenAndServe(address, nil))
 }
 
 // cpu is what the processes have used.

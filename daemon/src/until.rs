@@ -31,11 +31,15 @@ mod tests {
     use std::future::pending;
     use std::pin::Pin;
     use std::rc::Rc;
+    use std::time::Duration;
 
     use tokio::sync::oneshot;
     use tokio::task::yield_now;
+    use tokio::time::timeout;
 
     use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
 
     #[tokio::test]
     async fn work_goes_on_until_its_end_or_the_other_and_both_at_once_are_the_other() {
@@ -46,8 +50,8 @@ mod tests {
             yield_now().await;
             tell.send(2).unwrap();
         };
-        let (ended, ()) = tokio::join!(until(pending::<()>(), told), telling);
-        assert_eq!(ended, Err(Ok(2)));
+        let (ended, ()) = tokio::join!(timeout(SOON, until(pending::<()>(), told)), telling);
+        assert_eq!(ended, Ok(Err(Ok(2))));
 
         assert_eq!(until(async { 1 }, async { 2 }).await, Err(2));
     }
@@ -70,7 +74,7 @@ mod tests {
             pending::<()>().await;
         };
 
-        assert_eq!(until(work, end).await, Err(Ok(())));
+        assert_eq!(timeout(SOON, until(work, end)).await, Ok(Err(Ok(()))));
 
         assert_eq!(asked.get(), 2);
     }

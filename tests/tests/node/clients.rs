@@ -3,3 +3,5 @@
 mod helm;
 mod libraries;
 mod minors;
+
+pub(crate) use minors::number;

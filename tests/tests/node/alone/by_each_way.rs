@@ -6,14 +6,15 @@ use std::fs;
 use std::path::Path;
 
 use tests::every_way::{Doors, EveryWay, WAYS};
-use tests::kube::assets::{self, Assets};
+use tests::kube::assets::{self, Assets, all_minors};
 use tests::kube::kubectl::Kubectl;
-use tests::lab::{Uplink, trial};
+use tests::lab::{Lab, Uplink, trial};
 use tests::node;
 use tests::node_edge::{CONTROL_PLANE, NAMES, NodeEdge, POD};
 use tests::skip::skip;
 use tests::sources;
 
+use crate::clients::number;
 use crate::exec::what_is_typed_arrives;
 use crate::hands::{CHOICES, Hand, SOON, pattern};
 use Cell::{Says, Spdy, WebSocket};
@@ -80,24 +81,68 @@ fn an_exec_comes_by_every_way_that_its_client_knows_and_where_it_does_not_the_cl
         Err(missing) => return skip(test, &missing.to_string()),
     };
     trial(test, async |lab| {
-        let (address, port) = CONTROL_PLANE;
-        let (name, target) = (NAMES[0], format!("{address}:{port}"));
-        let mut rig = lab.rig("").await;
-        let doors = Doors::of(&mut rig, name, &target).await;
-        let edge = NodeEdge::start(lab, &rig, name, Uplink::Cable).await;
-        let ways = EveryWay::open(&rig, &doors, &edge.cluster, name, &target).await;
-        let mut wrong = Vec::new();
-        for (way, column) in WAYS.iter().zip(0..) {
-            let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON);
-            for (row, client) in ROWS.iter().zip(clients(&kubectl, &kube_rs, &python)) {
-                let name = format!("{}-by-{way}", row.client.replace([' ', ',', '\''], "-"));
-                let home = edge.file(&format!("{name}-home"));
-                let hand = Hand { name, kubectl: client.with_home(home) };
-                wrong.extend(tried(&edge, &hand, row.cells[column]).await);
+        by_all(lab, async |edge, ways| {
+            let mut wrong = Vec::new();
+            for (way, column) in WAYS.iter().zip(0..) {
+                let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON);
+                for (row, client) in ROWS.iter().zip(clients(&kubectl, &kube_rs, &python)) {
+                    let name = format!("{}-by-{way}", row.client.replace([' ', ',', '\''], "-"));
+                    wrong.extend(tried(edge, name, client, row.cells[column]).await);
+                }
             }
-        }
-        assert!(wrong.is_empty(), "{wrong:#?}");
+            wrong
+        })
+        .await;
     });
+}
+
+#[test]
+#[ignore = "soak: builds the kubectl of every minor that is to be had"]
+fn an_exec_of_the_kubectls_of_every_minor_that_is_to_be_had_comes_by_every_way() {
+    let test = "an_exec_of_the_kubectls_of_every_minor_comes_by_every_way";
+    if let Err(unable) = node::assets() {
+        return skip(test, &unable.to_string());
+    }
+    trial(test, async |lab| {
+        by_all(lab, async |edge, ways| {
+            let mut wrong = Vec::new();
+            for minor in all_minors() {
+                let (version, program) = edge.cluster.kubectl_of(&minor);
+                for way in WAYS {
+                    let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON).of(program.clone());
+                    let name = format!("kubectl-{}-by-{way}", version.replace('.', "-"));
+                    wrong.extend(tried(edge, name, kubectl, of_minor(number(&minor), way)).await);
+                }
+                println!("kubectl {version} was tried by every way");
+            }
+            wrong
+        })
+        .await;
+    });
+}
+
+/// What becomes of an exec of the kubectl of a minor, asking as its release does.
+fn of_minor(minor: u32, way: &str) -> Cell {
+    match (minor, way) {
+        // kubernetes#105632
+        (..24, "socks5") => Says("http: server gave HTTP response to HTTPS client"),
+        (..30, _) => Spdy,
+        // Its WebSockets know no such proxies, and it falls back (kubernetes#126134).
+        (30..33, "https") => Spdy,
+        _ => WebSocket,
+    }
+}
+
+/// Opens all ways to a cluster with a node, and tries what is to be tried there, which says what was wrong.
+async fn by_all(lab: &Lab, tries: impl AsyncFnOnce(&NodeEdge, &EveryWay) -> Vec<String>) {
+    let (address, port) = CONTROL_PLANE;
+    let (name, target) = (NAMES[0], format!("{address}:{port}"));
+    let mut rig = lab.rig("").await;
+    let doors = Doors::of(&mut rig, name, &target).await;
+    let edge = NodeEdge::start(lab, &rig, name, Uplink::Cable).await;
+    let ways = EveryWay::open(&rig, &doors, &edge.cluster, name, &target).await;
+    let wrong = tries(&edge, &ways).await;
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -132,7 +177,9 @@ fn clients(kubectl: &Kubectl, kube_rs: &Path, python: &Path) -> [Kubectl; ROWS.l
 }
 
 /// What was not as it should be.
-async fn tried(edge: &NodeEdge, hand: &Hand, cell: Cell) -> Option<String> {
+async fn tried(edge: &NodeEdge, name: String, client: Kubectl, cell: Cell) -> Option<String> {
+    let home = edge.file(&format!("{name}-home"));
+    let hand = &Hand { name, kubectl: client.with_home(home) };
     let output = hand.run(&["exec", POD, "--", "echo", &hand.name]).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = match cell {

@@ -89,6 +89,7 @@ fn spoken(edge: &NodeEdge, version: &str, subresource: &str) -> BTreeSet<(&'stat
     .collect()
 }
 
-fn number(minor: &str) -> u32 {
+/// Of 1.35: 35.
+pub(crate) fn number(minor: &str) -> u32 {
     minor.split('.').nth(1).and_then(|number| number.parse().ok()).expect("a minor such as 1.35")
 }

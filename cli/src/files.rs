@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use daemon::config::shown;
 use tempfile::{Builder, NamedTempFile};
 
 /// No certificate bundle, token or configuration of a person is larger.
@@ -35,7 +36,8 @@ struct Staged {
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    #[error("cannot read {0}")]
+    // Somebody may have given the secret in place of the file in which it stands.
+    #[error("cannot read {}", shown(&.0.display().to_string()))]
     Io(PathBuf, #[source] io::Error),
     #[error("{0} is larger than {max} bytes, which no file of this kind is", max = FILE_BYTES_MAX)]
     TooLarge(PathBuf),

@@ -37,8 +37,8 @@ pub(crate) struct Key {
 pub(crate) enum PemError {
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("{0} is damaged PEM")]
-    Damaged(PathBuf, #[source] rustls_pki_types::pem::Error),
+    #[error("{0} is damaged PEM: {1}")]
+    Damaged(PathBuf, &'static str),
     #[error("{0} holds no certificate (no BEGIN CERTIFICATE block)")]
     NoCertificate(PathBuf),
     #[error(
@@ -55,6 +55,13 @@ pub(crate) enum PemError {
     UnusableKey(PathBuf, #[source] rcgen::Error),
 }
 
+impl PemError {
+    /// What is wrong, without a word of the file.
+    pub(crate) fn damaged(path: &Path, error: &rustls_pki_types::pem::Error) -> Self {
+        Self::Damaged(path.to_owned(), daemon::config::pem_damage(error))
+    }
+}
+
 /// Reads a file of certificates.
 pub(crate) fn certificates(path: &Path) -> Result<Certificates, PemError> {
     let text = files::read(path)?;
@@ -66,7 +73,7 @@ pub(crate) fn certificates(path: &Path) -> Result<Certificates, PemError> {
 pub(crate) fn ders(text: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut ders = Vec::new();
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(text.as_bytes()) {
-        let (kind, der) = section.map_err(|error| PemError::Damaged(path.to_owned(), error))?;
+        let (kind, der) = section.map_err(|error| PemError::damaged(path, &error))?;
         if matches!(kind, SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey) {
             return Err(PemError::PrivateKeyInside(path.to_owned()));
         }
@@ -95,7 +102,7 @@ pub(crate) fn key(path: &Path) -> Result<Key, PemError> {
         if matches!(error, rustls_pki_types::pem::Error::NoItemsFound) {
             PemError::NoKey(path.to_owned())
         } else {
-            PemError::Damaged(path.to_owned(), error)
+            PemError::damaged(path, &error)
         }
     })?;
     let pair = KeyPair::try_from(&der).map_err(|error| PemError::UnusableKey(path.to_owned(), error))?;

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use daemon::config::{LoadError, parse_headless, shown};
 use serde::Deserialize;
 
 use crate::files::{self, ReadError};
@@ -66,7 +67,7 @@ pub(crate) enum SettingsError {
     #[error(
         "{0} is not a valid configuration; it may have the keys gateway, certificateAuthority, clientCertificate, clientKey, tokenFile and hostSuffix"
     )]
-    Syntax(PathBuf, #[source] Box<serde_saphyr::Error>),
+    Syntax(PathBuf, #[source] Box<LoadError>),
     #[error("{0} is not UTF-8 text")]
     NotText(&'static str),
     #[error("{place}: {key} is {value:?}")]
@@ -179,7 +180,7 @@ impl Settings {
             }
             Err(error) => return Err(SettingsError::Read(error)),
         };
-        let written: Option<Written> = serde_saphyr::from_str(&text)
+        let written: Option<Written> = parse_headless(&text, &path)
             .map_err(|error| SettingsError::Syntax(path.clone(), Box::new(error)))?;
         let directory = path.parent().unwrap_or_else(|| Path::new(""));
         written.unwrap_or_default().checked(&path.display().to_string(), &IN_FILE, directory)
@@ -198,7 +199,7 @@ impl Written {
                 value.parse().map_err(|source| SettingsError::Gateway {
                     place: place(),
                     key: keys.gateway,
-                    value,
+                    value: shown(&value),
                     source,
                 })
             })
@@ -208,7 +209,7 @@ impl Written {
                 value.parse().map_err(|source| SettingsError::HostSuffix {
                     place: place(),
                     key: keys.host_suffix,
-                    value,
+                    value: shown(&value),
                     source,
                 })
             })

@@ -16,13 +16,17 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::outcome::Failure;
 
+mod damage;
 mod every;
 mod head;
 mod invalid;
 mod keys;
+mod shown;
 
+pub use damage::pem_damage;
 pub use every::{Every, EveryDefault, EveryKeys, GRACE_SECONDS_MAX, LogFormatKey, LogKeys, ProbesKeys};
 pub use keys::{KeyError, LayoutKey, RuntimeKeys, bounded, readable_file, seconds, socket_address};
+pub use shown::shown;
 
 /// The `apiVersion` of every configuration file.
 pub const API_VERSION: &str = "tombolo.dev/v1alpha1";
@@ -110,15 +114,25 @@ pub fn load<T: DeserializeOwned>(path: &Path, kind: &str) -> Result<T, LoadError
 ///
 /// [`LoadError`].
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path, kind: &str) -> Result<T, LoadError> {
-    let invalid = |error: serde_saphyr::Error| LoadError::Invalid {
-        place: Place::new(path, error.location()),
-        what: invalid::describe(text, &error),
-    };
+    let invalid = |error| invalid(text, path, &error);
     let head: Head = serde_saphyr::from_str(text).map_err(invalid)?;
     expect(path, "apiVersion", head.api_version, API_VERSION)?;
     expect(path, "kind", head.kind, kind)?;
     let head::Beheaded(rest) = serde_saphyr::from_str(text).map_err(invalid)?;
     Ok(rest)
+}
+
+/// Reads `text`, which has no head, such as a person's own settings.
+///
+/// # Errors
+///
+/// [`LoadError::Invalid`].
+pub fn parse_headless<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, LoadError> {
+    serde_saphyr::from_str(text).map_err(|error| invalid(text, path, &error))
+}
+
+fn invalid(text: &str, path: &Path, error: &serde_saphyr::Error) -> LoadError {
+    LoadError::Invalid { place: Place::new(path, error.location()), what: invalid::describe(text, error) }
 }
 
 impl Place {
@@ -175,7 +189,7 @@ fn expect(
         return Ok(());
     }
     let place = Place::new(path, Some(found.referenced));
-    Err(LoadError::Foreign { place, key, found: found.value, allowed })
+    Err(LoadError::Foreign { place, key, found: shown(&found.value), allowed })
 }
 
 impl From<LoadError> for Failure {

@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use daemon::config::shown;
 use proto::ClusterId;
 use proto::spiffe::{AgentId, SpiffeError};
 use rustls::crypto::aws_lc_rs;
@@ -35,7 +36,10 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read.
-    #[error("{key}: cannot read {}, check that it is there and that this user may read it", path.display())]
+    #[error(
+        "{key}: cannot read {}, check that it is there and that this user may read it",
+        shown(&path.display().to_string())
+    )]
     Unreadable {
         /// The configuration key that names the file.
         key: &'static str,

@@ -85,7 +85,7 @@ fn config(remote: &Remote) -> Result<Arc<ClientConfig>, AdminError> {
     let chain = pem::certificates(&remote.certificate)?.ders;
     let key = pem::key(&remote.key)?;
     let key = PrivateKeyDer::from_pem_slice(key.text.as_bytes())
-        .map_err(|error| pem::PemError::Damaged(remote.key.clone(), error))?;
+        .map_err(|error| pem::PemError::damaged(&remote.key, &error))?;
     tls::client(roots, Some(Identity { chain, key }), OURS, ALPN_H2)
         .map_err(|error| AdminError::Pair(Box::new(remote.clone()), error))
 }

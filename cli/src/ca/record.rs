@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use daemon::config::{LoadError, parse_headless};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, ReadError};
@@ -22,7 +23,7 @@ pub(crate) enum RecordError {
     #[error("{0} holds no finished authority; make one with `tombolo ca init --dir {0}`")]
     NoAuthority(PathBuf, #[source] ReadError),
     #[error("{0} is not the file that `tombolo ca init` wrote")]
-    Syntax(PathBuf, #[source] Box<serde_saphyr::Error>),
+    Syntax(PathBuf, #[source] Box<LoadError>),
     #[error("trustDomain in {0} is not a trust domain")]
     TrustDomain(PathBuf, #[source] crate::names::NotATrustDomain),
 }
@@ -42,6 +43,6 @@ pub(super) fn trust_domain(directory: &Path) -> Result<TrustDomain, RecordError>
     let path = path(directory);
     let text = files::read(&path).map_err(|error| RecordError::NoAuthority(directory.to_owned(), error))?;
     let Written { trust_domain } =
-        serde_saphyr::from_str(&text).map_err(|error| RecordError::Syntax(path.clone(), Box::new(error)))?;
+        parse_headless(&text, &path).map_err(|error| RecordError::Syntax(path.clone(), Box::new(error)))?;
     trust_domain.parse().map_err(|error| RecordError::TrustDomain(path, error))
 }

@@ -127,7 +127,8 @@ pub(super) fn private_file(report: &mut Report, check: &'static str, path: &Path
         }
         Ok(_) => report.ok(check, format!("{} is for its owner alone", path.display())),
         Err(error) => {
-            report.fail(check, format!("{}: {error}", path.display()), "check the path and who may read it")
+            let shown = daemon::config::shown(&path.display().to_string());
+            report.fail(check, format!("{shown}: {error}"), "check the path and who may read it");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use daemon::config::{self, parse_headless};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -205,18 +206,18 @@ pub(super) fn read<'a, T: DeserializeOwned>(
         }
     };
     let shown = path.display();
-    let head: Result<Head, _> = serde_saphyr::from_str(&text);
+    let head: Result<Head, _> = parse_headless(&text, path);
     if let Ok(head) = &head
         && head.kind != kind
     {
         report.fail(
             CHECK,
-            format!("{shown} is of kind {}", head.kind),
+            format!("{shown} is of kind {}", config::shown(&head.kind)),
             format!("name one of kind {kind} with --config"),
         );
         return None;
     }
-    match head.and_then(|_| serde_saphyr::from_str(&text)) {
+    match head.and_then(|_| parse_headless(&text, path)) {
         Ok(config) => {
             report.ok(CHECK, format!("{shown} is of kind {kind}"));
             Some((config, path.parent().unwrap_or_else(|| Path::new(""))))

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use daemon::config;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
@@ -104,11 +105,10 @@ pub(super) fn read(
     let written: Written = match serde_saphyr::from_str(&text) {
         Ok(written) => written,
         Err(error) => {
-            report.fail(
-                CHECK,
-                format!("{shown} is no kubeconfig ({error})"),
-                "write one with: tombolo kubeconfig",
-            );
+            // The parser's own words would quote the line, and a line may be a token.
+            let place = error.location().map(|at| format!("line {}, column {}", at.line(), at.column()));
+            let found = format!("{shown} is no kubeconfig ({})", place.as_deref().unwrap_or("anywhere"));
+            report.fail(CHECK, found, "write one with: tombolo kubeconfig");
             return None;
         }
     };
@@ -130,7 +130,7 @@ pub(super) fn read(
         report.fail(CHECK, found, "write the file again with: tombolo kubeconfig");
         return None;
     };
-    report.ok(CHECK, format!("{shown}, context {name}: {}", cluster.cluster.server));
+    report.ok(CHECK, format!("{shown}, context {name}: {}", config::shown(&cluster.cluster.server)));
     certificate::private_file(report, CHECK, path);
     destination(
         report,
@@ -152,7 +152,7 @@ fn destination(
 ) -> Option<Destination> {
     let url = Url::parse(&cluster.server).ok().filter(|url| url.scheme() == "https");
     let Some((url, host)) = url.and_then(|url| Some((url.clone(), url.host_str()?.to_owned()))) else {
-        let found = format!("the server {:?} is no https URL", cluster.server);
+        let found = format!("the server {:?} is no https URL", config::shown(&cluster.server));
         report.fail("kubeconfig", found, "correct `server`");
         return None;
     };

@@ -101,7 +101,7 @@ impl Gateway {
                 let chain = pem::certificates(certificate)?.ders;
                 let text = pem::key(key)?.text;
                 let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
-                    .map_err(|error| PemError::Damaged(key.clone(), error))?;
+                    .map_err(|error| PemError::damaged(key, &error))?;
                 (Some(Identity { chain, key }), None)
             }
             Credential::TokenFile(file) => (None, Some(bearer_token(file)?)),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use daemon::config::shown;
 use http::uri::Authority;
 use serde_json::Value;
 use serde_saphyr::{SerializeError, ser_options};
@@ -61,8 +62,9 @@ pub(crate) struct Constrained {
 /// Why a kubeconfig cannot be used with a proxy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotRewritten {
-    #[error("that is not a kubeconfig")]
-    Syntax(#[source] Box<serde_saphyr::Error>),
+    /// Quotes nothing: the line may be a token.
+    #[error("that is not a kubeconfig (line {line}, column {column})")]
+    Syntax { line: u64, column: u64 },
     #[error("the kubeconfig names no current-context; name a context with --context")]
     NoContext,
     #[error("the kubeconfig has no {what} {name:?}")]
@@ -243,7 +245,10 @@ fn yaml(document: &Value) -> Result<String, NotRewritten> {
 }
 
 fn parsed(text: &str) -> Result<Value, NotRewritten> {
-    serde_saphyr::from_str(text).map_err(|error| NotRewritten::Syntax(Box::new(error)))
+    serde_saphyr::from_str(text).map_err(|error: serde_saphyr::Error| {
+        let (line, column) = error.location().map(|at| (at.line(), at.column())).unwrap_or_default();
+        NotRewritten::Syntax { line, column }
+    })
 }
 
 /// The context that is meant, and its cluster.
@@ -339,7 +344,7 @@ fn absolute(within: &mut Value, key: &str, directory: &Path) -> Result<(), NotRe
 }
 
 fn target(server: &str) -> Result<Authority, NotRewritten> {
-    let refused = || NotRewritten::Server(server.to_owned());
+    let refused = || NotRewritten::Server(shown(server));
     let url = Url::parse(server).map_err(|_| refused())?;
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
         return Err(refused());

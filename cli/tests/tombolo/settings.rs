@@ -118,7 +118,7 @@ fn a_wrong_file_or_variable_is_refused_by_key_value_and_what_is_allowed() {
     let bench = Bench::with_caller();
     for (text, parts) in [
         ("gatway: https://g.example\n", ["it may have the keys gateway, certificateAuthority", "gatway"]),
-        ("gateway: [\n", ["config.yaml is not a valid configuration", "error"]),
+        ("gateway: [\n", ["config.yaml is not a valid configuration", "config.yaml:"]),
         (
             "gateway: http://g.example\n",
             ["config.yaml: gateway is \"http://g.example\"", "https only, not http"],

@@ -1,20 +1,45 @@
-//! What the parser found, in words for the one who wrote the file.
+//! What the parser found, in words for the one who wrote the file, who may have put a secret there.
 
 use serde_saphyr::{Error, Location, MessageFormatter as _, UserMessageFormatter};
+
+use super::shown;
 
 /// One line, with the key before it where the fault lies in a value.
 pub(super) fn describe(text: &str, error: &Error) -> String {
     let error = error.without_snippet();
     let at = error.location().and_then(|location| cut(text, location));
     let (key, value) = at.map_or((None, ""), |(before, after)| (key_before(before), scalar(after)));
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the parser's errors are foreign and many")]
-    let what = match error {
-        Error::InvalidScalar { ty, .. } => format!("{value} is not allowed, use {}", spoken(ty)),
-        _ => UserMessageFormatter.format_message(error).replace('\n', " "),
-    };
+    let what = what(error, value);
     match key {
         Some(key) => format!("{key}: {what}"),
         None => what,
+    }
+}
+
+/// The fault, at which `value` stands. The parser's own words are taken where they quote nothing.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the parser's errors are foreign and many")]
+fn what(error: &Error, value: &str) -> String {
+    match error {
+        Error::InvalidScalar { ty, .. } => {
+            format!("{} is not allowed, use {}", shown::word(value), spoken(ty))
+        }
+        Error::SerdeUnknownVariant { variant, expected, .. } => {
+            format!("{} is not allowed, use {}", shown::word(variant), expected.join(" or "))
+        }
+        Error::SerdeUnknownField { field, expected, .. } if shown::key(field).is_none() => {
+            format!("what stands here is no key, expected one of {}", expected.join(", "))
+        }
+        Error::DuplicateMappingKey { key: Some(key), .. } if shown::key(key).is_none() => {
+            "a key stands twice here".to_owned()
+        }
+        Error::SerdeInvalidType { expected, .. } | Error::SerdeInvalidValue { expected, .. } => {
+            format!("what stands here is not allowed, use {expected}")
+        }
+        Error::NonFiniteFloat { .. } | Error::TaggedEnumMismatch { .. } | Error::QuotingRequired { .. } => {
+            "what stands here is not allowed".to_owned()
+        }
+        Error::AliasError { error, .. } => what(error.without_snippet(), ""),
+        _ => UserMessageFormatter.format_message(error).replace('\n', " "),
     }
 }
 
@@ -29,7 +54,9 @@ fn cut(text: &str, location: Location) -> Option<(&str, &str)> {
 /// The key whose value begins after `before`; `None` if no value begins there.
 fn key_before(before: &str) -> Option<&str> {
     let key = before.trim_end().strip_suffix(':')?;
-    key.rsplit(['{', ',', ' ']).next().filter(|key| !key.is_empty())
+    // Behind a blank it may be the end of another key's value.
+    let key = key.rsplit(['{', ',']).next()?.trim();
+    shown::key(key.strip_prefix("- ").unwrap_or(key).trim())
 }
 
 /// The plain scalar at the beginning of `after`.

@@ -7,6 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
+use super::shown::shown;
 use crate::outcome::Failure;
 use crate::runtime::{Layout, THREADS_MAX};
 
@@ -16,7 +17,7 @@ use crate::runtime::{Layout, THREADS_MAX};
 pub struct KeyError {
     /// The key as the person wrote it, with dots: `apiServer.kubeconfig`.
     pub key: String,
-    /// The value as the person wrote it; never a secret.
+    /// The value as the person wrote it, but for what looks like a secret.
     pub value: String,
     /// What would be allowed: `1 to 600`.
     pub allowed: String,
@@ -46,7 +47,7 @@ pub enum LayoutKey {
 impl KeyError {
     /// `key: value is not allowed, use allowed`.
     pub fn new(key: impl Into<String>, value: impl Display, allowed: impl Into<String>) -> Self {
-        Self { key: key.into(), value: value.to_string(), allowed: allowed.into() }
+        Self { key: key.into(), value: shown(&value.to_string()), allowed: allowed.into() }
     }
 }
 

@@ -80,6 +80,26 @@ fn a_value_of_a_wrong_type_is_named_with_its_place_its_key_and_what_is_allowed()
 }
 
 #[test]
+fn a_secret_in_the_wrong_place_is_not_quoted() {
+    const SECRET: &str = "5ecre7-5ecre7-5ecre7-5ecre7";
+    for line in [
+        "drainGraceSeconds: $",
+        "apiServer: { port: $ }",
+        "apiServer: $",
+        "listen: { token: $ }",
+        "apiServer: { kind:http://me:$@proxy.test }",
+        "http://me:$@a.test: 1\nhttp://me:$@a.test: 2",
+        "listen: \"$",
+        "listen: $: x",
+        "listen: *$",
+        "apiVersion: http://me:$@a.test",
+    ] {
+        let text = refusal(&headed(&line.replace('$', SECRET)));
+        assert!(!text.contains("5ecre7"), "{line}: {text}");
+    }
+}
+
+#[test]
 fn a_mapping_in_the_place_of_a_value_is_named_with_its_key() {
     assert_eq!(refusal(&headed("listen: {a: b}\n")), "server.yaml:3:9: listen: expected string scalar");
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use daemon::config::shown;
 use http::HeaderValue;
 use http::uri::Authority;
 use rustls_pki_types::ServerName;
@@ -26,7 +27,10 @@ const TOKEN_BYTES_MAX: usize = 16 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// A file cannot be read.
-    #[error("cannot read the {what} {}, check that the file is there and that this user may read it", path.display())]
+    #[error(
+        "cannot read the {what} {}, check that the file is there and that this user may read it",
+        shown(&path.display().to_string())
+    )]
     Unreadable {
         /// `token`, `CA certificate` and so on.
         what: &'static str,

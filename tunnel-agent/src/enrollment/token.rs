@@ -5,6 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use daemon::config::shown;
+
 /// Standard input, where a path could stand.
 const STANDARD_INPUT: &str = "-";
 
@@ -19,7 +21,7 @@ pub(super) struct TokenFile {
 
 /// It cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the token in {}", path.display())]
+#[error("cannot read the token in {}", shown(&path.display().to_string()))]
 pub(super) struct Unread {
     path: PathBuf,
     source: io::Error,

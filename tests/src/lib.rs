@@ -8,6 +8,7 @@ pub mod carrier;
 pub mod cbor;
 pub mod check;
 pub mod clock;
+pub mod connect_proxy;
 pub mod demo;
 pub mod dial;
 pub mod dice;

@@ -69,6 +69,8 @@ pub struct Rig {
     stand: Option<Stand>,
     /// What is started has a clock that can be moved.
     has_clocks: bool,
+    /// What is started has these in its environment.
+    variables: Vec<(String, String)>,
 }
 
 /// Where a rig's server runs, if not where the test does, and how agents elsewhere find it.
@@ -130,9 +132,17 @@ impl Rig {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
         let log_level = std::env::var(LOG_LEVEL).unwrap_or_else(|_| log_level.to_owned());
-        let log_format = "text";
-        let mut rig =
-            Self { scratch, server: None, gateway, probes, log_level, log_format, stand, has_clocks: false };
+        let mut rig = Self {
+            scratch,
+            server: None,
+            gateway,
+            probes,
+            log_level,
+            log_format: "text",
+            stand,
+            has_clocks: false,
+            variables: Vec::new(),
+        };
         rig.tombolo(&["ca", "init", "--dir", PKI]).await;
         let names = ["--name", "127.0.0.1", "--name", "127.0.0.2", "--name", "gateway.test"];
         let names = [names.as_slice(), &["--suffix", "clusters.test"]].concat();
@@ -282,6 +292,11 @@ impl Rig {
         self.has_clocks = true;
     }
 
+    /// Gives what is started from now on these variables, and no longer those that were given before.
+    pub fn take_variables(&mut self, variables: &[(String, String)]) {
+        self.variables = variables.to_vec();
+    }
+
     /// Lets what is started from now on write its log in this form.
     pub fn take_log_format(&mut self, format: &'static str) {
         self.log_format = format;
@@ -329,6 +344,7 @@ impl Rig {
             .with_hosts(hosts)
             .arguments(["--config".to_owned(), config.display().to_string()])
             .arguments(["--log-format", self.log_format, "--log-level", &self.log_level]);
+        variables.extend(self.variables.iter().cloned());
         let of_all = self.stand.iter().flat_map(|stand| stand.variables.clone());
         let invocation = variables
             .into_iter()

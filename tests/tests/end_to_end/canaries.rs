@@ -1,6 +1,11 @@
 //! Secrets in what callers and clusters say, on every way that requests end: none is written down. Names of a query's values are
 //! kept by the audit log, and so are paths; what stands in them is no secret (docs/limits.md).
 
+mod claims;
+mod configuration;
+mod environment;
+mod planted;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};

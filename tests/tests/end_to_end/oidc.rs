@@ -399,7 +399,8 @@ impl Stage {
     }
 }
 
-fn config(issuer: &Issuer, more: &str) -> String {
+/// An authenticator of this issuer's tokens, with `more` of its configuration.
+pub(super) fn config(issuer: &Issuer, more: &str) -> String {
     format!(
         "    oidc:\n    - name: corp\n      issuer: {}\n      audience: {AUDIENCE}\n      caFile: {:?}\n      \
          groupsClaim: groups\n      usernamePrefix: \"oidc:\"\n      groupsPrefix: \"oidc:\"\n{}",

@@ -1,0 +1,341 @@
+//! Secrets in files that are wrong, and in the wrong places of files and variables: no error quotes one.
+
+use std::fs;
+
+use tests::enroll::private;
+use tests::rig::{Rig, free_port};
+
+use super::planted::Planted;
+use super::{LEVEL, written};
+
+/// How every kubeconfig is wrong, or what stands beside its secret is: what a user has, where `$` is the secret.
+const USERS: [&str; 10] = [
+    "token: [$",
+    "token: { $: $ }",
+    "token: \"$",
+    "token: \"$\" $",
+    "token: $: $",
+    "token: *$",
+    "token: \"\\$\"",
+    "token: $\n\tx: $",
+    "{ token: $",
+    "client-key-data: $!",
+];
+
+/// How every configuration is wrong, where `$` is a secret and `TOKEN` is one of ours.
+const LINES: [&str; 13] = [
+    "drainGraceSeconds: $",
+    "drainGraceSeconds: [$]",
+    "runtime: { layout: $ }",
+    "log: { format: $ }",
+    "probes: $",
+    "token: $",
+    "TOKEN: x",
+    "log: { level:$ }",
+    "log: \"$",
+    "log: $: x",
+    "log: *$",
+    "log: { level: \"\\$\" }",
+    "---\ntoken: $",
+];
+
+/// The same of an agent's alone.
+const LINES_OF_AGENTS: [&str; 14] = [
+    "passThrough: $",
+    "serverName: { token: $ }",
+    "proxy: \"http://me:$@proxy.test:3128\"",
+    "proxy: { url:http://me:$@proxy.test:3128 }",
+    "proxy: { url: [\"http://me:$@proxy.test:3128\"] }",
+    "proxy: { url: \"http://me:$@proxy.test:3128 }",
+    "proxy: { url: http://me:$@proxy.test: 3128 }",
+    "proxy: { url: \"https://me:$@proxy.test:3128\" }",
+    "proxy: { url: \"http://me:$@proxy.test:port\" }",
+    "proxy: { url: \"http://me:$/x@proxy.test:3128\" }",
+    "proxy: { noProxy: \"http://me:$@proxy.test\" }",
+    "serverIds: [\"http://me:$@gateway.test\"]",
+    "targets: [\"http://me:$@10.0.0.1:80\"]",
+    "advertise: [\"https://me:$@10.0.0.1:6443\"]",
+];
+
+/// The same of a server's: what is put in place of what.
+const CHANGES_OF_SERVERS: [(&str, &str); 12] = [
+    ("  hostSuffix:", "  browserOrigins: [\"https://me:$@console.test\"]\n  hostSuffix:"),
+    ("  hostSuffix:", "  hosts: [\"me:$@gateway.test\"]\n  hostSuffix:"),
+    (
+        "    clientCertificate:",
+        "    tokenReview: { name: a, server: \"https://me:$@a.test\", audiences: [a] }\n    clientCertificate:",
+    ),
+    (
+        "    clientCertificate:",
+        "    oidc: [{ name: a, issuer: \"https://me:$@a.test\" }]\n    clientCertificate:",
+    ),
+    (
+        "    clientCertificate:",
+        "    oidc: [{ name: a, issuer: \"https://$@a.test\" }]\n    clientCertificate:",
+    ),
+    ("policy: { file: policy.yaml }", "policy: { file: p, delegation: { server: \"https://me:$@a.test\" } }"),
+    ("path: tokens.csv", "path: TOKEN"),
+    ("path: tokens.csv", "path: \"$\\n$\""),
+    ("path: tokens.csv", "path: { token: $ }"),
+    ("pki/server.key", "TOKEN"),
+    ("stateDir:", "vip: $\nstateDir:"),
+    ("stateDir:", "enrollment: { address: \"http://me:$@a.test\", listen: \"127.0.0.1:1\" }\nstateDir:"),
+];
+
+/// A server whose files are good, and secrets for those that are not.
+struct Stage {
+    planted: Planted,
+    rig: Rig,
+    /// What stands for `$`.
+    secret: String,
+    /// And for `TOKEN`.
+    token: String,
+    /// A good configuration of a server and of an agent.
+    good: [String; 2],
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_error_about_a_configuration_quotes_a_secret_in_it() {
+    let stage = Stage::set().await;
+    let [server, agent] = stage.good.clone();
+    for line in LINES {
+        stage.server(line, &format!("{server}\n{}\n", stage.with_secrets(line))).await;
+        stage.agent(line, &format!("{agent}\n{}\n", stage.with_secrets(line)), None).await;
+    }
+    for line in LINES_OF_AGENTS {
+        stage.agent(line, &format!("{agent}\n{}\n", stage.with_secrets(line)), None).await;
+    }
+    for (place, change) in CHANGES_OF_SERVERS {
+        assert!(server.contains(place), "{place}");
+        stage.server(change, &server.replacen(place, &stage.with_secrets(change), 1)).await;
+    }
+    let pin = "enrollment: { server: \"a.test:1\", pin: TOKEN, tokenFile: token }";
+    let without_tls: String =
+        agent.lines().filter(|line| !line.starts_with("tls:")).map(|line| format!("{line}\n")).collect();
+    stage.agent(pin, &format!("{without_tls}{}\n", stage.with_secrets(pin)), None).await;
+    for url in [
+        "https://me:$@proxy.test:3128",
+        "http://me:$@proxy.test:port",
+        "socks5://me:$@proxy.test",
+        "http://me:$@",
+    ] {
+        stage.agent(url, &agent, Some(("HTTPS_PROXY", &stage.with_secrets(url)))).await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_error_about_a_kubeconfig_quotes_a_secret_in_it() {
+    let stage = Stage::set().await;
+    let agent = stage.good[1].replace("good.conf", "wrong.conf");
+    let key = fs::read_to_string(stage.rig.path().join("pki/admin-ca.key")).expect("a key");
+    let pair = |key: &str| format!("client-certificate: pki/server.crt\n    client-key: {key}");
+    let files = [("joined.key", key.replace('\n', " ")), ("cut.key", key.replace("-----END", "---"))];
+    for (name, text) in &files {
+        stage.rig.write(name, text);
+    }
+    let users = USERS.into_iter().map(|user| stage.with_secrets(user));
+    let pairs = [pair("joined.key"), pair("cut.key"), pair("pki/admin-ca.key"), pair(&stage.token)];
+    for user in users.chain(pairs) {
+        stage.rig.write("wrong.conf", &kubeconfig("https://127.0.0.1:1", &user));
+        stage.agent(&user, &agent, None).await;
+        stage.people_read("wrong.conf").await;
+    }
+    for server in ["https://me:$@127.0.0.1:1", "http://me:$@127.0.0.1:1", "https://me:$@127.0.0.1:port"] {
+        stage.rig.write("wrong.conf", &kubeconfig(&stage.with_secrets(server), "token: a"));
+        stage.agent(server, &agent, None).await;
+        stage.people_read("wrong.conf").await;
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_error_about_a_key_or_a_token_quotes_it() {
+    let mut stage = Stage::set().await;
+    let [server, agent] = stage.good.clone();
+    let key = fs::read_to_string(stage.rig.path().join("pki/admin-ca.key")).expect("a key");
+    for (what, text) in [
+        ("joined", key.replace('\n', " ")),
+        ("joined, without an end", key.replace('\n', " ").trim_end_matches([' ', '-']).to_owned()),
+        ("cut", key.split("-----END").next().expect("a key").to_owned()),
+        ("not base64", key.replacen("\nM", "\n!M", 1)),
+        ("bare", key.lines().filter(|line| !line.starts_with('-')).collect()),
+        ("somebody else's", key.clone()),
+    ] {
+        let _path = private(&stage.rig, "wrong.key", &text);
+        stage.server(what, &server.replacen("pki/server.key", "wrong.key", 1)).await;
+        stage.server(what, &server.replacen("pki/server.crt", "wrong.key", 1)).await;
+        stage.agent(what, &agent.replacen("pki/edge-a-agent.key", "wrong.key", 1), None).await;
+        let issued = "--gateway https://a.test --ca pki/server-ca.crt --cert pki/server.crt --key wrong.key";
+        for words in [
+            "ca show wrong.key",
+            &format!("kubeconfig {issued} --cluster a"),
+            "doctor server --config server.wrong",
+        ] {
+            stage.says(words, &[]).await;
+        }
+    }
+    for line in ["$,tess,1", "$ tess", "sha256:$,tess,1", "\"$,tess,1", "\"$\"x,tess,1"] {
+        stage.rig.write("wrong.csv", &stage.with_secrets(line));
+        stage.server(line, &server.replacen("tokens.csv", "wrong.csv", 1)).await;
+    }
+    stage.says("user token hash wrong.csv", &[]).await;
+    let door = "trust: { bundleFile: pki/trust.bundle }\nenrollment: { listen: \"127.0.0.1:1\", address: \"a.test:1\", ";
+    for (signer, sealing) in [("pki/agent-intermediate.sealed", "wrong"), ("wrong", "pki/sealing.key")] {
+        for text in ["$", "{ \"version\": 1, \"sealedKey\": \"$\" }", "{ \"$"] {
+            let _path = private(&stage.rig, "wrong", &stage.with_secrets(text));
+            let more = format!("{server}\n{door}signerFile: {signer}, sealingKeyFile: {sealing} }}\n");
+            stage.server(text, &more).await;
+        }
+    }
+    stage.planted.know("another-sealing-key", "c2VhbGVkIHdpdGggYSBrZXkgb2YgMzIgYnl0ZXMhISE=");
+    let _path = private(&stage.rig, "wrong", "c2VhbGVkIHdpdGggYSBrZXkgb2YgMzIgYnl0ZXMhISE=\n");
+    let signer = "signerFile: pki/agent-intermediate.sealed, sealingKeyFile: wrong }\n";
+    stage.server("another sealing key", &format!("{server}\n{door}{signer}")).await;
+    stage.says("audit verify server.state/audit --key wrong", &[]).await;
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_error_about_what_a_person_keeps_quotes_a_secret_in_it() {
+    let stage = Stage::set().await;
+    let words = "kubeconfig --ca pki/server-ca.crt --cert pki/server.crt --key pki/server.key --cluster a --output person.conf --force";
+    for text in [
+        "token: $",
+        "gateway: \"https://me:$@a.test\"",
+        "gateway: https://me:$@a.test/path",
+        "gateway: [\"$",
+        "gateway: \"$",
+        "gateway: { token: $ }",
+        "tokenFile:TOKEN",
+        "TOKEN",
+        "hostSuffix: me:$@a.test",
+        "gateway: https://a.test\ntokenFile: TOKEN",
+    ] {
+        stage.rig.write("person.yaml", &stage.with_secrets(text));
+        let variables = [("TOMBOLO_CONFIG", "person.yaml")];
+        stage.says(words, &variables).await;
+        stage.says("kubeconfig --cluster a --ca pki/server-ca.crt", &variables).await;
+    }
+    for (name, value) in [
+        ("TOMBOLO_GATEWAY", "https://me:$@a.test"),
+        ("TOMBOLO_GATEWAY", "http://$@a.test"),
+        ("TOMBOLO_HOST_SUFFIX", "me:$@a.test"),
+        ("TOMBOLO_TOKEN_FILE", "TOKEN"),
+    ] {
+        let value = stage.with_secrets(value);
+        stage
+            .says("kubeconfig --cluster a --gateway https://a.test --ca pki/server-ca.crt", &[(name, &value)])
+            .await;
+        stage.says("kubeconfig --cluster a --ca pki/server-ca.crt", &[(name, &value)]).await;
+    }
+    let folder = stage.rig.path().join("broken");
+    fs::create_dir(&folder).expect("a folder");
+    for text in ["token: $", "trustDomain: [$", "trustDomain: \"$", "trustDomain: me:$@a.test"] {
+        stage.rig.write("broken/ca.yaml", &stage.with_secrets(text));
+        stage.says("ca issue caller --dir broken --user ann", &[]).await;
+    }
+    let jwks = "{ \"keys\": [{ \"kty\": \"EC\", \"crv\": \"P-256\", \"kid\": \"a\", \"x\": \"a\", \"y\": \"a\", \"d\": \"$\" }] }";
+    stage.rig.write("jwks.json", &stage.with_secrets(jwks));
+    stage.says("cluster create edge-a --socket admin/admin.sock", &[]).await;
+    stage.says("cluster attestation set-keys edge-a --keys jwks.json --socket admin/admin.sock", &[]).await;
+    stage.end().await;
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let mut planted = Planted::default();
+        let rig = Rig::start_logging(LEVEL, "").await;
+        rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-a"]).await;
+        let secret = planted.canary("configuration");
+        let token = planted.know("token", format!("tombolo-user-{}", "5ecre7Canary".repeat(4)));
+        for key in ["admin-ca", "server", "edge-a-agent"] {
+            let pem = fs::read_to_string(rig.path().join(format!("pki/{key}.key"))).expect("a key");
+            planted.know_key(key, &pem);
+        }
+        rig.write("good.conf", &kubeconfig("https://127.0.0.1:1", "token: a"));
+        let server = fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
+        // Beside the one that runs.
+        let server =
+            server.replace("server.state", "wrong.state").replace("admin/admin.sock", "wrong/admin.sock");
+        let agent = format!(
+            "apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\ncluster: edge-a\nservers: [\"{}\"]\n\
+             tls: {{ certificateFile: pki/edge-a-agent.crt, keyFile: pki/edge-a-agent.key, serverCAFile: pki/server-ca.crt }}\n\
+             apiServer: {{ kubeconfig: good.conf }}\nstateDir: agent.state\n",
+            rig.dialed()
+        );
+        Self { planted, rig, secret, token, good: [server, agent] }
+    }
+
+    fn with_secrets(&self, text: &str) -> String {
+        text.replace('$', &self.secret).replace("TOKEN", &self.token)
+    }
+
+    /// A server refuses a configuration without quoting what must not be, and so does what people examine it with.
+    async fn server(&self, what: &str, text: &str) {
+        self.rig.write("server.wrong", text);
+        // Those of the file are the running server's.
+        let [door, probes] = [free_port(), free_port()].map(|address| address.to_string());
+        let words = ["--config", "server.wrong", "--log-level", "trace", "--probes-listen", &probes];
+        let words = [words.as_slice(), &["--gateway-listen", &door, "--tunnel-listen", &door]].concat();
+        let said = self.planted.said_by(self.rig.path(), "tunnel-server", &words, &[]).await;
+        assert_eq!(said.code, Some(2), "{what}: {}", said.text);
+        self.says("doctor server --config server.wrong", &[]).await;
+    }
+
+    /// The same of an agent, perhaps with a variable.
+    async fn agent(&self, what: &str, text: &str, variable: Option<(&str, &str)>) {
+        self.rig.write("agent.wrong", text);
+        let words = ["--config", "agent.wrong", "--log-level", "trace", "--probes-listen", "127.0.0.1:0"];
+        let variables: Vec<(String, String)> =
+            variable.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let said = self.planted.said_by(self.rig.path(), "tunnel-agent", &words, &variables).await;
+        assert_eq!(said.code, Some(2), "{what}: {}", said.text);
+        if variables.is_empty() {
+            self.says("doctor agent --config agent.wrong", &[]).await;
+            self.says("rbac --agent-config agent.wrong", &[]).await;
+        }
+    }
+
+    /// Every command that reads a kubeconfig.
+    async fn people_read(&self, kubeconfig: &str) {
+        for words in [
+            format!("doctor --kubeconfig {kubeconfig}"),
+            format!("doctor --kubeconfig {kubeconfig} -o json"),
+            format!("vip --server https://a.test --kubeconfig {kubeconfig} --output copy.conf --force"),
+            format!(
+                "passthrough --server https://127.0.0.1:1 --kubeconfig {kubeconfig} --output copy.conf --force"
+            ),
+            format!("cluster check edge-a --kubeconfig {kubeconfig} --socket admin/admin.sock"),
+        ] {
+            self.says(&words, &[]).await;
+        }
+    }
+
+    /// What `tombolo` says, whether it can do what it is asked for or not.
+    async fn says(&self, words: &str, variables: &[(&str, &str)]) {
+        let words: Vec<&str> = words.split(' ').collect();
+        let variables: Vec<(String, String)> =
+            variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let said = self.planted.said_by(self.rig.path(), "tombolo", &words, &variables).await;
+        let usage = said.text.contains("Usage:");
+        assert!(!usage, "{words:?} is not understood: {}", said.text);
+    }
+
+    /// Nor has the server that ran beside written one down.
+    async fn end(self) {
+        self.planted.has_none("the server's metrics", &self.rig.metrics(self.rig.probes()).await);
+        let logs = written(self.rig.path());
+        assert!(!logs.is_empty(), "nothing was logged");
+        logs.iter().for_each(|(path, text)| self.planted.has_none(path, text));
+    }
+}
+
+fn kubeconfig(server: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         contexts: [{{ name: c, context: {{ cluster: c, user: u }} }}]\n\
+         clusters: [{{ name: c, cluster: {{ server: \"{server}\", certificate-authority: pki/server-ca.crt }} }}]\n\
+         users:\n- name: u\n  user:\n    {user}\n"
+    )
+}

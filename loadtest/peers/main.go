@@ -37,6 +37,8 @@ const (
 	besides   = 200
 	beside    = 50 * time.Millisecond
 	besideMax = 10 * time.Second
+	// Who asks beside uploads that nobody reads.
+	fewCallers = 8
 	// Ticks of a clock in which Linux counts CPU time.
 	ticksPerSecond = 100
 )
@@ -48,6 +50,7 @@ func main() {
 	folder := flag.String("folder", "", "the folder of the certificates")
 	callers := flag.Int("callers", 64, "callers at once")
 	seconds := flag.Int("seconds", 10, "how long each measure takes")
+	uploads := flag.Int("deaf", 0, "uploads that the target does not read, beside which a few callers ask")
 	processes := flag.String("processes", "", "the proxy's process ids, joined by commas")
 	flag.Parse()
 	if *certificates != "" {
@@ -63,15 +66,28 @@ func main() {
 	before := cpu(ids)
 	answered, latencies := small(dialer, *target, *callers, duration)
 	used := cpu(ids) - before
-	sort.Slice(latencies, func(i, j int) bool { return latencies[i] < latencies[j] })
 	fmt.Printf("small rps=%.0f p50_us=%d p99_us=%d cpu_us=%.1f\n", float64(answered)/duration.Seconds(),
-		latencies[len(latencies)/2].Microseconds(), latencies[len(latencies)*99/100].Microseconds(),
-		used.Seconds()*1e6/float64(answered))
+		percentile(latencies, 50).Microseconds(), percentile(latencies, 99).Microseconds(), used.Seconds()*1e6/float64(answered))
 	before = cpu(ids)
 	moved := float64(bulk(dialer, *target, duration))
 	used = cpu(ids) - before
 	fmt.Printf("bulk mb_per_s=%.0f cpu_s_per_gb=%.2f\n", moved/duration.Seconds()/1e6, used.Seconds()/(moved/1e9))
 	fmt.Printf("stalled answered=%d of=%d\n", stalled(dialer, *target), besides)
+	if *uploads > 0 {
+		_, alone := small(dialer, *target, fewCallers, duration)
+		held := deaf(dialer, *target, *uploads)
+		_, beside := small(dialer, *target, fewCallers, duration)
+		fmt.Printf("deaf uploads=%d alone_p99_us=%d p99_us=%d ratio=%.2f\n", len(held), percentile(alone, 99).Microseconds(),
+			percentile(beside, 99).Microseconds(), percentile(beside, 99).Seconds()/percentile(alone, 99).Seconds())
+		for _, connection := range held {
+			connection.Close()
+		}
+	}
+}
+
+func percentile(all []time.Duration, percent int) time.Duration {
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
+	return all[len(all)*percent/100]
 }
 
 type dial func() (net.Conn, error)
@@ -226,6 +242,30 @@ func once(dialer dial, target string) error {
 	return keep(connection, target).get()
 }
 
+// deaf begins uploads that the target does not read, and returns once none of them is taken any further.
+func deaf(dialer dial, target string, uploads int) (held []net.Conn) {
+	var taken atomic.Int64
+	for range uploads {
+		connection := must(dialer())
+		held = append(held, connection)
+		fmt.Fprintf(connection, "POST /deaf HTTP/1.1\r\nHost: %s\r\n\r\n", target)
+		go func() {
+			chunk := make([]byte, 64<<10)
+			for {
+				n, err := connection.Write(chunk)
+				taken.Add(int64(n))
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+	for before := int64(-1); before != taken.Load(); time.Sleep(2 * time.Second) {
+		before = taken.Load()
+	}
+	return held
+}
+
 func serve(listener net.Listener) {
 	for {
 		go answer(must(listener.Accept()))
@@ -250,6 +290,8 @@ func answer(connection net.Conn) {
 			left = 1 << 62
 		case "GET /huge HTTP/1.1":
 			left = hugeBytes
+		case "POST /deaf HTTP/1.1":
+			select {}
 		default:
 			err = errors.New(line)
 		}

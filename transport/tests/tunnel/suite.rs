@@ -38,7 +38,7 @@ on_both_carriers! {
     a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown
     an_abort_carries_its_code_to_readers_and_writers
     a_verdict_said_from_elsewhere_is_the_code_of_the_drop
-    a_shutdown_that_was_not_acknowledged_is_not_ready
+    who_writes_beyond_the_window_waits_and_hears_why_its_reader_left
     a_drain_lets_an_open_stream_finish_and_loses_nothing
     more_streams_than_granted_wait_for_their_turn_and_then_say_so
     an_agent_of_another_authority_gets_no_tunnel
@@ -157,12 +157,12 @@ async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier)
     assert_eq!(abort_code(&error), Some(AbortCode::ApiServerLost));
 }
 
-async fn a_shutdown_that_was_not_acknowledged_is_not_ready(carrier: Carrier) {
+async fn who_writes_beyond_the_window_waits_and_hears_why_its_reader_left(carrier: Carrier) {
     let mut pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
-    // More than the peer's window takes while nobody reads.
+    // More than what is read and a window on top of it, so that its end cannot have arrived.
     let writing = tokio::spawn(async move {
-        let bytes = vec![0; 2_000_000];
+        let bytes = vec![0; 3_000_000];
         there.write_all(&bytes).await?;
         there.shutdown().await?;
         io::Result::Ok(there)

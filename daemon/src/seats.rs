@@ -11,7 +11,7 @@ use tokio::time::timeout;
 mod queues;
 
 use queues::{Entered, FairQueues, Granted, Ticket};
-pub use queues::{HAND, QUEUES};
+pub use queues::{HAND, QUEUES, SHARE};
 
 /// Seats, and who waits for one. Clones are the same seats.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ pub enum NoSeat {
     /// As many of this flow wait as may, or more than of any other.
     #[error("too many wait already")]
     Crowded,
-    /// None became free in time.
+    /// None became free in time that this flow might take: of all, and of what one flow may hold.
     #[error("none became free in time")]
     TooLong,
 }
@@ -77,8 +77,12 @@ impl Seats {
     ///
     /// [`NoSeat`].
     pub async fn take(&self, flow: impl Hash, patience: Duration) -> Result<Seat, NoSeat> {
+        self.take_hashed(self.0.hasher.hash_one(flow), patience).await
+    }
+
+    async fn take_hashed(&self, flow: u64, patience: Duration) -> Result<Seat, NoSeat> {
         let (waiter, seat) = oneshot::channel();
-        let entered = self.lock().enter(self.0.hasher.hash_one(flow), waiter);
+        let entered = self.lock().enter(flow, waiter);
         let ticket = match entered {
             Entered::Seated(granted) => return Ok(self.seat(granted)),
             Entered::Crowded(_) => return Err(NoSeat::Crowded),
@@ -106,6 +110,17 @@ impl Seats {
         SeatFigures { taken: queues.taken(), waiting: queues.waiting() }
     }
 
+    /// Gives what is free to those whose turn it is.
+    fn pass_on(&self) {
+        loop {
+            // Not in the condition of a loop: there the lock would be held while others' code runs.
+            let next = self.lock().next();
+            let Some((granted, waiter)) = next else { return };
+            // Whoever has just gone gives its seat back here.
+            drop(waiter.send(Ok(self.seat(granted))));
+        }
+    }
+
     fn seat(&self, granted: Granted) -> Seat {
         Seat { seats: self.clone(), granted: Some(granted) }
     }
@@ -126,18 +141,19 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let left = self.seats.lock().leave(self.ticket);
         // Behind the lock: what is dropped with it may be a seat.
+        let waited = left.is_some();
         drop(left);
+        if waited {
+            self.seats.pass_on();
+        }
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(granted) = self.granted.take() else { return };
-        let next = self.seats.lock().release(granted);
-        if let Some((granted, waiter)) = next {
-            // Whoever has just gone gives its seat back here, and with it the next one its turn.
-            drop(waiter.send(Ok(self.seats.seat(granted))));
-        }
+        self.seats.lock().release(granted);
+        self.seats.pass_on();
     }
 }
 

@@ -143,7 +143,8 @@ pub enum Limit {
     ClusterQueue,
     /// What it serves at once.
     #[error(
-        "this cluster has {0} requests under way, which is the most, and none ended in time: try again in a second"
+        "this cluster serves {0} requests at once, of one caller two thirds at most, and no place became free for you in time: \
+         try again in a second"
     )]
     ClusterRequests(usize),
 }

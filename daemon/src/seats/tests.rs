@@ -64,6 +64,27 @@ async fn whoever_is_dropped_while_it_waits_leaves_its_place_and_the_seat_that_ca
     assert_eq!(seats.figures(), SeatFigures::default());
 }
 
+/// Two flows that share every queue, the hash having more digits than a hand is dealt by.
+#[tokio::test(start_paused = true)]
+async fn whoever_gives_up_waiting_makes_way_for_who_stood_behind_it_and_may_sit() {
+    let seats = Seats::new(SeatLimits { seats: 3, per_queue: 50, waiting: 100 });
+    let hands: u64 = (0..HAND).map(|dealt| (QUEUES - dealt) as u64).product();
+    let (slow, other, quick) = (0, 1, hands);
+    let _held =
+        [seats.take_hashed(slow, PATIENCE).await.unwrap(), seats.take_hashed(slow, PATIENCE).await.unwrap()];
+    let mut before: Vec<_> = (0..HAND).map(|_| Box::pin(seats.take_hashed(slow, PATIENCE))).collect();
+    assert!(before.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
+    let last = seats.take_hashed(other, PATIENCE).await.unwrap();
+    let mut behind = Box::pin(seats.take_hashed(quick, 2 * PATIENCE));
+    assert!(behind.as_mut().now_or_never().is_none(), "all seats are taken");
+    drop(last);
+    assert!(behind.as_mut().now_or_never().is_none(), "who stands before it may not have the seat");
+
+    drop(before);
+
+    assert!(behind.now_or_never().is_some_and(|seat| seat.is_ok()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn whoever_fills_the_room_makes_place_for_who_does_not() {
     let seats = Seats::new(SeatLimits { seats: 1, per_queue: 50, waiting: 3 * HAND });

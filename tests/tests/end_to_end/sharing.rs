@@ -29,14 +29,14 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
 const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\
     \"name\":\"lives-on\",\"resourceVersion\":\"7\"}}}\n";
 
-/// How long the API server takes for what a greedy caller asks: all seats are always taken, and always come free.
+/// How long the API server takes for what a greedy caller asks: its share of the seats is always taken, and always comes free.
 const TAKES: Duration = Duration::from_millis(40);
 
 /// What a greedy caller has under way on each of its connections.
 const GREEDY_STREAMS: usize = 90;
 const GREEDY_CONNECTIONS: usize = 4;
 
-/// How many of its answers it does not read: fewer than there are seats, which it would keep.
+/// How many of its answers it does not read: fewer than its share of the seats, which it would keep.
 const UNREAD: usize = 8;
 
 const MODEST_REQUESTS: usize = 200;
@@ -99,16 +99,23 @@ async fn a_clusters_limits_are_all_callers_and_one_more_is_429() {
     for watch in &mut watches {
         assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "), "it needs no seat once it has begun");
     }
-    let _requests = callers(&edge, 3, &head("GET", STALL, "")).await;
+    // One alone has not all of them.
+    let _requests = callers(&edge, 2, &head("GET", STALL, "")).await;
+    edge.fake.wait_for_request(SOON, |request| request.id == 3).await.unwrap();
+    let refused = one_more(&edge, STALL).await;
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("ClusterFull"), "{refused}");
+    let ben = edge.rig.caller("ben", &[GROUP]).await;
+    let mut ben = Http2Caller::dial_name(&edge.rig, GATEWAY, Some(&ben)).await;
+    let _last = ben.send("GET", STALL, &[], true);
     edge.fake.wait_for_request(SOON, |request| request.id == 4).await.unwrap();
 
-    for (path, limit) in [(WATCH, "cluster_watches"), (QUICK, "cluster_queue")] {
+    for (path, limit, times) in [(WATCH, "cluster_watches", 1.0), (QUICK, "cluster_queue", 2.0)] {
         let refused = as_alice(&edge, path).await;
         assert_eq!(refused.status, 429, "{path}: {refused:?}");
         assert!(refused.body.contains("ClusterFull"), "{path}: {refused:?}");
         assert!(refused.head.to_lowercase().contains("retry-after: 1"), "{path}: {refused:?}");
         let counted = format!("tombolo_server_limited_total{{limit=\"{limit}\"}}");
-        assert_eq!(edge.rig.metric(edge.rig.probes(), &counted).await, 1.0, "{limit}");
+        assert_eq!(edge.rig.metric(edge.rig.probes(), &counted).await, times, "{limit}");
     }
     assert_eq!(edge.fake.requests().len(), 5);
 }
@@ -204,7 +211,7 @@ async fn who_floods_a_door_is_closed_and_who_shows_a_certificate_comes_in_from_t
     drop(silent);
 }
 
-/// A greedy caller has all seats and all places of the queue, and is told so, does not read some of its answers, and tries to log
+/// A greedy caller has its share of the seats and all places of the queue, and is told so, does not read some of its answers, and tries to log
 /// in by wrong tokens without a pause; a modest one asks beside it, one thing after the other.
 async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, told: &str) {
     edge.fake.otherwise(Behaviour::json("{}"));

@@ -33,25 +33,25 @@ struct Stage {
 }
 
 #[tokio::test]
-async fn a_modest_caller_is_next_whatever_a_greedy_one_has_waiting() {
-    let (seats, waiting) = (16, 24);
+async fn a_modest_caller_is_served_at_once_whatever_a_greedy_one_has_waiting() {
+    // Two thirds, rounded up.
+    let (seats, share, waiting) = (16, 11, 24);
     let limits = config::Limits { requests: seats, queue: 100, queue_wait: FOR_EVER };
     let mut stage = Stage::new(limits).await;
     let mut streams = Vec::new();
-    for _ in 0..seats + waiting {
+    for _ in 0..share + waiting {
         streams.push(stage.ask("greedy", false).await);
     }
-    for _ in 0..seats {
+    for _ in 0..share {
         assert_eq!(soon(stage.asked.recv()).await.unwrap(), "greedy");
     }
-    stage.becomes(SeatFigures { taken: seats, waiting }).await;
-    streams.push(stage.ask("modest", false).await);
-    stage.becomes(SeatFigures { taken: seats, waiting: waiting + 1 }).await;
+    stage.becomes(SeatFigures { taken: share, waiting }).await;
 
-    stage.ends.add_permits(1);
+    streams.push(stage.ask("modest", false).await);
 
     assert_eq!(soon(stage.asked.recv()).await.unwrap(), "modest");
-    stage.ends.add_permits(seats + waiting);
+    stage.becomes(SeatFigures { taken: share + 1, waiting }).await;
+    stage.ends.add_permits(share + waiting + 1);
     for stream in streams {
         assert!(answer(stream).await.starts_with("HTTP/1.1 200"), "everybody is answered");
     }

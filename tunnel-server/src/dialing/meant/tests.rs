@@ -1,6 +1,6 @@
-//! Whoever is chosen is of those that were named, is permitted and is alone; who may not be reached is as if it were not there.
+//! Whoever is chosen is of those that were named, is permitted and is alone; who may not be reached is as if it were not there; and
+//! what agents say of themselves lets nobody in.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -39,6 +39,8 @@ enum May {
     All,
     /// A rule allows it, and another denies it.
     Denied,
+    /// A rule allows all clusters but those whose record bears a label, which this one's does.
+    Unselected,
 }
 
 impl Plain {
@@ -68,13 +70,22 @@ impl Plain {
             May::OtherPorts => rule("Allow", "22"),
             May::All => rule("Allow", "'*'"),
             May::Denied => rule("Allow", "'*'") + &rule("Deny", "6443"),
+            May::Unselected => format!(
+                "- {{ name: unselected-{number}, effect: Allow, subjects: [{{ method: token, user: alice }}], clusters: {{ \
+                 labelSelector: {{ matchExpressions: [{{ key: closed-{number}, operator: DoesNotExist }}, {{ key: of, operator: In, \
+                 values: [edge-{number}] }}] }} }}, mode: dial, targets: [{{ hosts: ['*'], ports: ['*'] }}] }}\n"
+            ),
         }
     }
 
     fn possible(&self, number: usize) -> Possible {
         let said = Cluster {
             created: UnixSeconds(0),
-            labels: BTreeMap::new(),
+            labels: [
+                (format!("closed-{number}"), String::new()),
+                ("of".to_owned(), format!("edge-{number}")),
+            ]
+            .into(),
             networks: vec!["plant".to_owned()],
             advertise: self.said.iter().map(|said| (*said).to_owned()).collect(),
             tombstone: None,
@@ -90,7 +101,7 @@ impl Plain {
 fn plain() -> impl Strategy<Value = Plain> {
     let said: Vec<_> = NOT_HIS.iter().chain(&WITHIN_RANGE).chain(&IN_FULL).copied().collect();
     let advertised = select(vec![None, Some(false), Some(true)]);
-    let may = select(vec![May::Nothing, May::OtherPorts, May::All, May::All, May::Denied]);
+    let may = select(vec![May::Nothing, May::OtherPorts, May::All, May::All, May::Denied, May::Unselected]);
     (select(said), advertised, any::<bool>(), may).prop_map(|(said, advertised, was_met, may)| Plain {
         said,
         advertised,
@@ -133,6 +144,21 @@ proptest! {
         let (before, after) = (judged(&without), judged(&with));
 
         prop_assert_eq!(words(&before), words(&after));
+    }
+
+    /// A greeting bears endpoints, and nothing else of which a verdict hears: it says that it has a target, or that it has not.
+    #[test]
+    fn whatever_an_agent_says_of_itself_lets_nobody_dial_what_its_silence_would_not(
+        clusters in prop::collection::vec(plain(), 0..6),
+    ) {
+        // Who greets has been here.
+        let met = |plain: &Plain, advertised| Plain { advertised, was_met: true, ..plain.clone() };
+        let greeting: Vec<Plain> = clusters.iter().map(|plain| met(plain, plain.advertised)).collect();
+        let silent: Vec<Plain> = clusters.iter().map(|plain| met(plain, None)).collect();
+
+        let (with, without) = (dialable(&greeting), dialable(&silent));
+
+        prop_assert!(with.iter().all(|cluster| without.contains(cluster)), "{with:?} beside {without:?}");
     }
 
     #[test]
@@ -182,20 +208,29 @@ fn meant_among(clusters: &[Plain]) -> Vec<ClusterId> {
     numbered.filter(|(_, plain)| plain.is_meant()).map(|(number, _)| named(number)).collect()
 }
 
+/// Where alice may dial [`TARGET`].
+fn dialable(clusters: &[Plain]) -> Vec<ClusterId> {
+    let numbered: Vec<(usize, Plain)> = clusters.iter().cloned().enumerate().collect();
+    let permits = permits(&numbered).expect("nobody is asked").permits;
+    permits.iter().map(|permit| permit.what().cluster.clone()).collect()
+}
+
 fn asked(clusters: &[Plain]) -> Result<Permit<Dial>, NotConnected> {
     judged(&clusters.iter().cloned().enumerate().collect::<Vec<_>>())
 }
 
 /// What becomes of alice, who asks for [`TARGET`] among these.
 fn judged(clusters: &[(usize, Plain)]) -> Result<Permit<Dial>, NotConnected> {
-    let target = target();
+    only(permits(clusters)?, &target())
+}
+
+fn permits(clusters: &[(usize, Plain)]) -> Result<Permitted, NotDelegated> {
     let rules: String = clusters.iter().map(|(number, plain)| plain.rules(*number)).collect();
-    let edition = policy(&rules).edition();
-    let caller = Caller::pretended("alice", &[]);
+    let (edition, alice) = (policy(&rules).edition(), Caller::pretended("alice", &[]));
     let possible = clusters.iter().map(|(number, plain)| plain.possible(*number));
-    let nobody = Delegation::default();
-    let permitted = permitted(&edition, &nobody, &caller, &target, possible);
-    only(permitted.now_or_never().expect("nobody is asked")?, &target)
+    let (nobody, target) = (Delegation::default(), target());
+    let permitted = permitted(&edition, &nobody, &alice, &target, possible);
+    permitted.now_or_never().expect("nobody is asked")
 }
 
 fn target() -> Target {

@@ -13,10 +13,10 @@ use tests::rig::{GROUP, Reply, TOKEN, ask};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Small, and each another number.
+/// Small, and each another number. Two thirds of a cluster's seats are all that one caller has at once.
 const SMALL: &str = "limits:\n  \
     caller: { requests: 3, requestsPerSecond: 1000, watchesPerCluster: 2, upgrades: 4 }\n  \
-    cluster: { requests: 10, watches: 5, upgrades: 6, queue: 0 }";
+    cluster: { requests: 20, watches: 5, upgrades: 6, queue: 0 }";
 
 const STALL: &str = "/clusters/edge-a/stall";
 const WATCH: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps?watch=1";

@@ -1,5 +1,6 @@
 //! The door for agents without a certificate that holds: TLS by which only the server proves who it is, and gRPC.
 
+mod allowance;
 mod attestation;
 mod desk;
 mod nonce;
@@ -34,6 +35,7 @@ use crate::directory::{Directory, GRACE_MAX};
 use crate::identity::oidc::pod::Verifier;
 use crate::listener::failures::Failures;
 use crate::listener::{Accepted, Limits};
+use allowance::Allowance;
 use desk::Desk;
 use nonce::Nonce;
 
@@ -84,6 +86,8 @@ struct Inner {
     failures: Failures,
     /// Of pods, apart from those: a hundred pods whose token was used already hold up nobody who proves itself otherwise.
     pods_failures: Failures,
+    /// Of who is known.
+    allowance: Allowance,
     verifier: Verifier,
     log: Log,
 }
@@ -99,7 +103,8 @@ impl Enrollment {
         log: Log,
     ) -> Self {
         let (failures, pods_failures) = (Failures::new(FAILURES_MAX), Failures::new(FAILURES_MAX));
-        Self(Arc::new(Inner { directory, signer, terms, failures, pods_failures, verifier, log }))
+        let allowance = Allowance::default();
+        Self(Arc::new(Inner { directory, signer, terms, failures, pods_failures, allowance, verifier, log }))
     }
 
     /// Serves one connection to its end.

@@ -7,6 +7,7 @@
 
 mod again;
 
+pub(crate) mod grpc;
 pub(crate) mod record;
 pub(crate) mod stalls;
 

@@ -20,6 +20,7 @@ pub(crate) mod failures;
 mod handshake;
 pub mod socket;
 pub(crate) mod sources;
+pub(crate) mod tally;
 pub mod tls;
 
 pub use counts::{Counts, Tally};

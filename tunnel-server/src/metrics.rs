@@ -129,7 +129,7 @@ pub fn describe() {
         "Agents turned away because another process uses the same certificate and answers."
     );
     counter!(KEYS_COPIED).increment(0);
-    let help = "Requests for agents' certificates by outcome: enrolled, attested, renewed, refused, or limited for too many failures.";
+    let help = "Requests for agents' certificates by outcome: enrolled, attested, renewed, refused, or limited for too many failures or too many certificates.";
     describe_counter!(ENROLLMENTS, help);
     for outcome in ["enrolled", "attested", "renewed", "refused", "limited"] {
         counter!(ENROLLMENTS, "outcome" => outcome).increment(0);

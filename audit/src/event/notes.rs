@@ -38,6 +38,8 @@ pub enum Note {
     Source,
     /// The serial of the certificate, or the id of the token.
     CredentialSerial,
+    /// The serial number of the certificate that it led to.
+    Issued,
     /// `false` where nobody has proved who they are, and all that is known is where they came from.
     Authenticated,
     /// Bytes of bodies towards the cluster.
@@ -128,6 +130,7 @@ impl Note {
             Self::Listener => "tombolo.dev/listener",
             Self::Source => "tombolo.dev/source",
             Self::CredentialSerial => "tombolo.dev/credential-serial",
+            Self::Issued => "tombolo.dev/issued",
             Self::Authenticated => "tombolo.dev/authenticated",
             Self::BytesUp => "tombolo.dev/bytes-up",
             Self::BytesDown => "tombolo.dev/bytes-down",

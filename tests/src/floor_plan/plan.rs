@@ -148,10 +148,11 @@ pub const RESERVED_PATHS: &[ReservedPath] = &[
             "tunnel-server/src/admin/",
             "tunnel-server/src/enrollment.rs",
             "tunnel-server/src/enrollment/",
+            "tunnel-server/src/exchanges/grpc.rs",
             "cli/src/admin.rs",
             "cli/src/admin/",
         ],
-        why: "gRPC is the admin API's and the enrollment door's, and nobody else's",
+        why: "gRPC is the admin API's and the enrollment door's, and the audit log's word for how a call ended; nobody else's",
     },
     ReservedPath {
         path: &["std", "process", "Command"],

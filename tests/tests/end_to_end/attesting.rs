@@ -115,6 +115,15 @@ async fn a_revoked_pod_stays_out_and_a_revoked_clusters_pods_do_until_it_is_reop
     let _token = token(&site.rig, "edge-a").await;
     let _out = site.agent("two", &two).await;
     site.rig.logged("two.log", 0, "this pod may not become an agent").await;
+    let log = AuditLog::of(&site.rig);
+    let forbidden = |verb| log.completions().into_iter().rev().find(|line| line["verb"] == verb).cloned();
+    for (verb, reason) in
+        [("attest", "pod two may not be an agent"), ("enroll", "this pod may not become an agent")]
+    {
+        let line = forbidden(verb).expect("a line of the audit log");
+        assert_eq!(note(&line, "decision"), "forbid", "{line}");
+        assert!(note(&line, "detail").contains(reason), "{line}");
+    }
     site.serve([]).await;
 
     let three = site.cluster.create_pod("three").await;

@@ -54,6 +54,7 @@ mod proxy;
 mod quic_frames;
 mod quic_packets;
 mod quic_path;
+mod renewing;
 mod restart;
 mod resuming;
 mod reviewed;

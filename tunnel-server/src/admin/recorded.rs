@@ -10,6 +10,7 @@ use tonic::Code;
 use tracing::warn;
 
 use super::authorize::{Action, Actor, Forbidden};
+use crate::exchanges::grpc::status;
 
 /// How long what takes something away waits for its intent to be written.
 const TAKE_AWAY_MAX: Duration = Duration::from_millis(500);
@@ -139,28 +140,4 @@ fn event(actor: &Actor, action: Action, path: &str) -> Event {
             event
         }
     }
-}
-
-/// The status of HTTP that says the same; a reader of the log knows those.
-fn status(code: Code) -> Status {
-    let (code, reason) = match code {
-        Code::Ok => (200, ""),
-        Code::InvalidArgument => (400, "InvalidArgument"),
-        Code::OutOfRange => (400, "OutOfRange"),
-        Code::Unauthenticated => (401, "Unauthenticated"),
-        Code::PermissionDenied => (403, "PermissionDenied"),
-        Code::NotFound => (404, "NotFound"),
-        Code::AlreadyExists => (409, "AlreadyExists"),
-        Code::Aborted => (409, "Aborted"),
-        Code::FailedPrecondition => (412, "FailedPrecondition"),
-        Code::ResourceExhausted => (429, "ResourceExhausted"),
-        Code::Cancelled => (499, "Cancelled"),
-        Code::Unknown => (500, "Unknown"),
-        Code::Internal => (500, "Internal"),
-        Code::DataLoss => (500, "DataLoss"),
-        Code::Unimplemented => (501, "Unimplemented"),
-        Code::Unavailable => (503, "Unavailable"),
-        Code::DeadlineExceeded => (504, "DeadlineExceeded"),
-    };
-    Status { code, reason }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use audit::NotRecorded;
+use audit::{NotRecorded, Why};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use daemon::chain;
@@ -19,11 +19,13 @@ use proto::enrollment::{
 };
 use proto::spiffe::AgentId;
 use tonic::{Request, Response, Status, async_trait};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use trust::proof::EXPORTER_BYTES;
 use trust::{Order, ProvenKey, SignError, Subject};
 
+use super::allowance::Allowance;
 use super::nonce::Nonce;
+use super::recorded::Known;
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
 use crate::listener::failures::Failures;
@@ -120,7 +122,30 @@ impl Desk {
         })
     }
 
-    /// Counts a failure, and tells the log of it; outside there is one answer to each act for every reason.
+    /// Tells of somebody of whom nothing is known that has refused them; what such do is summed up in the audit log. Outside there is
+    /// one answer to each act for every reason.
+    fn stranger(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
+        self.refused(act, reason, whom, failures);
+        self.door.log.stranger(source(self.peer), Why::Refused);
+    }
+
+    /// Tells of somebody who is known what has refused them, in the audit log too.
+    async fn forbidden(&self, known: &Known<'_>, reason: &str, failures: &Failures) {
+        self.refused(known.verb(), reason, known.cluster.as_str(), failures);
+        if let Err(error) = known.forbidden(&self.door.log, reason).await {
+            warn!(%error, "refused, and not in the audit log");
+        }
+    }
+
+    /// Counts that somebody asks for a certificate.
+    fn charge(&self, count: impl FnOnce(&Allowance, Instant) -> Result<(), Status>) -> Result<(), Status> {
+        count(&self.door.allowance, Instant::now()).inspect_err(|limited| {
+            info!(from = %self.peer, reason = limited.message(), "somebody asks for certificates too often");
+            metrics::enrolled("limited");
+        })
+    }
+
+    /// Counts a failure, and tells the server's own log of it.
     fn refused(&self, act: &str, reason: &str, whom: &str, failures: &Failures) {
         failures.failed(source(self.peer), Instant::now());
         metrics::enrolled("refused");

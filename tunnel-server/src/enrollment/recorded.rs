@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use audit::{Completion, EndReason, Event, Log, NotRecorded, Note, Receipt, Status, User};
 use proto::ClusterId;
+use proto::spiffe::AgentId;
 
+use crate::exchanges::grpc;
 use crate::identity::oidc::pod::Pod;
 
 /// What is done, as the log has it.
@@ -14,6 +16,8 @@ pub(super) enum Act {
     Enroll,
     /// By a pod's ServiceAccount.
     Attest,
+    /// By the key of the last certificate.
+    Renew,
     /// An issuer's new keys are recorded.
     AddKeys,
 }
@@ -39,12 +43,22 @@ impl Known<'_> {
         log.record(event, refused()).await
     }
 
-    fn event(&self, detail: String) -> Event {
-        let (verb, path) = match self.act {
+    /// What is wanted, in a word.
+    pub(super) fn verb(&self) -> &'static str {
+        self.words().0
+    }
+
+    fn words(&self) -> (&'static str, &'static str) {
+        match self.act {
             Act::Enroll => ("enroll", "/tombolo.enrollment.v1.Enrollment/Enroll"),
             Act::Attest => ("attest", "/tombolo.enrollment.v1.Enrollment/Attest"),
+            Act::Renew => ("renew", "/tombolo.enrollment.v1.Enrollment/Renew"),
             Act::AddKeys => ("add-issuer-keys", "/tombolo.enrollment.v1.Enrollment/Renew"),
-        };
+        }
+    }
+
+    fn event(&self, detail: String) -> Event {
+        let (verb, path) = self.words();
         let mut event = Event::new(verb, path, self.user.clone())
             .with(Note::Listener, "enrollment")
             .with(Note::Cluster, self.cluster.as_str())
@@ -78,6 +92,14 @@ pub(super) fn of_issuer() -> User {
 /// It was done.
 pub(super) fn done(instance: &str) -> Completion {
     Completion::new(Some(Status::code(200)), EndReason::Clean).with(Note::Agent, instance)
+}
+
+/// A certificate was issued, with this serial number, or it was not.
+pub(super) fn outcome<T>(agent: &AgentId, outcome: &Result<(T, String), tonic::Status>) -> Completion {
+    match outcome {
+        Ok((_, serial)) => done(agent.instance()).with(Note::Issued, serial),
+        Err(status) => Completion::new(Some(grpc::status(status.code())), EndReason::Refused),
+    }
 }
 
 /// It was not.

@@ -2,7 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
-use audit::{User, Why};
+use audit::User;
 use proto::ClusterId;
 use proto::enrollment::AttestRequest;
 use proto::spiffe::AgentId;
@@ -14,7 +14,7 @@ use super::super::attestation::{self, Judge};
 use super::super::recorded::{self, Act, Known};
 use super::super::source;
 use super::{Certified, Desk, not_issued, not_recorded, unavailable};
-use crate::directory::{Answer, NotAttested};
+use crate::directory::{Answer, Attestation, NotAttested};
 use crate::metrics;
 
 impl Desk {
@@ -36,57 +36,68 @@ impl Desk {
             return Err(self.closed(&cluster));
         };
         let Some(nonce) = nonce else {
-            return Err(self.stranger(&cluster, "it does not show the nonce that this connection was given"));
+            return Err(self.no_pod(&cluster, "it does not show the nonce that this connection was given"));
         };
         let audience = self.audience(&cluster);
         let judge = Judge { verifier: self.door.verifier, audience: &audience, now };
         let pod = match judge.pod(workload, &token) {
             Ok(pod) => pod,
             Err(no) if no.is_signed() => {
-                return Err(self.forbidden(&cluster, recorded::of_issuer(), &no.to_string()).await);
+                self.charge(|allowance, now| allowance.cluster(&cluster, now))?;
+                return Err(self.pod_forbidden(&cluster, recorded::of_issuer(), &no.to_string()).await);
             }
-            Err(no) => return Err(self.stranger(&cluster, &no.to_string())),
+            Err(no) => return Err(self.no_pod(&cluster, &no.to_string())),
         };
+        let Some(agent) = AgentId::new(cluster.clone(), &pod.uid) else {
+            return Err(self.no_pod(&cluster, "its pod's UID names no agent"));
+        };
+        self.charge(|allowance, now| allowance.agent(&agent, now))?;
         let key = self.key(&certificate_request, failures)?;
         let spki = key.spki();
         let said = Newcomer { exporter: &self.exporter, nonce: &nonce, token: &token, spki: &spki };
         if !said.is_signed(&proof) {
             let reason = "its proof is not by the key that a certificate is asked for";
-            return Err(self.forbidden(&cluster, recorded::pod(&pod), reason).await);
+            return Err(self.pod_forbidden(&cluster, recorded::pod(&pod), reason).await);
         }
-        let Some(agent) = AgentId::new(cluster.clone(), &pod.uid) else {
-            return Err(self.stranger(&cluster, "its pod's UID names no agent"));
-        };
         if let Err(no) = self.admits(&agent, now) {
             let reason = format!(
                 "pod {} may not be an agent ({no}); delete it, and Kubernetes makes another",
                 pod.name
             );
-            return Err(self.forbidden(&cluster, recorded::pod(&pod), &reason).await);
+            return Err(self.pod_forbidden(&cluster, recorded::pod(&pod), &reason).await);
         }
         let known = Known { act: Act::Attest, cluster: &cluster, from: self.peer, user: recorded::pod(&pod) };
         let intent = known.intent(&self.door.log, format!("pod {}/{}", pod.namespace, pod.name));
         let receipt = intent.await.map_err(|error| not_recorded(&error))?;
         let certified = Certified { agent: agent.clone(), pod: Some(pod.name.clone()), key };
-        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
-        let answer = match directory.attest(&agent, seen.clone(), issued, now).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                receipt.complete(recorded::refused());
-                return Err(match error {
-                    NotAttested::Changed => Status::aborted("the cluster's records have changed; try again"),
-                    NotAttested::Full => {
-                        warn!(%cluster, "a pod has proved itself, and its cluster has as many agents as it may");
-                        Status::resource_exhausted(error.to_string())
-                    }
-                    NotAttested::Store(error) => unavailable(&error),
-                });
-            }
-        };
-        receipt.complete(recorded::done(agent.instance()));
+        let answer = self.attested_anew(certified, seen.clone(), now).await;
+        receipt.complete(recorded::outcome(&agent, &answer));
+        let (answer, _) = answer?;
         info!(%agent, pod = pod.name, from = %self.peer, "a pod has proved itself and is an agent");
         metrics::enrolled("attested");
         Ok(answer)
+    }
+
+    /// Has the pod's certificate made and recorded; with its serial number.
+    async fn attested_anew(
+        &self,
+        certified: Certified,
+        seen: Attestation,
+        now: SystemTime,
+    ) -> Result<(Answer, String), Status> {
+        let agent = certified.agent.clone();
+        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
+        let serial = issued.serial.clone();
+        let answer = self.door.directory.attest(&agent, seen, issued, now).await;
+        let answer = answer.map_err(|error| match error {
+            NotAttested::Changed => Status::aborted("the cluster's records have changed; try again"),
+            NotAttested::Full => {
+                warn!(%agent, "a pod has proved itself, and its cluster has as many agents as it may");
+                Status::resource_exhausted(error.to_string())
+            }
+            NotAttested::Store(error) => unavailable(&error),
+        })?;
+        Ok((answer, serial))
     }
 
     /// One answer, whether there is such a cluster or not. Nothing was verified, so that it is no failure.
@@ -100,9 +111,8 @@ impl Desk {
     }
 
     /// Somebody for whom nobody has signed.
-    fn stranger(&self, cluster: &ClusterId, reason: &str) -> Status {
-        self.refused("attest", reason, cluster.as_str(), &self.door.pods_failures);
-        self.door.log.stranger(source(self.peer), Why::Refused);
+    fn no_pod(&self, cluster: &ClusterId, reason: &str) -> Status {
+        self.stranger("attest", reason, cluster.as_str(), &self.door.pods_failures);
         Status::permission_denied(
             "this pod did not prove to be of this cluster's agents; the server's log says why, and `tombolo cluster attestation \
              show` what is recorded",
@@ -110,12 +120,9 @@ impl Desk {
     }
 
     /// Somebody of whom the cluster's issuer knows: who is told why.
-    async fn forbidden(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
-        self.refused("attest", reason, cluster.as_str(), &self.door.pods_failures);
+    async fn pod_forbidden(&self, cluster: &ClusterId, user: User, reason: &str) -> Status {
         let known = Known { act: Act::Attest, cluster, from: self.peer, user };
-        if let Err(error) = known.forbidden(&self.door.log, reason).await {
-            warn!(%error, "refused, and not in the audit log");
-        }
+        self.forbidden(&known, reason, &self.door.pods_failures).await;
         Status::permission_denied(format!("this pod is not let in: {reason}"))
     }
 }

@@ -34,7 +34,7 @@ impl Desk {
         let EnrollRequest { token, cluster: believed, certificate_request, workload } = request;
         let (failures, directory, now) = (&self.door.failures, &self.door.directory, SystemTime::now());
         let refused = |reason: &str, id: &str| {
-            self.refused("enroll", reason, id, failures);
+            self.stranger("enroll", reason, id, failures);
             Status::permission_denied(
                 "this token enrolls nobody; make another one with: tombolo token create --cluster NAME",
             )
@@ -56,7 +56,10 @@ impl Desk {
             Entitled::ToOne(_) => return Err(judged(TokenRefused::OtherCluster)),
         };
         let came = match &workload {
-            Some(sent) => Some(self.workload(&cluster, sent, now).await?),
+            Some(sent) => match self.workload(&cluster, sent, now).await? {
+                Ok(came) => Some(came),
+                Err(no) => return Err(self.not_taken(&cluster, &id, &no.into()).await),
+            },
             None => None,
         };
         let (workload, pod) = came.unzip();
@@ -65,8 +68,10 @@ impl Desk {
             None => (instance().ok_or_else(|| not_issued(&SignError::Randomness))?, None),
         };
         let agent = AgentId::new(cluster, &instance).ok_or_else(|| judged(TokenRefused::Unknown))?;
-        if pod.is_some() {
-            self.admits(&agent, now).map_err(|no| self.not_taken(&id, &no.into()))?;
+        if pod.is_some()
+            && let Err(no) = self.admits(&agent, now)
+        {
+            return Err(self.not_taken(agent.cluster(), &id, &no.into()).await);
         }
         let known = Known {
             act: Act::Enroll,
@@ -77,16 +82,16 @@ impl Desk {
         let intent = known.intent(&self.door.log, detail(workload.as_ref(), pod.as_deref()));
         let receipt = intent.await.map_err(|error| not_recorded(&error))?;
         let issued = self.issue(Certified { agent: agent.clone(), pod, key }, now).await;
-        let issued = issued.map_err(|error| not_issued(&error))?;
-        let named = (pin, agent.instance().to_owned());
-        let answer = match directory.enroll(bearer, named, issued, workload.clone(), now).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                receipt.complete(recorded::refused());
-                return Err(judged(error));
+        let answer = match issued {
+            Ok(issued) => {
+                let (serial, named) = (issued.serial.clone(), (pin, agent.instance().to_owned()));
+                let answer = directory.enroll(bearer, named, issued, workload.clone(), now).await;
+                answer.map(|answer| (answer, serial)).map_err(judged)
             }
+            Err(error) => Err(not_issued(&error)),
         };
-        receipt.complete(recorded::done(agent.instance()));
+        receipt.complete(recorded::outcome(&agent, &answer));
+        let (answer, _) = answer?;
         info!(%agent, token = id, from = %self.peer, "an agent was enrolled");
         metrics::enrolled("enrolled");
         Ok((answer, self.is_open(agent.cluster().as_str()).await?))
@@ -98,21 +103,24 @@ impl Desk {
         cluster: &ClusterId,
         sent: &Sent,
         now: SystemTime,
-    ) -> Result<(Workload, Pod), Status> {
+    ) -> Result<Result<(Workload, Pod), NotOurs>, Status> {
         let found = self.door.directory.attestation(cluster).await.map_err(|error| unavailable(&error))?;
         let audience = self.audience(cluster);
         let judge = Judge { verifier: self.door.verifier, audience: &audience, now };
-        let judged = match found.workload {
+        Ok(match found.workload {
             Some(workload) => judge.pod(&workload, &sent.service_account_token).map(|pod| (workload, pod)),
             None => judge.first(sent),
-        };
-        judged.map_err(|no| self.not_taken(cluster.as_str(), &no.into()))
+        })
     }
 
     /// To a token's holder it is said what is wrong.
-    fn not_taken(&self, whom: &str, reason: &NotTaken) -> Status {
+    async fn not_taken(&self, cluster: &ClusterId, token: &str, reason: &NotTaken) -> Status {
+        if let Err(limited) = self.charge(|allowance, now| allowance.cluster(cluster, now)) {
+            return limited;
+        }
         let reason = reason.to_string();
-        self.refused("enroll", &reason, whom, &self.door.failures);
+        let known = Known { act: Act::Enroll, cluster, from: self.peer, user: recorded::holder(token) };
+        self.forbidden(&known, &reason, &self.door.failures).await;
         Status::invalid_argument(reason)
     }
 

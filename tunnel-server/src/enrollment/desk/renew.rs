@@ -14,7 +14,7 @@ use trust::proof::{Proof, Purpose};
 
 use super::super::attestation;
 use super::super::recorded::{self, Act, Known};
-use super::{Certified, Desk, not_issued, unavailable};
+use super::{Certified, Desk, not_issued, not_recorded, unavailable};
 use crate::directory::{self, Agent, Answer, NotRenewed, Outcome};
 use crate::metrics;
 
@@ -33,10 +33,8 @@ impl Desk {
         };
         let agent = &agent;
         let refused = |reason: &str| {
-            self.refused("renew", reason, &agent.to_string(), failures);
-            Status::permission_denied(
-                "this certificate cannot be renewed; enroll the agent again with a new token",
-            )
+            self.stranger("renew", reason, &agent.to_string(), failures);
+            not_renewed()
         };
         let record = directory.agent(agent).await.map_err(|error| unavailable(&error))?;
         let Some(record) = record.filter(|record| record.has_serial(&serial.to_string())) else {
@@ -54,10 +52,12 @@ impl Desk {
             return Err(refused("its proof is not by the key on record"));
         }
         let credential = directory::Credential { serial: record.serial.clone(), issued: record.issued };
-        directory.admits(agent, &credential).map_err(|no| refused(&no.to_string()))?;
-        match claim.outcome {
-            Outcome::Again(answer) => return Ok(answer),
-            Outcome::Replaced => {
+        let admitted = directory.admits(agent, &credential);
+        let user = recorded::agent(agent.instance());
+        let known = Known { act: Act::Renew, cluster: agent.cluster(), from: self.peer, user };
+        match (admitted, claim.outcome) {
+            (Ok(()), Outcome::Again(answer)) => return Ok(answer),
+            (_, Outcome::Replaced) => {
                 warn!(
                     %agent,
                     from = %self.peer,
@@ -65,21 +65,45 @@ impl Desk {
                      put back from a copy; revoke the agent and enroll it again"
                 );
                 metrics::key_copied();
-                return Err(refused("its key was replaced"));
+                self.charge(|allowance, now| allowance.replaced(agent, now))?;
+                self.forbidden(&known, "its key was replaced", failures).await;
+                return Err(not_renewed());
             }
-            Outcome::Next => {}
+            (Err(no), _) => {
+                self.charge(|allowance, now| allowance.agent(agent, now))?;
+                self.forbidden(&known, &no.to_string(), failures).await;
+                return Err(not_renewed());
+            }
+            (Ok(()), Outcome::Next) => self.charge(|allowance, now| allowance.agent(agent, now))?,
         }
         self.learn(agent, &record, &request.issuer_keys, now).await;
+        let intent = known.intent(&self.door.log, format!("by the key of the certificate {serial}"));
+        let receipt = intent.await.map_err(|error| not_recorded(&error))?;
         let certified = Certified { agent: agent.clone(), pod: record.pod, key };
-        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
-        let answer =
-            directory.renew(agent, serial.to_string(), issued).await.map_err(|error| match error {
-                NotRenewed::Changed => Status::aborted("another request was quicker; try again"),
-                NotRenewed::Store(error) => unavailable(&error),
-            })?;
+        let answer = self.next(certified, serial, now).await;
+        receipt.complete(recorded::outcome(agent, &answer));
+        let (answer, _) = answer?;
         info!(%agent, from = %self.peer, "an agent's certificate was renewed");
         metrics::enrolled("renewed");
         Ok(answer)
+    }
+
+    /// Has the next certificate made and recorded in place of the one that has this serial number; with its own.
+    async fn next(
+        &self,
+        certified: Certified,
+        old: Serial,
+        now: SystemTime,
+    ) -> Result<(Answer, String), Status> {
+        let agent = certified.agent.clone();
+        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
+        let serial = issued.serial.clone();
+        let answer = self.door.directory.renew(&agent, old.to_string(), issued).await;
+        let answer = answer.map_err(|error| match error {
+            NotRenewed::Changed => Status::aborted("another request was quicker; try again"),
+            NotRenewed::Store(error) => unavailable(&error),
+        })?;
+        Ok((answer, serial))
     }
 
     /// Records keys that are new at the cluster's issuer. Only a pod whose certificate still holds is heard, and the renewal does
@@ -125,4 +149,9 @@ impl Desk {
             }
         }
     }
+}
+
+/// One answer for every reason.
+fn not_renewed() -> Status {
+    Status::permission_denied("this certificate cannot be renewed; enroll the agent again with a new token")
 }

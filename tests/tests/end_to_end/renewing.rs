@@ -1,0 +1,78 @@
+//! Renewals from outside: what the audit log says of them, and how many an agent may have.
+
+use proto::enrollment::Credential;
+use rcgen::KeyPair;
+use serde_json::Value;
+use tests::audit_log::{AuditLog, note};
+use tests::enroll::{Claim, Door, Pretender, request_for_token, start, stranger, token};
+use tests::rig::Rig;
+use tonic::Code;
+use trust::Serial;
+use trust::proof::Purpose;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+/// As `CERTIFICATES_MAX` has it.
+const CERTIFICATES_MAX: usize = 20;
+
+#[tokio::test]
+async fn each_renewal_is_in_the_audit_log_and_an_agent_has_as_many_as_it_may_and_not_one_more() {
+    let (rig, door) = start("").await;
+    let (instance, first) = newcomer(&rig, &door).await;
+    let (neighbour, neighbours) = newcomer(&rig, &door).await;
+    let mut line = Pretender::connect(&rig, &door).await;
+    let (mut held, mut replaced, mut issued) = (first, None, Vec::new());
+    for _ in 0..CERTIFICATES_MAX {
+        let key = KeyPair::generate().expect("a key");
+        let claim = Claim { key: &key, ..claim(&instance, &held) };
+        let (_, serial) = named(&line.renew(&claim, None).await.expect("a proof"));
+        issued.push(serial.to_string());
+        replaced = Some(std::mem::replace(&mut held, (key, serial)));
+    }
+    let (next, replaced) = (KeyPair::generate().expect("a key"), replaced.expect("a key before it"));
+    let limited =
+        line.renew(&Claim { key: &next, ..claim(&instance, &held) }, None).await.expect_err("one more");
+    assert_eq!(limited.code(), Code::ResourceExhausted, "{limited:?}");
+    // A lost answer is given again all the same, a key that was replaced raises its alarm, and neighbours renew.
+    line.renew(&Claim { key: &held.0, ..claim(&instance, &replaced) }, None)
+        .await
+        .expect("the last one's repeat");
+    let stolen = line.renew(&Claim { key: &next, ..claim(&instance, &replaced) }, None).await;
+    assert_eq!(stolen.expect_err("a replaced key").code(), Code::PermissionDenied);
+    let other = line.renew(&Claim { key: &next, ..claim(&neighbour, &neighbours) }, None).await;
+    let (_, others) = named(&other.expect("a proof"));
+
+    let log = AuditLog::of(&rig);
+    let of_agent = |line: &&Value| line["user"]["username"] == format!("agent:{instance}");
+    let (intents, completions) = (log.intents(), log.completions());
+    let renewed: Vec<&Value> = completions.into_iter().filter(|line| line["verb"] == "renew").collect();
+    let told: Vec<&str> = renewed.iter().copied().filter(of_agent).map(|line| note(line, "issued")).collect();
+    let serials: Vec<&str> = issued.iter().map(String::as_str).collect();
+    assert_eq!(told, [serials.as_slice(), &[""]].concat(), "and one that was forbidden");
+    let forbidden = renewed.iter().copied().rfind(of_agent).expect("it was recorded");
+    assert_eq!((note(forbidden, "decision"), note(forbidden, "detail")), ("forbid", "its key was replaced"));
+    assert_eq!(intents.into_iter().filter(|line| line["verb"] == "renew").count(), CERTIFICATES_MAX + 1);
+    assert!(renewed.iter().any(|line| note(line, "issued") == others.to_string()), "the neighbour's");
+}
+
+/// Enrolls somebody: which agent that is, and what it holds.
+async fn newcomer(rig: &Rig, door: &Door) -> (String, (KeyPair, Serial)) {
+    let ((secret, _), key) = (token(rig, "edge-a").await, KeyPair::generate().expect("a key"));
+    let asked = request_for_token(&secret, "edge-a", &key);
+    let answer = stranger(rig, door).await.enroll(asked).await.expect("a certificate").into_inner();
+    let (instance, serial) = named(&answer.credential.expect("a credential"));
+    (instance, (key, serial))
+}
+
+/// A proof of whoever holds a key and its certificate. It asks for a certificate of the same key, unless that is replaced.
+fn claim<'a>(instance: &'a str, (key, serial): &'a (KeyPair, Serial)) -> Claim<'a> {
+    Claim { instance, serial: *serial, key, signer: key, purpose: Purpose::Renewal }
+}
+
+/// Which agent a certificate names, and its serial number.
+fn named(credential: &Credential) -> (String, Serial) {
+    let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
+    let names = leaf.subject_alternative_name().unwrap().expect("names").value;
+    let [GeneralName::URI(uri)] = names.general_names.as_slice() else { panic!("{names:?}") };
+    let (_, instance) = uri.rsplit_once('/').expect("an agent's URI");
+    (instance.to_owned(), Serial::of(&leaf).expect("a serial number of ours"))
+}

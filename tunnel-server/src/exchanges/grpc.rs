@@ -1,0 +1,28 @@
+//! How the audit log says what became of a call of gRPC.
+
+use audit::Status;
+use tonic::Code;
+
+/// The status of HTTP that says the same; a reader of the log knows those.
+pub(crate) fn status(code: Code) -> Status {
+    let (code, reason) = match code {
+        Code::Ok => (200, ""),
+        Code::InvalidArgument => (400, "InvalidArgument"),
+        Code::OutOfRange => (400, "OutOfRange"),
+        Code::Unauthenticated => (401, "Unauthenticated"),
+        Code::PermissionDenied => (403, "PermissionDenied"),
+        Code::NotFound => (404, "NotFound"),
+        Code::AlreadyExists => (409, "AlreadyExists"),
+        Code::Aborted => (409, "Aborted"),
+        Code::FailedPrecondition => (412, "FailedPrecondition"),
+        Code::ResourceExhausted => (429, "ResourceExhausted"),
+        Code::Cancelled => (499, "Cancelled"),
+        Code::Unknown => (500, "Unknown"),
+        Code::Internal => (500, "Internal"),
+        Code::DataLoss => (500, "DataLoss"),
+        Code::Unimplemented => (501, "Unimplemented"),
+        Code::Unavailable => (503, "Unavailable"),
+        Code::DeadlineExceeded => (504, "DeadlineExceeded"),
+    };
+    Status { code, reason }
+}

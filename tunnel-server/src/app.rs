@@ -139,8 +139,10 @@ impl Bound {
         let (domain, server_id) = (config.trust_domain, config.server_id);
         let links = metrics::links();
         let host = (host(server_id.clone(), &keys)?, trust_bundle);
+        let at_doors = config.limits.doors;
+        let limits = at_doors.agents;
         let reception =
-            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, spawn);
+            Reception::new(endpoint.clone(), registry.clone(), links.clone(), domain, host, limits, spawn);
         let mut bound = Self {
             probes,
             starting,
@@ -158,7 +160,7 @@ impl Bound {
             proxy,
             socks,
         };
-        scrape::ask(&metrics, &bound, links);
+        scrape::ask(&metrics, &bound, at_doors, links);
         scrape::ask_admins(&metrics, doors.remote.as_ref().map(Remote::counts));
         if doors.socket.is_some() || doors.remote.is_some() {
             bound.admin = Some(bound.admin(doors, server_id, directory, site).await?);
@@ -275,7 +277,9 @@ fn listeners(config: &Config, endpoint: &Endpoint) -> Result<(Listener, Option<L
         .map_err(Failure::misconfigured)?;
     let config::SourceLimits { connections, new: rate, .. } = config.limits.source;
     let source = Some(SourceLimits { connections, rate });
-    let limits = Limits { source, ..Limits::default() };
+    let config::GatewayLimits { connections, handshakes } = config.limits.doors.gateway;
+    let limits =
+        Limits { connections_max: connections, handshakes_max: handshakes, source, ..Limits::default() };
     if config.gateway.listen == tunnel {
         let doors = Doors { agents: Some(agents), ..Doors::callers(tls) };
         return Ok((Listener::bind("gateway.listen", tunnel, doors, limits)?, None));

@@ -41,7 +41,8 @@ pub use egress::{Egress, EgressDoor, EgressTcp, EgressUnix};
 pub use enrollment::GRACE_DAYS_MAX;
 pub use flags::Flags;
 pub use limits::{
-    CallerLimits, ClusterLimits, LIMIT_MAX, Limits, QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
+    AgentLimits, CallerLimits, ClusterLimits, DoorLimits, GatewayLimits, LIMIT_MAX, Limits,
+    QUEUE_SECONDS_MAX, REQUESTS_PER_SECOND_MAX, SourceLimits,
 };
 pub use passthrough::Passthrough;
 pub use sources::SourceConditions;

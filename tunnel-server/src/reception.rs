@@ -1,5 +1,6 @@
 //! The agents' door: accepts, verifies, greets and enlists tunnels, and drives each until it ends.
 
+mod entry;
 mod extension;
 mod knocks;
 
@@ -26,27 +27,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::{debug, info, warn};
 use transport::{Arrived, Arriving, Driver, Endpoint, GreetError, Spawn, Tunnel, TunnelEnded, TunnelEvent};
 
+use crate::config::AgentLimits;
 use crate::directory::{Credential, Directory};
 use crate::identity::{self, AgentCertificate, Verified};
 use crate::listener::AgentStream;
 use crate::metrics;
 use crate::registry::{Enlisted, NotEnlisted, Probed, Registry};
+use entry::Entry;
 use knocks::Knocks;
-
-/// Handshakes of agents in progress; beyond, the newest is turned away.
-const HANDSHAKES_MAX: usize = 1024;
-
-/// Beyond so many handshakes in progress an agent has to show first that its address is its own.
-const HANDSHAKES_EASY_MAX: usize = 256;
-
-/// What becomes of an agent that knocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entry {
-    Granted,
-    /// It is asked to come again with a token that was sent to its address.
-    AddressFirst,
-    Refused,
-}
 
 /// The agents' door.
 #[derive(Clone)]
@@ -61,6 +49,7 @@ struct Inner {
     trust_bundle: watch::Receiver<Arc<[u8]>>,
     links: Links,
     spawn: Arc<dyn Spawn>,
+    limits: AgentLimits,
     handshakes: AtomicUsize,
     knocks: Mutex<Knocks>,
     /// Everything that still needs the endpoint.
@@ -90,7 +79,7 @@ struct Greeted {
 
 impl Reception {
     /// A door at `endpoint` of `host`, which gives a trust bundle to agents of `trust_domain`, whose tunnels are counted in
-    /// `links`. What drives those that come by TCP goes to `spawn`.
+    /// `links`; so many come at once as `limits` has it. What drives those that come by TCP goes to `spawn`.
     #[must_use]
     pub fn new(
         endpoint: Endpoint,
@@ -98,6 +87,7 @@ impl Reception {
         links: Links,
         trust_domain: String,
         (host, trust_bundle): (Host, watch::Receiver<Arc<[u8]>>),
+        limits: AgentLimits,
         spawn: Arc<dyn Spawn>,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -108,8 +98,9 @@ impl Reception {
             trust_bundle,
             links,
             spawn,
+            limits,
             handshakes: AtomicUsize::new(0),
-            knocks: Mutex::new(Knocks::new(Instant::now())),
+            knocks: Mutex::new(Knocks::new(limits, Instant::now())),
             connections: TaskTracker::new(),
         }))
     }
@@ -137,7 +128,7 @@ impl Reception {
     pub async fn receive(self, stream: AgentStream, home: Home, scope: &Scope) {
         let in_progress = self.0.handshakes.fetch_add(1, Ordering::Relaxed);
         let handshake = Handshake(Arc::clone(&self.0));
-        match Entry::of(in_progress, true, true) {
+        match Entry::of(self.0.limits, in_progress, true, true) {
             Entry::Granted => {
                 let connection = Some(self.0.connections.token());
                 let (stream, peer) = stream.into_parts();
@@ -172,7 +163,7 @@ impl Reception {
             let mut knocks = self.0.knocks.lock().unwrap_or_else(PoisonError::into_inner);
             knocks.is_easy(arriving.address().ip(), Instant::now())
         };
-        match Entry::of(in_progress, arriving.is_validated(), is_easy) {
+        match Entry::of(self.0.limits, in_progress, arriving.is_validated(), is_easy) {
             Entry::Refused => arriving.refuse(),
             Entry::AddressFirst => arriving.retry(),
             Entry::Granted => {
@@ -201,20 +192,6 @@ impl Knocking {
             Self::Tcp(stream, peer) => {
                 Arrived::over_tcp(*stream, peer, inner.endpoint.silence_max(), &*inner.spawn).await
             }
-        }
-    }
-}
-
-impl Entry {
-    /// For one whose address is known to be its own or not, while so many handshakes are `in_progress`, and few came of late
-    /// from where it comes, or not.
-    fn of(in_progress: usize, is_validated: bool, is_easy: bool) -> Self {
-        if in_progress >= HANDSHAKES_MAX {
-            Self::Refused
-        } else if (in_progress >= HANDSHAKES_EASY_MAX || !is_easy) && !is_validated {
-            Self::AddressFirst
-        } else {
-            Self::Granted
         }
     }
 }
@@ -463,26 +440,4 @@ fn tell_of_copy(tunnel: &Tunnel, agent: &AgentId, so: &str) {
          both need new ones"
     );
     metrics::key_copied();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn agents_are_let_in_until_too_many_shake_hands() {
-        for (in_progress, unproved, proved) in [
-            (0, Entry::Granted, Entry::Granted),
-            (HANDSHAKES_EASY_MAX - 1, Entry::Granted, Entry::Granted),
-            (HANDSHAKES_EASY_MAX, Entry::AddressFirst, Entry::Granted),
-            (HANDSHAKES_MAX - 1, Entry::AddressFirst, Entry::Granted),
-            (HANDSHAKES_MAX, Entry::Refused, Entry::Refused),
-        ] {
-            assert_eq!(Entry::of(in_progress, false, true), unproved, "{in_progress}");
-            assert_eq!(Entry::of(in_progress, true, true), proved, "{in_progress}");
-            assert_eq!(Entry::of(in_progress, true, false), proved, "{in_progress} of many");
-            let of_many = if unproved == Entry::Granted { Entry::AddressFirst } else { unproved };
-            assert_eq!(Entry::of(in_progress, false, false), of_many, "{in_progress} of many");
-        }
-    }
 }

@@ -6,6 +6,7 @@ mod admin;
 mod admin_tcp;
 mod asserting;
 mod assuming;
+mod at_doors;
 mod attesting;
 mod audited;
 mod bad_input;

@@ -10,6 +10,7 @@ use daemon::metrics::links::Links;
 use transport::{Buffers, Carrier};
 
 use super::Bound;
+use crate::config::DoorLimits;
 use crate::directory;
 use crate::listener::{Counts, Listener, Tally};
 use crate::metrics::{Census, Known};
@@ -17,7 +18,7 @@ use crate::registry::{Listed, Places, Registry, TUNNELS_MAX};
 use crate::shares::{EXCHANGES_MAX, Use};
 
 /// Has `metrics` ask at each scrape.
-pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
+pub(super) fn ask(metrics: &Metrics, bound: &Bound, at_doors: DoorLimits, links: Links) {
     metrics.ask(move |lines| links.tell(lines, Instant::now()));
     let (registry, census) = (bound.registry.clone(), Census::default());
     metrics.ask(move |lines| tell_clusters(lines, &registry, &census));
@@ -26,7 +27,7 @@ pub(super) fn ask(metrics: &Metrics, bound: &Bound, links: Links) {
     let reception = bound.reception.clone();
     metrics.ask(move |lines| {
         let tally = counts.iter().map(|counts| counts.now()).reduce(Tally::with).unwrap_or_default();
-        tell_doors(lines, &tally, reception.handshakes());
+        tell_doors(lines, &tally, reception.handshakes(), at_doors);
     });
     let places = bound.gateway.places();
     metrics.ask(move |lines| tell_parking(lines, &places));
@@ -88,7 +89,7 @@ fn known(listed: &Listed) -> Known {
     Known { cluster: listed.cluster.clone(), connected: listed.is_reachable(), agents: agents.len() }
 }
 
-fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
+fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize, most: DoorLimits) {
     let help = "Connections at the TCP doors by what became of them: accepted, turned_away for want of a place, \
                 handshake_failed, accept_failed in the system, or source_limited for too many of its source and no \
                 certificate.";
@@ -97,6 +98,13 @@ fn tell_doors(lines: &mut Lines, callers: &Tally, agents_shaking: usize) {
     lines.gauge("tombolo_server_connections_of_source", help).is(&[], callers.source_most);
     let help = "Connections of callers that are open now, all that shake hands by TCP included.";
     lines.gauge("tombolo_server_connections_active", help).is(&[], callers.connections_open);
+    let help = "Most connections to one TCP door at once.";
+    lines.gauge("tombolo_server_connections_max", help).is(&[], most.gateway.connections);
+    let help = "Most handshakes in progress at once, by door.";
+    lines
+        .gauge("tombolo_server_handshakes_max", help)
+        .is(&[("door", "callers")], most.gateway.handshakes)
+        .is(&[("door", "agents")], most.agents.handshakes);
     let help = "Handshakes in progress now, by door; an agent's greeting is part of it.";
     lines
         .gauge("tombolo_server_handshakes_active", help)

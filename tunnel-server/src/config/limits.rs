@@ -1,10 +1,14 @@
 //! How much one source, one caller and one cluster may take at once, as it was written and as it is valid.
 
+mod doors;
+
 use std::time::Duration;
 
 use daemon::Rate;
 use daemon::config::{KeyError, bounded, seconds};
 use serde::Deserialize;
+
+pub use doors::{AgentLimits, DoorLimits, GatewayLimits};
 
 /// The most of anything that may be configured: as many exchanges as are served at all.
 pub const LIMIT_MAX: usize = 10_000;
@@ -24,6 +28,8 @@ pub struct Limits {
     pub caller: CallerLimits,
     /// Of one cluster.
     pub cluster: ClusterLimits,
+    /// By everybody together, at the doors.
+    pub doors: DoorLimits,
 }
 
 /// What one source may take of a door. Who shows a certificate takes nothing of it.
@@ -71,6 +77,8 @@ pub(super) struct Written {
     source: Option<WrittenSource>,
     caller: Option<WrittenCaller>,
     cluster: Option<WrittenCluster>,
+    gateway: Option<doors::WrittenGateway>,
+    agents: Option<doors::WrittenAgents>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,8 +130,9 @@ impl Default for ClusterLimits {
 }
 
 pub(super) fn valid(written: Written) -> Result<Limits, KeyError> {
-    let Written { source, caller, cluster } = written;
+    let Written { source, caller, cluster, gateway, agents } = written;
     Ok(Limits {
+        doors: doors::valid(gateway.unwrap_or_default(), agents.unwrap_or_default())?,
         source: self::source(source.unwrap_or_default())?,
         caller: self::caller(caller.unwrap_or_default())?,
         cluster: self::cluster(cluster.unwrap_or_default())?,

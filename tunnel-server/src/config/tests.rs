@@ -46,6 +46,8 @@ parking: { limitSeconds: 40, callerLimitSeconds: 90, perCluster: 7 }
 watches: { resume: false, limitSeconds: 70, perCluster: 9, eventBytesMax: 5000 }
 limits:
   source: { connections: 21, newPerSecond: 22, failedLoginsPerMinute: 23 }
+  gateway: { connections: 24, handshakes: 25 }
+  agents: { handshakes: 27, unprovedHandshakes: 26, unprovedPerSecondOfNetwork: 28, unprovedPerSecond: 29 }
   caller: { requests: 11, requestsPerSecond: 12, burst: 13, watchesPerCluster: 14, upgrades: 15 }
   cluster: { requests: 16, watches: 17, upgrades: 18, queue: 19, queueSeconds: 20 }
 audit: { directory: log, maxFileBytes: 1048576, filesKept: 3, sync: always }
@@ -117,6 +119,11 @@ fn every_key_is_read_and_relative_paths_start_at_the_file() {
     );
     let ClusterLimits { requests, watches, upgrades, queue, queue_wait } = config.limits.cluster;
     assert_eq!((requests, watches, upgrades, queue, queue_wait.as_secs()), (16, 17, 18, 19, 20));
+    let rate = |per_second| Rate { per_second, burst: 2 * per_second };
+    let DoorLimits { gateway, agents } = config.limits.doors;
+    assert_eq!((gateway.connections, gateway.handshakes), (24, 25));
+    assert_eq!((agents.handshakes, agents.unproved), (27, 26));
+    assert_eq!((agents.unproved_rate, agents.unproved_rate_of_network), (rate(29), rate(28)));
     let audit = config.audit.unwrap();
     assert_eq!((audit.server, audit.directory), (config.server_id, files.path().join("log")));
     assert_eq!((audit.target, audit.sync), (Target::Files { bytes_max: 1_048_576, kept: 3 }, Sync::Always));

@@ -4,13 +4,9 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use daemon::{Bucket, Rate};
+use daemon::Bucket;
 
-/// Handshakes that begin without that, of all: the agents of a thousand sites, in some seconds.
-pub(super) const EASY: Rate = Rate { per_second: 200, burst: 400 };
-
-/// The same of one network, which is a /24 of IPv4 or a /56 of IPv6: a site's, or a provider's.
-pub(super) const EASY_OF_NETWORK: Rate = Rate { per_second: 20, burst: 40 };
+use crate::config::AgentLimits;
 
 /// Networks that are told apart; beyond, those that were slow are forgotten, and where that is not enough all of them.
 pub(super) const NETWORKS_MAX: usize = 4_096;
@@ -18,13 +14,15 @@ pub(super) const NETWORKS_MAX: usize = 4_096;
 /// What came of late.
 #[derive(Debug)]
 pub(super) struct Knocks {
+    limits: AgentLimits,
     all: Bucket,
     by_network: HashMap<IpAddr, Bucket>,
 }
 
 impl Knocks {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { all: Bucket::full(now), by_network: HashMap::new() }
+    /// Of which so many may begin easily as `limits` has it.
+    pub(super) fn new(limits: AgentLimits, now: Instant) -> Self {
+        Self { limits, all: Bucket::full(now), by_network: HashMap::new() }
     }
 
     /// Whether one more from `address` may begin without having shown that this is its own.
@@ -38,7 +36,8 @@ impl Knocks {
             }
         }
         let of_network = self.by_network.entry(network).or_insert_with(|| Bucket::full(now));
-        of_network.take(EASY_OF_NETWORK, now) && self.all.take(EASY, now)
+        of_network.take(self.limits.unproved_rate_of_network, now)
+            && self.all.take(self.limits.unproved_rate, now)
     }
 }
 
@@ -61,10 +60,15 @@ mod tests {
 
     use super::*;
 
+    fn fresh() -> (Knocks, AgentLimits, Instant) {
+        let (limits, now) = (AgentLimits::default(), Instant::now());
+        (Knocks::new(limits, now), limits, now)
+    }
+
     #[test]
     fn a_network_from_which_many_knock_has_to_show_its_address_and_others_have_not() {
-        let (mut knocks, now) = (Knocks::new(Instant::now()), Instant::now());
-        let burst = EASY_OF_NETWORK.burst as usize;
+        let (mut knocks, limits, now) = fresh();
+        let burst = limits.unproved_rate_of_network.burst as usize;
         let neighbour = |n: usize| IpAddr::from([192, 0, 2, u8::try_from(n % 250).unwrap()]);
 
         assert_eq!((0..1_000).filter(|n| knocks.is_easy(neighbour(*n), now)).count(), burst);
@@ -72,13 +76,13 @@ mod tests {
         assert!(knocks.is_easy([192, 0, 3, 1].into(), now));
         assert!(knocks.is_easy("2001:db8::1".parse().unwrap(), now));
         let later = now + Duration::from_secs(1);
-        let per_second = EASY_OF_NETWORK.per_second as usize;
+        let per_second = limits.unproved_rate_of_network.per_second as usize;
         assert_eq!((0..1_000).filter(|n| knocks.is_easy(neighbour(*n), later)).count(), per_second);
     }
 
     #[test]
     fn from_however_many_networks_they_come_so_many_begin_easily_and_no_more_networks_are_told_apart() {
-        let (mut knocks, now) = (Knocks::new(Instant::now()), Instant::now());
+        let (mut knocks, limits, now) = fresh();
         let forged = |n: u32| IpAddr::from((n << 8).to_be_bytes());
 
         let mut easy = 0;
@@ -87,7 +91,7 @@ mod tests {
             assert!(knocks.by_network.len() <= NETWORKS_MAX);
         }
 
-        assert_eq!(easy, EASY.burst);
+        assert_eq!(easy, limits.unproved_rate.burst);
         assert_eq!(
             network("2001:db8:0:12ff::1".parse().unwrap()),
             network("2001:db8:0:1234::9".parse().unwrap())

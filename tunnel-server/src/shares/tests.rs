@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::config::{CallerLimits, ClusterLimits, SourceLimits};
+use crate::config::{AgentLimits, CallerLimits, ClusterLimits, DoorLimits, GatewayLimits, SourceLimits};
 
 /// Small ones, each another number.
 const LIMITS: Limits = Limits {
@@ -27,9 +27,19 @@ const LIMITS: Limits = Limits {
         queue: 2,
         queue_wait: Duration::from_secs(1),
     },
+    doors: DoorLimits {
+        gateway: GatewayLimits { connections: 1, handshakes: 1 },
+        agents: AgentLimits {
+            handshakes: 1,
+            unproved: 1,
+            unproved_rate: Rate { per_second: 1, burst: 1 },
+            unproved_rate_of_network: Rate { per_second: 1, burst: 1 },
+        },
+    },
 };
 
 const ROOMY: Limits = Limits {
+    doors: LIMITS.doors,
     source: LIMITS.source,
     caller: CallerLimits { requests: 10_000, watches_per_cluster: 10_000, upgrades: 10_000, ..LIMITS.caller },
     cluster: ClusterLimits { requests: 10_000, watches: 10_000, upgrades: 10_000, ..LIMITS.cluster },

@@ -83,6 +83,13 @@ fn what_is_wrong_of_the_limits_is_named_with_its_key_and_value() {
     let files = files();
     for (from, to, key, value) in [
         ("connections: 21", "connections: 0", "limits.source.connections", "0"),
+        ("connections: 24", "connections: 0", "limits.gateway.connections", "0"),
+        ("connections: 24", "connections: 100001", "limits.gateway.connections", "100001"),
+        ("handshakes: 25", "handshakes: 0", "limits.gateway.handshakes", "0"),
+        ("unprovedPerSecond: 29", "unprovedPerSecond: 0", "limits.agents.unprovedPerSecond", "0"),
+        ("OfNetwork: 28", "OfNetwork: 0", "limits.agents.unprovedPerSecondOfNetwork", "0"),
+        ("handshakes: 27", "handshakes: 0", "limits.agents.handshakes", "0"),
+        ("unprovedHandshakes: 26", "unprovedHandshakes: 28", "limits.agents.unprovedHandshakes", "28"),
         ("newPerSecond: 22", "newPerSecond: 100001", "limits.source.newPerSecond", "100001"),
         ("Minute: 23", "Minute: 0", "limits.source.failedLoginsPerMinute", "0"),
         ("requests: 11", "requests: 0", "limits.caller.requests", "0"),

@@ -7,9 +7,9 @@ use tests::node_edge::{NodeEdge, POD, trial};
 use tests::process::Process;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::hands::{Hand, SOON, hands, pattern, wrote};
+use super::hands::{Hand, LOOK_EVERY, SOON, hands, pattern, wrote};
 
 /// How many short connections at once come and go beside a large one.
 const AT_ONCE: usize = 6;
@@ -93,8 +93,14 @@ async fn each_half_ends_by_itself(hand: String, echo: SocketAddr) {
 /// As many connections at once, each of which has its own bytes back.
 pub async fn each_connection_is_its_own(edge: &NodeEdge, hand: &Hand, connections: usize) {
     let (_forward, [_, echo]) = forward(edge, hand).await;
+    each_has_its_own_back(edge, hand, echo, connections).await;
+}
+
+/// The same where something listens already, or soon.
+pub async fn each_has_its_own_back(edge: &NodeEdge, hand: &Hand, echo: SocketAddr, connections: usize) {
     let name = hand.name.clone();
     let all = async move {
+        timeout(SOON, listens(echo)).await.expect("it listens");
         let bytes: Vec<u8> = pattern(EACH_BYTES + connections);
         let said: Vec<_> = (0..connections).map(|n| &bytes[n..n + EACH_BYTES]).collect();
         let heard = join_all(said.iter().map(|bytes| echoed(echo, bytes))).await;
@@ -103,6 +109,12 @@ pub async fn each_connection_is_its_own(edge: &NodeEdge, hand: &Hand, connection
         }
     };
     at(edge, hand, all).await;
+}
+
+async fn listens(address: SocketAddr) {
+    while TcpStream::connect(address).await.is_err() {
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Runs this where kubectl listens: who goes directly is at the site.

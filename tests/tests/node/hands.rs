@@ -13,7 +13,8 @@ use tokio::time::sleep;
 
 /// How long anything may take that has no time of its own; builds of other tests may run beside.
 pub const SOON: Duration = Duration::from_secs(120);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Pause between two looks.
+pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What says which protocol kubectl uses, for exec and its like and for port-forward.
 pub const CHOICES: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
 

@@ -1,0 +1,90 @@
+//! k9s, which people look at clusters with: its list, a description, logs, a shell and a port-forward of a real pod.
+
+use std::env;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use futures::future::join_all;
+use tests::node_edge::{IMAGE, NodeEdge, POD, trial};
+use tests::process::{Invocation, run};
+use tests::skip::skip;
+
+use crate::forward::each_has_its_own_back;
+use crate::hands::{Hand, SOON, hands_of};
+use screen::Screen;
+
+mod screen;
+
+/// The environment variable that names a k9s.
+const PROGRAM: &str = "TOMBOLO_K9S";
+/// Where the forwarded port listens; both ways are network namespaces of their own.
+const LISTENS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 17_777);
+const CONNECTIONS: usize = 10;
+
+#[test]
+#[ignore = "soak: needs a k9s, which the environment variable TOMBOLO_K9S names"]
+fn k9s_lists_describes_follows_enters_and_forwards_a_pod() {
+    let test = "k9s_lists_describes_follows_enters_and_forwards_a_pod";
+    let Some(program) = env::var_os(PROGRAM) else {
+        return skip(test, "there is no k9s: build or download one and name its file in TOMBOLO_K9S");
+    };
+    let program = Path::new(&program);
+    assert!(program.is_file(), "{PROGRAM} names no file: {}", program.display());
+    trial(test, async |edges| {
+        let tmux = run(&Invocation::of("tmux").arguments(["-V"]), SOON).await.expect("setpriv runs");
+        if !tmux.status.success() {
+            return skip(test, "there is no tmux: install Debian's package");
+        }
+        let edge = &edges.edges[0];
+        let hands = hands_of(edge, "k9s", Path::new("tmux"));
+        join_all(hands.iter().map(|hand| works(edge, hand, program))).await;
+    });
+}
+
+async fn works(edge: &NodeEdge, hand: &Hand, program: &Path) {
+    let pod = hand.name.as_str();
+    let program = program.to_str().expect("a path");
+    let screen =
+        Screen::open(edge, hand, &[program, "--headless", "--splashless", "--command", "pods"]).await;
+    let runs =
+        |seen: &str, pod: &str| seen.lines().any(|line| line.contains(pod) && line.contains("Running"));
+
+    screen.shows("the list", |seen| runs(seen, POD)).await;
+    edge.run_pod(pod, &format!("command: [pod, serve, {pod}]\nports: [{{ containerPort: 7777 }}]")).await;
+    screen.shows("a pod that has come since", |seen| runs(seen, pod)).await;
+    screen.types(&format!("/{pod}")).await;
+    screen.presses(&["Enter"]).await;
+    let listed = |seen: &str| seen.contains("[1]") && runs(seen, pod);
+    screen.shows("this pod alone", listed).await;
+
+    screen.types("d").await;
+    screen.shows("its description", |seen| seen.contains("Describe") && seen.contains(IMAGE)).await;
+    screen.presses(&["Escape"]).await;
+    screen.shows("the list again", listed).await;
+
+    screen.types("l").await;
+    screen.shows("its log", |seen| seen.contains(&format!("serving {pod}"))).await;
+    let line = format!("said to {pod}");
+    edge.direct.stdout(&["exec", pod, "--", "sh", "-c", &format!("echo {line} >/proc/1/fd/1")]).await;
+    screen.shows("a line that has come since", |seen| seen.contains(&line)).await;
+    screen.presses(&["Escape"]).await;
+    screen.shows("the list again", listed).await;
+
+    screen.types("s").await;
+    screen.shows("a shell", |seen| seen.contains("K9s-Shell") && seen.trim_end().ends_with('#')).await;
+    screen.types("echo in $HOSTNAME are $((6 * 7))").await;
+    screen.presses(&["Enter"]).await;
+    screen.shows("what the shell says", |seen| seen.contains(&format!("in {pod} are 42"))).await;
+    screen.types("exit").await;
+    screen.presses(&["Enter"]).await;
+    screen.shows("the list again", listed).await;
+
+    screen.types("F").await;
+    screen.shows("the form", |seen| seen.contains("Local Port:") && seen.contains("7777")).await;
+    screen.presses(&["Tab", "C-u"]).await;
+    screen.types(&LISTENS.port().to_string()).await;
+    screen.shows("the port", |seen| seen.contains(&LISTENS.port().to_string())).await;
+    screen.presses(&["Tab", "Tab", "Enter"]).await;
+    screen.shows("the list again", listed).await;
+    each_has_its_own_back(edge, hand, LISTENS, CONNECTIONS).await;
+}

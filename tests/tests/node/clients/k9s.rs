@@ -57,8 +57,9 @@ async fn works(edge: &NodeEdge, hand: &Hand, program: &Path) {
     let listed = |seen: &str| seen.contains("[1]") && runs(seen, pod);
     screen.shows("this pod alone", listed).await;
 
+    let title = format!("Describe(default/{pod})");
     screen.types("d").await;
-    screen.shows("its description", |seen| seen.contains("Describe") && seen.contains(IMAGE)).await;
+    screen.shows("its description", |seen| seen.contains(&title) && seen.contains(IMAGE)).await;
     screen.presses(&["Escape"]).await;
     screen.shows("the list again", listed).await;
 
@@ -87,4 +88,31 @@ async fn works(edge: &NodeEdge, hand: &Hand, program: &Path) {
     screen.presses(&["Tab", "Tab", "Enter"]).await;
     screen.shows("the list again", listed).await;
     each_has_its_own_back(edge, hand, LISTENS, CONNECTIONS).await;
+    the_api_server_was_asked(edge, pod, program).await;
+}
+
+/// Claims that the list was a watch, and that the streams came by WebSocket, which begins with a GET; and all this by the
+/// hand's way.
+async fn the_api_server_was_asked(edge: &NodeEdge, pod: &str, program: &str) {
+    let name = Path::new(program).file_name().and_then(|name| name.to_str()).expect("a program has a name");
+    let agent = format!("{name}/");
+    let pods = "/api/v1/namespaces/default/pods";
+    for (verb, path, status) in [
+        ("watch", pods.to_owned(), 200),
+        ("get", format!("{pods}/{pod}/log"), 200),
+        ("get", format!("{pods}/{pod}/exec"), 101),
+        ("get", format!("{pods}/{pod}/portforward"), 101),
+    ] {
+        let event = edge.cluster.wait_for_audit(SOON, |event| {
+            let by = event.user_agent.as_deref().unwrap_or_default();
+            let code = event.response_status.as_ref().and_then(|status| status.code);
+            event.verb == verb
+                && event.request_uri.split('?').next() == Some(&path)
+                && code == Some(status)
+                // The shell is its kubectl's; and a port-forward does not come under k9s' name.
+                && (by.starts_with(&agent) || status == 101)
+                && event.impersonated_user.is_some() == pod.starts_with("tunneled")
+        });
+        event.await.unwrap_or_else(|error| panic!("{pod}: {verb} {path}: {error}"));
+    }
 }

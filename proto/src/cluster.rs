@@ -77,6 +77,11 @@ mod tests {
     }
 
     #[test]
+    fn a_clusters_name_is_shown_to_developers_in_quotes() {
+        assert_eq!(format!("{:?}", "edge-a".parse::<ClusterId>().unwrap()), "\"edge-a\"");
+    }
+
+    #[test]
     fn nothing_else_is_a_cluster_name() {
         let too_long = "x".repeat(64);
         for name in ["", "-a", "a-", "A", "a.b", "a_b", "a/b", "ä", "a\0", " a", "%61", too_long.as_str()] {

@@ -34,6 +34,8 @@ mod tests {
             // Beginning and end share no letter.
             ("aba*ba", &["ababa", "abaxba"], &["aba"]),
             ("*b*", &["abc", "b"], &["ac"]),
+            // What a part has taken is not there for the next.
+            ("*ab*b", &["xxxabb"], &["ab", "xab"]),
             ("a**c", &["abc", "ac"], &["ab"]),
             ("ab*bc", &["abbc"], &["abc"]),
             ("a*a", &["aa"], &["a"]),

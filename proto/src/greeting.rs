@@ -280,6 +280,29 @@ mod tests {
     }
 
     #[test]
+    fn a_welcome_says_who_the_server_is_and_what_was_agreed() {
+        let host = Host {
+            server_id: "gateway".to_owned(),
+            software: "tombolo 1".to_owned(),
+            boot: BootNonce([3; 16]),
+            keys_mark: [5; 8],
+            trust_bundle: vec![9],
+        };
+        let welcome = |silence| welcome(&judge(hello(), &agent()).unwrap(), &host, silence);
+        let expected = Welcome {
+            version: 1,
+            server_id: "gateway".to_owned(),
+            software: "tombolo 1".to_owned(),
+            silence_max_ms: 60_000,
+            boot_nonce: vec![3; 16],
+            keys_mark: vec![5; 8],
+            trust_bundle: vec![9],
+        };
+        assert_eq!(welcome(Duration::from_secs(60)), expected);
+        assert_eq!(welcome(Duration::MAX).silence_max_ms, u32::MAX);
+    }
+
+    #[test]
     fn a_short_nonce_is_refused() {
         let refused = judge(Hello { boot_nonce: vec![0; 15], ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Greeting);

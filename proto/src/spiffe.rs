@@ -164,6 +164,7 @@ mod tests {
     fn an_agents_uri_names_cluster_and_instance() {
         let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/0f3c", "tombolo").unwrap();
         assert_eq!((agent.cluster().as_str(), agent.instance()), ("edge-a", "0f3c"));
+        assert_eq!(agent.to_string(), "edge-a/0f3c");
     }
 
     #[test]
@@ -189,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_trust_domain_is_lower_case_and_bounded() {
-        assert!(is_trust_domain("tombolo") && is_trust_domain(&"x".repeat(TRUST_DOMAIN_BYTES_MAX)));
+        for text in ["tombolo", "a-b_2.example.org", "7", &"x".repeat(TRUST_DOMAIN_BYTES_MAX)] {
+            assert!(is_trust_domain(text), "{text:?}");
+        }
         for text in ["", "Tombolo", "a/b", "a b", "ä", &"x".repeat(TRUST_DOMAIN_BYTES_MAX + 1)] {
             assert!(!is_trust_domain(text), "{text:?}");
         }
@@ -206,12 +209,22 @@ mod tests {
     fn what_is_written_is_read_by_its_own_role_alone() {
         let agent = AgentId::new("edge-a".parse().unwrap(), "0f3c").unwrap();
         let uris = [agent.uri("t"), server_uri("t", "gateway"), admin_uri("t", "olga"), caller_uri("t")];
+        assert_eq!(uris[3], "spiffe://t/caller");
         for (role, uri) in uris.iter().enumerate() {
             assert_eq!(AgentId::parse(uri, "t").is_ok(), role == 0, "{uri}");
             assert_eq!(parse_server(uri, "t").is_ok(), role == 1, "{uri}");
             assert_eq!(parse_admin(uri, "t").is_ok(), role == 2, "{uri}");
         }
         assert_eq!(AgentId::parse(&uris[0], "t"), Ok(agent));
+    }
+
+    #[test]
+    fn a_uri_is_as_long_as_it_may_be_and_not_one_byte_longer() {
+        for (bytes, is_read) in [(URI_BYTES_MAX - 1, true), (URI_BYTES_MAX, true), (URI_BYTES_MAX + 1, false)]
+        {
+            let uri = format!("spiffe://t/{}", "x".repeat(bytes - "spiffe://t/".len()));
+            assert_eq!(path(&uri, "t").is_some(), is_read, "{bytes}");
+        }
     }
 
     #[test]

@@ -16,6 +16,36 @@ fn what_the_patterns_match_may_be_asserted() {
 }
 
 #[test]
+fn a_list_shows_what_stands_in_it() {
+    let listed = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>();
+    let system = listed(&["system:serviceaccount:ci:deployer"]);
+    let list = AllowList { system_names: system.clone(), ..guard(&["ann", "bot-*"], &["dev:*"]) };
+    assert_eq!(list.users(), listed(&["ann", "bot-*"]));
+    assert_eq!(list.groups(), listed(&["dev:*"]));
+    assert_eq!(list.system_names(), system);
+}
+
+#[test]
+fn each_reason_has_a_label_of_its_own_and_words_that_say_of_what_it_is() {
+    let guard = guard(&["ann"], &["dev"]);
+    let too_long = "x".repeat(NAME_BYTES_MAX + 1);
+    let groups = vec!["dev"; GROUPS_MAX + 1];
+    for (user, groups, label, words) in [
+        ("", &[][..], "empty", "user"),
+        (&too_long, &[], "too_long", "user"),
+        ("ann", &groups, "too_many_groups", "groups"),
+        ("ann\n", &[], "unfit", "user"),
+        ("system:masters", &[], "never", "user"),
+        ("ann", &["system:x"], "system", "group"),
+        ("ann", &["ops"], "unlisted", "group"),
+    ] {
+        let refusal = guard.check(&identity(user, groups)).unwrap_err();
+        assert_eq!(refusal.reason(), label);
+        assert!(refusal.to_string().contains(words), "{label}: {refusal}");
+    }
+}
+
+#[test]
 fn one_group_too_much_refuses_the_whole_identity() {
     let guard = guard(&["*"], &["tombolo:*"]);
 

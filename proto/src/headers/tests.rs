@@ -197,8 +197,19 @@ fn an_audit_id_is_what_kubernetes_takes_as_it_is() {
 }
 
 #[test]
-fn two_hosts_are_refused() {
+fn two_hosts_are_refused_and_one_stays() {
+    let mut one = map(&[("host", "a")]);
+    assert_eq!(clean_request(&mut one), Ok(()));
+    assert_eq!(one, map(&[("host", "a")]));
     assert_eq!(clean_request(&mut map(&[("host", "a"), ("host", "b")])), Err(HeaderFault::Hosts));
+}
+
+#[test]
+fn what_connection_says_of_the_connection_itself_names_no_header() {
+    let mut headers =
+        map(&[("connection", "close, keep-alive,, x-one-hop"), ("close", "stays"), ("x-one-hop", "goes")]);
+    assert_eq!(clean_request(&mut headers), Ok(()));
+    assert_eq!(headers, map(&[("close", "stays")]));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use tonic::Status;
 use trust::Serial;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL, NONCE_BYTES, Newcomer, Proof, Purpose};
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::admin::AdminWire;
 use crate::dial::dial;
@@ -176,6 +177,18 @@ pub fn request_for_token(token: &str, cluster: &str, key: &KeyPair) -> EnrollReq
     let request = CertificateParams::default().serialize_request(key).expect("a request");
     let (token, cluster) = (token.to_owned(), cluster.to_owned());
     EnrollRequest { token, cluster, certificate_request: request.der().to_vec(), workload: None }
+}
+
+/// Which agent a certificate names, and its serial number.
+///
+/// # Panics
+/// Where it is no agent's.
+pub fn named(credential: &Credential) -> (String, Serial) {
+    let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
+    let names = leaf.subject_alternative_name().expect("one list of names").expect("names").value;
+    let [GeneralName::URI(uri)] = names.general_names.as_slice() else { panic!("{names:?}") };
+    let (_, instance) = uri.rsplit_once("/agent/").expect("an agent's URI");
+    (instance.to_owned(), Serial::of(&leaf).expect("a serial number of ours"))
 }
 
 /// `tombolo` at the rig's admin socket.

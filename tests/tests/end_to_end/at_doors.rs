@@ -1,8 +1,8 @@
 //! What all together may take of a door is what the server's configuration says.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
+use tests::caller::SOON;
 use tests::carrier::is_not_quic;
 use tests::evil_quic::initial::{Initial, client_hello, is_retry};
 use tests::evil_quic::parameters;
@@ -10,9 +10,6 @@ use tests::fake_api::Behaviour;
 use tests::fake_edge::FakeEdge;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
-
-/// How long anything may take.
-const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_door_takes_as_many_connections_as_are_configured_and_not_one_more() {

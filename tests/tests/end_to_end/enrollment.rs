@@ -9,11 +9,10 @@ use proto::enrollment::{Credential, EnrollRequest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use serde_json::Value;
 use tests::clock::Shift;
-use tests::enroll::{Claim, Door, Pretender, agent, at, private, start, stranger, token};
+use tests::enroll::{Claim, Door, Pretender, agent, at, named, private, start, stranger, token};
 use tests::fake_api::FakeApi;
 use tests::rig::{ApiServer, Rig};
 use tonic::{Code, Status};
-use trust::Serial;
 use trust::proof::Purpose;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
@@ -290,12 +289,8 @@ async fn a_certificate_is_renewed_for_a_proof_by_its_own_key_for_that_and_on_tha
     let (secret, _) = token(&rig, "edge-a").await;
     let [own, next, thiefs] = [(); 3].map(|()| KeyPair::generate().expect("a key"));
     let credential = enroll(&rig, &door, &secret, "edge-a", plain(&own)).await.expect("a certificate");
-    let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
-    let serial = Serial::of(&leaf).expect("a serial number of ours");
-    let agents = at(&rig, &["agent", "list"]).await;
-    let (_, instance) = agents.split_once("edge-a/").expect("it is listed");
-    let instance = instance.split_whitespace().next().expect("its name");
-    let claim = Claim { instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
+    let (instance, serial) = named(&credential);
+    let claim = Claim { instance: &instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
 
     let (mut here, elsewhere) =
         (Pretender::connect(&rig, &door).await, Pretender::connect(&rig, &door).await);

@@ -1,15 +1,13 @@
 //! Renewals from outside: what the audit log says of them, and how many an agent may have.
 
-use proto::enrollment::Credential;
 use rcgen::KeyPair;
 use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
-use tests::enroll::{Claim, Door, Pretender, request_for_token, start, stranger, token};
+use tests::enroll::{Claim, Door, Pretender, named, request_for_token, start, stranger, token};
 use tests::rig::Rig;
 use tonic::Code;
 use trust::Serial;
 use trust::proof::Purpose;
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 /// As `CERTIFICATES_MAX` has it.
 const CERTIFICATES_MAX: usize = 20;
@@ -66,13 +64,4 @@ async fn newcomer(rig: &Rig, door: &Door) -> (String, (KeyPair, Serial)) {
 /// A proof of whoever holds a key and its certificate. It asks for a certificate of the same key, unless that is replaced.
 fn claim<'a>(instance: &'a str, (key, serial): &'a (KeyPair, Serial)) -> Claim<'a> {
     Claim { instance, serial: *serial, key, signer: key, purpose: Purpose::Renewal }
-}
-
-/// Which agent a certificate names, and its serial number.
-fn named(credential: &Credential) -> (String, Serial) {
-    let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
-    let names = leaf.subject_alternative_name().unwrap().expect("names").value;
-    let [GeneralName::URI(uri)] = names.general_names.as_slice() else { panic!("{names:?}") };
-    let (_, instance) = uri.rsplit_once('/').expect("an agent's URI");
-    (instance.to_owned(), Serial::of(&leaf).expect("a serial number of ours"))
 }

@@ -25,7 +25,7 @@ use trust::{Order, ProvenKey, SignError, Subject};
 
 use super::allowance::Allowance;
 use super::nonce::Nonce;
-use super::recorded::Known;
+use super::recorded::{self, Known};
 use super::{Inner, source};
 use crate::directory::{self, Agent, Answer, UnixSeconds};
 use crate::listener::failures::Failures;
@@ -90,6 +90,28 @@ impl Desk {
         })
     }
 
+    /// Has a certificate made, and recorded by `record`, between its two lines of the audit log.
+    async fn certify(
+        &self,
+        known: &Known<'_>,
+        detail: String,
+        certified: Certified,
+        now: SystemTime,
+        record: impl AsyncFnOnce(Agent) -> Result<Answer, Status>,
+    ) -> Result<Answer, Status> {
+        let receipt = known.intent(&self.door.log, detail).await.map_err(|error| not_recorded(&error))?;
+        let agent = certified.agent.clone();
+        let answer = match self.issue(certified, now).await {
+            Ok(issued) => {
+                let serial = issued.serial.clone();
+                record(issued).await.map(|answer| (answer, serial))
+            }
+            Err(error) => Err(not_issued(&error)),
+        };
+        receipt.complete(recorded::outcome(&agent, &answer));
+        answer.map(|(answer, _)| answer)
+    }
+
     /// Whether an agent may be given a certificate that is made now.
     fn admits(&self, agent: &AgentId, now: SystemTime) -> Result<(), directory::NotAdmitted> {
         let credential = directory::Credential { serial: String::new(), issued: now.into() };
@@ -131,7 +153,12 @@ impl Desk {
 
     /// Tells of somebody who is known what has refused them, in the audit log too.
     async fn forbidden(&self, known: &Known<'_>, reason: &str, failures: &Failures) {
-        self.refused(known.verb(), reason, known.cluster.as_str(), failures);
+        self.refused(known.verb(), reason, &known.whom(), failures);
+        self.record_refusal(known, reason).await;
+    }
+
+    /// Has the audit log know what was refused.
+    async fn record_refusal(&self, known: &Known<'_>, reason: &str) {
         if let Err(error) = known.forbidden(&self.door.log, reason).await {
             warn!(%error, "refused, and not in the audit log");
         }

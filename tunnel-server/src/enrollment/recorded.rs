@@ -48,6 +48,14 @@ impl Known<'_> {
         self.words().0
     }
 
+    /// Who wants it, for the server's own log.
+    pub(super) fn whom(&self) -> String {
+        match self.user.username.as_str() {
+            "" => self.cluster.to_string(),
+            name => format!("{name} of {}", self.cluster),
+        }
+    }
+
     fn words(&self) -> (&'static str, &'static str) {
         match self.act {
             Act::Enroll => ("enroll", "/tombolo.enrollment.v1.Enrollment/Enroll"),

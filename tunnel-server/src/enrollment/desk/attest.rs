@@ -13,8 +13,8 @@ use trust::proof::Newcomer;
 use super::super::attestation::{self, Judge};
 use super::super::recorded::{self, Act, Known};
 use super::super::source;
-use super::{Certified, Desk, not_issued, not_recorded, unavailable};
-use crate::directory::{Answer, Attestation, NotAttested};
+use super::{Certified, Desk, unavailable};
+use crate::directory::{Answer, NotAttested};
 use crate::metrics;
 
 impl Desk {
@@ -67,37 +67,23 @@ impl Desk {
             return Err(self.pod_forbidden(&cluster, recorded::pod(&pod), &reason).await);
         }
         let known = Known { act: Act::Attest, cluster: &cluster, from: self.peer, user: recorded::pod(&pod) };
-        let intent = known.intent(&self.door.log, format!("pod {}/{}", pod.namespace, pod.name));
-        let receipt = intent.await.map_err(|error| not_recorded(&error))?;
         let certified = Certified { agent: agent.clone(), pod: Some(pod.name.clone()), key };
-        let answer = self.attested_anew(certified, seen.clone(), now).await;
-        receipt.complete(recorded::outcome(&agent, &answer));
-        let (answer, _) = answer?;
+        let detail = format!("pod {}/{}", pod.namespace, pod.name);
+        let record = async |issued| {
+            let answer = directory.attest(&agent, seen.clone(), issued, now).await;
+            answer.map_err(|error| match error {
+                NotAttested::Changed => Status::aborted("the cluster's records have changed; try again"),
+                NotAttested::Full => {
+                    warn!(%cluster, "a pod has proved itself, and its cluster has as many agents as it may");
+                    Status::resource_exhausted(error.to_string())
+                }
+                NotAttested::Store(error) => unavailable(&error),
+            })
+        };
+        let answer = self.certify(&known, detail, certified, now, record).await?;
         info!(%agent, pod = pod.name, from = %self.peer, "a pod has proved itself and is an agent");
         metrics::enrolled("attested");
         Ok(answer)
-    }
-
-    /// Has the pod's certificate made and recorded; with its serial number.
-    async fn attested_anew(
-        &self,
-        certified: Certified,
-        seen: Attestation,
-        now: SystemTime,
-    ) -> Result<(Answer, String), Status> {
-        let agent = certified.agent.clone();
-        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
-        let serial = issued.serial.clone();
-        let answer = self.door.directory.attest(&agent, seen, issued, now).await;
-        let answer = answer.map_err(|error| match error {
-            NotAttested::Changed => Status::aborted("the cluster's records have changed; try again"),
-            NotAttested::Full => {
-                warn!(%agent, "a pod has proved itself, and its cluster has as many agents as it may");
-                Status::resource_exhausted(error.to_string())
-            }
-            NotAttested::Store(error) => unavailable(&error),
-        })?;
-        Ok((answer, serial))
     }
 
     /// One answer, whether there is such a cluster or not. Nothing was verified, so that it is no failure.

@@ -11,7 +11,7 @@ use trust::SignError;
 
 use super::super::attestation::{self, Judge, NotOurs};
 use super::super::recorded::{self, Act, Known};
-use super::{Certified, Desk, not_issued, not_recorded, unavailable};
+use super::{Certified, Desk, not_issued, unavailable};
 use crate::directory::{Answer, Bearer, Entitled, NotAdmitted, TokenRefused, Workload};
 use crate::identity::oidc::pod::Pod;
 use crate::metrics;
@@ -79,19 +79,11 @@ impl Desk {
             from: self.peer,
             user: recorded::holder(&id),
         };
-        let intent = known.intent(&self.door.log, detail(workload.as_ref(), pod.as_deref()));
-        let receipt = intent.await.map_err(|error| not_recorded(&error))?;
-        let issued = self.issue(Certified { agent: agent.clone(), pod, key }, now).await;
-        let answer = match issued {
-            Ok(issued) => {
-                let (serial, named) = (issued.serial.clone(), (pin, agent.instance().to_owned()));
-                let answer = directory.enroll(bearer, named, issued, workload.clone(), now).await;
-                answer.map(|answer| (answer, serial)).map_err(judged)
-            }
-            Err(error) => Err(not_issued(&error)),
-        };
-        receipt.complete(recorded::outcome(&agent, &answer));
-        let (answer, _) = answer?;
+        let (detail, named) = (detail(workload.as_ref(), pod.as_deref()), (pin, agent.instance().to_owned()));
+        let certified = Certified { agent: agent.clone(), pod, key };
+        let record =
+            async |issued| directory.enroll(bearer, named, issued, workload, now).await.map_err(judged);
+        let answer = self.certify(&known, detail, certified, now, record).await?;
         info!(%agent, token = id, from = %self.peer, "an agent was enrolled");
         metrics::enrolled("enrolled");
         Ok((answer, self.is_open(agent.cluster().as_str()).await?))

@@ -14,7 +14,7 @@ use trust::proof::{Proof, Purpose};
 
 use super::super::attestation;
 use super::super::recorded::{self, Act, Known};
-use super::{Certified, Desk, not_issued, not_recorded, unavailable};
+use super::{Certified, Desk, unavailable};
 use crate::directory::{self, Agent, Answer, NotRenewed, Outcome};
 use crate::metrics;
 
@@ -77,33 +77,19 @@ impl Desk {
             (Ok(()), Outcome::Next) => self.charge(|allowance, now| allowance.agent(agent, now))?,
         }
         self.learn(agent, &record, &request.issuer_keys, now).await;
-        let intent = known.intent(&self.door.log, format!("by the key of the certificate {serial}"));
-        let receipt = intent.await.map_err(|error| not_recorded(&error))?;
         let certified = Certified { agent: agent.clone(), pod: record.pod, key };
-        let answer = self.next(certified, serial, now).await;
-        receipt.complete(recorded::outcome(agent, &answer));
-        let (answer, _) = answer?;
+        let detail = format!("by the key of the certificate {serial}");
+        let renew = async |issued| {
+            let answer = directory.renew(agent, serial.to_string(), issued).await;
+            answer.map_err(|error| match error {
+                NotRenewed::Changed => Status::aborted("another request was quicker; try again"),
+                NotRenewed::Store(error) => unavailable(&error),
+            })
+        };
+        let answer = self.certify(&known, detail, certified, now, renew).await?;
         info!(%agent, from = %self.peer, "an agent's certificate was renewed");
         metrics::enrolled("renewed");
         Ok(answer)
-    }
-
-    /// Has the next certificate made and recorded in place of the one that has this serial number; with its own.
-    async fn next(
-        &self,
-        certified: Certified,
-        old: Serial,
-        now: SystemTime,
-    ) -> Result<(Answer, String), Status> {
-        let agent = certified.agent.clone();
-        let issued = self.issue(certified, now).await.map_err(|error| not_issued(&error))?;
-        let serial = issued.serial.clone();
-        let answer = self.door.directory.renew(&agent, old.to_string(), issued).await;
-        let answer = answer.map_err(|error| match error {
-            NotRenewed::Changed => Status::aborted("another request was quicker; try again"),
-            NotRenewed::Store(error) => unavailable(&error),
-        })?;
-        Ok((answer, serial))
     }
 
     /// Records keys that are new at the cluster's issuer. Only a pod whose certificate still holds is heard, and the renewal does
@@ -137,9 +123,7 @@ impl Desk {
             }
             Err(reason) => {
                 let reason = reason.to_string();
-                if let Err(error) = known.forbidden(log, &reason).await {
-                    warn!(%error, "refused, and not in the audit log");
-                }
+                self.record_refusal(&known, &reason).await;
                 warn!(
                     %agent,
                     reason,

@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+mod pace;
 mod queues;
 
+use pace::Paces;
+pub use pace::SPACING_MAX;
 use queues::{Entered, FairQueues, Granted, Ticket};
 pub use queues::{HAND, QUEUES, SHARE};
 
@@ -20,7 +23,12 @@ pub struct Seats(Arc<Inner>);
 struct Inner {
     /// Keyed anew in each process, so that nobody can choose a name that shares all its queues with another's.
     hasher: RandomState,
-    queues: Mutex<FairQueues<Waiter>>,
+    pool: Mutex<Pool>,
+}
+
+struct Pool {
+    queues: FairQueues<Waiter>,
+    paces: Paces,
 }
 
 type Waiter = oneshot::Sender<Result<Seat, NoSeat>>;
@@ -41,6 +49,8 @@ pub struct SeatLimits {
 pub struct Seat {
     seats: Seats,
     granted: Option<Granted>,
+    /// When whoever has it may begin, and is taken to have begun.
+    begins: Instant,
 }
 
 /// Why there is no seat.
@@ -67,10 +77,12 @@ impl Seats {
     /// So many seats, all free.
     #[must_use]
     pub fn new(limits: SeatLimits) -> Self {
-        Self(Arc::new(Inner { hasher: RandomState::new(), queues: Mutex::new(FairQueues::new(limits)) }))
+        let pool = Pool { queues: FairQueues::new(limits), paces: Paces::default() };
+        Self(Arc::new(Inner { hasher: RandomState::new(), pool: Mutex::new(pool) }))
     }
 
-    /// A seat for one more of `flow`, now or after a wait of at most `patience`. Cancel-safe: who is dropped while it waits
+    /// A seat for one more of `flow`, now or after a wait of at most `patience`. Where one of `flow` had to wait of late, each begins
+    /// [`SPACING_MAX`] after the one before, or as much sooner as they are short. Cancel-safe: who is dropped while it waits
     /// leaves its place in the queue, and whose seat has come meanwhile leaves that.
     ///
     /// # Errors
@@ -81,10 +93,20 @@ impl Seats {
     }
 
     async fn take_hashed(&self, flow: u64, patience: Duration) -> Result<Seat, NoSeat> {
+        let deadline = Instant::now() + patience;
+        let seat = self.seated(flow, deadline).await?;
+        if seat.begins > Instant::now() {
+            sleep_until(seat.begins.min(deadline)).await;
+        }
+        Ok(seat)
+    }
+
+    /// A seat by then. Whoever has it begins when that says.
+    async fn seated(&self, flow: u64, deadline: Instant) -> Result<Seat, NoSeat> {
         let (waiter, seat) = oneshot::channel();
-        let entered = self.lock().enter(flow, waiter);
+        let (entered, begins) = self.lock().enter(flow, waiter);
         let ticket = match entered {
-            Entered::Seated(granted) => return Ok(self.seat(granted)),
+            Entered::Seated(granted) => return Ok(self.seat(granted, begins)),
             Entered::Crowded(_) => return Err(NoSeat::Crowded),
             Entered::Waits { ticket, displaced } => {
                 if let Some(displaced) = displaced {
@@ -95,7 +117,7 @@ impl Seats {
             }
         };
         let _waiting = Waiting { seats: self, ticket };
-        match timeout(patience, seat).await {
+        match timeout_at(deadline, seat).await {
             Ok(Ok(seat)) => seat,
             // Nobody drops a waiter unanswered while the seats are there, and they are.
             Ok(Err(_)) => Err(NoSeat::Crowded),
@@ -106,8 +128,8 @@ impl Seats {
     /// How things are now.
     #[must_use]
     pub fn figures(&self) -> SeatFigures {
-        let queues = self.lock();
-        SeatFigures { taken: queues.taken(), waiting: queues.waiting() }
+        let pool = self.lock();
+        SeatFigures { taken: pool.queues.taken(), waiting: pool.queues.waiting() }
     }
 
     /// Gives what is free to those whose turn it is.
@@ -115,19 +137,48 @@ impl Seats {
         loop {
             // Not in the condition of a loop: there the lock would be held while others' code runs.
             let next = self.lock().next();
-            let Some((granted, waiter)) = next else { return };
+            let Some((granted, waiter, begins)) = next else { return };
             // Whoever has just gone gives its seat back here.
-            drop(waiter.send(Ok(self.seat(granted))));
+            drop(waiter.send(Ok(self.seat(granted, begins))));
         }
     }
 
-    fn seat(&self, granted: Granted) -> Seat {
-        Seat { seats: self.clone(), granted: Some(granted) }
+    fn seat(&self, granted: Granted, begins: Instant) -> Seat {
+        Seat { seats: self.clone(), granted: Some(granted), begins }
     }
 
-    fn lock(&self) -> MutexGuard<'_, FairQueues<Waiter>> {
-        // Nothing under this lock runs code of others: a panic would be one of the queues' own.
-        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        // Nothing under this lock runs code of others: a panic would be one of the pool's own.
+        self.0.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    /// One more of `flow`; and when it begins, if it has a seat.
+    fn enter(&mut self, flow: u64, waiter: Waiter) -> (Entered<Waiter>, Instant) {
+        let (entered, now) = (self.queues.enter(flow, waiter), Instant::now());
+        let begins = match &entered {
+            Entered::Seated(_) => self.paces.begins(flow, self.queues.held(flow), now),
+            Entered::Waits { .. } | Entered::Crowded(_) => {
+                self.paces.waits(flow, self.queues.held(flow), now);
+                now
+            }
+        };
+        (entered, begins)
+    }
+
+    /// Who waited and has a seat now, and when it begins.
+    fn next(&mut self) -> Option<(Granted, Waiter, Instant)> {
+        let (granted, waiter) = self.queues.next()?;
+        let flow = granted.flow();
+        let begins = self.paces.begins(flow, self.queues.held(flow), Instant::now());
+        Some((granted, waiter, begins))
+    }
+
+    fn release(&mut self, granted: Granted, begun: Instant) {
+        let (flow, now) = (granted.flow(), Instant::now());
+        self.queues.release(granted);
+        self.paces.ended(flow, now.saturating_duration_since(begun), self.queues.held(flow), now);
     }
 }
 
@@ -139,7 +190,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let left = self.seats.lock().leave(self.ticket);
+        let left = self.seats.lock().queues.leave(self.ticket);
         // Behind the lock: what is dropped with it may be a seat.
         let waited = left.is_some();
         drop(left);
@@ -152,7 +203,7 @@ impl Drop for Waiting<'_> {
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(granted) = self.granted.take() else { return };
-        self.seats.lock().release(granted);
+        self.seats.lock().release(granted, self.begins);
         self.seats.pass_on();
     }
 }

@@ -82,6 +82,13 @@ pub(super) enum Entered<W> {
     Crowded(W),
 }
 
+impl Granted {
+    /// Whose.
+    pub(super) fn flow(&self) -> u64 {
+        self.flow
+    }
+}
+
 impl<W> FairQueues<W> {
     pub(super) fn new(limits: SeatLimits) -> Self {
         let queues = array::from_fn(|_| Queue { waiting: VecDeque::new(), taken: 0, turn: 0 });
@@ -175,7 +182,8 @@ impl<W> FairQueues<W> {
         self.held(flow) < SHARE * free
     }
 
-    fn held(&self, flow: u64) -> usize {
+    /// How many seats a flow has.
+    pub(super) fn held(&self, flow: u64) -> usize {
         self.held.get(&flow).copied().unwrap_or_default()
     }
 

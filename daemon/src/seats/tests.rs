@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::Instant;
+use futures::future::join_all;
+use tokio::time::sleep;
 
 use super::*;
 
@@ -99,4 +100,53 @@ async fn whoever_fills_the_room_makes_place_for_who_does_not() {
     assert_eq!(refused, 0);
     let displaced = greedy.iter_mut().filter_map(|waits| waits.as_mut().now_or_never()).count();
     assert_eq!(displaced, 3);
+}
+
+/// Of 300 that all take a second, 200 sit at a time.
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_flow_that_began_together_soon_end_apart_and_all_of_its_seats_stay_in_use() {
+    let seats = Seats::new(SeatLimits { seats: 300, per_queue: 50, waiting: 300 });
+    let ends = Arc::new(Mutex::new(Vec::new()));
+    let began = Instant::now();
+    let asks = (0..300).map(|_| {
+        let (seats, ends) = (seats.clone(), Arc::clone(&ends));
+        async move {
+            for _ in 0..10 {
+                let seat = seats.take("ann", 10 * PATIENCE).await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+                ends.lock().unwrap().push(began.elapsed());
+                drop(seat);
+            }
+        }
+    });
+
+    join_all(asks).await;
+
+    let ends = ends.lock().unwrap();
+    let within = |millis: u64| {
+        let since = Duration::from_millis(millis);
+        ends.iter().filter(|end| **end >= since && **end < since + Duration::from_millis(100)).count()
+    };
+    assert_eq!(within(1000), 200, "those of the first second, together");
+    for tenth in 20..120 {
+        assert!(within(tenth * 100) <= 60, "{} at {tenth}", within(tenth * 100));
+    }
+    assert!(*ends.last().unwrap() < Duration::from_secs(17), "15 s is what 3,000 seconds take 200: {ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_seats_beginning_is_put_off_for_no_longer_than_its_holder_waits() {
+    let seats = Seats::new(SeatLimits { seats: 600, per_queue: 100, waiting: 600 });
+    let take_all = async |patience| join_all((0..500).map(|_| seats.take("ann", patience))).await;
+    let mut first: Vec<_> = take_all(PATIENCE / 10).await.into_iter().filter_map(Result::ok).collect();
+    sleep(PATIENCE).await;
+    let last = first.pop();
+    drop(first);
+    let began = Instant::now();
+
+    let second = take_all(PATIENCE / 10).await;
+
+    assert_eq!(second.iter().filter(|seat| seat.is_ok()).count(), 399);
+    assert_eq!(began.elapsed(), PATIENCE / 10);
+    drop(last);
 }

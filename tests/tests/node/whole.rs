@@ -14,10 +14,14 @@ use super::hands::{Hand, SOON, hands};
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";
 /// Kubectls that read at once.
-const AT_ONCE: usize = 4;
-/// A slow reader takes so much, and then so long: 2.6 MB a second.
+const AT_ONCE: usize = 8;
+/// A slow reader takes so much, and then pauses.
 const SIP: usize = 128 * 1024;
-const PAUSE: Duration = Duration::from_millis(50);
+/// Slow readers are of so many paces, 1.3 to 6.5 MB a second. At which bytes an API server's pings, kubectl's and the ends of commands
+/// meet depends on the pace: readers of one alone may miss for ever what the next one meets each time.
+const PACES: u32 = 9;
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_STEP: Duration = Duration::from_millis(10);
 
 /// How a reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +53,7 @@ fn fifty_megabytes_from_a_pod_are_whole_or_an_error() {
 ///
 /// # Panics
 /// Where one is.
-pub async fn reads_are_whole(edge: &NodeEdge, times: usize, paces: &[bool]) {
+pub async fn reads_are_whole(edge: &NodeEdge, times: u32, paces: &[bool]) {
     let makes = format!("pod flood {BYTES} >{FILE} && sha256sum <{FILE}");
     let made = edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
     let hash = made.split_whitespace().next().expect("a hash");
@@ -85,7 +89,7 @@ pub async fn reads_are_whole(edge: &NodeEdge, times: usize, paces: &[bool]) {
     }
 }
 
-async fn ending(edge: &NodeEdge, hand: &Hand, n: usize, reading: Reading, hash: &str) -> Ending {
+async fn ending(edge: &NodeEdge, hand: &Hand, n: u32, reading: Reading, hash: &str) -> Ending {
     let bytes = BYTES.to_string();
     let command: &[&str] = if reading.is_flood { &["pod", "flood", &bytes] } else { &["cat", FILE] };
     let errors = edge.file(&format!("{}-{n}-{reading:?}.err", hand.name));
@@ -100,7 +104,7 @@ async fn ending(edge: &NodeEdge, hand: &Hand, n: usize, reading: Reading, hash: 
         }
         read.extend_from_slice(&sip[..got]);
         if reading.is_slow && read.len() % SIP < got {
-            sleep(PAUSE).await;
+            sleep(PAUSE_MIN + PAUSE_STEP * (n % PACES)).await;
         }
     }
     let status = process.wait(SOON).await.unwrap_or_else(|error| panic!("{}: {error}", hand.name));

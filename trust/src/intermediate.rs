@@ -194,3 +194,6 @@ fn is_for(certificate: &X509Certificate<'_>, role: Role) -> bool {
     let usage = certificate.extended_key_usage().ok().flatten();
     usage.is_some_and(|usage| ca::is_bound_to(usage.value, role))
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,3 +93,60 @@ impl PublicKeyData for ProvenKey {
         self.0.algorithm()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256, SignatureAlgorithm};
+
+    use super::*;
+    use crate::made::{self, Claimed};
+
+    const TAKEN: [&SignatureAlgorithm; 3] = [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384];
+
+    #[test]
+    fn a_requests_key_is_the_key_that_signed_it() {
+        for algorithm in TAKEN {
+            let pair = KeyPair::generate_for(algorithm).unwrap();
+            let request = CertificateParams::default().serialize_request(&pair).unwrap();
+
+            let key = ProvenKey::of_csr(request.der()).unwrap();
+
+            assert_eq!(key.spki(), pair.subject_public_key_info());
+            assert_eq!((key.der_bytes(), key.algorithm()), (pair.der_bytes(), algorithm));
+            assert_eq!(key.pin(), Pin::of_spki(&pair.subject_public_key_info()));
+            assert_eq!(ProvenKey::of_pair(&pair), Some(key));
+        }
+        let other = KeyPair::generate_for(&PKCS_ECDSA_P521_SHA512).unwrap();
+        assert_eq!(ProvenKey::of_pair(&other), None);
+    }
+
+    /// Only what has the form of a key comes as far as its signature.
+    #[test]
+    fn a_key_is_of_one_of_three_kinds_and_each_has_one_length() {
+        for algorithm in TAKEN.into_iter().chain([&PKCS_ECDSA_P521_SHA512, &PKCS_RSA_SHA256]) {
+            for length in [0, 31, 32, 33, 49, 65, 96, 97, 98, 133] {
+                let claimed = Claimed(algorithm, vec![4; length]);
+                let request = CertificateParams::default().serialize_request(&claimed).unwrap();
+                let fits = TAKEN.iter().zip([32, 65, 97]).any(|found| found == (&algorithm, length));
+                let expected = if fits { CsrError::NotItsOwn } else { CsrError::Key };
+                assert_eq!(ProvenKey::of_csr(request.der()), Err(expected), "{algorithm:?}, {length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_is_one_and_of_a_size() {
+        let one = CertificateParams::default().serialize_request(&made::pair()).unwrap().der().to_vec();
+        for (bytes, error) in [
+            (Vec::new(), CsrError::Malformed),
+            (vec![0x30; CSR_BYTES_MAX], CsrError::Malformed),
+            (vec![0x30; CSR_BYTES_MAX + 1], CsrError::TooLarge),
+            (vec![0x30; 2 * CSR_BYTES_MAX], CsrError::TooLarge),
+            ([one.clone(), one.clone()].concat(), CsrError::Malformed),
+            ([one.clone(), vec![0]].concat(), CsrError::Malformed),
+            (one[..one.len() - 1].to_vec(), CsrError::Malformed),
+        ] {
+            assert_eq!(ProvenKey::of_csr(&bytes), Err(error), "{} bytes", bytes.len());
+        }
+    }
+}

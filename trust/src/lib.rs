@@ -9,6 +9,8 @@ mod fuzz;
 mod hash;
 mod intermediate;
 mod key;
+#[cfg(test)]
+mod made;
 pub mod names;
 pub mod peer;
 mod pin;

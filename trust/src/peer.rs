@@ -124,3 +124,6 @@ fn uris<'a>(names: &'a [GeneralName<'a>]) -> impl Iterator<Item = &'a str> {
 fn label(text: &str) -> Result<Label, NotOfRole> {
     text.parse().map_err(|_| NotOfRole::Names)
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,7 +114,10 @@ fn is_signed(message: &[u8], by: &[u8], signature: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{PKCS_ECDSA_P521_SHA512, SignatureAlgorithm};
+
     use super::*;
+    use crate::made::{Claimed, pair};
 
     #[test]
     fn a_proof_holds_for_its_key_purpose_connection_certificate_and_new_key_alone() {
@@ -160,7 +163,20 @@ mod tests {
         assert!(!said.is_signed(b"no signature"));
     }
 
-    fn pair() -> KeyPair {
-        KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()
+    #[test]
+    fn keys_of_three_kinds_prove_something_each_as_what_it_is() {
+        let taken: [&SignatureAlgorithm; 3] =
+            [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519];
+        for algorithm in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let (exporter, serial) = ([1; EXPORTER_BYTES], Serial::from([1; 16]));
+            let proof = Proof { purpose: Purpose::Renewal, exporter: &exporter, serial, spki: b"new" };
+            let signature = proof.sign(&key).unwrap();
+            for said in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
+                let by = Claimed(said, key.der_bytes().to_vec()).subject_public_key_info();
+                let is_taken = said == algorithm && taken.contains(&said);
+                assert_eq!(proof.is_signed(&by, &signature), is_taken, "{algorithm:?}, said to be {said:?}");
+            }
+        }
     }
 }

@@ -60,3 +60,18 @@ impl FromStr for Role {
         Self::ALL.into_iter().find(|role| role.as_str() == text).ok_or(NotARole)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_is_read_as_it_is_written_and_by_no_other_name() {
+        let written = Role::ALL.map(|role| role.to_string());
+        assert_eq!(written, ["server", "agent", "caller", "admin"]);
+        assert_eq!(written.map(|name| name.parse()), Role::ALL.map(Ok));
+        for text in ["", "Server", "agents", "root"] {
+            assert_eq!(text.parse::<Role>(), Err(NotARole), "{text}");
+        }
+    }
+}

@@ -106,3 +106,38 @@ impl Root {
         self.issuer.key()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::{self, DAY, copy, domain, intermediate, now, pair, root};
+
+    #[test]
+    fn a_root_that_was_kept_vouches_as_before() {
+        let kept = root(Role::Agent);
+
+        let loaded = Root::load(Role::Agent, domain(), kept.certificate().clone(), copy(kept.key())).unwrap();
+
+        assert_eq!((loaded.role(), loaded.certificate()), (Role::Agent, kept.certificate()));
+        assert_eq!(loaded.pin(), kept.pin());
+        assert_eq!(loaded.key().serialize_der(), kept.key().serialize_der());
+        let below = loaded.intermediate(now() + DAY * (9 * 365)).unwrap();
+        assert!(made::is_signed_by(&below.certificates()[0], kept.certificate()));
+        assert_eq!(below.not_after(), kept.not_after);
+    }
+
+    #[test]
+    fn only_a_roots_certificate_and_its_own_key_are_a_root() {
+        let load = |certificate: &CertificateDer<'static>, key| {
+            Root::load(Role::Agent, domain(), certificate.clone(), key)
+        };
+        let (kept, below) = (root(Role::Agent), intermediate(Role::Agent));
+        let leaf = made::issued(Role::Agent).chain.remove(0);
+
+        assert!(matches!(load(kept.certificate(), pair()), Err(NotACa::Mismatch)));
+        let of_intermediate = load(&below.certificates()[0], copy(below.key()));
+        assert!(matches!(of_intermediate, Err(NotACa::Constraints(_))), "{of_intermediate:?}");
+        assert!(matches!(load(&leaf, pair()), Err(NotACa::Constraints(_))));
+        assert!(matches!(load(&vec![1].into(), pair()), Err(NotACa::Unreadable)));
+    }
+}

@@ -137,6 +137,26 @@ mod tests {
     }
 
     #[test]
+    fn a_certificates_number_is_ours_where_it_has_at_most_128_bits() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let (most, one_more) = ([0xff; 16], [&[1], &[0; 16][..]].concat());
+        for (bytes, expected) in [
+            (vec![0x01], Some(1)),
+            (vec![0x00, 0xf1, 0x0a], Some(0xf1_0a)),
+            ([&[0x80], &[0; 15][..]].concat(), Some(1 << 127)),
+            (most.to_vec(), Some(u128::MAX)),
+            (one_more, None),
+            (vec![0x7f; 20], None),
+        ] {
+            let mut params = rcgen::CertificateParams::default();
+            params.serial_number = Some(rcgen::SerialNumber::from_slice(&bytes));
+            let made = params.self_signed(&key).unwrap();
+            let (_, certificate) = X509Certificate::from_der(made.der()).unwrap();
+            assert_eq!(Serial::of(&certificate), expected.map(Serial), "{bytes:x?}");
+        }
+    }
+
+    #[test]
     fn a_certificates_text_is_the_one_that_is_read_back_whatever_its_highest_bit() {
         let key = rcgen::KeyPair::generate().unwrap();
         for bytes in [vec![0x8f; 16], vec![0x01; 16], vec![0x00, 0x02], vec![0xff; 19]] {

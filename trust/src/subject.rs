@@ -121,3 +121,85 @@ fn san(name: &ServerName) -> Result<SanType, SubjectError> {
         ServerName::Ip(address) => Ok(SanType::IpAddress(*address)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::{domain, subject};
+
+    #[test]
+    fn each_role_has_a_uri_and_a_common_name_of_its_own() {
+        let uris = Role::ALL.map(|role| subject(role).uri(&domain()));
+        assert_eq!(
+            uris,
+            [
+                "spiffe://tombolo/server/gateway",
+                "spiffe://tombolo/cluster/edge-a/agent/0f3c",
+                "spiffe://tombolo/caller",
+                "spiffe://tombolo/admin/olga",
+            ]
+        );
+        for (role, expected) in Role::ALL.into_iter().zip(["gateway", "edge-a", "olga", "olga"]) {
+            let mut name = DistinguishedName::new();
+            name.push(DnType::CommonName, expected);
+            assert_eq!(subject(role).distinguished_name(), name);
+            assert_eq!(subject(role).role(), role);
+        }
+    }
+
+    #[test]
+    fn a_server_has_each_of_its_names_once_and_then_its_uri() {
+        let dns = |name: &str| SanType::DnsName(name.try_into().unwrap());
+        let names = ["a.example", "192.0.2.1", "b.example", "a.example", "192.0.2.1"];
+        let expected = vec![
+            dns("a.example"),
+            SanType::IpAddress([192, 0, 2, 1].into()),
+            dns("b.example"),
+            uri("spiffe://tombolo/server/gateway"),
+        ];
+        let names = names.into_iter().map(|name| name.parse().unwrap());
+        assert_eq!(server(names).alternative_names(&domain()), Ok(expected));
+    }
+
+    #[test]
+    fn who_is_no_server_has_a_uri_and_nothing_else() {
+        for role in [Role::Agent, Role::Caller, Role::Admin] {
+            let subject = subject(role);
+            assert_eq!(subject.alternative_names(&domain()), Ok(vec![uri(&subject.uri(&domain()))]));
+        }
+    }
+
+    #[test]
+    fn a_certificate_has_as_many_names_and_groups_as_it_may_and_not_one_more() {
+        let of_server = |count: usize| {
+            let names = (0..count).map(|number| format!("h{number}.example").parse().unwrap());
+            server(names).alternative_names(&domain()).map(|names| names.len())
+        };
+        for count in [1, 2, SERVER_NAMES_MAX] {
+            assert_eq!(of_server(count), Ok(count + 1));
+        }
+        for count in [0, SERVER_NAMES_MAX + 1, SERVER_NAMES_MAX + 2] {
+            assert_eq!(of_server(count), Err(SubjectError::Names), "{count}");
+        }
+
+        let of_caller = |count: usize| {
+            let groups = (0..count).map(|number| format!("g{number}").parse().unwrap()).collect();
+            let caller = Subject::Caller { user: "olga".parse().unwrap(), groups };
+            caller.alternative_names(&domain()).map(|names| names.len())
+        };
+        for count in [0, 1, GROUPS_MAX] {
+            assert_eq!(of_caller(count), Ok(1));
+        }
+        for count in [GROUPS_MAX + 1, GROUPS_MAX + 2] {
+            assert_eq!(of_caller(count), Err(SubjectError::Groups), "{count}");
+        }
+    }
+
+    fn server(names: impl Iterator<Item = ServerName>) -> Subject {
+        Subject::Server { id: "gateway".parse().unwrap(), names: names.collect() }
+    }
+
+    fn uri(text: &str) -> SanType {
+        SanType::URI(text.try_into().unwrap())
+    }
+}

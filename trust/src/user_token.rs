@@ -79,6 +79,15 @@ mod tests {
     }
 
     #[test]
+    fn a_tokens_name_is_the_digest_of_its_digest() {
+        // `printf sesame | sha256sum`, and the same of those 32 bytes.
+        let once = "sha256:d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
+        let twice = "sha256:d610333a4e6cebafc873b63a7e4b21cf5b9bfb1113d703056badc4bf231521f4";
+        assert_eq!(TokenDigest::of(b"sesame").to_string(), once);
+        assert_eq!(Hash(TokenDigest::of(b"sesame").digest()).to_string(), twice);
+    }
+
+    #[test]
     fn tokens_are_long_and_no_two_are_alike() {
         let (one, other) = (draw().unwrap(), draw().unwrap());
         assert_ne!(one, other);

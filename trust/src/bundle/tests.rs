@@ -20,6 +20,16 @@ fn a_bundle_signed_by_a_root_that_is_known_in_whole_or_by_its_pin_is_taken() {
 }
 
 #[test]
+fn a_bundle_says_when_it_was_made_and_for_whom() {
+    let root = server_root();
+    let read = TrustBundle::look(&bundle(7, &[&root]).sign(&[&root]).unwrap()).unwrap();
+    assert_eq!((read.created_seconds(), read.version(), read.domain()), (1_800_000_000, 7, &domain()));
+    for role in [Role::Agent, Role::Caller, Role::Admin] {
+        assert!(read.roots(role).is_empty(), "{role}");
+    }
+}
+
+#[test]
 fn a_stranger_cannot_sign_a_bundle() {
     let (root, evil) = (server_root(), server_root());
     let known = anchors().and_pin(root.pin());
@@ -95,8 +105,10 @@ fn what_is_beyond_a_limit_is_refused_by_who_makes_it_and_by_who_reads_it() {
     let root = server_root();
     let many: Vec<Root> = (0..=ROOTS_PER_ROLE_MAX).map(|_| server_root()).collect();
     let of = |roots: Vec<(Role, CertificateDer<'static>)>| TrustBundle::new(1, domain(), now(), roots);
-    let all = many.iter().map(|root| (Role::Server, root.certificate().clone())).collect();
-    assert_eq!(of(all), Err(BundleError::TooMany));
+    let mut all: Vec<_> = many.iter().map(|root| (Role::Server, root.certificate().clone())).collect();
+    assert_eq!(of(all.clone()), Err(BundleError::TooMany));
+    all.pop();
+    assert_eq!(of(all).unwrap().roots(Role::Server).len(), ROOTS_PER_ROLE_MAX);
     assert_eq!(of(vec![(Role::Agent, root.certificate().clone())]), Err(BundleError::NoServers));
     let twice = vec![(Role::Server, root.certificate().clone()), (Role::Agent, root.certificate().clone())];
     assert_eq!(of(twice), Err(BundleError::NotARoot(Role::Agent)));
@@ -109,6 +121,7 @@ fn what_is_beyond_a_limit_is_refused_by_who_makes_it_and_by_who_reads_it() {
     assert!(known.accept(&signed.encode_to_vec(), None).is_ok());
     signed.signatures.push(signed.signatures[0].clone());
     assert_eq!(known.accept(&signed.encode_to_vec(), None), Err(BundleError::TooMany));
+    assert_eq!(known.accept(&vec![0; BUNDLE_BYTES_MAX], None), Err(BundleError::Malformed));
     assert_eq!(known.accept(&vec![0; BUNDLE_BYTES_MAX + 1], None), Err(BundleError::TooLarge));
     assert_eq!(known.accept(&[], None), Err(BundleError::Malformed));
 }

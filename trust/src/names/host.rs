@@ -102,3 +102,84 @@ fn dns_name(text: &str) -> Result<String, NotAHost> {
     }
     Ok(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_name_is_an_address_or_a_dns_name_in_lower_case() {
+        for (written, name) in [
+            ("Gateway.Example", ServerName::Dns("gateway.example".to_owned())),
+            ("gateway", ServerName::Dns("gateway".to_owned())),
+            ("1.example", ServerName::Dns("1.example".to_owned())),
+            ("a.1b", ServerName::Dns("a.1b".to_owned())),
+            ("192.0.2.1", ServerName::Ip([192, 0, 2, 1].into())),
+            ("::1", ServerName::Ip(std::net::Ipv6Addr::LOCALHOST.into())),
+        ] {
+            assert_eq!(written.parse(), Ok(name.clone()), "{written}");
+            assert_eq!(name.to_string(), written.to_ascii_lowercase());
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_or_might_be_taken_for_an_address_is_refused() {
+        for text in [
+            "",
+            ".",
+            "gateway.",
+            "a..b",
+            "-a.example",
+            "a_b.example",
+            "https://gateway.example",
+            "gateway.example:443",
+            "[::1]",
+            "gatewäy.example",
+            "a.*.example",
+            "*",
+            // The URL standard takes these for IPv4 addresses.
+            "1",
+            "192.0.2",
+            "192.0.2.256",
+            "gateway.1",
+        ] {
+            assert_eq!(text.parse::<ServerName>(), Err(NotAHost::Malformed), "{text:?}");
+        }
+        assert_eq!("*.example.org".parse::<ServerName>(), Err(NotAHost::Wildcard));
+    }
+
+    #[test]
+    fn a_name_has_253_bytes_at_the_most() {
+        let label = "x".repeat(63);
+        let longest = format!("{label}.{label}.{label}.{}", "x".repeat(61));
+        assert_eq!(longest.len(), DNS_NAME_BYTES_MAX);
+        assert_eq!(longest.parse(), Ok(ServerName::Dns(longest.clone())));
+        for beyond in [format!("{longest}x"), format!("a.{longest}")] {
+            assert_eq!(beyond.parse::<ServerName>(), Err(NotAHost::Malformed), "{}", beyond.len());
+        }
+        assert_eq!("x".repeat(64).parse::<ServerName>(), Err(NotAHost::Malformed));
+    }
+
+    #[test]
+    fn a_suffix_stands_for_itself_and_for_every_name_of_one_more_label() {
+        for written in ["clusters.example", ".clusters.example", "*.Clusters.Example"] {
+            let suffix: HostSuffix = written.parse().unwrap();
+            assert_eq!(suffix.to_string(), "clusters.example");
+            assert_eq!(
+                suffix.names().map(|name| name.to_string()),
+                ["clusters.example", "*.clusters.example"]
+            );
+        }
+        for (text, error) in [
+            ("example", NotAHost::ShortSuffix),
+            ("*.example", NotAHost::ShortSuffix),
+            ("192.0.2.1", NotAHost::AddressAsSuffix),
+            ("*.192.0.2.1", NotAHost::Malformed),
+            ("*.*.example", NotAHost::Malformed),
+            ("..example", NotAHost::Malformed),
+            ("", NotAHost::Malformed),
+        ] {
+            assert_eq!(text.parse::<HostSuffix>(), Err(error), "{text:?}");
+        }
+    }
+}

@@ -95,3 +95,48 @@ impl fmt::Display for TrustDomain {
         f.write_str(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_and_a_trust_domain_are_read_as_they_are_written() {
+        let label: Label = "edge-a".parse().unwrap();
+        assert_eq!((label.as_str(), label.to_string().as_str()), ("edge-a", "edge-a"));
+        let domain: TrustDomain = "tombolo.example".parse().unwrap();
+        assert_eq!((domain.as_str(), domain.to_string().as_str()), ("tombolo.example", "tombolo.example"));
+        for text in ["", "Edge", "-a", "a-", "a.b", &"x".repeat(64)] {
+            assert_eq!(text.parse::<Label>(), Err(NotALabel), "{text:?}");
+        }
+        for text in ["", "Tombolo", "a/b"] {
+            assert_eq!(text.parse::<TrustDomain>(), Err(NotATrustDomain), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_label_most_like_a_text_has_hyphens_where_a_label_has_no_letters() {
+        let cut = format!("{}-more", "x".repeat(62));
+        for (text, expected) in [
+            ("gateway.example", Some("gateway-example")),
+            ("Gateway", Some("gateway")),
+            ("::1", Some("1")),
+            ("_a_", Some("a")),
+            ("bär", Some("b-r")),
+            (&"x".repeat(70), Some(&"x".repeat(63))),
+            (&cut, Some(&cut[..62])),
+            ("", None),
+            ("::", None),
+        ] {
+            assert_eq!(Label::like(text).as_ref().map(Label::as_str), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_drawn_label_has_eight_hexadecimal_digits() {
+        let drawn = Label::random().unwrap();
+        assert_eq!(drawn.as_str().len(), 8);
+        assert!(drawn.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()), "{drawn}");
+        assert_eq!(drawn.as_str().parse(), Ok(drawn));
+    }
+}

@@ -88,3 +88,37 @@ fn checked(text: &str) -> Result<String, NotAName> {
     }
     Ok(text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_taken_as_it_is_written() {
+        let longest = "ä".repeat(NAME_CHARACTERS_MAX);
+        for text in ["olga", "Olga Ö.", "olga@example.org", "systematic", &longest] {
+            let (user, group) = (text.parse::<User>().unwrap(), text.parse::<Group>().unwrap());
+            assert_eq!((user.as_str(), group.as_str()), (text, text));
+            assert_eq!(user.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_nobody_would_see_or_kubernetes_would_obey_is_no_name() {
+        for (text, error) in [
+            ("", NotAName::Empty),
+            (" ", NotAName::Invisible),
+            (" olga", NotAName::Invisible),
+            ("olga\u{a0}", NotAName::Invisible),
+            ("ol\nga", NotAName::Invisible),
+            ("ol\0ga", NotAName::Invisible),
+            ("system:masters", NotAName::System),
+            ("system:", NotAName::System),
+            (&"x".repeat(NAME_CHARACTERS_MAX + 1), NotAName::TooLong),
+            (&"x".repeat(NAME_CHARACTERS_MAX + 2), NotAName::TooLong),
+        ] {
+            assert_eq!(text.parse::<User>(), Err(error.clone()), "{text:?}");
+            assert_eq!(text.parse::<Group>(), Err(error), "{text:?}");
+        }
+    }
+}

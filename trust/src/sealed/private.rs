@@ -75,6 +75,9 @@ fn is_private(path: &Path, owner: u32, mode: u32, this: u32) -> Result<(), NotPr
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -95,5 +98,21 @@ mod tests {
             let judged = is_private(Path::new("key"), owner, mode, US);
             assert_eq!(judged.is_ok(), is_taken, "{owner} {mode:o}");
         }
+    }
+
+    #[test]
+    fn a_file_is_read_whole_up_to_the_most_that_was_expected() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("key");
+        let written = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            read(&path, 4)
+        };
+        assert_eq!(written(b"").unwrap(), "");
+        assert_eq!(written(b"four").unwrap(), "four");
+        assert!(matches!(written(b"fours"), Err(NotPrivate::TooLarge { bytes_max: 4, .. })));
+        assert!(matches!(written(b"longer"), Err(NotPrivate::TooLarge { bytes_max: 4, .. })));
+        assert!(matches!(written(&[0xff]), Err(NotPrivate::NotText(_))));
     }
 }

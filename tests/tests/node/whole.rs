@@ -14,7 +14,7 @@ use super::hands::{Hand, SOON, hands};
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";
 /// Kubectls that read at once.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 /// A slow reader takes so much, and then pauses.
 const SIP: usize = 128 * 1024;
 /// Slow readers are of so many paces, 1.3 to 6.5 MB a second. At which bytes an API server's pings, kubectl's and the ends of commands

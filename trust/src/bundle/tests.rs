@@ -1,10 +1,9 @@
 //! Who is believed, and what replaces what.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::*;
+use crate::made::{self, domain, now};
 
 #[test]
 fn a_bundle_signed_by_a_root_that_is_known_in_whole_or_by_its_pin_is_taken() {
@@ -42,10 +41,7 @@ fn a_stranger_cannot_sign_a_bundle() {
     for forged in [signed, borrowed, unsigned] {
         assert_eq!(known.accept(&forged.encode_to_vec(), None), Err(BundleError::Stranger));
     }
-    assert!(matches!(
-        both.sign(&[&Root::generate(Role::Agent, domain(), SystemTime::now()).unwrap()]),
-        Err(SignBundleError::NotByServers)
-    ));
+    assert!(matches!(both.sign(&[&made::root(Role::Agent)]), Err(SignBundleError::NotByServers)));
 }
 
 #[test]
@@ -143,7 +139,7 @@ proptest! {
 }
 
 fn server_root() -> Root {
-    Root::generate(Role::Server, domain(), SystemTime::now()).unwrap()
+    made::root(Role::Server)
 }
 
 fn bundle(version: u64, roots: &[&Root]) -> TrustBundle {
@@ -153,12 +149,4 @@ fn bundle(version: u64, roots: &[&Root]) -> TrustBundle {
 
 fn anchors() -> Anchors {
     Anchors::new(domain())
-}
-
-fn domain() -> TrustDomain {
-    "tombolo".parse().unwrap()
-}
-
-fn now() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
 }

@@ -3,10 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use super::*;
-use crate::Root;
+use crate::made;
 
 #[test]
 fn what_was_sealed_opens_and_signs_as_before() {
@@ -100,6 +99,5 @@ fn files_that_others_may_use_are_refused_with_what_to_do() {
 }
 
 fn intermediate() -> Intermediate {
-    let now = SystemTime::now();
-    Root::generate(Role::Agent, "tombolo".parse().unwrap(), now).unwrap().intermediate(now).unwrap()
+    made::intermediate(Role::Agent)
 }

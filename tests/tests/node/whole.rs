@@ -13,7 +13,7 @@ use super::hands::{Hand, SOON, hands};
 
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";
-/// Kubectls that read at once.
+/// Kubectls that read at once: as many as an agent hears out.
 const AT_ONCE: usize = 4;
 /// A slow reader takes so much, and then pauses.
 const SIP: usize = 128 * 1024;

@@ -2,10 +2,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::{sleep, timeout};
 
+use crate::caller::SOON;
 use crate::rig::Rig;
+
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The lines of an audit log, in their order.
 #[derive(Debug, Clone)]
@@ -23,6 +29,22 @@ impl AuditLog {
         // What is behind the last line's end is being written.
         let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         Self(whole.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect())
+    }
+
+    /// What `look` finds in a rig's log, as soon as it is there: how something ended is written behind its answer.
+    ///
+    /// # Panics
+    /// If it does not come.
+    pub async fn found<T>(rig: &Rig, look: impl Fn(&Self) -> Option<T>) -> T {
+        let found = async {
+            loop {
+                if let Some(found) = look(&Self::of(rig)) {
+                    return found;
+                }
+                sleep(LOOK_EVERY).await;
+            }
+        };
+        timeout(SOON, found).await.unwrap_or_else(|_| panic!("it does not come: {:?}", Self::of(rig)))
     }
 
     /// The lines about an exchange.

@@ -54,9 +54,8 @@ async fn further_pods_need_no_token_not_even_an_hour_after_the_first_ones_has_ex
         let row = listed.lines().find(|line| line.contains(&format!("edge-a/{}", pod.uid)));
         assert!(row.is_some_and(|row| row.ends_with(&pod.name)), "{listed}");
     }
-    let log = AuditLog::of(&site.rig);
-    let attested = log.completions().into_iter().filter(|line| line["verb"] == "attest");
-    let attested: BTreeSet<&str> = attested.map(|line| note(line, "agent")).collect();
+    let attested = site.recorded("attest", 3).await;
+    let attested: BTreeSet<&str> = attested.iter().map(|line| note(line, "agent")).collect();
     assert_eq!(attested, BTreeSet::from([two.uid.as_str(), &three.uid, &four.uid]));
     // Nobody was asked about a token: the API server has seen no review.
     let asked = site.cluster.audit().expect("the API server's log");
@@ -115,13 +114,14 @@ async fn a_revoked_pod_stays_out_and_a_revoked_clusters_pods_do_until_it_is_reop
     let _token = token(&site.rig, "edge-a").await;
     let _out = site.agent("two", &two).await;
     site.rig.logged("two.log", 0, "this pod may not become an agent").await;
-    let log = AuditLog::of(&site.rig);
-    let forbidden = |verb| log.completions().into_iter().rev().find(|line| line["verb"] == verb).cloned();
+    let forbidden = |log: &AuditLog, verb| {
+        let mut lines = log.completions().into_iter().rev();
+        lines.find(|line| line["verb"] == verb && note(line, "decision") == "forbid").cloned()
+    };
     for (verb, reason) in
         [("attest", "pod two may not be an agent"), ("enroll", "this pod may not become an agent")]
     {
-        let line = forbidden(verb).expect("a line of the audit log");
-        assert_eq!(note(&line, "decision"), "forbid", "{line}");
+        let line = AuditLog::found(&site.rig, |log| forbidden(log, verb)).await;
         assert!(note(&line, "detail").contains(reason), "{line}");
     }
     site.serve([]).await;
@@ -176,9 +176,8 @@ async fn whoever_is_no_pod_of_the_clusters_agents_gets_no_certificate() {
         assert_eq!(refused.code(), Code::PermissionDenied, "{reason}: {refused:?}");
         assert!(refused.message().contains(reason), "{reason}: {refused:?}");
     }
-    let log = AuditLog::of(&site.rig);
-    let forbidden = log.completions().into_iter().filter(|line| line["verb"] == "attest");
-    let forbidden: Vec<&str> = forbidden.map(|line| note(line, "detail")).collect();
+    let forbidden = site.recorded("attest", known.len()).await;
+    let forbidden: Vec<&str> = forbidden.iter().map(|line| note(line, "detail")).collect();
     assert_eq!(forbidden.len(), known.len(), "{forbidden:?}");
     for ((reason, _), detail) in known.iter().zip(&forbidden) {
         assert!(detail.contains(reason), "{detail}");
@@ -236,10 +235,10 @@ async fn new_keys_of_an_issuer_are_recorded_by_one_that_is_known_or_by_an_admini
     let three = site.cluster.create_pod("three").await;
     let _third = site.agent_later("three", &three, 17 * 2).await;
     site.rig.logged("three.log", 0, "did not prove to be of this cluster's agents").await;
-    let log = AuditLog::of(&site.rig);
-    let added = log.completions().into_iter().filter(|line| line["verb"] == "add-issuer-keys");
-    let verdicts: BTreeSet<&str> = added.map(|line| note(line, "decision")).collect();
-    assert_eq!(verdicts, BTreeSet::from(["allow", "forbid"]));
+    for verdict in ["allow", "forbid"] {
+        let of_it = |line: &Value| line["verb"] == "add-issuer-keys" && note(line, "decision") == verdict;
+        AuditLog::found(&site.rig, |log| log.completions().into_iter().any(of_it).then_some(())).await;
+    }
 
     let keys = site.cluster.admin().stdout(&["get", "--raw", "/openid/v1/jwks"]).await;
     let keys = site.rig.write("jwks.json", &keys);
@@ -357,6 +356,15 @@ impl Site {
         let nonce = line.nonce().await;
         let pretense = Pretense { cluster: "edge-a", token, nonce, key: &key, signer: &key };
         line.attest(&pretense).await.map(drop)
+    }
+
+    /// The completions of a verb in the audit log, once there are as many.
+    async fn recorded(&self, verb: &str, count: usize) -> Vec<Value> {
+        AuditLog::found(&self.rig, |log| {
+            let of_verb = log.completions().into_iter().filter(|line| line["verb"] == verb).cloned();
+            Some(of_verb.collect::<Vec<_>>()).filter(|lines| lines.len() >= count)
+        })
+        .await
     }
 
     /// Waits until the cluster's tunnels are those of these pods, and no others.

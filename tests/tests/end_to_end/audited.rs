@@ -15,7 +15,7 @@ use tests::fake_api::{Answer, Behaviour, HttpVersion, Moment, RecordedRequest, W
 use tests::fake_edge::FakeEdge;
 use tests::rig::policy::{allow_all, may_assume};
 use tests::rig::{Rig, TOKEN, ask};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 const POD: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p";
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1";
@@ -373,18 +373,11 @@ fn audit_id(request: &RecordedRequest) -> &str {
 
 /// The one completion of an exchange, as soon as it is there.
 async fn completed(rig: &Rig, audit_id: &str) -> Value {
-    let completed = async {
-        loop {
-            let log = AuditLog::of(rig).about(audit_id);
-            if let [completion] = log.completions()[..] {
-                return completion.clone();
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(SOON, completed)
-        .await
-        .unwrap_or_else(|_| panic!("{audit_id}: {:?}", AuditLog::of(rig).about(audit_id)))
+    AuditLog::found(rig, |log| match log.about(audit_id).completions()[..] {
+        [completion] => Some(completion.clone()),
+        _ => None,
+    })
+    .await
 }
 
 fn number(line: &Value, name: &str) -> u64 {

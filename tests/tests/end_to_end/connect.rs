@@ -9,7 +9,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
-use tests::caller::{Farewell, Http1Caller, SOON, head};
+use tests::caller::{Farewell, Http1Caller, head};
 use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
@@ -19,7 +19,6 @@ use tests::listener::{
 use tests::rig::policy::{allow_all, may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
@@ -262,16 +261,11 @@ async fn the_audit_log_has_who_was_connected_to_what_and_how_much_passed() {
     let (echoed, end) = caller.read_to_end().await;
     assert_eq!((echoed.as_slice(), end.is_ok()), (b"hello".as_slice(), true));
 
-    let ended = timeout(SOON, async {
-        loop {
-            let log = AuditLog::of(&edge.rig).about("a-dial");
-            if let Some(end) = log.completions().first() {
-                break (log.intents()[0].clone(), (*end).clone());
-            }
-            tokio::task::yield_now().await;
-        }
-    });
-    let (intent, completion) = ended.await.unwrap();
+    let (intent, completion) = AuditLog::found(&edge.rig, |log| {
+        let log = log.about("a-dial");
+        log.completions().first().map(|end| (log.intents()[0].clone(), (*end).clone()))
+    })
+    .await;
     assert_eq!(
         (intent["verb"].as_str(), intent["user"]["username"].as_str()),
         (Some("dial"), Some("token:tess"))

@@ -400,21 +400,13 @@ impl Edge {
 
     /// What the audit log has of the one connection that a token was used for: its intent, and how it ended.
     async fn recorded(&self, token: &str) -> (Value, Value) {
-        let ended = timeout(SOON, async {
-            loop {
-                let log = AuditLog::of(&self.rig);
-                let intents = log.intents();
-                let intent = intents.iter().find(|line| note(line, "credential-serial") == token);
-                let intent = intent.map(|intent| (*intent).clone());
-                let id = intent.as_ref().and_then(|intent| intent["auditID"].as_str());
-                let ended = id.and_then(|id| log.about(id).completions().first().map(|line| (*line).clone()));
-                if let (Some(intent), Some(ended)) = (intent, ended) {
-                    break (intent, ended);
-                }
-                tokio::task::yield_now().await;
-            }
-        });
-        ended.await.expect("it is written")
+        AuditLog::found(&self.rig, |log| {
+            let intents = log.intents();
+            let intent = *intents.iter().find(|line| note(line, "credential-serial") == token)?;
+            let of_it = log.about(intent["auditID"].as_str()?);
+            of_it.completions().first().map(|ended| (intent.clone(), (*ended).clone()))
+        })
+        .await
     }
 }
 

@@ -17,9 +17,6 @@ const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
 const WATCHED: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps";
 const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
 
-/// How long anything may take.
-const DONE_MAX: Duration = Duration::from_secs(60);
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocation_ends_all_that_its_caller_has_running_and_nothing_of_anybody_else() {
     let site = Site::start().await;
@@ -200,16 +197,10 @@ impl Site {
 
     /// Waits until the audit log has as many ends for this reason.
     async fn recorded(&self, reason: &str, count: usize) {
-        let deadline = Instant::now() + DONE_MAX;
-        loop {
-            let log = AuditLog::of(&self.edge.rig);
-            let found = log.completions().iter().filter(|line| note(line, "end-reason") == reason).count();
-            if found >= count {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{found} of {count} ended as {reason}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let ended = |log: &AuditLog| {
+            log.completions().into_iter().filter(|line| note(line, "end-reason") == reason).count()
+        };
+        AuditLog::found(&self.edge.rig, |log| (ended(log) >= count).then_some(())).await;
     }
 }
 

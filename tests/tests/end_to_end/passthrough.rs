@@ -351,21 +351,14 @@ impl Edge {
 
     /// What the audit log has of the one that was connected.
     async fn recorded(&self) -> (Value, Value) {
-        let ended = timeout(SOON, async {
-            loop {
-                let log = AuditLog::of(&self.rig);
-                let clean = |line: &&&Value| note(line, "end-reason") == "clean";
-                let of_way_in = |line: &&&Value| line["user"]["username"] == WAY_IN;
-                let completion =
-                    log.completions().iter().filter(of_way_in).find(clean).map(|line| (**line).clone());
-                if let Some(completion) = completion {
-                    let about = log.about(completion["auditID"].as_str().unwrap());
-                    break (about.intents()[0].clone(), completion);
-                }
-                tokio::task::yield_now().await;
-            }
-        });
-        ended.await.expect("it is written")
+        AuditLog::found(&self.rig, |log| {
+            let clean =
+                |line: &&&Value| line["user"]["username"] == WAY_IN && note(line, "end-reason") == "clean";
+            let completion = log.completions().iter().find(clean).map(|line| (**line).clone())?;
+            let about = log.about(completion["auditID"].as_str()?);
+            Some((about.intents()[0].clone(), completion))
+        })
+        .await
     }
 }
 

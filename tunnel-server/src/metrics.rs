@@ -66,7 +66,7 @@ pub enum Reread {
     Admins,
 }
 
-/// Why a read was sent once more.
+/// Why a read was sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
     /// Its tunnel ended.
@@ -154,7 +154,7 @@ pub fn describe() {
     exchanges_stalled(0);
     describe_counter!(
         READS_RETRIED,
-        "Reads that were sent once more over another tunnel, by what became of the first."
+        "Times a read was sent again over another tunnel, by what became of the one before."
     );
     for why in [Retried::Lost, Retried::Silent] {
         counter!(READS_RETRIED, "reason" => why.as_str()).increment(0);
@@ -354,7 +354,7 @@ pub fn limited(limit: &'static str) {
     counter!(LIMITED, "limit" => limit).increment(1);
 }
 
-/// Counts a read that is sent once more.
+/// Counts that a read is sent again.
 pub fn read_retried(why: Retried) {
     counter!(READS_RETRIED, "reason" => why.as_str()).increment(1);
 }

@@ -40,7 +40,7 @@ pub enum Timing {
 pub enum Code {
     /// A read that was answered whole, and sent once.
     G0,
-    /// The same after it was sent once more, no byte of an answer having been seen.
+    /// The same after it was sent again, no byte of an answer having been seen.
     G1,
     /// A read that was refused by a `Status`.
     G2,

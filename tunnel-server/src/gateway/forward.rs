@@ -52,7 +52,7 @@ pub(super) type StreamBody = Paced<Sent>;
 pub(super) enum Sent {
     /// What its caller sends.
     Caller(CallerBody),
-    /// Nothing, because it is sent once more.
+    /// Nothing, because it is sent again.
     Nothing,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Answering {
 impl Passage {
     /// The way to a cluster, now or after a wait.
     async fn way(&self, cluster: &ClusterId, wait: Wait<'_>) -> Result<Route, NoTunnel> {
-        if wait.is_last()
+        if wait.is_again()
             && let Some(route) = self.registry.answering_route(cluster).await
         {
             return Ok(route);

@@ -99,13 +99,13 @@ impl<'a> Wait<'a> {
         Self { patience: Patience { limit: Duration::ZERO, ends: None }, waits: None }
     }
 
-    /// The wait of what is sent once more: as long as its caller's time allows, whatever was waited before.
+    /// The wait of what is sent again: as long as its caller's time allows, whatever was waited before.
     pub(super) fn again(self) -> Self {
         Self { waits: None, ..self }
     }
 
-    /// Whether something is sent once more, and never again.
-    pub(super) fn is_last(self) -> bool {
+    /// Whether something is sent again.
+    pub(super) fn is_again(self) -> bool {
         self.waits.is_none()
     }
 

@@ -101,8 +101,8 @@ impl Registry {
         Err(NoTunnel::Away { cluster: cluster.clone(), last_seen: self.last_seen(cluster) })
     }
 
-    /// The way through the live tunnel that answers first, for what is sent once more and cannot be a third time: a tunnel
-    /// whose agent died a moment ago looks like any other. `None` where none answers within a second. Cancel-safe.
+    /// The way through the live tunnel that answers first, for what is sent again, which is not done often: a tunnel whose
+    /// agent died a moment ago looks like any other. `None` where none answers within a second. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
         let usable = self.0.rosters.get(cluster).map(|roster| roster.usable(standing).map(route).collect());
         let asked: Vec<(Route, u64)> = usable

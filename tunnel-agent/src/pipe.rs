@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, Sleep, sleep};
@@ -21,9 +21,14 @@ use tokio_util::io::poll_read_buf;
 /// What waits here in each direction while the other side does not read, and what one read adds.
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// What waits here at most of somebody who is heard out: more than two kernels' buffers hold, so that whoever says more has not
-/// closed.
+/// What waits here at most of somebody who is heard out.
 pub const HEARD_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How long somebody is heard out, and within what time as much as [`HEARD_BYTES_MAX`] more than the caller takes is read, at an even
+/// pace: read at once it would keep the site's machine from everything else. Who still talks then has not closed: between a command
+/// and this pipe lie the sockets of the container runtime, the kubelet and the API server, and more than they hold was read,
+/// unless the caller is very slow.
+pub const HEARING_MAX: Duration = Duration::from_secs(2);
 
 /// Connections of which more than the usual may wait at once. Callers of others are passed on all the same.
 pub const HEARD_OUT_MAX: usize = 4;
@@ -36,6 +41,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Whoever was spoken to within this time is not heard out: a caller that talks on all the time would be slow.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// How often there is room for more of whom is heard out.
+const ROOM_EVERY: Duration = Duration::from_millis(10);
 
 /// Reads and writes until others are to run.
 const TURNS_MAX: usize = 64;
@@ -89,13 +97,22 @@ struct Down<'a> {
 /// From the caller to the edge.
 enum Up {
     Open,
-    /// The edge is heard out before the caller's words are passed on. It has said all when this time is over.
-    Hearing(Pin<Box<Sleep>>),
+    /// The edge is heard out before the caller's words are passed on.
+    Hearing(Hearing),
     /// The caller has said its last word.
     Ending,
     /// The edge takes no more. The caller has said so much since it has heard all.
     Deaf(usize),
     Done,
+}
+
+/// Somebody is heard out.
+struct Hearing {
+    began: Instant,
+    /// When something came, or could not for want of room.
+    talked: Instant,
+    /// Until there may be room, or enough was waited.
+    looks: Pin<Box<Sleep>>,
 }
 
 /// What was read and not written yet.
@@ -115,7 +132,7 @@ impl Pipe<'_> {
         E: AsyncRead + AsyncWrite + Unpin,
     {
         for _ in 0..TURNS_MAX {
-            let most = if matches!(self.up, Up::Hearing(_)) { HEARD_BYTES_MAX } else { BUFFER_BYTES };
+            let most = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { BUFFER_BYTES };
             let heard = self.down.hear(cx, edge, most)?;
             let told = self.down.tell(cx, caller)?;
             let moved = self.speak(cx, caller, edge, heard)?;
@@ -146,7 +163,7 @@ impl Pipe<'_> {
             Up::Open if self.words.bytes.is_empty() => match self.words.read(cx, caller)? {
                 Poll::Ready(0) => self.up = Up::Ending,
                 Poll::Ready(_) if self.spoken.elapsed() >= SILENCE && self.down.can_be_heard_out() => {
-                    self.up = Up::Hearing(Box::pin(sleep(PAUSE)));
+                    self.up = Up::Hearing(Hearing::begin());
                 }
                 Poll::Ready(_) => {}
                 Poll::Pending => {
@@ -162,16 +179,13 @@ impl Pipe<'_> {
                 // Whether it broke or has closed is what it says itself.
                 Err(_) => self.up = Up::Deaf(0),
             },
-            Up::Hearing(pause) => {
-                if self.down.is_over {
-                    self.up = Up::Deaf(0);
-                } else if heard && self.down.words.bytes.len() < HEARD_BYTES_MAX {
-                    pause.as_mut().reset(Instant::now() + PAUSE);
-                } else if heard || pause.as_mut().poll(cx).is_ready() {
+            Up::Hearing(_) if self.down.is_over => self.up = Up::Deaf(0),
+            Up::Hearing(hearing) => {
+                let talks = heard || self.down.words.bytes.len() >= hearing.room();
+                let Poll::Ready(over) = hearing.poll_over(cx, talks) else { return Ok(false) };
+                if over {
                     self.spoken = Instant::now();
                     self.up = Up::Open;
-                } else {
-                    return Ok(false);
                 }
             }
             Up::Ending => match Pin::new(edge).poll_shutdown(cx) {
@@ -194,6 +208,33 @@ impl Pipe<'_> {
             Up::Done => return Ok(false),
         }
         Ok(true)
+    }
+}
+
+impl Hearing {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self { began: now, talked: now, looks: Box::pin(sleep(PAUSE)) }
+    }
+
+    /// How much of the edge's words may wait.
+    fn room(&self) -> usize {
+        let part = self.began.elapsed().div_duration_f64(HEARING_MAX).min(1.0);
+        BUFFER_BYTES + (HEARD_BYTES_MAX as f64 * part) as usize
+    }
+
+    /// Whether it is over, where that or the room may have changed; the edge `talks` if it just did, or if there was no room.
+    fn poll_over(&mut self, cx: &mut Context<'_>, talks: bool) -> Poll<bool> {
+        let now = Instant::now();
+        if talks {
+            self.talked = now;
+        }
+        let ends = (self.talked + PAUSE).min(self.began + HEARING_MAX);
+        if now >= ends {
+            return Poll::Ready(true);
+        }
+        self.looks.as_mut().reset(if talks { ends.min(now + ROOM_EVERY) } else { ends });
+        self.looks.as_mut().poll(cx).map(|()| false)
     }
 }
 
@@ -253,7 +294,8 @@ impl Words {
             self.bytes = BytesMut::new();
         }
         self.bytes.reserve(BUFFER_BYTES);
-        Ok(poll_read_buf(Pin::new(from), cx, &mut self.bytes)?)
+        // What was reserved for more has room for more.
+        Ok(poll_read_buf(Pin::new(from), cx, &mut (&mut self.bytes).limit(BUFFER_BYTES))?)
     }
 
     fn write(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {

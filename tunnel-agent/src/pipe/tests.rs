@@ -1,8 +1,10 @@
 //! What arrives of both ends of a pipe, and what it holds.
 
 use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -37,6 +39,44 @@ async fn ends(places: usize) -> Ends {
     let mut pipe = JoinSet::new();
     pipe.spawn(async move { join_among(&Semaphore::new(places), &mut stream, &mut near).await });
     Ends { caller, edge, pipe }
+}
+
+/// Somebody who talks without end.
+struct Flood {
+    said: Arc<AtomicUsize>,
+    told: Arc<AtomicUsize>,
+}
+
+impl Flood {
+    /// One, and how many bytes it has said and was told.
+    fn new() -> (Self, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+        let (said, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        (Self { said: Arc::clone(&said), told: Arc::clone(&told) }, said, told)
+    }
+}
+
+impl AsyncRead for Flood {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.said.fetch_add(into.remaining(), Ordering::Relaxed);
+        into.initialize_unfilled();
+        into.set_filled(into.capacity());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Flood {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, words: &[u8]) -> Poll<io::Result<usize>> {
+        self.told.fetch_add(words.len(), Ordering::Relaxed);
+        Poll::Ready(Ok(words.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }
 
 fn said() -> Vec<u8> {
@@ -85,6 +125,31 @@ async fn whoever_talks_without_end_is_spoken_to_though_nobody_listens() {
     let mut flood = JoinSet::new();
     flood.spawn(async move { while writing.write_all(&said()).await.is_ok() {} });
     hears(&mut reading, &mut caller).await;
+}
+
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
+async fn a_flood_is_heard_at_an_even_pace_and_spoken_to_when_its_time_is_over() {
+    let (mut caller, mut stream) = duplex(CALLER_BYTES);
+    let (mut flood, said, told) = Flood::new();
+    let mut pipe = JoinSet::new();
+    pipe.spawn(async move { join_among(&Semaphore::new(1), &mut stream, &mut flood).await });
+    sleep(SILENCE).await;
+    let before = said.load(Ordering::Relaxed);
+    caller.write_all(b"go on").await.unwrap();
+
+    sleep(HEARING_MAX / 2).await;
+    let half = said.load(Ordering::Relaxed) - before;
+    // In steps, of which the last one may be still to come.
+    let step = HEARD_BYTES_MAX * ROOM_EVERY.as_millis() as usize / HEARING_MAX.as_millis() as usize;
+    let even = HEARD_BYTES_MAX / 2 - 2 * step..=HEARD_BYTES_MAX / 2 + BUFFER_BYTES;
+    assert!(even.contains(&half), "{half} bytes, not {even:?}");
+    assert_eq!(told.load(Ordering::Relaxed), 0, "it is heard out");
+
+    sleep(HEARING_MAX).await;
+    assert_eq!(told.load(Ordering::Relaxed), b"go on".len());
+    let all = said.load(Ordering::Relaxed) - before;
+    assert!(all <= HEARD_BYTES_MAX + BUFFER_BYTES, "{all} bytes");
 }
 
 #[tokio::test]

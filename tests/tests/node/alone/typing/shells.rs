@@ -1,4 +1,4 @@
-//! `kubectl exec -i … cat`, twenty times: a line in each every tenth of a second, and how long it took to come back.
+//! `kubectl exec -i … cat`, many times at once: a line in each every tenth of a second, and how long it took to come back.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ use tokio::time::Instant;
 
 use crate::hands::SOON;
 
-const SHELLS: usize = 20;
 const LINE: &[u8] = b"what is typed comes back\n";
 
 /// Shells that are open.
@@ -27,8 +26,8 @@ struct Shell {
 }
 
 impl Shells {
-    pub(super) async fn open(edge: &NodeEdge, kubectl: &Kubectl, way: &str) -> Self {
-        let open = (0..SHELLS).map(async |number| {
+    pub(super) async fn open(edge: &NodeEdge, kubectl: &Kubectl, way: &str, count: usize) -> Self {
+        let open = (0..count).map(async |number| {
             let output = edge.file(&format!("{way}-shell-{number}.err"));
             let started = kubectl.start_talking(&["exec", "-i", POD, "--", "cat"], &output).await;
             let (process, mut stdin, mut stdout) = started.expect("kubectl starts");
@@ -44,9 +43,10 @@ impl Shells {
     pub(super) async fn typed(&mut self, lasts: Duration, ends: watch::Receiver<()>) -> Took {
         let began = Instant::now();
         let goes_on = |_| began.elapsed() < lasts && ends.has_changed().is_ok();
+        let count = self.0.len() as f64;
         let typing = self.0.iter_mut().enumerate().map(|(number, shell)| {
             // Not all at once.
-            let from = began + TYPED_EVERY.mul_f64(number as f64 / SHELLS as f64);
+            let from = began + TYPED_EVERY.mul_f64(number as f64 / count);
             typed((&mut shell.stdout, &mut shell.stdin), LINE, from, SOON, goes_on)
         });
         Took::of(join_all(typing).await.concat())

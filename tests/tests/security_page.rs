@@ -10,7 +10,7 @@ const GROUPS: [(char, usize); 9] =
 
 /// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
 const PENDING: &[(&str, &str)] = &[
-    ("A12", "waits for real pods: long outputs under loss"),
+    ("A12", "what kubelet and API server cut short themselves, beside the tunnel, too (decision 0045)"),
     ("E7", "by design: the gateway relays WebSockets and speaks none"),
     ("F6", "quinn lets the last datagram pass the threefold limit: fourfold at worst"),
     ("F12", "by design: streams of QUIC, no HTTP/3"),

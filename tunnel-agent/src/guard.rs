@@ -8,6 +8,8 @@ use proto::{AbortCode, AllowList};
 mod fuzz;
 pub mod services;
 pub mod targets;
+#[cfg(test)]
+mod tests;
 
 /// What the agent's own file says; the server cannot widen it.
 #[derive(Debug, Clone)]

@@ -247,6 +247,26 @@ proptest! {
     }
 }
 
+#[test]
+fn a_list_with_more_entries_has_its_own_too_and_what_is_closed_stays_closed() {
+    let before = list();
+    let more = before.and(["192.0.2.0/24:8080".parse().unwrap(), "0.0.0.0/0:5432".parse().unwrap()]);
+    let dialed = |list: &Targets, text: &str| verdict_of(list, &dns(), text).starts_with("dial");
+
+    for (target, was, is) in [
+        ("10.9.8.7:5432", true, true),
+        ("db.example:5432", true, true),
+        ("192.0.2.7:8080", false, true),
+        ("198.51.100.7:5432", false, true),
+        // The agent's own.
+        ("10.0.0.9:5432", false, false),
+        ("127.0.0.1:5432", false, false),
+        ("192.0.2.7:8081", false, false),
+    ] {
+        assert_eq!((dialed(&before, target), dialed(&more, target)), (was, is), "{target}");
+    }
+}
+
 /// What a future has that waits for nothing.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("nothing is waited for")

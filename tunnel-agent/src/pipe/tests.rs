@@ -4,10 +4,11 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, repeat, sink};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::*;
 
@@ -41,42 +42,15 @@ async fn ends(places: usize) -> Ends {
     Ends { caller, edge, pipe }
 }
 
-/// Somebody who talks without end.
-struct Flood {
-    said: Arc<AtomicUsize>,
-    told: Arc<AtomicUsize>,
-}
-
-impl Flood {
-    /// One, and how many bytes it has said and was told.
-    fn new() -> (Self, Arc<AtomicUsize>, Arc<AtomicUsize>) {
-        let (said, told) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        (Self { said: Arc::clone(&said), told: Arc::clone(&told) }, said, told)
-    }
-}
-
-impl AsyncRead for Flood {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.said.fetch_add(into.remaining(), Ordering::Relaxed);
-        into.initialize_unfilled();
-        into.set_filled(into.capacity());
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Flood {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, words: &[u8]) -> Poll<io::Result<usize>> {
-        self.told.fetch_add(words.len(), Ordering::Relaxed);
-        Poll::Ready(Ok(words.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
+/// Somebody who talks without end, and how many bytes were said and told.
+fn flood() -> (impl AsyncRead + AsyncWrite + Unpin + Send, [Arc<AtomicUsize>; 2]) {
+    let counts = [0; 2].map(|count| Arc::new(AtomicUsize::new(count)));
+    let [said, told] = counts.clone().map(|count| {
+        move |bytes: &[u8]| {
+            count.fetch_add(bytes.len(), Ordering::Relaxed);
+        }
+    });
+    (tokio::io::join(InspectReader::new(repeat(0), said), InspectWriter::new(sink(), told)), counts)
 }
 
 fn said() -> Vec<u8> {
@@ -131,7 +105,7 @@ async fn whoever_talks_without_end_is_spoken_to_though_nobody_listens() {
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn a_flood_is_heard_at_an_even_pace_and_spoken_to_when_its_time_is_over() {
     let (mut caller, mut stream) = duplex(CALLER_BYTES);
-    let (mut flood, said, told) = Flood::new();
+    let (mut flood, [said, told]) = flood();
     let mut pipe = JoinSet::new();
     pipe.spawn(async move { join_among(&Semaphore::new(1), &mut stream, &mut flood).await });
     sleep(SILENCE).await;

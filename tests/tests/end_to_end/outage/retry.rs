@@ -112,6 +112,7 @@ async fn a_read_is_sent_again_twice_and_no_more() {
     });
 
     assert_eq!(replies[0].status, 504, "{replies:?}");
+    assert!(replies[0].head.contains("application/json"), "{replies:?}");
     assert_eq!(came(&stalls), 3);
     let retried = rig.metric(rig.probes(), "tombolo_server_reads_retried_total{reason=\"lost\"}").await;
     assert_eq!(retried, 2.0);

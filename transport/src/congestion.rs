@@ -15,6 +15,7 @@ mod sim;
 #[cfg(test)]
 mod tests;
 mod tolerant;
+mod trickle;
 
 use std::time::Instant;
 
@@ -48,8 +49,8 @@ pub(crate) trait Control {
     /// Packets may now have this many bytes.
     fn packet_bytes(&mut self, bytes: u16);
 
-    /// The most bytes that may be in flight. Never zero.
-    fn window(&self) -> u64;
+    /// The most bytes that may be in flight now. Never zero.
+    fn window(&self, now: Instant) -> u64;
 
     /// The pace at which to send, in bytes a second, for a sender that can keep one; none before the first measurement.
     fn pacing_rate(&self) -> Option<u64>;

@@ -67,12 +67,12 @@ impl Controller for Adapter {
     }
 
     fn window(&self) -> u64 {
-        self.0.window()
+        self.0.window(Instant::now())
     }
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = ControllerMetrics::default();
-        metrics.congestion_window = self.0.window();
+        metrics.congestion_window = self.0.window(Instant::now());
         metrics.pacing_rate = self.0.pacing_rate().map(|bytes| bytes.saturating_mul(8));
         metrics
     }

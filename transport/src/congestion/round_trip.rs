@@ -63,9 +63,18 @@ impl RoundTrip {
 
     /// How long everything waited in queues throughout the last round, in whichever direction.
     pub(super) fn queued(&self) -> Duration {
-        self.round_before
+        self.beyond_shortest(self.round_before)
+    }
+
+    /// The same of the round that runs.
+    pub(super) fn queued_now(&self) -> Duration {
+        self.beyond_shortest(self.round)
+    }
+
+    fn beyond_shortest(&self, round_trip: Option<Duration>) -> Duration {
+        round_trip
             .zip(self.shortest())
-            .map_or(Duration::ZERO, |(round, shortest)| round.saturating_sub(shortest))
+            .map_or(Duration::ZERO, |(round_trip, shortest)| round_trip.saturating_sub(shortest))
     }
 
     /// Learns a round trip. True, if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be looked for.

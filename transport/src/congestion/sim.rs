@@ -78,6 +78,8 @@ struct Receiver {
     largest: Option<u64>,
     unacked: Vec<u64>,
     first_unacked_at: Option<Duration>,
+    /// An acknowledgement has to leave, with data of the other direction or alone.
+    is_due: bool,
     marked: bool,
 }
 
@@ -195,8 +197,10 @@ impl Sim {
                 self.send(now, flow);
             }
             Event::AckDue { flow } => {
-                if self.flows[flow].receiver.first_unacked_at.is_some_and(|at| at + ACK_DELAY <= now) {
-                    self.acknowledge(now, flow);
+                let receiver = &mut self.flows[flow].receiver;
+                if receiver.first_unacked_at.is_some_and(|at| at + ACK_DELAY <= now) {
+                    receiver.is_due = true;
+                    self.acknowledge_when_free(now, flow);
                 }
             }
             Event::Arrives(index) => match self.packets[index].take() {
@@ -222,7 +226,9 @@ impl Sim {
     }
 
     fn send(&mut self, now: Duration, flow: usize) {
-        for packet in self.flows[flow].sender.poll(self.start + now) {
+        let leaving = self.flows[flow].sender.poll(self.start + now);
+        self.acknowledge_with(now, flow, !leaving.is_empty());
+        for packet in leaving {
             let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
             let link = direction(&mut self.link, &mut self.back, self.flows[flow].is_back);
             let waits = link.waits(now);
@@ -232,7 +238,7 @@ impl Sim {
             }
         }
         let sender = &self.flows[flow].sender;
-        let window = sender.control.window();
+        let window = sender.control.window(self.start + now);
         let wakes =
             sender.wakes_at().saturating_duration_since(self.start).max(now + Duration::from_nanos(1));
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
@@ -257,8 +263,9 @@ impl Sim {
         receiver.unacked.push(packet.number);
         receiver.marked |= marked;
         let first = *receiver.first_unacked_at.get_or_insert(now);
-        if receiver.unacked.len() >= 2 || !in_order {
-            self.acknowledge(now, flow);
+        receiver.is_due |= receiver.unacked.len() >= 2 || !in_order;
+        if receiver.is_due {
+            self.acknowledge_when_free(now, flow);
         } else {
             self.at(first + ACK_DELAY, Event::AckDue { flow });
         }
@@ -290,6 +297,30 @@ impl Sim {
         }
     }
 
+    /// The flow of the other direction, whose sender is the end that receives this one.
+    fn opposite(&self, flow: usize) -> Option<usize> {
+        let is_back = self.flows[flow].is_back;
+        self.flows.iter().position(|other| other.is_back != is_back)
+    }
+
+    /// What is due leaves alone, where nothing of the same end is to leave; else with that.
+    fn acknowledge_when_free(&mut self, now: Duration, flow: usize) {
+        match self.opposite(flow) {
+            Some(other) => self.send(now, other),
+            None => self.acknowledge(now, flow),
+        }
+    }
+
+    /// quinn sends what is due with data, or alone where there is none: not while data waits for its window or its pace.
+    fn acknowledge_with(&mut self, now: Duration, sender: usize, data_leaves: bool) {
+        let Some(other) = self.opposite(sender) else { return };
+        let has_nothing = self.flows[sender].sender.app_limited;
+        let receiver = &self.flows[other].receiver;
+        if receiver.is_due && (data_leaves || has_nothing) || data_leaves && !receiver.unacked.is_empty() {
+            self.acknowledge(now, other);
+        }
+    }
+
     fn acknowledge(&mut self, now: Duration, flow: usize) {
         let spec = &self.link.spec;
         let dark = spec.dark.is_some_and(|(from, until)| (from..until).contains(&now));
@@ -304,6 +335,7 @@ impl Sim {
         }
         let Flow { receiver, is_back, .. } = &mut self.flows[flow];
         let Some(first) = receiver.first_unacked_at.take() else { return };
+        receiver.is_due = false;
         if self.back.is_some() {
             let link = direction(&mut self.link, &mut self.back, !*is_back);
             let Some((arrives, _)) = link.enter(now, ACK_BYTES) else { return };

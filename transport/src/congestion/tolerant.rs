@@ -18,6 +18,7 @@ use super::bandwidth::Bandwidth;
 use super::delivery::{Delivery, Sample};
 use super::dice::Dice;
 use super::round_trip::RoundTrip;
+use super::trickle::{self, Trickle};
 
 /// RFC 9002, section 7.2: what may be in flight before anything is known, in packets.
 const INITIAL_PACKETS: u64 = 10;
@@ -32,7 +33,8 @@ const SPARE_PACKETS: u64 = 3;
 /// Doubles what is in flight each round (the draft's `BBRStartupCwndGain`).
 const STARTUP_GAIN: f64 = 2.0;
 
-/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter.
+/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter. One is enough where
+/// everything has waited throughout it for half a round trip, because that is the queue which more would only lengthen.
 const PLATEAU_ROUNDS: u8 = 3;
 const PLATEAU_GROWTH: f64 = 1.25;
 
@@ -90,6 +92,7 @@ pub(crate) struct LossTolerant {
     /// After an outage: what may be in flight until it has grown to what the model allows.
     ramp: Option<u64>,
     window: u64,
+    trickle: Trickle,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -155,6 +158,7 @@ impl LossTolerant {
             marked: false,
             ramp: None,
             window: INITIAL_PACKETS * packet_bytes,
+            trickle: Trickle::default(),
         }
     }
 
@@ -204,8 +208,10 @@ impl LossTolerant {
         if bandwidth as f64 >= best as f64 * PLATEAU_GROWTH {
             return Phase::Startup { best: bandwidth, plateau: 0 };
         }
+        let is_queued = self.round_trip.queued_now() > self.round_trip.shortest().unwrap_or_default() / 2;
         match plateau + 1 {
             PLATEAU_ROUNDS => Phase::Drain,
+            _ if is_queued => Phase::Drain,
             plateau => Phase::Startup { best, plateau },
         }
     }
@@ -317,6 +323,20 @@ impl LossTolerant {
         Duration::from_secs_f64((SPARE_PACKETS * self.packet_bytes) as f64 / bandwidth as f64)
     }
 
+    /// How often a packet may leave whatever the window. While the bandwidth is not known, because the application has had
+    /// little to say, the round trip alone tells what is not often.
+    fn trickles_every(&self) -> Option<Duration> {
+        let shortest = self.round_trip.shortest()?;
+        let carried = Duration::from_secs_f64(self.packet_bytes as f64 / self.bandwidth.get().max(1) as f64);
+        let by_bandwidth = carried * trickle::ONE_OF;
+        match self.phase {
+            Phase::Startup { .. } => Some(by_bandwidth.min(shortest / trickle::ONE_OF)),
+            Phase::Drain | Phase::Cruise { .. } | Phase::Up { .. } | Phase::Down | Phase::ProbeRtt { .. } => {
+                Some(by_bandwidth)
+            }
+        }
+    }
+
     fn update_window(&mut self) {
         let target = self.target();
         if self.ramp.is_some_and(|ramp| ramp >= target) {
@@ -330,6 +350,7 @@ impl Control for LossTolerant {
     fn sent(&mut self, now: Instant, bytes: u64) {
         let round_trip = self.round_trip.latest().unwrap_or_default();
         self.delivery.sent(now, self.in_flight, round_trip);
+        self.trickle.sent(now);
         self.in_flight += bytes;
     }
 
@@ -402,8 +423,9 @@ impl Control for LossTolerant {
         self.update_window();
     }
 
-    fn window(&self) -> u64 {
-        self.window
+    fn window(&self, now: Instant) -> u64 {
+        let Some(every) = self.trickles_every() else { return self.window };
+        self.trickle.raised(now, every, self.window, self.in_flight, self.packet_bytes)
     }
 
     fn pacing_rate(&self) -> Option<u64> {

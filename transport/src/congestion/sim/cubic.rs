@@ -88,7 +88,7 @@ impl Control for Cubic {
 
     fn packet_bytes(&mut self, _bytes: u16) {}
 
-    fn window(&self) -> u64 {
+    fn window(&self, _now: Instant) -> u64 {
         (self.window * PACKET_BYTES as f64) as u64
     }
 

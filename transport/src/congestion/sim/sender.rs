@@ -53,7 +53,7 @@ pub(super) struct Packet {
 impl Sender {
     pub(super) fn new(control: Box<dyn Control>, now: Instant) -> Self {
         let assumed = Duration::from_millis(333);
-        let pacer = Pacer::new(now, assumed, control.window(), PACKET_BYTES);
+        let pacer = Pacer::new(now, assumed, control.window(now), PACKET_BYTES);
         Self {
             control,
             pacer,
@@ -84,7 +84,7 @@ impl Sender {
             let mut blocked = false;
             while batch < BATCH_PACKETS && (self.backlog > 0 || self.probes > 0) {
                 if self.probes == 0 {
-                    let window = self.control.window();
+                    let window = self.control.window(now);
                     if self.in_flight + PACKET_BYTES >= window {
                         blocked = true;
                         break;

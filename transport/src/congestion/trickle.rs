@@ -1,0 +1,93 @@
+//! What leaves although the window is full: a packet now and then, because acknowledgements leave with it.
+//!
+//! RFC 9002, section 7, exempts acknowledgements from congestion control. quinn sends none while data waits for its window
+//! (`quinn_proto`, `Connection::poll_transmit`), and where both directions carry bulk, data always waits: each side then hears
+//! nothing of what it sent until the other's window opens, which it does by what this side acknowledges. So both stand still
+//! and burst in turns, and everything else waits behind the bursts.
+
+use std::time::{Duration, Instant};
+
+/// One packet for so many that the path carries in the same time, or that a round trip of startup has room for: hardly a
+/// queue on any path, and for the other side hardly a bunch.
+pub(super) const ONE_OF: u32 = 16;
+
+/// What is in flight beyond the window may be a part of it. More means that nothing is acknowledged because the path is dark.
+const BEYOND_PART: u64 = 2;
+
+/// Knows when a packet left last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Trickle {
+    sent: Option<Instant>,
+}
+
+impl Trickle {
+    /// Packets leave, whatever is in them.
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.sent = Some(now);
+    }
+
+    /// The window to be told of: with room for one more packet where it is full and none has left for `every`.
+    pub(super) fn raised(
+        &self,
+        now: Instant,
+        every: Duration,
+        window: u64,
+        in_flight: u64,
+        packet_bytes: u64,
+    ) -> u64 {
+        let is_full = in_flight + packet_bytes >= window && in_flight < window + window / BEYOND_PART;
+        let is_due = self.sent.is_some_and(|sent| now.saturating_duration_since(sent) >= every);
+        // Room for two, because quinn asks for more room than one packet fills. It asks again for the next packet of a
+        // batch, and `in_flight` counts none of that until all have left: the second one finds no room.
+        if is_full && is_due { in_flight + 2 * packet_bytes } else { window }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: u64 = 1200;
+    const WINDOW: u64 = 100 * PACKET;
+    const EVERY: Duration = Duration::from_millis(2);
+
+    /// Whether quinn would let a packet go, of which `batch` bytes are made and not yet counted.
+    fn passes(trickle: &Trickle, now: Instant, in_flight: u64, batch: u64) -> bool {
+        in_flight + batch + PACKET < trickle.raised(now, EVERY, WINDOW, in_flight, PACKET)
+    }
+
+    #[test]
+    fn one_packet_passes_a_full_window_where_none_has_left_for_a_while() {
+        let start = Instant::now();
+        let mut trickle = Trickle::default();
+        trickle.sent(start);
+        assert!(!passes(&trickle, start + EVERY / 2, WINDOW, 0), "too early");
+        assert!(passes(&trickle, start + EVERY, WINDOW, 0));
+        assert!(!passes(&trickle, start + EVERY, WINDOW, PACKET), "one, and not a batch");
+        trickle.sent(start + EVERY);
+        assert!(!passes(&trickle, start + EVERY, WINDOW + PACKET, 0), "and then none for a while");
+        assert!(passes(&trickle, start + EVERY * 2, WINDOW + PACKET, 0));
+    }
+
+    #[test]
+    fn a_window_with_room_is_told_as_it_is() {
+        let start = Instant::now();
+        let mut trickle = Trickle::default();
+        trickle.sent(start);
+        assert_eq!(trickle.raised(start + EVERY, EVERY, WINDOW, WINDOW / 2, PACKET), WINDOW);
+    }
+
+    #[test]
+    fn into_the_dark_go_no_more_than_half_of_a_window_beyond_it() {
+        let (start, mut trickle, mut in_flight) = (Instant::now(), Trickle::default(), WINDOW);
+        trickle.sent(start);
+        for turn in 1..1000 {
+            let now = start + EVERY * turn;
+            if passes(&trickle, now, in_flight, 0) {
+                trickle.sent(now);
+                in_flight += PACKET;
+            }
+        }
+        assert_eq!(in_flight, WINDOW + WINDOW / 2);
+    }
+}

@@ -1,4 +1,4 @@
-//! The agent as it ships for Kubernetes: deployed from `deploy/`, of the image that `.ci/agent-image` has made.
+//! The agent as it ships for Kubernetes: deployed from `deploy/`, of the image that `.ci/image` has made.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,7 +11,7 @@ use tests::node_edge::{NAMES, NodeEdge, caller};
 use tests::rig::Rig;
 use tests::skip::skip;
 
-/// Where `.ci/agent-image` has left the image, and what it calls it.
+/// Where `.ci/image` has left the image, and what it calls it.
 const ARCHIVE: &str = "TOMBOLO_AGENT_IMAGE";
 const IMAGE: &str = "tombolo.test/tunnel-agent";
 const TAG: &str = "1";
@@ -24,7 +24,10 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
         return skip(test, &unable.to_string());
     }
     let Some(archive) = env::var_os(ARCHIVE).map(PathBuf::from) else {
-        return skip(test, &format!("{ARCHIVE} does not say where the image is, run: .ci/agent-image"));
+        return skip(
+            test,
+            &format!("{ARCHIVE} does not say where the image is, run: .ci/image tunnel-agent"),
+        );
     };
     let done = run(async |lab| {
         let mut rig = lab.rig("").await;

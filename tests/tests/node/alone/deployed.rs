@@ -15,7 +15,7 @@ const SLOW: &str = "seq 1 400 | while read n; do echo $n; sleep 0.05; done";
 const SLOW_LINES: u32 = 400;
 
 #[test]
-#[ignore = "soak: its image is built for four minutes first, by .ci/agent-image"]
+#[ignore = "soak: its image is built for four minutes first, by .ci/image"]
 fn agents_of_the_daemon_set_enroll_serve_and_are_replaced_while_no_read_fails_and_a_shell_goes_on() {
     trial("agents_of_the_daemon_set", Uplink::Cable, async |_, edge, rig| {
         let first = uids(&edge).await;

@@ -9,7 +9,7 @@ use super::dark::for_half_a_minute;
 use super::open::Open;
 
 #[test]
-#[ignore = "soak: its image is built for four minutes first, by .ci/agent-image"]
+#[ignore = "soak: its image is built for four minutes first, by .ci/image"]
 fn what_is_open_by_an_agent_in_its_pod_goes_on_after_the_dark_and_from_other_addresses() {
     let uplink = Uplink::simulated("delay=10ms");
     trial("what_is_open_by_an_agent_in_its_pod_goes_on", uplink, async |lab, edge, rig| {

@@ -24,6 +24,7 @@ mod tar;
 
 pub use cgroups::left as cgroups_left;
 pub use image::{Image, sha256};
+pub use settings::PODS;
 
 use cgroups::Cgroups;
 use enclosure::Enclosure;

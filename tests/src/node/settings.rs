@@ -9,7 +9,7 @@ pub(super) const PAUSE_IMAGE: &str = "tombolo.test/pause:1";
 /// containerd's socket, in the box.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The addresses of pods, of every node the same: each cluster has one.
-pub(super) const PODS: &str = "10.244.0.0/24";
+pub const PODS: &str = "10.244.0.0/24";
 
 /// containerd 1.6, with images that are there and from nowhere else.
 ///

@@ -16,6 +16,7 @@ mod idle;
 mod life;
 mod moved;
 mod open;
+mod server_pod;
 mod typing;
 
 /// Runs a trial with one cluster of its own behind such a link.

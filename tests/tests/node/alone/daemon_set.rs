@@ -49,15 +49,7 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
 
 /// Applies the example as a person would who has copied it, with the trial's server and image.
 async fn deploy(edge: &NodeEdge, rig: &Rig) {
-    let copy = edge.file("deploy");
-    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-    for folder in ["agent", "examples/edge-a"] {
-        fs::create_dir_all(copy.join(folder)).expect("a folder");
-        for file in fs::read_dir(deploy.join(folder)).expect("a folder").flatten() {
-            fs::copy(file.path(), copy.join(folder).join(file.file_name())).expect("a file can be copied");
-        }
-    }
-    let site = copy.join("examples/edge-a");
+    let site = copied(edge, ["agent", "examples/edge-a"]);
     let told = site.join("agent.yaml");
     change(&told, "gateway.example:8443", &rig.dialed().to_string());
     change(&told, "\"alice\"", &format!("{:?}", caller(edge.name)));
@@ -68,7 +60,20 @@ async fn deploy(edge: &NodeEdge, rig: &Rig) {
     edge.direct.stdout(&["apply", "--kustomize", site.to_str().expect("a path")]).await;
 }
 
-fn change(file: &Path, from: &str, to: &str) {
+/// Copies a base of `deploy/` and an example of it, and returns where the example is.
+pub fn copied(edge: &NodeEdge, folders: [&str; 2]) -> PathBuf {
+    let (copy, deploy) = (edge.file("deploy"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy"));
+    for folder in folders {
+        fs::create_dir_all(copy.join(folder)).expect("a folder");
+        let files = fs::read_dir(deploy.join(folder)).expect("a folder").flatten();
+        for file in files.filter(|file| file.path().is_file()) {
+            fs::copy(file.path(), copy.join(folder).join(file.file_name())).expect("a file can be copied");
+        }
+    }
+    copy.join(folders[1])
+}
+
+pub fn change(file: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(file).expect("a file");
     assert!(text.contains(from), "{from}: {text}");
     fs::write(file, text.replace(from, to)).expect("it is ours");
@@ -76,11 +81,16 @@ fn change(file: &Path, from: &str, to: &str) {
 
 /// Waits until the DaemonSet's pods are those of its newest template, and ready.
 pub async fn rolled_out(edge: &NodeEdge) {
-    let status = ["rollout", "status", DAEMON_SET, "--namespace", "tombolo", "--timeout=100s"];
+    are_rolled_out(edge, "tombolo", DAEMON_SET).await;
+}
+
+/// The same for what else has pods.
+pub async fn are_rolled_out(edge: &NodeEdge, namespace: &str, owner: &str) {
+    let status = ["rollout", "status", owner, "--namespace", namespace, "--timeout=100s"];
     let output = edge.direct.run(&status).await.expect("kubectl");
     if !output.status.success() {
-        let pods = edge.direct.stdout(&["describe", "pods", "--namespace", "tombolo"]).await;
-        let log = ["logs", DAEMON_SET, "--namespace", "tombolo", "--tail=50"];
+        let pods = edge.direct.stdout(&["describe", "pods", "--namespace", namespace]).await;
+        let log = ["logs", owner, "--namespace", namespace, "--tail=50"];
         let log = edge.direct.run(&log).await.expect("kubectl");
         panic!(
             "{}\n{pods}\n{}",

@@ -79,6 +79,8 @@ fn a_server_in_its_pod_serves_ends_what_runs_when_it_is_deleted_and_is_back_with
         assert!(ended.success(), "{}", slow.tail());
         let life = wrote(&mut life, "exitCode").await;
         assert!(life.contains("\"exitCode\":0,"), "{life}");
+        let gone = ["wait", "--for=delete", "pod", &first, "--namespace", NAMESPACE, "--timeout=60s"];
+        hosted.host.direct.stdout(&gone).await;
 
         let second = hosted.pod().await;
         assert_ne!(first, second);

@@ -169,7 +169,8 @@ impl Probe {
             return window;
         }
         let in_flight = self.0.in_flight_bytes.load(Ordering::Relaxed);
-        let there_is_room = in_flight + self.0.packet_bytes.load(Ordering::Relaxed) < window;
+        // For two packets: room for one alone may be what trickles past a full window, and is no room for a pace.
+        let there_is_room = in_flight + 2 * self.0.packet_bytes.load(Ordering::Relaxed) < window;
         let paced = if there_is_room { window.saturating_mul(factor) } else { window };
         if permit == 0 { paced } else { paced.max(in_flight.saturating_add(permit)) }
     }

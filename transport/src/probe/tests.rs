@@ -83,6 +83,17 @@ fn a_pace_is_corrected_as_long_as_the_window_is_not_full() {
 }
 
 #[test]
+fn a_pace_is_not_corrected_where_a_packet_trickles_past_a_full_window() {
+    let (probe, mut controller, began) = controller();
+    probe.correct_pace(7);
+    // The controller says that there is room for one more, and a corrected pace would let a whole batch go.
+    controller.on_sent(began, WINDOW - 2 * PACKET, 1);
+    assert_eq!(controller.window(), WINDOW);
+    controller.on_end_acks(began, WINDOW - 2 * PACKET - 1, false, Some(1));
+    assert_eq!(controller.window(), WINDOW * 7);
+}
+
+#[test]
 fn an_answer_takes_the_permit_back() {
     let (probe, mut controller, began) = controller();
     probe.permit();

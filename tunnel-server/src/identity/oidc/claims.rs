@@ -175,3 +175,6 @@ fn time(claims: &Object, name: &str) -> Result<Option<SystemTime>, ClaimFault> {
 pub(super) fn mistyped(name: &str) -> ClaimFault {
     ClaimFault::Mistyped(name.to_owned())
 }
+
+#[cfg(test)]
+mod tests;

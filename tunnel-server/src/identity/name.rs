@@ -115,3 +115,51 @@ fn named(prefix: &str, name: &str) -> Result<String, NameFault> {
     }
     Ok(whole)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: &str = "system:serviceaccount:shop:cart";
+
+    #[test]
+    fn of_what_is_another_clusters_own_only_its_service_accounts_are_taken() {
+        let prefixes = Prefixes { username: "edge-a:".to_owned(), groups: "of-edge-a:".to_owned() };
+
+        let account =
+            prefixes.apply_reviewed(ACCOUNT, &["system:serviceaccounts", "system:authenticated", "ops"]);
+        assert_eq!(account, Ok((format!("edge-a:{ACCOUNT}"), vec!["of-edge-a:ops".to_owned()])));
+        let person = prefixes.apply_reviewed("ann", &["system:masters"]);
+        assert_eq!(person, Ok(("edge-a:ann".to_owned(), vec![])));
+        for (user, fault) in [
+            ("system:admin", NameFault::System),
+            ("system:node:n1", NameFault::System),
+            ("system:serviceaccount", NameFault::System),
+            ("system:serviceaccount:system:masters", NameFault::System),
+            (SERVICE_ACCOUNT, NameFault::Empty),
+            ("", NameFault::Empty),
+        ] {
+            assert_eq!(prefixes.apply_reviewed(user, &[]), Err(fault), "{user}");
+        }
+    }
+
+    #[test]
+    fn without_a_prefix_another_clusters_service_account_would_be_ones_own_and_is_refused() {
+        let prefixes = Prefixes { username: String::new(), groups: "of-edge-a:".to_owned() };
+        assert_eq!(prefixes.apply_reviewed(ACCOUNT, &[]), Err(NameFault::System));
+    }
+
+    #[test]
+    fn a_whole_name_is_judged_as_one_without_a_prefix() {
+        assert_eq!(is_name("token:ann"), Ok(()));
+        let too_long = "x".repeat(NAME_BYTES_MAX + 1);
+        for (name, fault) in [
+            ("", NameFault::Empty),
+            (ACCOUNT, NameFault::System),
+            ("ann\n", NameFault::Invisible),
+            (too_long.as_str(), NameFault::TooLong),
+        ] {
+            assert_eq!(is_name(name), Err(fault), "{name:?}");
+        }
+    }
+}

@@ -129,3 +129,55 @@ impl<'de> Deserialize<'de> for Object {
         deserializer.deserialize_map(Names)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_look_like_a_token_of_an_issuer_may_be_somebody_elses() {
+        let whole = token(&json!({ "alg": "ES256" }), &json!({}));
+        let (signed, signature) = whole.rsplit_once('.').unwrap();
+        assert!(
+            matches!(Jwt::parse(&whole), Some(Ok(jwt)) if (jwt.signed, jwt.signature) == (signed, signature))
+        );
+
+        let (header, _) = whole.split_once('.').unwrap();
+        for other in ["", "sesame", "a.b.c", header, signed, &format!("{whole}.AA"), &format!("x{whole}")] {
+            assert!(Jwt::parse(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_named_by_a_text_of_no_more_bytes_than_it_may_have() {
+        let longest = "x".repeat(KEY_ID_BYTES_MAX);
+        let named = |id: Value| {
+            let token = token(&json!({ "alg": "ES256", "kid": id }), &json!({}));
+            Jwt::parse(&token).unwrap().map(|jwt| jwt.key_id)
+        };
+
+        assert_eq!(named(json!(longest)), Ok(Some(longest.clone())));
+        for wrong in [json!(format!("{longest}x")), json!(7), json!(null), json!(["k"])] {
+            assert_eq!(named(wrong.clone()), Err(Malformed::Header), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_tokens_issuer_is_the_text_that_its_claims_say() {
+        for (claims, issuer) in [
+            (json!({ "iss": "https://issuer.example" }), Some("https://issuer.example")),
+            (json!({ "sub": "https://issuer.example" }), None),
+            (json!({ "iss": ["https://issuer.example"] }), None),
+        ] {
+            let token = token(&json!({ "alg": "ES256", "iss": "https://elsewhere.example" }), &claims);
+            assert_eq!(Jwt::parse(&token).unwrap().unwrap().issuer(), issuer, "{claims}");
+        }
+    }
+
+    fn token(header: &Value, claims: &Value) -> String {
+        let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        format!("{header}.{claims}.AA")
+    }
+}

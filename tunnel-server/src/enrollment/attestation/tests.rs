@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::directory::UnixSeconds;
-use crate::identity::oidc::TokenFault;
+use crate::identity::oidc::{ClaimFault, TokenFault};
 
 /// The same at every cluster.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -50,9 +50,16 @@ fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
     let refused = first(&sent).unwrap_err();
     assert_eq!(refused, NotOurs::Pod(PodFault::Token(TokenFault::Signature)));
     sent.issuer_keys = keys;
-    for issuer in ["", "https://elsewhere", "https://a\u{1b}[2J", &"x".repeat(ISSUER_BYTES_MAX + 1)] {
+    let elsewhere = TokenFault::Claims(ClaimFault::Required("iss".to_owned()));
+    for (issuer, fault) in [
+        ("https://elsewhere", NotOurs::Pod(PodFault::Token(elsewhere.clone()))),
+        (&"x".repeat(ISSUER_BYTES_MAX), NotOurs::Pod(PodFault::Token(elsewhere))),
+        ("", NotOurs::Issuer),
+        ("https://a\u{1b}[2J", NotOurs::Issuer),
+        (&"x".repeat(ISSUER_BYTES_MAX + 1), NotOurs::Issuer),
+    ] {
         let sent = sent::Workload { issuer: issuer.to_owned(), ..sent.clone() };
-        assert!(first(&sent).is_err(), "{issuer:?}");
+        assert_eq!(first(&sent), Err(fault), "{issuer:?}");
     }
     let recorded = first(&sent).unwrap();
     assert_eq!((recorded.issuer.as_str(), recorded.recorded), (ISSUER, UnixSeconds(NOW)));

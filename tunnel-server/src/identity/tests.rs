@@ -17,6 +17,8 @@ use trust::peer::NotOfRole;
 
 use super::*;
 
+mod roles;
+
 /// A token file: who is there, behind the digest of a token.
 fn tokens() -> String {
     format!(

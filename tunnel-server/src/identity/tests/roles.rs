@@ -1,0 +1,48 @@
+//! Agents and administrators by their certificates.
+
+use trust::BACKDATED;
+
+use super::*;
+
+#[test]
+fn an_agents_and_an_administrators_certificate_say_when_they_were_issued_and_when_they_end() {
+    let leaf = issue(with_uri("spiffe://tombolo/cluster/edge-a/agent/one"));
+    let AgentCertificate { agent: _, serial, issued, ends } =
+        agent_identity(std::slice::from_ref(&leaf), "tombolo").unwrap().into_inner();
+    assert_eq!((serial, issued, ends), written(&leaf));
+
+    let leaf = issue(with_uri("spiffe://tombolo/admin/olga"));
+    let AdminCertificate { name, serial, issued, ends } =
+        admin_identity(std::slice::from_ref(&leaf), "tombolo").unwrap().into_inner();
+    assert_eq!(name.as_str(), "olga");
+    assert_eq!((serial, issued, ends), written(&leaf));
+}
+
+#[test]
+fn whatever_is_not_exactly_an_administrators_certificate_is_refused() {
+    let not_an_admin = || NotOfRole::Uri(SpiffeError::NotAnAdmin { domain: "tombolo".to_owned() });
+    let mut a_server = with_uri("spiffe://tombolo/admin/olga");
+    a_server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    for (params, refused) in [
+        (with_names(vec![]), NotOfRole::Names),
+        (a_server, NotOfRole::Usage(Role::Admin)),
+        (with_uri("spiffe://other/admin/olga"), not_an_admin()),
+        (with_uri("spiffe://tombolo/cluster/edge-a/agent/one"), not_an_admin()),
+        (with_uri("spiffe://tombolo/caller"), not_an_admin()),
+    ] {
+        assert_eq!(admin_identity(&[issue(params)], "tombolo"), Err(refused.into()));
+    }
+    assert_eq!(admin_identity(&[], "tombolo"), Err(NotAnAdmin::NoCertificate));
+    assert_eq!(
+        admin_identity(&[CertificateDer::from(vec![0x30, 0])], "tombolo"),
+        Err(NotOfRole::Unreadable.into())
+    );
+}
+
+/// The serial number of a certificate, when it was issued, and the first moment at which it holds no more.
+fn written(leaf: &CertificateDer<'_>) -> (String, SystemTime, SystemTime) {
+    let (_, parsed) = x509_parser::parse_x509_certificate(leaf).unwrap();
+    let [begins, last] = [parsed.validity().not_before, parsed.validity().not_after]
+        .map(|time| SystemTime::from(time.to_datetime()));
+    (trust::serial_text(&parsed), begins + BACKDATED, last + Duration::from_secs(1))
+}

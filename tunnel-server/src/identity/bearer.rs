@@ -73,3 +73,65 @@ fn subprotocol(headers: &HeaderMap) -> Result<Option<Vec<u8>>, SubprotocolFault>
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::SEC_WEBSOCKET_PROTOCOL;
+
+    use super::*;
+
+    const MARK: &str = "base64url.bearer.authorization.k8s.io.";
+
+    #[test]
+    fn a_request_for_a_websocket_may_bring_its_token_as_a_subprotocol_beside_the_one_to_speak() {
+        let token = URL_SAFE_NO_PAD.encode("sesame");
+        for offered in [
+            &[format!("{MARK}{token}, v5.channel.k8s.io")][..],
+            &[format!("v5.channel.k8s.io,{MARK}{token}")],
+            &["v5.channel.k8s.io".to_owned(), format!("{MARK}{token}")],
+        ] {
+            assert_eq!(sent("WebSocket", offered), Ok(Some(b"sesame".to_vec())), "{offered:?}");
+            assert_eq!(sent("SPDY/3.1", offered), Ok(None), "{offered:?}");
+        }
+        assert_eq!(sent("websocket", &["v5.channel.k8s.io".to_owned()]), Ok(None), "no token");
+    }
+
+    #[test]
+    fn a_subprotocol_that_is_not_one_token_in_base64url_beside_another_is_refused() {
+        use SubprotocolFault::{Alone, Encoding, Two};
+
+        let one = format!("{MARK}{}", URL_SAFE_NO_PAD.encode("sesame"));
+        for (offered, fault) in [
+            (one.clone(), Alone),
+            (format!("{one}, "), Alone),
+            (format!("{one}, {one}, v5.channel.k8s.io"), Two),
+            (format!("{one}, {one}"), Two),
+            (format!("{MARK}c2VzYW1lMQ==, v5.channel.k8s.io"), Encoding),
+            (format!("{MARK}?, v5.channel.k8s.io"), Encoding),
+        ] {
+            assert_eq!(sent("websocket", std::slice::from_ref(&offered)), Err(fault.into()), "{offered}");
+        }
+    }
+
+    #[test]
+    fn a_token_in_a_subprotocol_beside_an_authorization_is_one_credential_too_many() {
+        let mut headers = offering("websocket", &[format!("{MARK}c2VzYW1l, v5.channel.k8s.io")]);
+        headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer sesame"));
+        assert_eq!(Sent::of(&headers).err(), Some(NotAuthenticated::TwoCredentials));
+    }
+
+    fn sent(upgrade: &str, offered: &[String]) -> Result<Option<Vec<u8>>, NotAuthenticated> {
+        let headers = offering(upgrade, offered);
+        Ok(Sent::of(&headers)?.and_then(|sent| sent.token().map(<[u8]>::to_vec)))
+    }
+
+    fn offering(upgrade: &str, offered: &[String]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(UPGRADE, upgrade.parse().unwrap());
+        for value in offered {
+            headers.append(SEC_WEBSOCKET_PROTOCOL, value.parse().unwrap());
+        }
+        headers
+    }
+}

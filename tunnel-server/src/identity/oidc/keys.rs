@@ -121,22 +121,4 @@ impl Key {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_issuer_has_as_many_keys_as_it_may_and_not_one_more() {
-        // The base point of P-256 (FIPS 186-4, section D.1.2.3), which is somebody's key.
-        let key = json!({
-            "kty": "EC", "crv": "P-256", "use": "sig", "kid": "k",
-            "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY", "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU",
-        });
-        let parsed =
-            |count: usize| KeySet::parse(json!({ "keys": vec![key.clone(); count] }).to_string().as_bytes());
-        assert_eq!(parsed(KEYS_MAX).ok().map(|keys| keys.0.len()), Some(KEYS_MAX));
-        assert_eq!(parsed(KEYS_MAX + 1).err(), Some(NoKeys::TooMany));
-        assert_eq!(parsed(0).err(), Some(NoKeys::Empty));
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! Tokens and agents: who is enrolled by what, and for how long.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::directory::records::{Agent, Answer};
 
@@ -76,6 +78,20 @@ async fn whoever_revokes_a_clusters_agents_revokes_its_tokens_too() {
     let gone = directory.entitled(bearer, "one".to_owned(), at(11)).await;
     assert!(matches!(gone, Err(TokenRefused::Unknown)), "{gone:?}");
     assert!(directory.tokens().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn every_token_that_is_kept_is_listed_by_its_id_and_none_that_was_revoked() {
+    let (_state, (directory, first)) = site().await;
+    let make = async |now| directory.create_token(id("edge-a"), TTL, at(now)).await.unwrap();
+    let ((second, kept), (revoked, _)) = (make(6).await, make(7).await);
+    assert!(directory.revoke_token(revoked.id()).await.unwrap());
+
+    let listed = directory.tokens().await.unwrap();
+
+    let listed: BTreeMap<_, _> = listed.into_iter().map(|TokenEntry { id, token }| (id, token)).collect();
+    assert_eq!(listed.keys().collect::<BTreeSet<_>>(), BTreeSet::from([&first.id(), &second.id()]));
+    assert_eq!(listed[&second.id()], kept);
 }
 
 #[tokio::test]

@@ -65,6 +65,17 @@ mod tests {
     }
 
     #[test]
+    fn the_most_that_a_source_has_failed_is_told_while_it_counts() {
+        let (failures, now) = (Failures::new(FAILURES_MAX), Instant::now());
+        assert_eq!(failures.most(now), 0);
+        for source in ["10.0.0.1", "10.0.0.2", "2001:db8::1", "10.0.0.2", "2001:db8::2", "2001:db8::3"] {
+            failures.failed(source.parse().unwrap(), now);
+        }
+        assert_eq!(failures.most(now), 3, "the network of the last");
+        assert_eq!(failures.most(now + WINDOW), 0);
+    }
+
+    #[test]
     fn no_more_sources_than_the_limit_are_remembered() {
         let (failures, now) = (Failures::new(1), Instant::now());
         let source = |n: usize| IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());

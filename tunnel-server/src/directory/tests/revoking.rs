@@ -126,6 +126,30 @@ async fn no_more_callers_are_revoked_than_the_limit() {
 }
 
 #[tokio::test]
+async fn revocations_of_every_kind_are_listed_in_order_and_count_alike() {
+    let directory = open(&tempfile::tempdir().unwrap()).unwrap();
+    let named = |name: &str| Callers::Named(name.to_owned());
+    let certificate = |serial: &str| Callers::Certificate(serial.to_owned());
+    let order = [Callers::All, named("ann"), named("ben"), certificate("1"), certificate("2")];
+    for callers in order.iter().rev() {
+        let before = (*callers == Callers::All).then_some(UnixSeconds(7));
+        directory.revoke_callers(callers.clone(), before, at(1000)).await.unwrap();
+    }
+
+    let listed: Vec<_> = directory.revoked_callers().into_iter().map(|(callers, _)| callers).collect();
+
+    assert_eq!(listed, order);
+    // As if the store had had them: each would be a transaction of its own.
+    for n in order.len() + 1..CALLER_REVOCATIONS_MAX {
+        let revocation = CallerRevocation { at: UnixSeconds(1), issued_before: None };
+        directory.known().callers.apply(named(&format!("user-{n}")), Some(revocation));
+    }
+    directory.revoke_callers(named("the-last"), None, at(1000)).await.unwrap();
+    let full = directory.revoke_callers(certificate("3"), None, at(1000)).await;
+    assert!(matches!(full, Err(CallersError::Full)), "{full:?}");
+}
+
+#[tokio::test]
 async fn agents_of_a_deleted_cluster_are_refused_even_when_its_name_is_another_ones() {
     let directory = open(&tempfile::tempdir().unwrap()).unwrap();
     let _ = directory.meet(&id("edge-a"), at(5));

@@ -110,7 +110,10 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::directory::records::UnixSeconds;
     use policy::may_advertise;
 
     #[test]
@@ -122,6 +125,49 @@ mod tests {
         for name in ["", "-a", "a-", "a/b/c", "Example.com/a", "/a", "a/", "a b", "ä", long.as_str()] {
             assert!(!is_label_name(name), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_labels_text_and_its_domain_are_as_long_as_they_may_be_and_not_a_byte_longer() {
+        let label = "x".repeat(LABEL_BYTES_MAX);
+        let domain = [label.as_str(), &label, &label, &label[2..]].join(".");
+        assert_eq!(domain.len(), DNS_NAME_BYTES_MAX);
+
+        assert!(is_label_text(&label) && is_label_name(&format!("{domain}/{label}")));
+        assert!(!is_label_text(&format!("{label}x")));
+        assert!(!is_label_name(&format!("{domain}x/{label}")));
+    }
+
+    #[test]
+    fn of_each_kind_as_much_is_said_as_may_be_and_not_one_more() {
+        let of = |labels, networks, addresses| Cluster {
+            labels: (0..labels).map(|n| (format!("l{n}"), String::new())).collect(),
+            networks: (0..networks).map(|n| format!("net-{n}")).collect(),
+            advertise: (0..addresses).map(|n| format!("10.0.0.{n}:6443")).collect(),
+            ..nothing()
+        };
+        let too_many = |what, max| Err(NotSaid::TooMany { what, max, found: max + 1 });
+
+        assert_eq!(check(&of(LABELS_MAX, NETWORKS_MAX, ADDRESSES_MAX)), Ok(()));
+        assert_eq!(check(&of(LABELS_MAX + 1, 0, 0)), too_many("labels", LABELS_MAX));
+        assert_eq!(check(&of(0, NETWORKS_MAX + 1, 0)), too_many("networks", NETWORKS_MAX));
+        assert_eq!(check(&of(0, 0, ADDRESSES_MAX + 1)), too_many("addresses to advertise", ADDRESSES_MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_quoted_as_far_as_a_name_may_be_long() {
+        let long = "ä".repeat(LABEL_BYTES_MAX + 1);
+        let short = "ä".repeat(LABEL_BYTES_MAX);
+        let labelled = |name: &str, value: &str| {
+            check(&Cluster { labels: [(name.to_owned(), value.to_owned())].into(), ..nothing() })
+        };
+
+        assert_eq!(labelled(&long, ""), Err(NotSaid::LabelName(short.clone())));
+        assert_eq!(labelled("a", &long), Err(NotSaid::LabelValue(short.clone())));
+        let networks = vec!["plant-7".to_owned(), long.clone()];
+        assert_eq!(check(&Cluster { networks, ..nothing() }), Err(NotSaid::Network(short.clone())));
+        let advertise = vec!["10.0.0.0/8".to_owned(), long];
+        assert_eq!(check(&Cluster { advertise, ..nothing() }), Err(NotSaid::Address(short)));
     }
 
     #[test]
@@ -161,6 +207,16 @@ mod tests {
             "a b:1",
         ] {
             assert!(!is_address(address), "{address:?}");
+        }
+    }
+
+    fn nothing() -> Cluster {
+        Cluster {
+            created: UnixSeconds(0),
+            labels: BTreeMap::new(),
+            networks: vec![],
+            advertise: vec![],
+            tombstone: None,
         }
     }
 }

@@ -279,7 +279,7 @@ impl Sim {
     fn small(&mut self, now: Duration, flow: usize, made: Vec<Instant>) {
         let (start, delay) = (self.start, self.link.spec.delay);
         let is_back = self.flows[flow].is_back;
-        match self.flows.iter().position(|other| other.is_back != is_back) {
+        match self.opposite(flow) {
             Some(answering) if !is_back => {
                 let Flow { sender, .. } = &mut self.flows[answering];
                 sender.backlog += made.len() as u64 * PACKET_BYTES / 8;

@@ -424,8 +424,7 @@ impl Control for LossTolerant {
     }
 
     fn window(&self, now: Instant) -> u64 {
-        let Some(every) = self.trickles_every() else { return self.window };
-        self.trickle.raised(now, every, self.window, self.in_flight, self.packet_bytes)
+        self.trickle.raised(now, || self.trickles_every(), self.window, self.in_flight, self.packet_bytes)
     }
 
     fn pacing_rate(&self) -> Option<u64> {

@@ -26,20 +26,24 @@ impl Trickle {
         self.sent = Some(now);
     }
 
-    /// The window to be told of: with room for one more packet where it is full and none has left for `every`.
+    /// The window to be told of: with room for one more packet where it is full and none has left for `every`, which is asked for
+    /// only then, because this is asked for each packet.
     pub(super) fn raised(
         &self,
         now: Instant,
-        every: Duration,
+        every: impl FnOnce() -> Option<Duration>,
         window: u64,
         in_flight: u64,
         packet_bytes: u64,
     ) -> u64 {
         let is_full = in_flight + packet_bytes >= window && in_flight < window + window / BEYOND_PART;
-        let is_due = self.sent.is_some_and(|sent| now.saturating_duration_since(sent) >= every);
+        let is_due = || {
+            let known = self.sent.zip(every());
+            known.is_some_and(|(sent, every)| now.saturating_duration_since(sent) >= every)
+        };
         // Room for two, because quinn asks for more room than one packet fills. It asks again for the next packet of a
         // batch, and `in_flight` counts none of that until all have left: the second one finds no room.
-        if is_full && is_due { in_flight + 2 * packet_bytes } else { window }
+        if is_full && is_due() { in_flight + 2 * packet_bytes } else { window }
     }
 }
 
@@ -53,7 +57,7 @@ mod tests {
 
     /// Whether quinn would let a packet go, of which `batch` bytes are made and not yet counted.
     fn passes(trickle: &Trickle, now: Instant, in_flight: u64, batch: u64) -> bool {
-        in_flight + batch + PACKET < trickle.raised(now, EVERY, WINDOW, in_flight, PACKET)
+        in_flight + batch + PACKET < trickle.raised(now, || Some(EVERY), WINDOW, in_flight, PACKET)
     }
 
     #[test]
@@ -74,7 +78,7 @@ mod tests {
         let start = Instant::now();
         let mut trickle = Trickle::default();
         trickle.sent(start);
-        assert_eq!(trickle.raised(start + EVERY, EVERY, WINDOW, WINDOW / 2, PACKET), WINDOW);
+        assert_eq!(trickle.raised(start + EVERY, || Some(EVERY), WINDOW, WINDOW / 2, PACKET), WINDOW);
     }
 
     #[test]

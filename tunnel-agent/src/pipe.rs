@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
@@ -37,7 +38,10 @@ pub const HEARD_OUT_MAX: usize = 4;
 pub const UNHEARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Who says nothing for so long has said all for now.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Who has said so much without a pause may have said more, which its kernel still holds, though the caller takes everything at once.
+const UNPAUSED_BYTES: usize = 2 * BUFFER_BYTES;
 
 /// Whoever was spoken to within this time is not heard out: a caller that talks on all the time would be slow.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -89,6 +93,8 @@ struct Down<'a> {
     is_over: bool,
     /// The caller has it.
     is_done: bool,
+    /// What was read since there was last nothing to read.
+    unpaused: usize,
     places: &'a Semaphore,
     /// More than the usual may wait.
     place: Option<SemaphorePermit<'a>>,
@@ -135,6 +141,9 @@ impl Pipe<'_> {
             let most = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { BUFFER_BYTES };
             let heard = self.down.hear(cx, edge, most)?;
             let told = self.down.tell(cx, caller)?;
+            if !matches!(self.up, Up::Hearing(_)) && self.down.words.bytes.len() < BUFFER_BYTES {
+                self.down.place = None;
+            }
             let moved = self.speak(cx, caller, edge, heard)?;
             if self.down.is_done && matches!(self.up, Up::Done) {
                 return Poll::Ready(Ok(()));
@@ -240,12 +249,12 @@ impl Hearing {
 
 impl<'a> Down<'a> {
     fn new(places: &'a Semaphore) -> Self {
-        Self { words: Words::default(), is_over: false, is_done: false, places, place: None }
+        Self { words: Words::default(), is_over: false, is_done: false, unpaused: 0, places, place: None }
     }
 
-    /// Whether something waits behind which more may lie, and may be read.
+    /// Whether more than what was read may have been said, and may be read.
     fn can_be_heard_out(&mut self) -> bool {
-        if self.is_over || self.words.bytes.is_empty() {
+        if self.is_over || (self.words.bytes.is_empty() && self.unpaused < UNPAUSED_BYTES) {
             return false;
         }
         if self.place.is_none() {
@@ -263,18 +272,21 @@ impl<'a> Down<'a> {
         if self.is_over || self.words.bytes.len() >= most {
             return Ok(false);
         }
-        let Poll::Ready(bytes) = self.words.read(cx, edge)? else { return Ok(false) };
+        let Poll::Ready(bytes) = self.words.read(cx, edge)? else {
+            // Without a budget the runtime has stopped us, and whoever talks may have more.
+            if has_budget_remaining() {
+                self.unpaused = 0;
+            }
+            return Ok(false);
+        };
+        self.unpaused = self.unpaused.saturating_add(bytes);
         self.is_over = bytes == 0;
         Ok(true)
     }
 
     fn tell(&mut self, cx: &mut Context<'_>, caller: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
         if !self.words.bytes.is_empty() {
-            let moved = self.words.write(cx, caller)?;
-            if self.words.bytes.len() < BUFFER_BYTES {
-                self.place = None;
-            }
-            return Ok(moved);
+            return self.words.write(cx, caller);
         }
         if !self.is_over {
             self.words.flush(cx, caller)?;

@@ -4,10 +4,11 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, repeat, sink};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{advance, timeout};
 use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::*;
@@ -124,6 +125,61 @@ async fn a_flood_is_heard_at_an_even_pace_and_spoken_to_when_its_time_is_over() 
     assert_eq!(told.load(Ordering::Relaxed), b"go on".len());
     let all = said.load(Ordering::Relaxed) - before;
     assert!(all <= HEARD_BYTES_MAX + BUFFER_BYTES, "{all} bytes");
+}
+
+/// A caller who takes everything at once, and what it says.
+fn quick_caller() -> (impl AsyncRead + AsyncWrite + Unpin, DuplexStream) {
+    let (said, words) = duplex(CALLER_BYTES);
+    (tokio::io::join(words, sink()), said)
+}
+
+fn pipe_among(places: &Semaphore) -> Pipe<'_> {
+    Pipe { down: Down::new(places), up: Up::Open, words: Words::default(), spoken: Instant::now() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_not_paused_is_heard_out_though_the_caller_takes_everything_at_once() {
+    let (mut flood, [_, told]) = flood();
+    let (mut caller, mut words) = quick_caller();
+    let places = Semaphore::new(1);
+    let mut pipe = pipe_among(&places);
+    let mut told_after = async |pause| {
+        advance(pause).await;
+        // Twice, the second time without a budget: what says nothing then has not paused.
+        let polled =
+            poll_fn(|cx| Poll::Ready([(); 2].map(|()| pipe.poll(cx, &mut caller, &mut flood)))).await;
+        assert!(polled.iter().all(Poll::is_pending));
+        told.load(Ordering::Relaxed)
+    };
+    assert_eq!(told_after(Duration::ZERO).await, 0, "nothing was said");
+    words.write_all(b"go on").await.unwrap();
+
+    assert_eq!(told_after(SILENCE).await, 0);
+    assert_eq!(places.available_permits(), 0);
+    assert_eq!(told_after(HEARING_MAX - ROOM_EVERY).await, 0);
+    assert_eq!(places.available_permits(), 0, "more may still have to wait");
+    assert_eq!(told_after(ROOM_EVERY).await, b"go on".len());
+    told_after(Duration::ZERO).await;
+    assert_eq!(places.available_permits(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_paused_is_spoken_to_at_once() {
+    let (mut caller, mut words) = quick_caller();
+    let (mut near, mut edge) = duplex(UNPAUSED_BYTES);
+    let places = Semaphore::new(1);
+    let mut pipe = pipe_among(&places);
+    let mut poll = async || poll_fn(|cx| Poll::Ready(pipe.poll(cx, &mut caller, &mut near))).await;
+    edge.write_all(&said()[..UNPAUSED_BYTES]).await.unwrap();
+    advance(SILENCE).await;
+    assert!(poll().await.is_pending());
+    words.write_all(b"go on").await.unwrap();
+    edge.write_all(b"some more").await.unwrap();
+    assert!(poll().await.is_pending());
+
+    let mut heard = [0; 5];
+    edge.read_exact(&mut heard).now_or_never().expect("it is there").unwrap();
+    assert_eq!(&heard, b"go on");
 }
 
 #[tokio::test]

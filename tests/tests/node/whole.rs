@@ -22,6 +22,9 @@ const SIP: usize = 128 * 1024;
 const PACES: u32 = 9;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_STEP: Duration = Duration::from_millis(10);
+/// Slow readings by each command in search of an ending: of 77 by WebSocket 14 ended in the rarest one, so that it escapes one
+/// search in ten thousand.
+const SLOW_MAX: u32 = 24;
 
 /// How a reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +51,8 @@ fn fifty_megabytes_from_a_pod_are_whole_or_an_error() {
     });
 }
 
-/// Reads by each way and protocol so many times by each command and at each pace, and claims that by neither protocol an
-/// ending is seen through the tunnel that is not seen beside it.
+/// Reads by each way and protocol so many times by each command and at each pace, and claims that by each protocol some are whole,
+/// and none ends through the tunnel as none does beside it.
 ///
 /// # Panics
 /// Where one is.
@@ -80,13 +83,36 @@ pub async fn reads_are_whole(edge: &NodeEdge, times: u32, paces: &[bool]) {
             counts[format!("{way}-{protocol}").as_str()].keys().copied().collect()
         };
         let (direct, tunneled) = (by("direct"), by("tunneled"));
-        let worse: Vec<_> = tunneled.difference(&direct).collect();
+        assert!([&direct, &tunneled].iter().all(|endings| endings.contains(&Ending::Whole)), "{counts:#?}");
+        let worse = &tunneled - &direct;
+        if worse.is_empty() {
+            continue;
+        }
+        let hand = hands.iter().find(|hand| hand.name == format!("direct-{protocol}")).expect("there is one");
+        let slow = slowly(edge, hand, &worse, hash).await;
         assert!(
-            worse.is_empty(),
-            "by {protocol} through the tunnel, and not beside it: {worse:?}: {counts:#?}"
+            worse.is_subset(&slow),
+            "by {protocol} through the tunnel {worse:?}, and beside it by slow readers {slow:?}: {counts:#?}"
         );
-        assert!(direct.contains(&Ending::Whole), "{counts:#?}");
     }
+}
+
+/// Who reads through a tunnel, and on a busy machine, is slower than who reads beside it, and what cuts it short in the cluster is
+/// time: an API server pings a kubelet every five seconds (decision 0045). So this reads beside it slowly, until all these
+/// endings were seen, and says which were.
+async fn slowly(edge: &NodeEdge, hand: &Hand, wanted: &BTreeSet<Ending>, hash: &str) -> BTreeSet<Ending> {
+    let readings = [false, true].map(|is_flood| Reading { is_flood, is_slow: true });
+    let endings = stream::iter((0..SLOW_MAX).flat_map(|n| readings.map(|reading| (n, reading))))
+        .map(async |(n, reading)| ending(edge, hand, n, reading, hash).await);
+    let mut endings = std::pin::pin!(endings.buffer_unordered(AT_ONCE));
+    let mut seen = BTreeSet::new();
+    while let Some(ending) = endings.next().await {
+        seen.insert(ending);
+        if wanted.is_subset(&seen) {
+            break;
+        }
+    }
+    seen
 }
 
 async fn ending(edge: &NodeEdge, hand: &Hand, n: u32, reading: Reading, hash: &str) -> Ending {

@@ -9,6 +9,7 @@ mod forward;
 mod hangup;
 mod head;
 mod held;
+mod linger;
 mod patience;
 mod recorded;
 mod refusal;

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
+use super::linger::Lingering;
 use super::patience::Waits;
 use super::{Gateway, WayIn, hangup};
 use crate::identity::Certified;
@@ -23,7 +24,7 @@ use crate::listener::CallerStream;
 const STREAMS_MAX: u32 = 250;
 
 /// What one caller's stream may have in flight towards a cluster that does not read.
-const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+pub(super) const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 
 /// All streams together: the connection's window never binds before the streams' own, because it is shared.
 const CONNECTION_WINDOW_BYTES: u32 = STREAMS_MAX * STREAM_WINDOW_BYTES;
@@ -157,7 +158,7 @@ impl Gateway {
             .max_local_error_reset_streams(LOCAL_RESETS_MAX)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_MAX)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Lingering::new(stream)), service);
         let mut connection = pin!(connection);
         // Both arms are cancel-safe: each is polled by reference.
         tokio::select! {

@@ -20,7 +20,7 @@ use crate::repeated::Repeated;
 use crate::target::{BULK, SLOW};
 use crate::way::Door;
 
-/// Requests at once on a connection; the gateway grants 100.
+/// Requests at once on a connection; the gateway grants 250.
 const STREAMS: u32 = 90;
 
 /// After a refusal it asks again when it was told to, on average: each in its own time, or all of them would come at once for

@@ -22,14 +22,14 @@ use tokio_util::io::poll_read_buf;
 /// What waits here in each direction while the other side does not read, and what one read adds.
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// What waits here at most of somebody who is heard out.
-pub const HEARD_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// What waits here at most of somebody who is heard out. Between a command and this pipe lie three connections, of the container
+/// runtime, the kubelet and the API server, and Linux lets each hold 10 MB (`tcp_wmem` and `tcp_rmem`).
+pub const HEARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// How long somebody is heard out, and within what time as much as [`HEARD_BYTES_MAX`] more than the caller takes is read, at an even
-/// pace: read at once it would keep the site's machine from everything else. Who still talks then has not closed: between a command
-/// and this pipe lie the sockets of the container runtime, the kubelet and the API server, and more than they hold was read,
-/// unless the caller is very slow.
-pub const HEARING_MAX: Duration = Duration::from_secs(2);
+/// pace: read at once it would keep the site's machine from everything else. Who still talks then has not closed. With
+/// [`SILENCE`] shorter than the 5 s between two of kubectl's pings, so that each of them is held.
+pub const HEARING_MAX: Duration = Duration::from_millis(3500);
 
 /// Connections of which more than the usual may wait at once. Callers of others are passed on all the same.
 pub const HEARD_OUT_MAX: usize = 4;

@@ -3,8 +3,8 @@
 //! Who has closed a TCP connection answers whatever comes afterwards by RST (RFC 1122, section 4.2.2.13), and what it had said and
 //! not sent yet is never sent. An API server closes right behind a command's last byte, while megabytes of its output still lie in
 //! its kernel's buffer, and kubectl pings every five seconds: over a slow link a ping is what cuts the output short, and over SPDY
-//! with exit code 0. So before a caller who was silent for a while is passed on to somebody whose words wait here, all is read
-//! that can have been said: behind an end of file nothing is passed on, and nothing is lost.
+//! with exit code 0. So before a caller who was silent for a while is passed on to somebody whose words wait here, or who has said
+//! much without a pause, all is read that can have been said: behind an end of file nothing is passed on, and nothing is lost.
 
 use std::future::poll_fn;
 use std::io;

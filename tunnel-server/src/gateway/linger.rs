@@ -86,14 +86,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
                 State::Lingers { until, read } => {
                     let mut words = [0; READ_BYTES];
                     let mut words = ReadBuf::new(&mut words);
-                    if until.as_mut().poll(cx).is_ready() {
-                        *state = State::Over;
-                        continue;
+                    if until.as_mut().poll(cx).is_pending() {
+                        // What cannot be read has ended, too: nothing is in it then, and our own end was said.
+                        let _ = ready!(stream.as_mut().poll_read(cx, &mut words));
                     }
-                    // An error is an end like any other: our own was said.
-                    let ended = ready!(stream.as_mut().poll_read(cx, &mut words)).is_err();
                     *read += words.filled().len();
-                    if ended || words.filled().is_empty() || *read > LINGER_BYTES_MAX {
+                    if words.filled().is_empty() || *read > LINGER_BYTES_MAX {
                         *state = State::Over;
                     }
                 }

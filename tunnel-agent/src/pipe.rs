@@ -28,7 +28,7 @@ pub const HEARD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// How long somebody is heard out, and within what time as much as [`HEARD_BYTES_MAX`] more than the caller takes is read, at an even
 /// pace: read at once it would keep the site's machine from everything else. Who still talks then has not closed. With
-/// [`SILENCE`] shorter than the 5 s between two of kubectl's pings, so that each of them is held.
+/// a second of silence more it is shorter than the 5 s between two of kubectl's pings, so that each of them is held.
 pub const HEARING_MAX: Duration = Duration::from_millis(3500);
 
 /// Connections of which more than the usual may wait at once. Callers of others are passed on all the same.

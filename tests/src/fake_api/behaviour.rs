@@ -106,7 +106,7 @@ pub enum Declared {
     Chunked,
 }
 
-/// How a connection ends, always without TLS's `close_notify`.
+/// How a connection ends, without TLS's `close_notify` but for `Half`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// By a FIN.
@@ -115,6 +115,8 @@ pub enum Cut {
     Reset,
     /// It does not: it stays open and silent.
     Hold,
+    /// In the direction to the peer alone; what the peer sends is read to its end. HTTP/1.1 only; over HTTP/2 as `Hold`.
+    Half,
 }
 
 /// The sending side of [`Behaviour::Watch`]; clones feed the same requests.

@@ -42,6 +42,10 @@ pub(super) async fn serve(stream: Tap, connection: u64, shared: &Shared) {
                 let how = reader.gone().await;
                 return shared.records.hung_up(request, how);
             }
+            Outcome::Cut(Cut::Half) => {
+                let how = said(hear_out(&mut reader, &mut writer).await);
+                return shared.records.hung_up(request, how);
+            }
             Outcome::Cut(cut) => {
                 cutter.arm(cut);
                 return drop(reader.into_inner().unsplit(writer));
@@ -160,9 +164,18 @@ async fn upgrade(
 
 /// How an upgraded connection ended.
 fn ended(how: io::Result<()>) -> Outcome {
-    Outcome::HungUp(
-        how.map_or_else(|error| error.to_string(), |()| "the upgraded connection was closed".to_owned()),
-    )
+    Outcome::HungUp(said(how))
+}
+
+fn said(how: io::Result<()>) -> String {
+    how.map_or_else(|error| error.to_string(), |()| "the upgraded connection was closed".to_owned())
+}
+
+/// Says the end, and reads to the other one.
+async fn hear_out(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Result<()> {
+    writer.shutdown().await?;
+    while !reader.bytes().await?.is_empty() {}
+    Ok(())
 }
 
 async fn echo(reader: &mut Reader<'_>, writer: &mut Writer, first: &[u8]) -> io::Result<()> {

@@ -185,7 +185,7 @@ async fn send(stream: &mut SendStream<Bytes>, mut body: Source, open: &mut Optio
                     Err(error) => Outcome::HungUp(error.to_string()),
                 };
             }
-            Step::Cut(Cut::Hold) => {
+            Step::Cut(Cut::Hold | Cut::Half) => {
                 return Outcome::HungUp(reset_of(poll_fn(|cx| stream.poll_reset(cx)).await));
             }
             Step::Cut(cut) => return Outcome::Cut(cut),

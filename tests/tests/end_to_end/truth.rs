@@ -17,6 +17,10 @@ const HALF: &[u8] = b"half of it";
 /// 50 MB whose pieces are all different, so that none can be lost, doubled or exchanged unseen.
 const LARGE_BYTES: u64 = 50 * 1000 * 1000;
 
+/// Pieces of an upload behind its refusal: less than the gateway reads of one.
+const PIECES: usize = 8;
+const PIECE_BYTES: usize = 16 * 1024;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_dies_in_its_answer_gives_an_error() {
     for version in VERSIONS {
@@ -125,6 +129,24 @@ async fn a_whole_answer_ends_cleanly_and_is_the_same_to_the_byte() {
             let got = Http2Caller::dial(&edge.rig).await.ask("GET", &path, &[]).await.unwrap();
             assert!(got.body() == body, "{version:?} {path}: {} bytes", got.body().len());
         }
+    }
+}
+
+// Where nobody reads what a caller still sends, RST answers it, and takes along what is on its way: the refusal, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_that_is_refused_is_read_on_until_its_caller_has_the_answer() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    let mut caller = Http1Caller::dial(&edge.rig).await;
+    let length = format!("Content-Length: {LARGE_BYTES}\r\n");
+    caller.write(head("PUT", "/clusters/edge-b/large", &length)).await;
+    caller.write([b'u'; PIECE_BYTES]).await;
+    let (refusal, end) = caller.read_to_end().await;
+    end.unwrap();
+    assert!(refusal.starts_with(b"HTTP/1.1 503 "), "{:?}", String::from_utf8_lossy(&refusal));
+
+    for piece in 0..PIECES {
+        let sent = caller.try_write([b'u'; PIECE_BYTES]).await;
+        sent.unwrap_or_else(|error| panic!("{error} behind {piece} pieces"));
     }
 }
 

@@ -53,6 +53,30 @@ async fn bytes_flow_both_ways_and_each_way_ends_on_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_caller_says_behind_the_end_of_the_other_direction_arrives_whole() {
+    let edge = FakeEdge::start(HttpVersion::Http1).await;
+    for (number, protocol) in PROTOCOLS.into_iter().enumerate() {
+        let accepts = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\nlast"
+        );
+        edge.fake.otherwise(Behaviour::raw(accepts, Cut::Half));
+        let mut caller = upgraded(&edge, protocol).await;
+        let (last, end) = caller.read_to_end().await;
+        end.unwrap();
+        assert_eq!(last, b"last", "{protocol}");
+
+        let said: Vec<u8> = pieces().flatten().collect();
+        caller.write(&said).await;
+        caller.shut_down().await;
+        let connection = arrived(&edge, number).await.connection;
+        gone(&edge, connection, protocol).await;
+
+        let arrived = edge.fake.connections().swap_remove(connection as usize).bytes;
+        assert!(arrived.ends_with(&said), "{protocol}: {} bytes in all", arrived.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_behind_the_request_arrive_only_after_the_101() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::Upgrade { pause: A_WHILE, first: Bytes::new() });

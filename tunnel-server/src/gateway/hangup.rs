@@ -4,6 +4,7 @@
 //! caller's end of file only after the answer: an idle watch would live on at the API server. This wrapper reads ahead,
 //! up to a limit, while an exchange runs, and takes the end of file for what it is on such a connection, a hang-up.
 //! Behind an upload that nobody reads the limit is reached; there the socket itself says that a FIN or a RST has come.
+//! When the last answer was given, such an upload is read on for a moment (`linger`), or its RST would cut the answer short.
 
 use std::future::pending;
 use std::io;
@@ -19,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use super::linger::Lingering;
 use crate::dialing::near::{self, Behind, Near};
 
 /// Bytes that a caller may send before the answer to what it sent before: pipelined requests, mostly.
@@ -45,21 +47,25 @@ type FarEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Exchange {
     running: AtomicBool,
     uploading: AtomicBool,
+    upgraded: AtomicBool,
 }
 
 /// Marks an exchange as running until it is dropped.
 pub(super) struct Running(Arc<Exchange>);
 
 struct Ahead {
-    stream: TlsStream<TcpStream>,
+    stream: Lingering<TlsStream<TcpStream>>,
     bytes: BytesMut,
     ended: Option<io::Result<()>>,
+    exchange: Arc<Exchange>,
 }
 
 /// Wraps a caller's connection.
 pub(super) fn watch(stream: TlsStream<TcpStream>) -> (Watched, HungUp, Arc<Exchange>) {
-    let ahead = Arc::new(Mutex::new(Ahead { stream, bytes: BytesMut::new(), ended: None }));
     let exchange = Arc::new(Exchange::default());
+    let stream = Lingering::new(stream);
+    let ahead = Ahead { stream, bytes: BytesMut::new(), ended: None, exchange: Arc::clone(&exchange) };
+    let ahead = Arc::new(Mutex::new(ahead));
     let hung_up = HungUp { ahead: Arc::downgrade(&ahead), exchange: Arc::clone(&exchange), far_end: None };
     (Watched(ahead), hung_up, exchange)
 }
@@ -69,9 +75,8 @@ impl Watched {
     pub(super) fn into_near(self) -> Box<dyn Near> {
         match Arc::try_unwrap(self.0) {
             Ok(ahead) => {
-                let Ahead { stream, bytes, ended: _ } =
-                    ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
-                Box::new(Behind::new(bytes.freeze(), stream))
+                let Ahead { stream, bytes, .. } = ahead.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Box::new(Behind::new(bytes.freeze(), stream.into_inner()))
             }
             Err(watched) => Box::new(TokioIo::new(Self(watched))),
         }
@@ -89,6 +94,11 @@ impl Exchange {
         self.uploading.store(has_body, Ordering::Relaxed);
         self.running.store(true, Ordering::Relaxed);
         Running(Arc::clone(self))
+    }
+
+    /// From its answer on the connection is no longer HTTP's, and its halves end by themselves.
+    pub(super) fn upgrade(&self) {
+        self.upgraded.store(true, Ordering::Relaxed);
     }
 }
 
@@ -141,7 +151,8 @@ impl Future for HungUp {
         if !this.exchange.uploading.load(Ordering::Relaxed) {
             return Poll::Ready(());
         }
-        let far_end = this.far_end.get_or_insert_with(|| Box::pin(far_end(ahead.stream.get_ref().0)));
+        let far_end =
+            this.far_end.get_or_insert_with(|| Box::pin(far_end(ahead.stream.get_ref().get_ref().0)));
         far_end.as_mut().poll(cx)
     }
 }
@@ -188,7 +199,11 @@ impl Write for Watched {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut lock(&self.0).stream).poll_shutdown(cx)
+        let mut ahead = lock(&self.0);
+        if ahead.exchange.upgraded.load(Ordering::Relaxed) {
+            return Pin::new(ahead.stream.get_mut()).poll_shutdown(cx);
+        }
+        Pin::new(&mut ahead.stream).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,8 +1,8 @@
 //! A connection that is closed for writing first, and for reading when the other end has closed, too, or soon enough.
 //!
 //! Who closes a TCP connection while words lie unread answers by RST (RFC 1122, section 4.2.2.13), and what it had said and the other
-//! end has not acknowledged is never sent: a window update of HTTP/2 would cut off the last bytes of a download (RFC 9112, section 9.6,
-//! says the same of HTTP/1.1).
+//! end has not acknowledged is never sent: a window update of HTTP/2 would cut off the last bytes of a download, and the rest of an
+//! upload that is refused the refusal (RFC 9112, section 9.6).
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
-/// How long it is read on behind the own end.
-const LINGER_MAX: Duration = Duration::from_secs(2);
+/// Who says nothing for so long behind our end is not waited for. Who still takes what was said acknowledges that in words of HTTP/2, or
+/// goes on with its upload.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// How long it is read on behind the own end, in all. At 1 Mbit/s that is as much as Linux holds of what was said (4 MB, `tcp_wmem`).
+const LINGER_MAX: Duration = Duration::from_secs(30);
 
 /// What is read and passed over meanwhile: as much as an upload may have on its way.
 const LINGER_BYTES_MAX: usize = super::connection::STREAM_WINDOW_BYTES as usize;
@@ -31,7 +35,8 @@ enum State {
     Open,
     /// Nothing more is said.
     Lingers {
-        until: Pin<Box<Sleep>>,
+        silence: Pin<Box<Sleep>>,
+        until: Instant,
         read: usize,
     },
     Over,
@@ -40,6 +45,18 @@ enum State {
 impl<S> Lingering<S> {
     pub(super) fn new(stream: S) -> Self {
         Self { stream, state: State::Open }
+    }
+
+    pub(super) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
+    pub(super) fn get_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    pub(super) fn into_inner(self) -> S {
+        self.stream
     }
 }
 
@@ -81,18 +98,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
             match state {
                 State::Open => {
                     ready!(stream.as_mut().poll_shutdown(cx))?;
-                    *state = State::Lingers { until: Box::pin(sleep(LINGER_MAX)), read: 0 };
+                    let silence = Box::pin(sleep(SILENCE_MAX));
+                    *state = State::Lingers { silence, until: Instant::now() + LINGER_MAX, read: 0 };
                 }
-                State::Lingers { until, read } => {
+                State::Lingers { silence, until, read } => {
                     let mut words = [0; READ_BYTES];
                     let mut words = ReadBuf::new(&mut words);
-                    if until.as_mut().poll(cx).is_pending() {
+                    if silence.as_mut().poll(cx).is_pending() {
                         // What cannot be read has ended, too: nothing is in it then, and our own end was said.
                         let _ = ready!(stream.as_mut().poll_read(cx, &mut words));
                     }
                     *read += words.filled().len();
                     if words.filled().is_empty() || *read > LINGER_BYTES_MAX {
                         *state = State::Over;
+                    } else {
+                        silence.as_mut().reset((Instant::now() + SILENCE_MAX).min(*until));
                     }
                 }
                 State::Over => return Poll::Ready(Ok(())),
@@ -149,14 +169,34 @@ mod tests {
         let (stream, mut caller) = duplex(64);
         let mut stream = Lingering::new(stream);
         let began = Instant::now();
-        timeout(2 * LINGER_MAX, stream.shutdown()).await.unwrap().unwrap();
-        assert_eq!(began.elapsed(), LINGER_MAX);
+        timeout(2 * SILENCE_MAX, stream.shutdown()).await.unwrap().unwrap();
+        assert_eq!(began.elapsed(), SILENCE_MAX);
 
         let mut read = Vec::new();
         caller.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, b"", "the end was said");
         stream.shutdown().await.unwrap();
-        assert_eq!(began.elapsed(), LINGER_MAX, "once");
+        assert_eq!(began.elapsed(), SILENCE_MAX, "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_still_talks_is_read_on_and_not_for_ever() {
+        let (stream, mut caller) = duplex(64);
+        let mut stream = Lingering::new(stream);
+        let began = Instant::now();
+        let talks = async {
+            while caller.write_all(b"more room").await.is_ok() {
+                sleep(SILENCE_MAX / 2).await;
+            }
+        };
+        let closes = async {
+            stream.shutdown().await.unwrap();
+            let waited = began.elapsed();
+            drop(stream);
+            waited
+        };
+        let ((), waited) = timeout(2 * LINGER_MAX, async { tokio::join!(talks, closes) }).await.unwrap();
+        assert_eq!(waited, LINGER_MAX);
     }
 
     #[tokio::test(start_paused = true)]
@@ -176,7 +216,7 @@ mod tests {
             stream.shutdown().await.unwrap();
             drop(stream);
         };
-        timeout(LINGER_MAX, async { tokio::join!(floods, closes) }).await.unwrap();
+        timeout(SILENCE_MAX, async { tokio::join!(floods, closes) }).await.unwrap();
         assert_eq!(began.elapsed(), Duration::ZERO);
         let room = LINGER_BYTES_MAX..=LINGER_BYTES_MAX + 2 * READ_BYTES;
         assert!(room.contains(&said), "{said} bytes");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use daemon::metrics::exchanges::Exchanges;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use proto::headers;
 use tokio::sync::Semaphore;
@@ -82,15 +82,25 @@ impl Gateway {
     }
 }
 
-/// Tells the watch of an HTTP/1.1 connection that an exchange runs, to the last byte of its answer.
+/// Tells the watch of an HTTP/1.1 connection that an exchange runs, to the last byte of its answer, and what is HTTP's last.
 fn watch<Out: 'static>(
     watched: Option<Arc<hangup::Exchange>>,
     inner: impl Serve<Incoming, Out>,
 ) -> impl Serve<Incoming, Held<Out, Option<hangup::Running>>> {
     service_fn(move |request: Request<Incoming>| {
         let running = watched.as_ref().map(|watched| watched.begin(!request.body().is_end_stream()));
+        let (watched, is_connect) = (watched.clone(), request.method() == Method::CONNECT);
         let answer = inner.clone().oneshot(request);
-        async move { Ok(answer.await?.map(|body| Held::new(body, running))) }
+        async move {
+            let answer = answer.await?;
+            let status = answer.status();
+            if let Some(watched) = watched
+                && (status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success())
+            {
+                watched.upgrade();
+            }
+            Ok(answer.map(|body| Held::new(body, running)))
+        }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Why a caller is not served, as the one kind of answer that Kubernetes' programs understand.
 
 mod codes;
+mod status;
 mod written;
 
 use std::time::Duration;
@@ -10,7 +11,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use policy::action::ActionFault;
 use proto::{AbortCode, ClusterId};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{BrowserFault, CALLER_SILENCE_MAX, ConnectFault, NotAParkLimit};
 use crate::assertion::NotAsserted;
@@ -24,6 +25,7 @@ use codes::{cause_of_code, of_code, status_of_code};
 use proto::deadlines::AGENT_HEAD_MAX;
 use proto::headers::HeaderFault;
 use proto::upgrade::UpgradeFault;
+use status::Status;
 
 /// Why a request was not served. Each becomes a `Status` object, here and nowhere else.
 #[derive(Debug, thiserror::Error)]
@@ -368,25 +370,17 @@ impl Refusal {
     /// The `Status` (meta/v1) in JSON.
     #[must_use]
     pub fn json(&self) -> Value {
-        let status = self.status();
+        self.written().value()
+    }
+
+    fn written(&self) -> Status {
+        let code = self.status();
         let message = match self.advice() {
             Some(advice) => format!("{self}: {advice}"),
             None => self.to_string(),
         };
-        let mut details = json!({ "causes": [{ "reason": self.cause(), "message": "tombolo gateway" }] });
-        if let Some(Retry::ByItself(after) | Retry::AsItLikes(after)) = self.retry() {
-            details["retryAfterSeconds"] = after.as_secs().into();
-        }
-        json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": reason(status),
-            "details": details,
-            "code": status.as_u16(),
-        })
+        let after = self.retry().map(|(Retry::ByItself(after) | Retry::AsItLikes(after))| after.as_secs());
+        Status::new(code.as_u16(), reason(code), self.cause(), message, after)
     }
 
     /// The `Status` in protobuf, as an answer's body has it.
@@ -404,7 +398,7 @@ impl Refusal {
     /// The answer, in JSON, which every client decodes by its content type.
     #[must_use]
     pub fn response(&self) -> Response<String> {
-        let mut response = Response::new(self.json().to_string());
+        let mut response = Response::new(self.written().text());
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

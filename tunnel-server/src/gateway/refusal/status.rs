@@ -1,0 +1,67 @@
+//! A `Status` (meta/v1) of a failure, as it is written in JSON.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// What is said of one refusal, in the order in which an API server says it. Written without a detour over a tree of values: who
+/// floods with failed logins is answered so each time.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    kind: &'static str,
+    api_version: &'static str,
+    metadata: Nothing,
+    status: &'static str,
+    message: String,
+    reason: &'static str,
+    details: Details,
+    code: u16,
+}
+
+#[derive(Debug, Serialize)]
+struct Nothing {}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Details {
+    causes: [Cause; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cause {
+    reason: &'static str,
+    message: &'static str,
+}
+
+impl Status {
+    /// With Kubernetes' reason for the code, and our own cause.
+    pub(super) fn new(
+        code: u16,
+        reason: &'static str,
+        cause: &'static str,
+        message: String,
+        retry_after_seconds: Option<u64>,
+    ) -> Self {
+        let causes = [Cause { reason: cause, message: "tombolo gateway" }];
+        Self {
+            kind: "Status",
+            api_version: "v1",
+            metadata: Nothing {},
+            status: "Failure",
+            message,
+            reason,
+            details: Details { causes, retry_after_seconds },
+            code,
+        }
+    }
+
+    pub(super) fn value(&self) -> Value {
+        serde_json::to_value(self).expect("names are strings")
+    }
+
+    pub(super) fn text(&self) -> String {
+        serde_json::to_string(self).expect("names are strings")
+    }
+}

@@ -4,7 +4,7 @@
 //! caller's end of file only after the answer: an idle watch would live on at the API server. This wrapper reads ahead,
 //! up to a limit, while an exchange runs, and takes the end of file for what it is on such a connection, a hang-up.
 //! Behind an upload that nobody reads the limit is reached; there the socket itself says that a FIN or a RST has come.
-//! When the last answer was given, such an upload is read on for a moment (`linger`), or its RST would cut the answer short.
+//! When the last answer was given, such an upload is read on for a moment (`linger`), or the RST for it would cut the answer short.
 
 use std::future::pending;
 use std::io;

@@ -82,7 +82,7 @@ impl Gateway {
     }
 }
 
-/// Tells the watch of an HTTP/1.1 connection that an exchange runs, to the last byte of its answer, and what is HTTP's last.
+/// Tells the watch of an HTTP/1.1 connection that an exchange runs, to the last byte of its answer, and which answer is the last in HTTP.
 fn watch<Out: 'static>(
     watched: Option<Arc<hangup::Exchange>>,
     inner: impl Serve<Incoming, Out>,

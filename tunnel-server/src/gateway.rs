@@ -27,7 +27,7 @@ use audit::{Log, Why};
 use daemon::Scope;
 use daemon::metrics::exchanges::Exchanges;
 use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use policy::ClusterFacts;
 use policy::action::{Action, Asked, Head, Names};
 use proto::headers::{self, HeaderFault};
@@ -238,9 +238,7 @@ impl Gateway {
             }
             answer
         });
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS
-            || (connects && response.status().is_success())
-        {
+        if hangup::is_handed_over(connects, response.status()) {
             // What comes now is the pipe's.
             return response;
         }

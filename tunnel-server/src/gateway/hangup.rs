@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
+use http::StatusCode;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -68,6 +69,11 @@ pub(super) fn watch(stream: TlsStream<TcpStream>) -> (Watched, HungUp, Arc<Excha
     let ahead = Arc::new(Mutex::new(ahead));
     let hung_up = HungUp { ahead: Arc::downgrade(&ahead), exchange: Arc::clone(&exchange), far_end: None };
     (Watched(ahead), hung_up, exchange)
+}
+
+/// Whether behind such an answer the connection is a pipe's and no longer HTTP's.
+pub(super) fn is_handed_over(is_connect: bool, status: StatusCode) -> bool {
+    status == StatusCode::SWITCHING_PROTOCOLS || (is_connect && status.is_success())
 }
 
 impl Watched {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use daemon::metrics::exchanges::Exchanges;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
 use hyper::body::{Body, Incoming};
 use proto::headers;
 use tokio::sync::Semaphore;
@@ -93,9 +93,8 @@ fn watch<Out: 'static>(
         let answer = inner.clone().oneshot(request);
         async move {
             let answer = answer.await?;
-            let status = answer.status();
             if let Some(watched) = watched
-                && (status == StatusCode::SWITCHING_PROTOCOLS || is_connect && status.is_success())
+                && hangup::is_handed_over(is_connect, answer.status())
             {
                 watched.upgrade();
             }

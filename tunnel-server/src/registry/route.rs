@@ -1,5 +1,6 @@
 //! The way to a cluster: found now, or waited for.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +8,7 @@ use daemon::Home;
 use policy::Target;
 use proto::ClusterId;
 use proto::greeting::Advertised;
-use proto::session::Health;
+use proto::session::HEARTBEAT_IDLE;
 use proto::spiffe::AgentId;
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -22,9 +23,13 @@ use super::{Enlisting, Registry, advertised, standing};
 /// link that comes and goes does not drive work from one tunnel to the other and back.
 pub const SETTLED: Duration = Duration::from_secs(10);
 
-/// How long an answer is waited for from the tunnels that could be taken, and how often it is looked whether one came.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long an answer is waited for from the tunnels that could be taken: longer than it takes a tunnel that does not answer to
+/// become suspect, idle or not, so that nothing goes to a dead one because it was not yet known to be.
+const ANSWER_MAX: Duration = HEARTBEAT_IDLE.saturating_mul(2);
+
+/// After which time it is first looked whether an answer came, and how long at most from one look to the next.
+const LOOK_FIRST: Duration = Duration::from_millis(10);
+const LOOK_LAST: Duration = Duration::from_millis(160);
 
 /// When a look is due that nothing else brings about: never, in effect.
 const FAR: Duration = Duration::from_secs(24 * 3600);
@@ -102,29 +107,31 @@ impl Registry {
     }
 
     /// The way through the live tunnel that answers first, for what is sent again, which is not done often: a tunnel whose
-    /// agent died a moment ago looks like any other. `None` where none answers within a second. Cancel-safe.
+    /// agent died a moment ago looks like any other. Whoever comes meanwhile is asked as well. `None` where no tunnel is left
+    /// that could be taken, or none has answered within [`ANSWER_MAX`]. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
-        let usable = self.0.rosters.get(cluster).map(|roster| roster.usable(standing).map(route).collect());
-        let asked: Vec<(Route, u64)> = usable
-            .into_iter()
-            .flat_map(|usable: Vec<Route>| usable)
-            .map(|route| {
-                let heard = route.tunnel.heard();
-                route.tunnel.nudge();
-                (route, heard)
-            })
-            .collect();
-        let until = Instant::now() + ANSWER_MAX;
-        while !asked.is_empty() && Instant::now() < until {
-            sleep(LOOK_EVERY).await;
-            let answers = |(route, heard): &&(Route, u64)| {
-                route.tunnel.heard() != *heard && route.tunnel.health() == Health::Live
-            };
-            if let Some((route, _)) = asked.iter().find(answers) {
-                return Some(route.clone());
+        // How much was heard of each tunnel when it was asked, by its number.
+        let mut asked = HashMap::new();
+        let (until, mut pause) = (Instant::now() + ANSWER_MAX, LOOK_FIRST);
+        loop {
+            let usable: Vec<Route> = self.0.rosters.get(cluster)?.usable(standing).map(route).collect();
+            if usable.is_empty() || Instant::now() >= until {
+                return None;
             }
+            for route in usable {
+                let heard = route.tunnel.heard();
+                match asked.get(&route.number) {
+                    Some(before) if heard != *before => return Some(route),
+                    Some(_) => {}
+                    None => {
+                        asked.insert(route.number, heard);
+                        route.tunnel.nudge();
+                    }
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LOOK_LAST);
         }
-        None
     }
 
     /// Resolves when `route`'s tunnel is silent or gone while another tunnel of its cluster has been live for

@@ -120,6 +120,38 @@ async fn a_read_is_sent_again_twice_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_read_is_not_sent_again_to_an_agent_that_says_nothing_but_to_the_one_that_comes_while_it_does() {
+    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
+    stalls.otherwise(Behaviour::Stall);
+    answers.otherwise(Behaviour::json("{}"));
+    let api = ApiServer::of_fake(&rig, &stalls);
+    // It cuts off what it has as soon as it may.
+    let mut stops = rig.agent_of_id("edge-a", "a", &api, "drainGraceSeconds: 1").await;
+    rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
+
+    let (replies, agents) = tokio::join!(ask_all(&rig, &READS[..1]), async {
+        stalls.wait_for_request(SOON, |one| has(one, "list")).await.expect("it arrives");
+        let silent = rig.agent_of_id("edge-a", "b", &api, "").await;
+        rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
+        // Idle, it counts as live for some more seconds.
+        silent.process.signal(Signal::STOP).expect("the agent runs");
+        assert_eq!(Rig::ends_with(&mut stops.process, Signal::TERM).await, Some(3));
+        rig.logged("server.log", 0, "tunnel's health changed agent=edge-a/b health=Suspect").await;
+        (silent, rig.agent_of_id("edge-a", "c", &ApiServer::of_fake(&rig, &answers), "").await)
+    });
+
+    assert_eq!(replies[0].status, 200, "{replies:?}");
+    let mut retried = Vec::new();
+    for reason in ["lost", "silent"] {
+        let series = format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}");
+        retried.push(rig.metric(rig.probes(), &series).await);
+    }
+    assert_eq!(retried, [1.0, 0.0], "lost, silent");
+    assert_eq!([&stalls, &answers].map(came), [1, 1]);
+    drop(agents);
+}
+
+#[tokio::test]
 async fn reads_are_answered_when_all_agents_die_in_one_instant_and_those_in_their_place_do_too() {
     let (rig, stalls, stalls_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
     [&stalls, &stalls_too].iter().for_each(|api| api.otherwise(Behaviour::Stall));

@@ -7,6 +7,7 @@ use std::time::Instant;
 use daemon::chain;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
+use proto::CloseCode;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use super::complaint::Complaint;
 use super::dial::{Greeted, Route, Vain, dial};
 use super::hold::{hold, is_heard};
 use super::presence::Seat;
-use super::race::{Race, Step};
+use super::race::{Ending, Race, Step};
 use super::roll::{Listed, Server};
 use super::{Kit, random};
 use crate::metrics;
@@ -132,7 +133,7 @@ impl Keeper {
                 Step::Drain(number) => self.tunnel(number).into_iter().for_each(Tunnel::begin_drain),
                 Step::Close(number) => {
                     let tunnel = self.tunnel(number);
-                    tunnel.into_iter().for_each(|tunnel| tunnel.close(proto::CloseCode::Lost));
+                    tunnel.into_iter().for_each(|tunnel| tunnel.close(CloseCode::Lost));
                 }
             }
         }
@@ -221,7 +222,14 @@ impl Keeper {
     fn has_ended(&mut self, number: u64, ended: &TunnelEnded) {
         self.tunnels.retain(|(of, _)| *of != number);
         self.ended = Some(metrics::tunnel_ended(ended));
-        self.race.ended(Instant::now(), number, *ended == TunnelEnded::Restarted, random());
+        let ending = if *ended == TunnelEnded::Restarted {
+            Ending::Restarted
+        } else if *ended == TunnelEnded::ClosedByPeer(CloseCode::KeyCopied) {
+            Ending::TurnedAway
+        } else {
+            Ending::Otherwise
+        };
+        self.race.ended(Instant::now(), number, ending, random());
     }
 
     fn observe(&mut self) {

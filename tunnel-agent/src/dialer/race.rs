@@ -72,6 +72,18 @@ pub(super) struct Race {
     steps: VecDeque<Step>,
 }
 
+/// How a tunnel ended, as far as the next dial is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Because its server was restarted, which is there again therefore.
+    Restarted,
+    /// Because the server prefers another process with the same certificate. Whoever came back at once would be the newcomer of the
+    /// two, and both would take the cluster from one another for ever.
+    TurnedAway,
+    /// For any other reason.
+    Otherwise,
+}
+
 #[derive(Debug)]
 struct Lane {
     carrier: Carrier,
@@ -196,16 +208,22 @@ impl Race {
         self.settle(now);
     }
 
-    /// A tunnel has ended. `restarted`: because its server was restarted, which is there again therefore.
-    pub(super) fn ended(&mut self, now: Instant, number: u64, restarted: bool, random: u64) {
+    /// A tunnel has ended in this way.
+    pub(super) fn ended(&mut self, now: Instant, number: u64, ending: Ending, random: u64) {
         let Some(index) = self.tunnels.iter().position(|entry| entry.number == number) else { return };
         let entry = self.tunnels.remove(index);
-        let lane = self.lane(entry.carrier);
-        let wait = lane.patience.after_tunnel(now.saturating_duration_since(entry.greeted), random);
+        let (lane, held) = (self.lane(entry.carrier), now.saturating_duration_since(entry.greeted));
+        let wait = match ending {
+            Ending::TurnedAway => lane.patience.after(Setback::Refused, random),
+            Ending::Restarted | Ending::Otherwise => lane.patience.after_tunnel(held, random),
+        };
         lane.wait(now, wait, random);
-        if restarted {
+        match ending {
             // What was dialed while the server was away would ask again late.
-            self.abandon_all();
+            Ending::Restarted => self.abandon_all(),
+            // By whatever carrier it comes.
+            Ending::TurnedAway => self.lanes.iter_mut().for_each(|lane| lane.not_before(now + wait)),
+            Ending::Otherwise => {}
         }
         self.settle(now);
     }

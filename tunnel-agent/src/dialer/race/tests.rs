@@ -135,12 +135,28 @@ fn as_long_as_a_server_has_told_it_is_dialed_by_no_carrier() {
 }
 
 #[test]
+fn who_was_turned_away_for_another_process_does_not_come_back_at_once_by_any_carrier() {
+    let now = Instant::now();
+    for held in [SECOND, 3600 * SECOND] {
+        let mut race = Race::new(now, &[Quic, Http2]);
+        assert_eq!(race.poll_step(), Some(Step::Dial(Quic)));
+        let number = race.greeted(now, Quic);
+        race.ended(now + held, number, Ending::TurnedAway, 0);
+        let before = now + held + 29 * SECOND;
+        race.handle_timeout(before);
+        assert_eq!(race.poll_step(), None);
+        race.handle_timeout(before + SECOND);
+        assert_eq!(race.poll_step(), Some(Step::Dial(Quic)));
+    }
+}
+
+#[test]
 fn a_double_rests_until_the_other_way_is_gone() {
     let now = Instant::now();
     let mut race = Race::new(now, &[Quic]);
     assert_eq!(race.poll_step(), Some(Step::Dial(Quic)));
     let number = race.found_double(now, Quic);
-    race.ended(now, number, false, u64::MAX);
+    race.ended(now, number, Ending::Otherwise, u64::MAX);
     let later = now + REST_MAX - SECOND;
     race.handle_timeout(later);
     assert_eq!((race.poll_step(), race.poll_timeout()), (None, Some(now + REST_MAX)));
@@ -277,7 +293,8 @@ impl World {
     fn end(&mut self, index: usize, restarted: bool) {
         if index < self.tunnels.len() {
             let tunnel = self.tunnels.remove(index);
-            self.race.ended(self.now, tunnel.number, restarted, chance(self.dice));
+            let ending = if restarted { Ending::Restarted } else { Ending::Otherwise };
+            self.race.ended(self.now, tunnel.number, ending, chance(self.dice));
         }
     }
 

@@ -18,7 +18,8 @@
 //!     daemon::confine()?;
 //!     telemetry::install_logs(&flags.shared.logs())?;
 //!     let metrics = daemon::Metrics::install(&PRODUCT)?;
-//!     let plan = Plan { layout: daemon::Layout::Shared { workers: 2 }, grace: daemon::args::DRAIN_GRACE };
+//!     let layout = daemon::Layout::Shared { workers: 2 };
+//!     let plan = Plan { layout, grace: daemon::args::DRAIN_GRACE, aside: false };
 //!     Ok(daemon::run(plan, |scope| async move {
 //!         // let bound = App::bind(config, metrics).await?; bound.run(scope).await
 //!         scope.draining().await;

@@ -10,6 +10,10 @@ use std::{
 };
 
 use futures::{FutureExt as _, Stream, StreamExt as _};
+use rustix::{
+    process::{getpriority_process, setpriority_process},
+    thread::gettid,
+};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     signal::unix::{SignalKind, signal},
@@ -28,6 +32,12 @@ const BLOCKING_MAX: Duration = Duration::from_secs(1);
 /// How long a thread for blocking calls is kept that has nothing to do: for good. Where the kernel grants no further thread, a
 /// runtime that has one lets calls wait for it, and panics if it has none.
 const BLOCKING_KEPT: Duration = Duration::from_secs(365 * 86_400);
+
+/// By how many steps of niceness what is set aside steps back: beside a thread that wants a whole core it has a tenth of that.
+const STEPS_ASIDE: i32 = 10;
+
+/// The last of all, by setpriority(2).
+const NICENESS_MAX: i32 = 19;
 
 /// The most threads a layout may ask for.
 pub const THREADS_MAX: usize = 256;
@@ -54,6 +64,8 @@ pub struct Plan {
     pub layout: Layout,
     /// How long work may go on after the drain began.
     pub grace: Duration,
+    /// Whether there is a thread beside the homes for [`Scope::spawn_aside`].
+    pub aside: bool,
 }
 
 /// Builds the homes, runs `main` on home 0 and gives back how it ended, when no task is left.
@@ -64,7 +76,7 @@ pub fn run<M>(plan: Plan, main: impl FnOnce(Scope) -> M) -> Outcome
 where
     M: Future<Output = Result<(), Failure>>,
 {
-    let homes = match Homes::build(plan.layout) {
+    let homes = match Homes::build(plan.layout, plan.aside) {
         Ok(homes) => homes,
         Err(error) => return Outcome::Failed(Failure::could_not_go_on(error)),
     };
@@ -136,7 +148,9 @@ pub(crate) async fn supervise(
 struct Homes {
     first: Runtime,
     further: Vec<Further>,
-    /// Ends the further homes.
+    /// No home: it gets what the homes leave.
+    aside: Option<Further>,
+    /// Ends all but the first.
     stop: CancellationToken,
 }
 
@@ -146,32 +160,38 @@ struct Further {
 }
 
 impl Homes {
-    fn build(layout: Layout) -> io::Result<Self> {
+    fn build(layout: Layout, aside: bool) -> io::Result<Self> {
         settle(Home::FIRST);
         let stop = CancellationToken::new();
+        let aside = aside.then(|| Further::start_aside(stop.clone())).transpose()?;
         match layout {
             Layout::Shared { workers } => {
                 let mut builder = Builder::new_multi_thread();
                 builder.worker_threads(workers.max(1)).thread_name("home-0");
                 builder.on_thread_start(|| settle(Home::FIRST));
-                Ok(Self { first: build(&mut builder)?, further: Vec::new(), stop })
+                Ok(Self { first: build(&mut builder)?, further: Vec::new(), aside, stop })
             }
             Layout::PerCore { homes } => {
                 let first = build(&mut Builder::new_current_thread())?;
                 let further =
                     (1..homes).map(|n| Further::start(n, stop.clone())).collect::<io::Result<_>>()?;
-                Ok(Self { first, further, stop })
+                Ok(Self { first, further, aside, stop })
             }
         }
     }
 
     fn scope(&self) -> Scope {
-        Scope::over(self.first.handle().clone(), self.further.iter().map(|home| home.handle.clone()))
+        let further = self.further.iter().map(|home| home.handle.clone());
+        Scope::over(
+            self.first.handle().clone(),
+            further,
+            self.aside.as_ref().map(|aside| aside.handle.clone()),
+        )
     }
 
     fn stop(self) {
         self.stop.cancel();
-        for home in self.further {
+        for home in self.further.into_iter().chain(self.aside) {
             if home.thread.join().is_err() {
                 warn!("the thread of a home panicked");
             }
@@ -182,14 +202,35 @@ impl Homes {
 
 impl Further {
     fn start(number: usize, stop: CancellationToken) -> io::Result<Self> {
+        Self::start_as(format!("home-{number}"), move || settle(Home::nth(number)), stop)
+    }
+
+    fn start_aside(stop: CancellationToken) -> io::Result<Self> {
+        Self::start_as("aside".to_owned(), step_back, stop)
+    }
+
+    fn start_as(
+        name: String,
+        settle: impl FnOnce() + Send + 'static,
+        stop: CancellationToken,
+    ) -> io::Result<Self> {
         let runtime = build(&mut Builder::new_current_thread())?;
         let handle = runtime.handle().clone();
-        let thread = thread::Builder::new().name(format!("home-{number}")).spawn(move || {
-            settle(Home::nth(number));
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            settle();
             runtime.block_on(stop.cancelled());
             runtime.shutdown_timeout(BLOCKING_MAX);
         })?;
         Ok(Self { handle, thread })
+    }
+}
+
+/// Leaves the processor to others where they want it. A kernel that does not let a thread step back lets it be as good as they.
+fn step_back() {
+    let thread = Some(gettid());
+    let niceness = getpriority_process(thread).map(|niceness| (niceness + STEPS_ASIDE).min(NICENESS_MAX));
+    if let Err(error) = niceness.and_then(|niceness| setpriority_process(thread, niceness)) {
+        warn!(%error, "what is set aside has the priority of everything else");
     }
 }
 

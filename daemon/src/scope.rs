@@ -44,6 +44,8 @@ pub struct GraceExceeded {
 struct Inner {
     /// Never empty.
     homes: Vec<Handle>,
+    /// A runtime that gets what the homes leave, if there is one.
+    aside: Option<Handle>,
     work: TaskTracker,
     attendants: TaskTracker,
     drain: CancellationToken,
@@ -62,13 +64,18 @@ impl Scope {
     ///
     /// Outside of a tokio runtime.
     pub fn here() -> Self {
-        Self::over(Handle::current(), [])
+        Self::over(Handle::current(), [], None)
     }
 
-    /// A scope over `first`, which becomes home 0, and the `further` homes in order.
-    pub(crate) fn over(first: Handle, further: impl IntoIterator<Item = Handle>) -> Self {
+    /// A scope over `first`, which becomes home 0, the `further` homes in order, and what is `aside` of them.
+    pub(crate) fn over(
+        first: Handle,
+        further: impl IntoIterator<Item = Handle>,
+        aside: Option<Handle>,
+    ) -> Self {
         Self(Arc::new(Inner {
             homes: std::iter::once(first).chain(further).collect(),
+            aside,
             work: TaskTracker::new(),
             attendants: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -87,6 +94,13 @@ impl Scope {
     /// Runs `work` on `home`, otherwise like [`Scope::spawn`].
     pub fn spawn_on(&self, home: Home, work: impl Future<Output = ()> + Send + 'static) {
         own(&self.0.work, self.handle(home), self.0.abort.clone(), work);
+    }
+
+    /// Runs `work` beside the homes, on a thread that gets what they leave of the processor, and otherwise like [`Scope::spawn`]: for
+    /// what others must not wait behind. Where no such thread was planned it runs on home 0.
+    pub fn spawn_aside(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let aside = self.0.aside.as_ref().unwrap_or(&self.0.homes[0]);
+        own(&self.0.work, aside, self.0.abort.clone(), work);
     }
 
     /// Runs an attendant where [`Scope::spawn`] would: no drain waits for it, and it is dropped, uncounted, when

@@ -20,7 +20,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     let config = Config::load(flags).map_err(Failure::misconfigured)?;
     daemon::telemetry::install_logs(&config.logs)?;
     let metrics = Metrics::install(&PRODUCT)?;
-    let plan = Plan { layout: config.layout, grace: config.drain_grace };
+    let plan = Plan { layout: config.layout, grace: config.drain_grace, aside: false };
     Ok(daemon::run(plan, |scope| async move {
         let bound = Bound::bind(config, metrics, &scope).await?;
         bound.run(scope).await

@@ -1,5 +1,6 @@
 //! The callers' door: who asks, what for, whether they may, through which tunnel, and then the exchange itself.
 
+mod aside;
 mod body;
 mod browsers;
 mod clusters;
@@ -303,6 +304,7 @@ impl Gateway {
         let (source, certified) = (peer.address.ip(), peer.certified.as_ref());
         if !strangers.may_try(source, certified.is_some(), headers, std::time::Instant::now()) {
             recorder.stranger(source, Why::Refused);
+            peer.aside.go();
             return Err(shares.refused(Limit::SourceFailures(shares.limits().source.failed_logins)).into());
         }
         match authenticator.authenticate(certified, headers, now).await {

@@ -25,7 +25,7 @@ fn run(flags: &Flags) -> Result<Outcome, Failure> {
     }
     daemon::telemetry::install_logs(&config.logs)?;
     let metrics = Metrics::install(&PRODUCT)?;
-    let plan = Plan { layout: config.layout, grace: config.drain_grace };
+    let plan = Plan { layout: config.layout, grace: config.drain_grace, aside: true };
     Ok(daemon::run(plan, |scope| async move {
         let bound = Bound::bind(config, metrics, &scope).await?;
         bound.run(scope).await

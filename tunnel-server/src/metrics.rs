@@ -24,6 +24,7 @@ const ENROLLMENTS: &str = "tombolo_server_enrollments_total";
 const EXCHANGES_ENDED: &str = "tombolo_server_exchanges_ended_total";
 const LIMITED: &str = "tombolo_server_limited_total";
 const EXCHANGES_STALLED: &str = "tombolo_server_exchanges_stalled";
+const SET_ASIDE: &str = "tombolo_server_connections_set_aside_total";
 const READS_RETRIED: &str = "tombolo_server_reads_retried_total";
 const WATCHES_PARKED: &str = "tombolo_server_watches_parked";
 const WATCHES_RESUMED: &str = "tombolo_server_watches_resumed_total";
@@ -150,6 +151,11 @@ pub fn describe() {
     for limit in LIMITS {
         counter!(LIMITED, "limit" => limit).increment(0);
     }
+    describe_counter!(
+        SET_ASIDE,
+        "Connections over which logins went on failing, and that are served with what others leave of the processor."
+    );
+    counter!(SET_ASIDE).increment(0);
     describe_gauge!(EXCHANGES_STALLED, "Exchanges that are borne although their callers do not read.");
     exchanges_stalled(0);
     describe_counter!(
@@ -352,6 +358,11 @@ pub fn exchange_ended(reason: &'static str) {
 /// Counts a request that did not begin because of a limit, which is one of [`LIMITS`].
 pub fn limited(limit: &'static str) {
     counter!(LIMITED, "limit" => limit).increment(1);
+}
+
+/// Counts a connection that is served aside from now on.
+pub fn set_aside() {
+    counter!(SET_ASIDE).increment(1);
 }
 
 /// Counts that a read is sent again.

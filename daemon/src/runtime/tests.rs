@@ -10,7 +10,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_task_spawned_on_a_home_runs_on_the_thread_of_that_home() {
-    let homes = Homes::build(Layout::PerCore { homes: 3 }).unwrap();
+    let homes = Homes::build(Layout::PerCore { homes: 3 }, false).unwrap();
     let scope = homes.scope();
 
     let seen = homes.first.block_on(async {
@@ -30,7 +30,7 @@ fn a_task_spawned_on_a_home_runs_on_the_thread_of_that_home() {
 
 #[test]
 fn a_spawned_task_stays_on_the_home_of_its_spawner() {
-    let homes = Homes::build(Layout::PerCore { homes: 2 }).unwrap();
+    let homes = Homes::build(Layout::PerCore { homes: 2 }, false).unwrap();
     let scope = homes.scope();
 
     let (report, reported) = oneshot::channel();
@@ -46,7 +46,7 @@ fn a_spawned_task_stays_on_the_home_of_its_spawner() {
 
 #[test]
 fn the_shared_layout_has_one_home_and_all_its_threads_belong_to_it() {
-    let homes = Homes::build(Layout::Shared { workers: 2 }).unwrap();
+    let homes = Homes::build(Layout::Shared { workers: 2 }, false).unwrap();
     let scope = homes.scope();
 
     let (thread, home) = homes.first.block_on(whereabouts(|task| scope.spawn_on(scope.home_for(7), task)));
@@ -57,11 +57,38 @@ fn the_shared_layout_has_one_home_and_all_its_threads_belong_to_it() {
 }
 
 #[test]
+fn what_is_set_aside_is_on_no_home_and_steps_back_behind_all_of_them() {
+    let homes = Homes::build(Layout::PerCore { homes: 2 }, true).unwrap();
+    let scope = homes.scope();
+
+    let (report, reported) = oneshot::channel();
+    let (thread, home) = homes.first.block_on(whereabouts(|task| scope.spawn_aside(task)));
+    scope.spawn_aside(async move { report.send(getpriority_process(None)).unwrap() });
+    let of_aside = homes.first.block_on(reported).unwrap();
+    homes.stop();
+
+    assert_eq!((thread.as_deref(), home), (Some("aside"), None));
+    let here = getpriority_process(None).unwrap();
+    assert_eq!(of_aside, Ok((here + STEPS_ASIDE).min(NICENESS_MAX)));
+}
+
+#[test]
+fn where_nothing_was_planned_aside_it_is_home_0() {
+    let homes = Homes::build(Layout::PerCore { homes: 2 }, false).unwrap();
+    let scope = homes.scope();
+
+    let (_, home) = homes.first.block_on(whereabouts(|task| scope.spawn_aside(task)));
+    homes.stop();
+
+    assert_eq!(home, Some(Home::FIRST));
+}
+
+#[test]
 fn run_ends_when_main_does_and_leaves_no_task_behind() {
     for layout in [Layout::PerCore { homes: 2 }, Layout::Shared { workers: 2 }] {
         let (held, released) = oneshot::channel::<()>();
 
-        let outcome = run(Plan { layout, grace: Duration::ZERO }, |scope| async move {
+        let outcome = run(Plan { layout, grace: Duration::ZERO, aside: true }, |scope| async move {
             scope.spawn_on(scope.home_for(1), async move {
                 let _held = held;
                 pending().await

@@ -155,7 +155,7 @@ fn the_message_of_a_panic_is_found_in_both_its_forms() {
 #[tokio::test]
 async fn homes_are_given_out_round_robin() {
     let handle = Handle::current();
-    let scope = Scope::over(handle.clone(), [handle.clone(), handle]);
+    let scope = Scope::over(handle.clone(), [handle.clone(), handle], None);
 
     let given: Vec<usize> = (0..5).map(|n| scope.home_for(n).number()).collect();
 

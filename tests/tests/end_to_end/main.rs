@@ -66,6 +66,7 @@ mod rotation;
 mod second_opinion;
 mod servers;
 mod services;
+mod set_aside;
 mod sharing;
 mod stalled;
 mod stopping;

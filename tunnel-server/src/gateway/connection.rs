@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
+use super::aside::Aside;
 use super::linger::Lingering;
 use super::patience::Waits;
 use super::{Gateway, WayIn, hangup};
@@ -58,6 +59,8 @@ pub struct Peer {
     pub(super) waits: Waits,
     /// By which it came, if not by the callers' own door.
     pub(super) way_in: Option<WayIn>,
+    /// Where its logins fail too often.
+    pub(super) aside: Aside,
 }
 
 impl Gateway {
@@ -67,7 +70,8 @@ impl Gateway {
         let certified = stream.peer_certificates().and_then(|chain| self.0.authenticator.read(chain));
         let server_name = stream.server_name().map(str::to_owned);
         let address = stream.peer();
-        Peer { address, is_local: false, server_name, certified, waits: Waits::default(), way_in: None }
+        let (waits, aside) = (Waits::default(), Aside::default());
+        Peer { address, is_local: false, server_name, certified, waits, way_in: None, aside }
     }
 
     /// Serves a connection whose handshake is done, until it ends. In a drain it takes no more requests and ends with
@@ -76,8 +80,9 @@ impl Gateway {
         let (peer, is_h2) = (self.peer(&stream), stream.is_http2());
         let stream = stream.into_stream();
         if is_h2 {
-            let (from, scope) = (peer.address, self.0.passage.scope.clone());
-            note(self.serve_h2(stream, Arc::new(peer), scope).await, from);
+            let (peer, scope) = (Arc::new(peer), self.0.passage.scope.clone());
+            let served = Box::pin(self.serve_h2(stream, Arc::clone(&peer), scope.clone()));
+            note(peer.aside.drive(served, &scope).await, peer.address);
         } else {
             let (stream, hung_up, exchange) = hangup::watch(stream);
             self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
@@ -90,12 +95,13 @@ impl Gateway {
         stream: S,
         peer: Peer,
         watched: Option<Arc<hangup::Exchange>>,
-        hung_up: impl Future<Output = ()>,
+        hung_up: impl Future<Output = ()> + Send + 'static,
     ) where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let (from, scope) = (peer.address, self.0.passage.scope.clone());
-        note(self.serve_h1(stream, Arc::new(peer), watched, hung_up, scope).await, from);
+        let (peer, scope) = (Arc::new(peer), self.0.passage.scope.clone());
+        let served = Box::pin(self.serve_h1(stream, Arc::clone(&peer), watched, hung_up, scope.clone()));
+        note(peer.aside.drive(served, &scope).await, peer.address);
     }
 
     async fn serve_h1<S>(
@@ -169,8 +175,8 @@ impl Gateway {
     }
 }
 
-fn note(served: hyper::Result<()>, from: SocketAddr) {
-    if let Err(error) = served {
+fn note(served: Option<hyper::Result<()>>, from: SocketAddr) {
+    if let Some(Err(error)) = served {
         debug!(%from, error = %chain(&error), "a caller's connection broke");
     }
 }

@@ -7,6 +7,7 @@ use proto::ClusterId;
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::aside::Aside;
 use super::connection::Peer;
 use super::patience::Waits;
 use super::{Gateway, hangup};
@@ -82,6 +83,7 @@ impl Gateway {
             certified: None,
             waits: Waits::default(),
             way_in: Some(way_in),
+            aside: Aside::default(),
         };
         let (stream, hung_up, exchange) = hangup::watch(stream.into_stream());
         self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
@@ -97,6 +99,7 @@ impl Gateway {
             certified: None,
             waits: Waits::default(),
             way_in: Some(way_in),
+            aside: Aside::default(),
         };
         // hyper sees a hang-up itself where nothing stands behind the request, and whoever sends more there waits for its answer.
         let stream = hyper_util::rt::TokioIo::new(stream);

@@ -108,7 +108,7 @@ impl Registry {
 
     /// The way through the live tunnel that answers first, for what is sent again, which is not done often: a tunnel whose
     /// agent died a moment ago looks like any other. Whoever comes meanwhile is asked as well. `None` where no tunnel is left
-    /// that could be taken, or none has answered within [`ANSWER_MAX`]. Cancel-safe.
+    /// that could be taken, or none has answered in time. Cancel-safe.
     pub async fn answering_route(&self, cluster: &ClusterId) -> Option<Route> {
         // How much was heard of each tunnel when it was asked, by its number.
         let mut asked = HashMap::new();

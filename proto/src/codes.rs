@@ -101,6 +101,9 @@ codes! {
         Revoked = 0x06, "the agent's certificate was revoked or its cluster deleted";
         /// The certificate with which the tunnel was opened, or last extended, has ended.
         Expired = 0x07, "the agent's certificate has expired and no newer one was shown";
+        /// The same as `KeyCopied`, to the earlier process, where the server prefers the later one. Who comes back at once is the later
+        /// one then.
+        Replaced = 0x08, "a later process that uses the same certificate was preferred, give each agent one of its own";
     }
 }
 

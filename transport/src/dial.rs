@@ -230,6 +230,7 @@ fn turned_away(code: CloseCode, reason: &str) -> DialError {
         | CloseCode::KeyCopied
         | CloseCode::Revoked
         | CloseCode::Expired
+        | CloseCode::Replaced
         | CloseCode::Unknown(_) => {
             DialError::TurnedAway(reason.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').collect())
         }

@@ -49,6 +49,7 @@ impl TunnelEnded {
             | CloseCode::KeyCopied
             | CloseCode::Revoked
             | CloseCode::Expired
+            | CloseCode::Replaced
             | CloseCode::Unknown(_)) => Self::ClosedByPeer(code),
         }
     }

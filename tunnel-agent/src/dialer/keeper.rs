@@ -224,8 +224,8 @@ impl Keeper {
         self.ended = Some(metrics::tunnel_ended(ended));
         let ending = if *ended == TunnelEnded::Restarted {
             Ending::Restarted
-        } else if *ended == TunnelEnded::ClosedByPeer(CloseCode::KeyCopied) {
-            Ending::TurnedAway
+        } else if *ended == TunnelEnded::ClosedByPeer(CloseCode::Replaced) {
+            Ending::Replaced
         } else {
             Ending::Otherwise
         };

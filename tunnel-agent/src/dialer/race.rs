@@ -77,9 +77,9 @@ pub(super) struct Race {
 pub(super) enum Ending {
     /// Because its server was restarted, which is there again therefore.
     Restarted,
-    /// Because the server prefers another process with the same certificate. Whoever came back at once would be the newcomer of the
-    /// two, and both would take the cluster from one another for ever.
-    TurnedAway,
+    /// Because the server prefers a later process with the same certificate. Whoever came back at once would be the later one, and
+    /// both would take the cluster from one another for ever.
+    Replaced,
     /// For any other reason.
     Otherwise,
 }
@@ -214,7 +214,7 @@ impl Race {
         let entry = self.tunnels.remove(index);
         let (lane, held) = (self.lane(entry.carrier), now.saturating_duration_since(entry.greeted));
         let wait = match ending {
-            Ending::TurnedAway => lane.patience.after(Setback::Refused, random),
+            Ending::Replaced => lane.patience.after(Setback::Refused, random),
             Ending::Restarted | Ending::Otherwise => lane.patience.after_tunnel(held, random),
         };
         lane.wait(now, wait, random);
@@ -222,7 +222,7 @@ impl Race {
             // What was dialed while the server was away would ask again late.
             Ending::Restarted => self.abandon_all(),
             // By whatever carrier it comes.
-            Ending::TurnedAway => self.lanes.iter_mut().for_each(|lane| lane.not_before(now + wait)),
+            Ending::Replaced => self.lanes.iter_mut().for_each(|lane| lane.not_before(now + wait)),
             Ending::Otherwise => {}
         }
         self.settle(now);

@@ -70,7 +70,7 @@ impl Enlisted {
                 Probed::Refused
             }
             CopiedKey::PreferNewcomer => {
-                self.take_over(before, CloseCode::KeyCopied);
+                self.take_over(before, CloseCode::Replaced);
                 Probed::Preferred
             }
         }

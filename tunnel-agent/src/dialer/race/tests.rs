@@ -135,13 +135,13 @@ fn as_long_as_a_server_has_told_it_is_dialed_by_no_carrier() {
 }
 
 #[test]
-fn who_was_turned_away_for_another_process_does_not_come_back_at_once_by_any_carrier() {
+fn who_was_replaced_by_a_later_process_does_not_come_back_at_once_by_any_carrier() {
     let now = Instant::now();
     for held in [SECOND, 3600 * SECOND] {
         let mut race = Race::new(now, &[Quic, Http2]);
         assert_eq!(race.poll_step(), Some(Step::Dial(Quic)));
         let number = race.greeted(now, Quic);
-        race.ended(now + held, number, Ending::TurnedAway, 0);
+        race.ended(now + held, number, Ending::Replaced, 0);
         let before = now + held + 29 * SECOND;
         race.handle_timeout(before);
         assert_eq!(race.poll_step(), None);

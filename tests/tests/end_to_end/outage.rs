@@ -67,6 +67,12 @@ impl Trial {
     }
 }
 
+/// How often a read was sent again for this reason.
+async fn retried(rig: &Rig, reason: &str) -> f64 {
+    let series = format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}");
+    rig.metric(rig.probes(), &series).await
+}
+
 /// Whether the server misses something of one of a cluster's tunnels.
 fn is_suspect(item: &str) -> bool {
     item.contains("\"health\":\"Suspect\"")

@@ -10,6 +10,8 @@ use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::retried;
+
 const SEED: &str = "TOMBOLO_TEST_SEED";
 const SEED_DEFAULT: u64 = 0x706f_6f6c;
 
@@ -64,9 +66,7 @@ async fn killing(times: u32) {
 
     let reads = |api: &FakeApi| api.requests().iter().filter(|one| one.target.contains("/pods")).count();
     let shares: Vec<usize> = places.iter().map(|(_, api, _)| reads(api)).collect();
-    let retried =
-        ["lost", "silent"].map(|reason| format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}"));
-    let retried = (rig.metric(rig.probes(), &retried[0]).await, rig.metric(rig.probes(), &retried[1]).await);
+    let retried = (retried(&rig, "lost").await, retried(&rig, "silent").await);
     println!("{tally:?}, by agent {shares:?}, sent once more (lost, silent) {retried:?}");
     assert!(tally.answered.get() > 0);
     assert!(shares.iter().all(|share| share * 10 > tally.answered.get()), "each has its share: {shares:?}");

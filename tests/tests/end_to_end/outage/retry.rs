@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use tests::fake_api::{Behaviour, FakeApi, RecordedRequest};
 use tests::rig::{ApiServer, Reply, Rig};
 
-use super::SOON;
+use super::{SOON, retried};
 
 const PODS: &str = "/clusters/edge-a/api/v1/pods";
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1&resourceVersion=7";
@@ -63,7 +63,7 @@ async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothi
     assert!(lost.iter().all(unknown), "{lost:?}");
     assert_eq!(came(&answers), READS.len(), "nothing else was sent twice");
     assert_eq!(came(&stalls), READS.len() + others.len(), "and nothing more than once to either");
-    let retried = rig.metric(rig.probes(), "tombolo_server_reads_retried_total{reason=\"silent\"}").await;
+    let retried = retried(&rig, "silent").await;
     assert_eq!(retried, READS.len() as f64);
     drop(agents);
 }
@@ -88,7 +88,7 @@ async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_start
         let named = |api: &FakeApi| api.requests().iter().filter(|one| has(one, name)).count();
         assert_eq!((named(&stalls), named(&answers)), (1, 1), "{name} bears its name both times");
     }
-    let retried = rig.metric(rig.probes(), "tombolo_server_reads_retried_total{reason=\"lost\"}").await;
+    let retried = retried(&rig, "lost").await;
     assert_eq!(retried, READS.len() as f64);
     drop(again);
 }
@@ -114,7 +114,7 @@ async fn a_read_is_sent_again_twice_and_no_more() {
     assert_eq!(replies[0].status, 504, "{replies:?}");
     assert!(replies[0].head.contains("application/json"), "{replies:?}");
     assert_eq!(came(&stalls), 3);
-    let retried = rig.metric(rig.probes(), "tombolo_server_reads_retried_total{reason=\"lost\"}").await;
+    let retried = retried(&rig, "lost").await;
     assert_eq!(retried, 2.0);
     drop(agent);
 }
@@ -141,12 +141,7 @@ async fn a_read_is_not_sent_again_to_an_agent_that_says_nothing_but_to_the_one_t
     });
 
     assert_eq!(replies[0].status, 200, "{replies:?}");
-    let mut retried = Vec::new();
-    for reason in ["lost", "silent"] {
-        let series = format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}");
-        retried.push(rig.metric(rig.probes(), &series).await);
-    }
-    assert_eq!(retried, [1.0, 0.0], "lost, silent");
+    assert_eq!([retried(&rig, "lost").await, retried(&rig, "silent").await], [1.0, 0.0]);
     assert_eq!([&stalls, &answers].map(came), [1, 1]);
     drop(agents);
 }

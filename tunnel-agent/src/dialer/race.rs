@@ -155,7 +155,7 @@ impl Race {
         lane.wait(now, wait, random);
         if matches!(setback, Setback::Told(_)) {
             // The server has said so itself, whatever carried it.
-            self.lanes.iter_mut().for_each(|lane| lane.not_before(now + wait));
+            self.none_before(now + wait);
         }
         self.settle(now);
         wait
@@ -222,7 +222,7 @@ impl Race {
             // What was dialed while the server was away would ask again late.
             Ending::Restarted => self.abandon_all(),
             // By whatever carrier it comes.
-            Ending::Replaced => self.lanes.iter_mut().for_each(|lane| lane.not_before(now + wait)),
+            Ending::Replaced => self.none_before(now + wait),
             Ending::Otherwise => {}
         }
         self.settle(now);
@@ -386,6 +386,11 @@ impl Race {
         // It stays here until its end is told.
         (entry.leaves, entry.is_closed) = (true, true);
         self.steps.push_back(Step::Close(entry.number));
+    }
+
+    /// No carrier is dialed before this.
+    fn none_before(&mut self, due: Instant) {
+        self.lanes.iter_mut().for_each(|lane| lane.not_before(due));
     }
 
     fn lane(&mut self, carrier: Carrier) -> &mut Lane {

@@ -56,6 +56,14 @@ impl Places {
     }
 }
 
+impl WayIn {
+    /// Who came by it from `address`.
+    fn peer(self, address: SocketAddr, is_local: bool) -> Peer {
+        let (waits, aside) = (Waits::default(), Aside::default());
+        Peer { address, is_local, server_name: None, certified: None, waits, way_in: Some(self), aside }
+    }
+}
+
 impl Peer {
     /// The door, as the audit log calls it.
     pub(super) fn listener(&self) -> &'static str {
@@ -76,31 +84,15 @@ impl Peer {
 impl Gateway {
     /// Serves a connection by a way in, whose handshake is done, until it ends or its bytes are the target's.
     pub async fn serve_way_in(self, stream: CallerStream, way_in: WayIn) {
-        let peer = Peer {
-            address: stream.peer(),
-            is_local: false,
-            server_name: None,
-            certified: None,
-            waits: Waits::default(),
-            way_in: Some(way_in),
-            aside: Aside::default(),
-        };
+        let peer = way_in.peer(stream.peer(), false);
         let (stream, hung_up, exchange) = hangup::watch(stream.into_stream());
         self.serve_to_its_end(stream, peer, Some(exchange), hung_up).await;
     }
 
     /// The same at a Unix socket.
     pub async fn serve_local_way_in(self, stream: UnixStream, way_in: WayIn) {
-        let peer = Peer {
-            // Nobody's: there is no network between.
-            address: (Ipv4Addr::LOCALHOST, 0).into(),
-            is_local: true,
-            server_name: None,
-            certified: None,
-            waits: Waits::default(),
-            way_in: Some(way_in),
-            aside: Aside::default(),
-        };
+        // Nobody's address: there is no network between.
+        let peer = way_in.peer((Ipv4Addr::LOCALHOST, 0).into(), true);
         // hyper sees a hang-up itself where nothing stands behind the request, and whoever sends more there waits for its answer.
         let stream = hyper_util::rt::TokioIo::new(stream);
         self.serve_to_its_end(stream, peer, None, std::future::pending()).await;

@@ -1,29 +1,86 @@
 //! Ports that stay free until a daemon binds them.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::loopback;
 
 /// Below the range from which the kernel takes ports for outgoing connections, so that none of those is in the way.
 const FIRST: u16 = 12_000;
-const COUNT: u16 = 18_000;
+/// Ports that a process takes hold of at a time.
+const BLOCK: u16 = 50;
+const BLOCKS: u16 = 360;
 
-static NEXT: AtomicU16 = AtomicU16::new(0);
+static TAKEN: Mutex<Taken> = Mutex::new(Taken::nothing());
 
-/// A port of 127.0.0.1 that is free for TCP and UDP. Processes begin at places of their own, and none takes one twice.
+/// What this process has taken, one block after the other.
+struct Taken {
+    /// Each holds the first port of a block until the process ends, so that no other process takes from that block: what
+    /// is free now and bound by a daemon in a moment would be free to two.
+    holds: Vec<TcpListener>,
+    /// Blocks that were looked at.
+    looked_at: u16,
+    /// First port of the block in hand.
+    block: u16,
+    /// How many of its ports were used.
+    used: u16,
+}
+
+/// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while both run.
 ///
 /// # Panics
 /// If there is none.
 pub fn free_port() -> SocketAddr {
-    let begin = (std::process::id() % u32::from(COUNT)) as u16;
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(7, Ordering::Relaxed);
-        let port = FIRST + (u32::from(begin) + u32::from(step)).rem_euclid(u32::from(COUNT)) as u16;
-        let address = loopback(port);
-        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-            return address;
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+impl Taken {
+    const fn nothing() -> Self {
+        Self { holds: Vec::new(), looked_at: 0, block: 0, used: BLOCK }
+    }
+
+    fn next(&mut self) -> SocketAddr {
+        loop {
+            if self.used == BLOCK {
+                self.take_block();
+            }
+            let address = loopback(self.block + self.used);
+            self.used += 1;
+            if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+                return address;
+            }
         }
     }
-    panic!("no free port between {FIRST} and {}", FIRST + COUNT);
+
+    /// Takes hold of a block. Processes begin at places of their own: what an earlier one left running is rarely met.
+    fn take_block(&mut self) {
+        let begin = std::process::id() % u32::from(BLOCKS);
+        while self.looked_at < BLOCKS {
+            let block = (begin + u32::from(self.looked_at)) % u32::from(BLOCKS);
+            self.looked_at += 1;
+            self.block = FIRST + block as u16 * BLOCK;
+            if let Ok(hold) = TcpListener::bind(loopback(self.block)) {
+                self.holds.push(hold);
+                self.used = 1;
+                return;
+            }
+        }
+        panic!("no free port between {FIRST} and {}", FIRST + BLOCKS * BLOCK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::iter::repeat_with;
+
+    use super::*;
+
+    #[test]
+    fn two_that_begin_at_the_same_place_never_take_the_same_port() {
+        let (mut one, mut other) = (Taken::nothing(), Taken::nothing());
+        let taken = repeat_with(|| [one.next(), other.next()]).take(2 * usize::from(BLOCK));
+        let taken: Vec<SocketAddr> = taken.flatten().collect();
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), taken.len());
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tests::fake_api::{Behaviour, FakeApi};
-use tests::rig::{Agent, ApiServer, Rig, Surroundings};
+use tests::rig::{Agent, ApiServer, Rig, Surroundings, free_port};
 use tokio::time::sleep;
 
 /// What every cluster here is called.
@@ -63,7 +63,7 @@ async fn a_name_with_two_addresses_leads_to_two_servers_and_further_ones_are_fou
 #[tokio::test]
 async fn a_server_found_by_two_addresses_gets_one_tunnel_and_the_next_one_if_that_is_lost() {
     let trial = Trial::start().await;
-    let any = SocketAddr::from(([0, 0, 0, 0], trial.rig.gateway().port() + 1));
+    let any = SocketAddr::from(([0, 0, 0, 0], free_port().port()));
     let mut peer = trial.rig.peer_at(any, "other", "").await;
     let hosts = trial.hosts(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
     let agent = trial.agent(&[format!("gateway.test:{}", any.port())], Some(hosts)).await;

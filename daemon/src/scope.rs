@@ -197,9 +197,11 @@ impl Scope {
         (self.0.work.len(), self.0.attendants.len())
     }
 
-    /// The figures of a home's runtime.
-    pub(crate) fn runtime(&self, home: Home) -> RuntimeMetrics {
-        self.handle(home).metrics()
+    /// The figures of each home's runtime under its number, and of what is aside under `aside`.
+    pub(crate) fn runtimes(&self) -> Vec<(String, RuntimeMetrics)> {
+        let homes = self.0.homes.iter().enumerate();
+        let homes = homes.map(|(number, home)| (number.to_string(), home.metrics()));
+        homes.chain(self.0.aside.iter().map(|aside| ("aside".to_owned(), aside.metrics()))).collect()
     }
 
     /// Counts `work`, which its caller polls, as work of this scope: `None` if an abort dropped it.

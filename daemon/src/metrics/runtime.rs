@@ -20,7 +20,7 @@ pub(super) fn tell(lines: &mut Lines, prefix: &str, scope: &Scope) {
         .is(&[("kind", "work")], work)
         .is(&[("kind", "attendant")], attendants);
 
-    let homes: Vec<_> = scope.homes().map(|home| (home.number().to_string(), scope.runtime(home))).collect();
+    let homes = scope.runtimes();
     let name = format!("{prefix}_runtime_workers");
     let mut workers = lines.gauge(&name, "Threads that run a home's tasks.");
     for (home, runtime) in &homes {

@@ -65,9 +65,11 @@ fn what_is_set_aside_is_on_no_home_and_steps_back_behind_all_of_them() {
     let (thread, home) = homes.first.block_on(whereabouts(|task| scope.spawn_aside(task)));
     scope.spawn_aside(async move { report.send(getpriority_process(None)).unwrap() });
     let of_aside = homes.first.block_on(reported).unwrap();
+    let told: Vec<String> = scope.runtimes().into_iter().map(|(name, _)| name).collect();
     homes.stop();
 
     assert_eq!((thread.as_deref(), home), (Some("aside"), None));
+    assert_eq!(told, ["0", "1", "aside"]);
     let here = getpriority_process(None).unwrap();
     assert_eq!(of_aside, Ok((here + STEPS_ASIDE).min(NICENESS_MAX)));
 }

@@ -1,4 +1,4 @@
-//! Twenty shells beside `kubectl cp` out of a pod and into it, at once and through one tunnel: what is typed comes back soon.
+//! Twenty shells beside `kubectl cp` out of a pod, into it, and both at once, through one tunnel: what is typed comes back soon.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const RETRIES: &str = "20";
 const FILE: &str = "large";
 
 #[test]
-#[ignore = "soak: copies a gibibyte out of a pod and into it, through a tunnel and beside it"]
+#[ignore = "soak: copies a gibibyte out of a pod and into it, twice, through a tunnel and beside it"]
 fn what_is_typed_in_twenty_shells_comes_back_soon_beside_a_gibibyte_that_is_copied_each_way() {
     let test = "what_is_typed_in_twenty_shells_comes_back_soon";
     if let Err(unable) = node::assets() {
@@ -55,12 +55,17 @@ fn what_is_typed_in_twenty_shells_comes_back_soon_beside_a_gibibyte_that_is_copi
 
         let carrier = Carrier::of_run();
         println!("{MIB} MiB each way, {LINK}, tunnel over {}", carrier.as_str());
-        println!("direct: {direct:?}\ntunneled: {tunneled:?}");
+        println!("direct: {direct:#?}\ntunneled: {tunneled:#?}");
         // What this machine and kubectl take for a line while nothing else goes on is not the tunnel's; nor is what TCP's own
         // congestion control queues in the link.
         let machine = direct.alone.p99.saturating_sub(ROUND_TRIP);
         let most = ROUND_TRIP.mul_f64(ROUND_TRIPS_MAX) + BEYOND_MAX + machine;
-        assert!(carrier != Carrier::Quic || tunneled.beside.p99 <= most, "more than {most:?}: {tunneled:?}");
+        for (way, beside) in [("out", tunneled.out), ("in", tunneled.into)] {
+            assert!(
+                carrier != Carrier::Quic || beside.typed.p99 <= most,
+                "more than {most:?} beside a copy {way}"
+            );
+        }
     });
 }
 
@@ -80,44 +85,97 @@ async fn over_the_same_link(at: &Lab, edge: &NodeEdge) -> Kubectl {
 #[expect(dead_code, reason = "all of it is printed")]
 struct Typed {
     alone: Took,
-    /// Beside a copy in each direction.
-    beside: Took,
-    /// Meanwhile without any link.
-    without_link: Took,
+    /// Beside a copy out of the pod.
+    out: Beside,
+    /// Beside one into it.
+    into: Beside,
+    /// Beside both at once. How long that takes says as much of a small machine as of the tunnel.
+    both: Beside,
 }
 
-/// What was typed by this way, alone and beside a copy in each direction, both of which arrive whole.
+/// How long lines took beside copies.
+#[derive(Debug, Clone, Copy)]
+#[expect(dead_code, reason = "all of it is printed")]
+struct Beside {
+    typed: Took,
+    /// Meanwhile without any link.
+    without_link: Took,
+    /// How often a copy was begun anew.
+    resumed: usize,
+}
+
+/// Which copies there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copies {
+    Out,
+    Into,
+    Both,
+}
+
+/// Shells by a way, and some that no link is between.
+struct AllShells {
+    by_way: Shells,
+    near: Shells,
+}
+
+/// What was typed by this way, alone and beside copies, all of which arrive whole.
 async fn beside_copies(edge: &NodeEdge, way: &str, kubectl: &Kubectl) -> Typed {
-    let [source, copy] = ["in", "out"].map(|direction| edge.file(&format!("{way}-{direction}")));
-    let (source_there, copy_there) = (format!("/tmp/{FILE}"), format!("/tmp/{way}"));
+    let source = edge.file(&format!("{way}-in"));
     let makes = format!("head -c {MIB}M /dev/urandom >'{}'", source.display());
     run(&Invocation::of("sh").arguments(["-c", &makes]), COPY_MAX).await.expect("a file is made");
-    let mut shells = Shells::open(edge, kubectl, way, SHELLS).await;
-    let mut near = Shells::open(edge, &edge.direct, &format!("{way}-near"), SHELLS_NEAR).await;
+    let by_way = Shells::open(edge, kubectl, way, SHELLS).await;
+    let near = Shells::open(edge, &edge.direct, &format!("{way}-near"), SHELLS_NEAR).await;
+    let mut shells = AllShells { by_way, near };
     let (_never, goes_on) = watch::channel(());
-    let alone = shells.typed(ALONE, goes_on).await;
+    let alone = shells.by_way.typed(ALONE, goes_on).await;
+    let out = beside(edge, way, kubectl, &mut shells, Copies::Out).await;
+    let into = beside(edge, way, kubectl, &mut shells, Copies::Into).await;
+    let both = beside(edge, way, kubectl, &mut shells, Copies::Both).await;
+    Typed { alone, out, into, both }
+}
 
-    let (all_done, copies_end) = watch::channel(());
+/// What was typed beside some copies, which arrive whole and are removed.
+async fn beside(
+    edge: &NodeEdge,
+    way: &str,
+    kubectl: &Kubectl,
+    shells: &mut AllShells,
+    copies: Copies,
+) -> Beside {
+    let (source, copy) = (edge.file(&format!("{way}-in")), edge.file(&format!("{way}-out")));
+    let (source_there, copy_there) = (format!("/tmp/{FILE}"), format!("/tmp/{way}"));
     let [source_words, copy_words] = [&source, &copy].map(|path| path.display().to_string());
+    let (all_done, copies_end) = watch::channel(());
     let copying = async {
         let (out, into) = (format!("{POD}:{source_there}"), format!("{POD}:{copy_there}"));
-        let resumed = tokio::join!(copies(kubectl, &out, &copy_words), copies(kubectl, &source_words, &into));
+        let out =
+            async { if copies == Copies::Into { 0 } else { resumed(kubectl, &out, &copy_words).await } };
+        let into =
+            async { if copies == Copies::Out { 0 } else { resumed(kubectl, &source_words, &into).await } };
+        let (out, into) = tokio::join!(out, into);
         drop(all_done);
-        resumed
+        out + into
     };
-    let (beside, without_link, (out, into)) =
-        tokio::join!(shells.typed(COPY_MAX, copies_end.clone()), near.typed(COPY_MAX, copies_end), copying);
+    let AllShells { by_way, near } = shells;
+    let (typed, without_link, resumed) =
+        tokio::join!(by_way.typed(COPY_MAX, copies_end.clone()), near.typed(COPY_MAX, copies_end), copying);
 
-    assert_eq!(hash_here(&copy).await, hash_in_pod(edge, &source_there).await, "{way}, out");
-    assert_eq!(hash_here(&source).await, hash_in_pod(edge, &copy_there).await, "{way}, in");
-    let typed = Typed { alone, beside, without_link };
-    println!("{way}: {typed:?}, resumed {out} times out and {into} times in");
-    typed
+    if copies != Copies::Into {
+        assert_eq!(hash_here(&copy).await, hash_in_pod(edge, &source_there).await, "{way}, out");
+        std::fs::remove_file(&copy).expect("the copy is removed");
+    }
+    if copies != Copies::Out {
+        assert_eq!(hash_here(&source).await, hash_in_pod(edge, &copy_there).await, "{way}, in");
+        edge.direct.stdout(&["exec", POD, "--", "rm", &copy_there]).await;
+    }
+    let beside = Beside { typed, without_link, resumed };
+    println!("{way}, {copies:?}: {beside:?}");
+    beside
 }
 
 /// Copies, and returns how often that was begun anew: between API server and container runtime an end is cut off now and then
 /// (decision 0045), beside the tunnel, too, and kubectl goes on behind what it has.
-async fn copies(kubectl: &Kubectl, from: &str, to: &str) -> usize {
+async fn resumed(kubectl: &Kubectl, from: &str, to: &str) -> usize {
     let kubectl = kubectl.clone().limit(COPY_MAX);
     let said = kubectl.stdout(&["cp", "--retries", RETRIES, from, to]).await;
     said.matches("Resuming copy").count()

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use tests::enroll::private;
 use tests::kube::kubectl::Kubectl;
 use tests::kube::{EdgeCluster, Place};
@@ -58,6 +59,7 @@ fn a_server_in_its_pod_serves_ends_what_runs_when_it_is_deleted_and_is_back_with
     trial("a_server_in_its_pod", async |hosted: &Hosted<'_>| {
         let first = hosted.pod().await;
         hosted.is_confined().await;
+        hosted.is_not_evicted(&first).await;
         let (edge, _agent) = hosted.edge().await;
         let alice = hosted.caller(&edge, "alice").await;
         assert_eq!(whoami(&alice).await, "alice");
@@ -164,6 +166,24 @@ impl Hosted<'_> {
         let written = self.host.direct.run(&written).await.expect("kubectl");
         let said = String::from_utf8_lossy(&written.stderr);
         assert!(!written.status.success() && said.contains("Read-only file system"), "{said}");
+    }
+
+    /// Claims that who drains its node asks in vain: an eviction that its budget forbids is refused.
+    async fn is_not_evicted(&self, pod: &str) {
+        let budget = ["get", "poddisruptionbudget", "tunnel-server", "--namespace", NAMESPACE];
+        let healthy = [budget.as_slice(), &["-o", "jsonpath={.status.currentHealthy}"]].concat();
+        until("the budget knows of the pod", async || {
+            (self.host.direct.stdout(&healthy).await == "1").then_some(())
+        })
+        .await;
+        let eviction = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": pod, "namespace": NAMESPACE } });
+        let file = self.host.file("eviction.json");
+        fs::write(&file, eviction.to_string()).expect("it is ours");
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
+        let evicts = ["create", "--raw", &path, "-f", file.to_str().expect("a path")];
+        let evicts = self.host.direct.run(&evicts).await.expect("kubectl");
+        let said = String::from_utf8_lossy(&evicts.stderr);
+        assert!(!evicts.status.success() && said.contains("violate the pod's disruption budget"), "{said}");
     }
 
     /// Starts an edge cluster and its agent, which enrolls at the pod, both in the cloud.

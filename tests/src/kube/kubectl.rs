@@ -126,6 +126,18 @@ impl Kubectl {
         String::from_utf8(output.stdout).expect("kubectl writes UTF-8")
     }
 
+    /// What it wrote to stderr.
+    ///
+    /// # Panics
+    /// If it did not fail.
+    pub async fn refusal(&self, arguments: &[&str]) -> String {
+        let output =
+            self.run(arguments).await.unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "kubectl {arguments:?} did not fail: {stderr}");
+        stderr
+    }
+
     // HOME holds kubectl's discovery cache: beside the kubeconfig it is never shared between clusters on one address.
     fn invocation(&self, arguments: &[&str]) -> Invocation {
         let beside = || self.kubeconfig.parent().map_or_else(PathBuf::new, |folder| folder.join("home"));

@@ -217,9 +217,8 @@ async fn a_real_api_server_takes_the_caller_of_kubectl_as_for_whom_it_wants_to_b
     let version = ["get", "--raw", "/version"];
     alice.stdout(&[&as_bob[..], &version].concat()).await;
     for more in ["--as=tombolo:carol", "--as-uid=7", "--as-group=tombolo:admins", "--as-user-extra=a=b"] {
-        let refused = alice.run(&[&as_bob[..], &[more], &version].concat()).await.unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && said.contains("(Forbidden)"), "{more}: {said}");
+        let said = alice.refusal(&[&as_bob[..], &[more], &version].concat()).await;
+        assert!(said.contains("(Forbidden)"), "{more}: {said}");
     }
 }
 

@@ -46,9 +46,7 @@ fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster_and_two_of_one_n
         at(&rig, &["cluster", "update", "edge-c", "--network", PLANTS[0]]).await;
 
         // To kubectl, which shows the status line.
-        let refused = proxies[0].kubectl(&edges[0].cluster).run(&["get", "namespaces"]).await.unwrap();
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success(), "{said}");
+        let said = proxies[0].kubectl(&edges[0].cluster).refusal(&["get", "namespaces"]).await;
         assert!(said.contains("192.168.1.10:6443 is ambiguous among edge-a, edge-c"), "{said}");
         assert!(!said.contains("edge-b"), "{said}");
         let log = AuditLog::of(&rig);

@@ -50,9 +50,8 @@ async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_r
     let shown = at(&rig, &["user", "dial-token", "list"]).await;
     let id = shown.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
     at(&rig, &["user", "dial-token", "revoke", &id]).await;
-    let refused = kubectl.run(&["get", "namespaces"]).await.unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && said.contains("dial token"), "{said}");
+    let said = kubectl.refusal(&["get", "namespaces"]).await;
+    assert!(said.contains("dial token"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

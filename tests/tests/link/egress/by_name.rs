@@ -154,9 +154,7 @@ impl Edge {
 
 /// Why the webhook's API server does not make a ConfigMap that the webhook refuses.
 async fn refusal(kubectl: &Kubectl) -> String {
-    let denied = kubectl.run(&["create", "configmap", "refused"]).await.unwrap();
-    assert!(!denied.status.success(), "the webhook was not asked");
-    String::from_utf8_lossy(&denied.stderr).into_owned()
+    kubectl.refusal(&["create", "configmap", "refused"]).await
 }
 
 /// A site with pods that answer for the Services; the first one's task beside it.

@@ -162,10 +162,9 @@ impl Hosted<'_> {
         let enforced = "jsonpath={.metadata.labels.pod-security\\.kubernetes\\.io/enforce}";
         let enforced = self.host.direct.stdout(&["get", "namespace", NAMESPACE, "-o", enforced]).await;
         assert_eq!(enforced, "restricted");
-        let written = self.in_pod(&["tombolo", "ca", "init", "--dir", "/pki"]);
-        let written = self.host.direct.run(&written).await.expect("kubectl");
-        let said = String::from_utf8_lossy(&written.stderr);
-        assert!(!written.status.success() && said.contains("Read-only file system"), "{said}");
+        let writes = self.in_pod(&["tombolo", "ca", "init", "--dir", "/pki"]);
+        let said = self.host.direct.refusal(&writes).await;
+        assert!(said.contains("Read-only file system"), "{said}");
     }
 
     /// Claims that who drains its node asks in vain: an eviction that its budget forbids is refused.
@@ -181,9 +180,8 @@ impl Hosted<'_> {
         fs::write(&file, eviction.to_string()).expect("it is ours");
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
         let evicts = ["create", "--raw", &path, "-f", file.to_str().expect("a path")];
-        let evicts = self.host.direct.run(&evicts).await.expect("kubectl");
-        let said = String::from_utf8_lossy(&evicts.stderr);
-        assert!(!evicts.status.success() && said.contains("violate the pod's disruption budget"), "{said}");
+        let said = self.host.direct.refusal(&evicts).await;
+        assert!(said.contains("violate the pod's disruption budget"), "{said}");
     }
 
     /// Starts an edge cluster and its agent, which enrolls at the pod, both in the cloud.

@@ -199,8 +199,7 @@ impl Scope {
 
     /// The figures of each home's runtime under its number, and of what is aside under `aside`.
     pub(crate) fn runtimes(&self) -> Vec<(String, RuntimeMetrics)> {
-        let homes = self.0.homes.iter().enumerate();
-        let homes = homes.map(|(number, home)| (number.to_string(), home.metrics()));
+        let homes = self.homes().map(|home| (home.number().to_string(), self.handle(home).metrics()));
         homes.chain(self.0.aside.iter().map(|aside| ("aside".to_owned(), aside.metrics()))).collect()
     }
 

@@ -1,6 +1,7 @@
 //! Ports that stay free until a daemon binds them.
 
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::loopback;
@@ -18,12 +19,10 @@ struct Taken {
     /// Each holds the first port of a block until the process ends, so that no other process takes from that block: what
     /// is free now and bound by a daemon in a moment would be free to two.
     holds: Vec<TcpListener>,
-    /// Blocks that were looked at.
-    looked_at: u16,
-    /// First port of the block in hand.
-    block: u16,
-    /// How many of its ports were used.
-    used: u16,
+    /// Blocks that were not looked at yet, counted from where this process begins.
+    blocks: Range<u16>,
+    /// Ports of the block in hand that were not used yet.
+    ports: Range<u16>,
 }
 
 /// A port of 127.0.0.1 that is free for TCP and UDP. No process takes one twice, and no two the same while both run.
@@ -36,32 +35,30 @@ pub fn free_port() -> SocketAddr {
 
 impl Taken {
     const fn nothing() -> Self {
-        Self { holds: Vec::new(), looked_at: 0, block: 0, used: BLOCK }
+        Self { holds: Vec::new(), blocks: 0..BLOCKS, ports: 0..0 }
     }
 
     fn next(&mut self) -> SocketAddr {
         loop {
-            if self.used == BLOCK {
-                self.take_block();
+            for port in self.ports.by_ref() {
+                let address = loopback(port);
+                if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+                    return address;
+                }
             }
-            let address = loopback(self.block + self.used);
-            self.used += 1;
-            if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
-                return address;
-            }
+            self.take_block();
         }
     }
 
     /// Takes hold of a block. Processes begin at places of their own: what an earlier one left running is rarely met.
     fn take_block(&mut self) {
         let begin = std::process::id() % u32::from(BLOCKS);
-        while self.looked_at < BLOCKS {
-            let block = (begin + u32::from(self.looked_at)) % u32::from(BLOCKS);
-            self.looked_at += 1;
-            self.block = FIRST + block as u16 * BLOCK;
-            if let Ok(hold) = TcpListener::bind(loopback(self.block)) {
+        for number in self.blocks.by_ref() {
+            let block = (begin + u32::from(number)) % u32::from(BLOCKS);
+            let first = FIRST + block as u16 * BLOCK;
+            if let Ok(hold) = TcpListener::bind(loopback(first)) {
                 self.holds.push(hold);
-                self.used = 1;
+                self.ports = first + 1..first + BLOCK;
                 return;
             }
         }

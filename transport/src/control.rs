@@ -286,6 +286,7 @@ impl Driver {
         let answer = self.connection.take_answer();
         if let Some(Answer { at, round_trip }) = answer {
             self.shared.session().answered(at, round_trip);
+            self.shared.distance().answered(round_trip);
             if let Some(estimate) = self.connection.estimate() {
                 self.connection.correct_pace(self.poisoned.judge(now, estimate, round_trip));
             }

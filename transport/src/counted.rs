@@ -7,6 +7,7 @@ use std::time::Instant;
 use proto::Session;
 use tokio::sync::Notify;
 
+use crate::distance::Distance;
 use crate::link::StreamBytes;
 use crate::precedence::{Lead, Rank, Weight};
 use crate::settings::{STREAMS_AT_FIRST, STREAMS_MAX, Side};
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     granted: AtomicU32,
     spoken: Notify,
     stream_bytes: StreamBytes,
+    distance: Distance,
     lead: Lead,
 }
 
@@ -35,6 +37,7 @@ impl Shared {
             granted: AtomicU32::new(granted),
             spoken: Notify::new(),
             stream_bytes: StreamBytes::default(),
+            distance: Distance::new(),
             lead: Lead::default(),
         }
     }
@@ -74,6 +77,10 @@ impl Shared {
 
     pub(crate) fn stream_bytes(&self) -> &StreamBytes {
         &self.stream_bytes
+    }
+
+    pub(crate) fn distance(&self) -> &Distance {
+        &self.distance
     }
 }
 

@@ -12,6 +12,7 @@ mod congestion;
 mod control;
 mod counted;
 mod dial;
+mod distance;
 mod endpoint;
 mod error;
 mod keys;

@@ -123,6 +123,13 @@ impl Tunnel {
         self.connection.round_trip()
     }
 
+    /// How far away the peer is: the least that one of its last eight answers to a heartbeat took, and before the first one
+    /// the estimate of the round trip. For a choice between tunnels, which shall not hang on how busy a machine was once.
+    #[must_use]
+    pub fn distance(&self) -> Duration {
+        self.shared.distance().least().unwrap_or_else(|| self.round_trip())
+    }
+
     /// What the link has carried and lost so far. Takes the connection's lock and copies all of its figures: not for the
     /// way of a request.
     #[must_use]

@@ -378,7 +378,7 @@ fn standing(entry: &Enlisting) -> Standing {
         draining: entry.tunnel.is_draining(),
         carrier: entry.tunnel.carrier(),
         live_for: live_since.map_or(Duration::ZERO, |since| since.elapsed()),
-        round_trip: entry.tunnel.round_trip(),
+        distance: entry.tunnel.distance(),
         streams: entry.tunnel.streams_open(),
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Standing {
     pub(super) carrier: Carrier,
     /// For how long it has been live.
     pub(super) live_for: Duration,
-    pub(super) round_trip: Duration,
+    pub(super) distance: Duration,
     pub(super) streams: u32,
 }
 
@@ -62,7 +62,7 @@ impl<T> Default for Roster<T> {
 impl Standing {
     /// What one more exchange would find: everybody in front of it, at every round trip's distance.
     fn cost(self) -> u64 {
-        let steps = self.round_trip.as_nanos() / NEAR.as_nanos() + 1;
+        let steps = self.distance.as_nanos() / NEAR.as_nanos() + 1;
         (u64::from(self.streams) + 1).saturating_mul(u64::try_from(steps).unwrap_or(u64::MAX))
     }
 }
@@ -198,7 +198,7 @@ mod tests {
         draining: false,
         carrier: Carrier::Quic,
         live_for: TRUSTED_AFTER,
-        round_trip: Duration::from_millis(40),
+        distance: Duration::from_millis(40),
         streams: 0,
     };
 
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_restarted_agents_old_tunnel_gets_nothing_more() {
-        let nearer = Standing { round_trip: Duration::from_millis(1), ..LIVE };
+        let nearer = Standing { distance: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, nearer), ("a", 2, LIVE)])), Some(1));
     }
 
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn what_carries_tunnels_says_nothing_between_two_agents() {
-        let http2 = Standing { carrier: Carrier::Http2, round_trip: Duration::from_millis(1), ..LIVE };
+        let http2 = Standing { carrier: Carrier::Http2, distance: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, http2), ("b", 1, LIVE)])), Some(0));
     }
 
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn another_tunnel_of_the_same_process_supersedes_nothing() {
-        let nearer = Standing { round_trip: Duration::from_millis(1), ..LIVE };
+        let nearer = Standing { distance: Duration::from_millis(1), ..LIVE };
         let roster = roster(&[("a", 1, nearer), ("a", 1, LIVE)]);
         assert_eq!(best(&roster), Some(0));
         assert_eq!(roster.before(1).count(), 0);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn live_goes_before_near() {
-        let suspect = Standing { health: Health::Suspect, round_trip: Duration::from_millis(1), ..LIVE };
+        let suspect = Standing { health: Health::Suspect, distance: Duration::from_millis(1), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, suspect), ("b", 1, LIVE)])), Some(1));
     }
 
@@ -296,14 +296,14 @@ mod tests {
     fn work_goes_where_there_is_least_of_it_for_the_distance() {
         let busy = |streams| Standing { streams, ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, busy(9)), ("b", 1, busy(8))])), Some(1));
-        let far = |streams| Standing { streams, round_trip: Duration::from_millis(199), ..LIVE };
+        let far = |streams| Standing { streams, distance: Duration::from_millis(199), ..LIVE };
         assert_eq!(best(&roster(&[("a", 1, busy(3)), ("b", 1, far(0))])), Some(0), "five times as far");
         assert_eq!(best(&roster(&[("a", 1, busy(5)), ("b", 1, far(0))])), Some(1), "and six times as busy");
     }
 
     #[test]
-    fn equals_take_turns_whatever_a_round_trip_wavers() {
-        let wavers = |micros| Standing { round_trip: Duration::from_micros(micros), ..LIVE };
+    fn equals_take_turns_whatever_a_distance_wavers() {
+        let wavers = |micros| Standing { distance: Duration::from_micros(micros), ..LIVE };
         let roster = roster(&[("a", 1, wavers(310)), ("b", 1, wavers(900)), ("c", 1, wavers(1_700))]);
 
         let chosen: Vec<_> = (0..7).filter_map(|_| best(&roster)).collect();

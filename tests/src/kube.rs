@@ -27,7 +27,11 @@ use files::Files;
 use kubeconfig::{Credential, Kubeconfig};
 use kubectl::Kubectl;
 
-/// How long etcd and the API server together may take until `/readyz` says ok.
+/// What a cluster answers that may be used. An API server says that it is ready before it has made the namespace `default`, and in it
+/// the Service and the EndpointSlice that say where it is reached.
+const ANSWERED_WHEN_READY: [&str; 2] =
+    ["/readyz", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"];
+/// How long etcd and the API server together may take until they are.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether the API server is ready.
 const READY_POLL_EVERY: Duration = Duration::from_millis(100);
@@ -101,7 +105,7 @@ pub enum ClusterError {
         /// The end of what it wrote.
         tail: String,
     },
-    /// `/readyz` did not say ok in time.
+    /// It did not answer in time as one that may be used.
     #[error(
         "the edge cluster was not ready within {READY_MAX:?}; it answered: {answer}\nkube-apiserver's output ended with:\n{tail}"
     )]
@@ -150,7 +154,7 @@ impl Default for Place {
 }
 
 impl EdgeCluster {
-    /// Starts a cluster on a free port of 127.0.0.1 and returns when `/readyz` says ok.
+    /// Starts a cluster on a free port of 127.0.0.1 and returns when it may be used.
     pub async fn start() -> Result<Self, ClusterError> {
         Self::start_at(Place::default()).await
     }
@@ -365,15 +369,22 @@ impl EdgeCluster {
     }
 
     async fn ready(&mut self) -> Result<(), ClusterError> {
-        let kubectl = self.admin().limit(Duration::from_secs(5));
         let deadline = Instant::now() + READY_MAX;
+        for path in ANSWERED_WHEN_READY {
+            self.answers(path, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn answers(&mut self, path: &str, deadline: Instant) -> Result<(), ClusterError> {
+        let kubectl = self.admin().limit(Duration::from_secs(5));
         loop {
             for (name, process) in [("etcd", &mut self.etcd), ("kube-apiserver", &mut self.apiserver)] {
                 if let Some(status) = process.ended() {
                     return Err(ClusterError::Ended { name, status, tail: process.tail() });
                 }
             }
-            let answer = match kubectl.run(&["get", "--raw=/readyz", "--request-timeout=3s"]).await {
+            let answer = match kubectl.run(&["get", "--raw", path, "--request-timeout=3s"]).await {
                 Ok(output) if output.status.success() => return Ok(()),
                 Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
                 Err(error) => error.to_string(),

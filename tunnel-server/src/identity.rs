@@ -3,7 +3,6 @@
 //! Certificates come in verified, the time comes in as an argument. Those who issue and review tokens are asked from here.
 
 use std::future::pending;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -16,8 +15,10 @@ use x509_parser::prelude::X509Certificate;
 mod admin;
 mod agent;
 mod bearer;
+mod caller;
 mod certificate;
 mod credential;
+mod fault;
 mod fetch;
 #[cfg(test)]
 mod fuzz;
@@ -35,15 +36,17 @@ pub use admin::{AdminCertificate, NotAnAdmin, admin_identity};
 pub use agent::{AgentCertificate, NotAnAgent, agent_identity};
 use bearer::Sent;
 pub use bearer::SubprotocolFault;
+pub use caller::{Caller, Method};
 pub use certificate::CertificateFault;
 use certificate::Validity;
 pub use credential::Credential;
 pub(crate) use credential::KeptToken;
+pub use fault::{Accepted, NotAuthenticated};
 pub use host_api::{ANSWER_BYTES_MAX, HostApi};
 pub(crate) use host_api::{JSON, NoAnswer};
 pub use name::{GROUPS_MAX, NAME_BYTES_MAX, NameFault, Prefixes, is_name};
 use oidc::{Issuer, Jwt, TokenFault};
-use review::{ReviewFault, Reviewed, Reviewer};
+use review::{ReviewFault, Reviewer};
 use token::Holder;
 pub use token::{StaticTokens, TOKENS_MAX, TokenFileError, TokenFileFault};
 pub use token_book::TokenBook;
@@ -52,22 +55,6 @@ pub use way_in::{NotOfWayIn, by_certificate, by_place, by_socket};
 
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-
-/// Who asks. Only [`Authenticator::authenticate`], [`Caller::by_dial_token`] and the ways in ([`by_certificate`], [`by_socket`],
-/// [`by_place`]) make one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    method: Method,
-    user: String,
-    groups: Vec<String>,
-    credential: Credential,
-    /// How the cluster that reviewed its token knows it.
-    reviewed: Option<Arc<Reviewed>>,
-    /// The token that is to be reviewed again.
-    token: Option<KeptToken>,
-    /// Where it came from, if that is all that is known of it.
-    place: Option<IpAddr>,
-}
 
 /// A caller who is known. Whether it may have sent a second credential is not, before it is known for which cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,23 +72,6 @@ pub struct Certified {
     /// `None` where the certificate cannot be read.
     validity: Option<Validity>,
     caller: Result<Caller, NotAuthenticated>,
-}
-
-/// How a caller proved who it is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// A client certificate of the callers' CA.
-    ClientCertificate,
-    /// A bearer token of the token file.
-    StaticToken,
-    /// A token of an OpenID Connect issuer; `oidc:` and the name that the configuration gives it.
-    Oidc(Arc<str>),
-    /// A token that the API server beside us knows; `token-review:` and the name that the configuration gives it.
-    TokenReview(Arc<str>),
-    /// It came by a way in, which is one principal, whoever that is; `way-in:` and the name that the configuration gives it.
-    WayIn(Arc<str>),
-    /// A token of our own store that is good for being connected to targets.
-    DialToken,
 }
 
 /// The ways in which callers prove who they are. Its `Debug` shows no token.
@@ -125,135 +95,6 @@ pub struct Ways {
     pub issuers: Vec<Arc<Issuer>>,
     /// Whatever other token it knows.
     pub reviewer: Option<Arc<Reviewer>>,
-}
-
-/// Why it is not known who asks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAuthenticated {
-    /// 401.
-    #[error("no credential was sent: {0}")]
-    NoCredential(Accepted),
-    /// 400.
-    #[error(
-        "two credentials were sent: send one, a client certificate or one bearer token in the Authorization header or in \
-         the WebSocket subprotocol"
-    )]
-    TwoCredentials,
-    /// 401. For a cluster whose callers bring a token of its own.
-    #[error(
-        "this cluster takes its callers' own tokens: come to this gateway with a client certificate, and send the \
-         cluster's token as Authorization"
-    )]
-    NoCertificate,
-    /// 400.
-    #[error("the request has more than one Authorization header")]
-    TwoAuthorizations,
-    /// 401. Basic, Negotiate and others; `Bearer` where tokens are not accepted.
-    #[error("this kind of Authorization is not accepted here: {0}")]
-    Scheme(Accepted),
-    /// 401.
-    #[error("the Authorization header does not hold one bearer token")]
-    NotAToken,
-    /// 401.
-    #[error("the token is not known here")]
-    UnknownToken,
-    /// 401.
-    #[error(transparent)]
-    Certificate(#[from] CertificateFault),
-    /// 400 where there are two, else 401.
-    #[error(transparent)]
-    Subprotocol(#[from] SubprotocolFault),
-    /// 401.
-    #[error(transparent)]
-    Token(#[from] TokenFault),
-    /// 401.
-    #[error(transparent)]
-    Review(#[from] ReviewFault),
-    /// 503. Never a yes, and never a no that a program takes for the end of its token.
-    #[error("it cannot be told whose this token is, because {0} does not answer: try again")]
-    Away(Method),
-}
-
-/// What is accepted, as words for a person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
-    /// Client certificates are.
-    pub certificates: bool,
-    /// Bearer tokens are.
-    pub tokens: bool,
-}
-
-impl Caller {
-    /// The owner of a dial token that the directory has found good, under the name that it was made for. Without groups: what
-    /// others may by theirs is not lent to a token.
-    #[must_use]
-    pub fn by_dial_token(user: String, credential: Credential) -> Self {
-        let method = Method::DialToken;
-        Self { method, user, groups: Vec::new(), credential, reviewed: None, token: None, place: None }
-    }
-
-    /// How it proved who it is.
-    #[must_use]
-    pub fn method(&self) -> &Method {
-        &self.method
-    }
-
-    /// Its name, with the prefix of the method; 1 to [`NAME_BYTES_MAX`] bytes without control characters.
-    #[must_use]
-    pub fn user(&self) -> &str {
-        &self.user
-    }
-
-    /// Its groups, with the prefix of the method; at most [`GROUPS_MAX`].
-    #[must_use]
-    pub fn groups(&self) -> &[String] {
-        &self.groups
-    }
-
-    /// The token that is to be reviewed again while something runs by it, if it came by one.
-    pub(crate) fn token(&self) -> Option<&KeptToken> {
-        self.token.as_ref()
-    }
-
-    /// How the cluster that reviewed its token knows it.
-    #[must_use]
-    pub fn reviewed(&self) -> Option<&Reviewed> {
-        self.reviewed.as_deref()
-    }
-
-    /// Where it came from, where nobody has proved anything: an address of IPv4, or the first of a /64.
-    #[must_use]
-    pub fn place(&self) -> Option<IpAddr> {
-        self.place
-    }
-
-    /// With what it proved that.
-    #[must_use]
-    pub fn credential(&self) -> &Credential {
-        &self.credential
-    }
-
-    /// A caller whom nobody authenticated.
-    #[cfg(test)]
-    pub(crate) fn pretended(user: &str, groups: &[&str]) -> Self {
-        let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        let credential = Credential { id: "pretended".into(), issued: None, expires: None };
-        Self {
-            method: Method::StaticToken,
-            user: user.to_owned(),
-            groups,
-            credential,
-            reviewed: None,
-            token: None,
-            place: None,
-        }
-    }
-
-    /// The same name, proved in another way.
-    #[cfg(test)]
-    pub(crate) fn pretending_a_certificate(self) -> Self {
-        Self { method: Method::ClientCertificate, ..self }
-    }
 }
 
 impl Authenticated {
@@ -286,19 +127,6 @@ impl Authenticated {
     #[must_use]
     pub fn claimed(&self) -> &Caller {
         &self.caller
-    }
-}
-
-impl Method {
-    /// A name for the policy, logs and labels, which [`policy::method()`] takes.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::ClientCertificate => "client-certificate",
-            Self::StaticToken => "token",
-            Self::Oidc(word) | Self::TokenReview(word) | Self::WayIn(word) => word,
-            Self::DialToken => policy::DIAL_TOKEN,
-        }
     }
 }
 
@@ -476,23 +304,6 @@ impl Certified {
     fn caller_at(&self, now: SystemTime) -> Result<Caller, NotAuthenticated> {
         self.validity.as_ref().map_or(Ok(()), |validity| validity.holds(now))?;
         self.caller.clone()
-    }
-}
-
-impl std::fmt::Display for Method {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl std::fmt::Display for Accepted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match (self.certificates, self.tokens) {
-            (true, true) => "use a client certificate or a bearer token",
-            (true, false) => "use a client certificate",
-            (false, true) => "use a bearer token",
-            (false, false) => "no method of authentication is configured",
-        })
     }
 }
 

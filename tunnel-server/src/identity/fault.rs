@@ -1,0 +1,76 @@
+//! Why it is not known who asks, in words that say what to send.
+
+use std::fmt;
+
+use super::bearer::SubprotocolFault;
+use super::caller::Method;
+use super::certificate::CertificateFault;
+use super::oidc::TokenFault;
+use super::review::ReviewFault;
+
+/// Why it is not known who asks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAuthenticated {
+    /// 401.
+    #[error("no credential was sent: {0}")]
+    NoCredential(Accepted),
+    /// 400.
+    #[error(
+        "two credentials were sent: send one, a client certificate or one bearer token in the Authorization header or in \
+         the WebSocket subprotocol"
+    )]
+    TwoCredentials,
+    /// 401. For a cluster whose callers bring a token of its own.
+    #[error(
+        "this cluster takes its callers' own tokens: come to this gateway with a client certificate, and send the \
+         cluster's token as Authorization"
+    )]
+    NoCertificate,
+    /// 400.
+    #[error("the request has more than one Authorization header")]
+    TwoAuthorizations,
+    /// 401. Basic, Negotiate and others; `Bearer` where tokens are not accepted.
+    #[error("this kind of Authorization is not accepted here: {0}")]
+    Scheme(Accepted),
+    /// 401.
+    #[error("the Authorization header does not hold one bearer token")]
+    NotAToken,
+    /// 401.
+    #[error("the token is not known here")]
+    UnknownToken,
+    /// 401.
+    #[error(transparent)]
+    Certificate(#[from] CertificateFault),
+    /// 400 where there are two, else 401.
+    #[error(transparent)]
+    Subprotocol(#[from] SubprotocolFault),
+    /// 401.
+    #[error(transparent)]
+    Token(#[from] TokenFault),
+    /// 401.
+    #[error(transparent)]
+    Review(#[from] ReviewFault),
+    /// 503. Never a yes, and never a no that a program takes for the end of its token.
+    #[error("it cannot be told whose this token is, because {0} does not answer: try again")]
+    Away(Method),
+}
+
+/// What is accepted, as words for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Client certificates are.
+    pub certificates: bool,
+    /// Bearer tokens are.
+    pub tokens: bool,
+}
+
+impl fmt::Display for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.certificates, self.tokens) {
+            (true, true) => "use a client certificate or a bearer token",
+            (true, false) => "use a client certificate",
+            (false, true) => "use a bearer token",
+            (false, false) => "no method of authentication is configured",
+        })
+    }
+}

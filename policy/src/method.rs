@@ -74,4 +74,12 @@ mod tests {
             assert_eq!(method(word), Err(NotAMethod), "{word}");
         }
     }
+
+    #[test]
+    fn a_way_in_is_one_by_its_kind_and_whatever_its_name() {
+        assert!(is_way_in("way-in:host-1") && is_way_in("way-in:oidc"));
+        for other in ["client-certificate", "token", "dial-token", "oidc:way-in", "token-review:way-in"] {
+            assert!(!is_way_in(other), "{other}");
+        }
+    }
 }

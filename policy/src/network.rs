@@ -186,4 +186,16 @@ mod tests {
         let all: Network = "::/0".parse().unwrap();
         assert_eq!((all.host_count(), all.hosts().nth(1)), (u128::MAX, Some("::2".parse().unwrap())));
     }
+
+    #[test]
+    fn the_network_around_an_address_begins_at_its_first_and_no_longer_prefix_than_the_family_has_is_taken() {
+        let around = |address: &str, bits| Network::around(address.parse().unwrap(), bits);
+        let text = |network: Option<Network>| network.map(|network| (network.to_string(), network.bits()));
+
+        assert_eq!(text(around("10.1.2.3", 24)), Some(("10.1.2.0/24".to_owned(), 24)));
+        assert_eq!(text(around("10.1.2.3", 32)), Some(("10.1.2.3/32".to_owned(), 32)));
+        assert_eq!(text(around("2001:db8::5:1", 64)), Some(("2001:db8::/64".to_owned(), 64)));
+        assert_eq!(text(around("10.1.2.3", 33)), None);
+        assert_eq!(text(around("2001:db8::1", 129)), None);
+    }
 }

@@ -37,7 +37,7 @@ impl Shared {
             granted: AtomicU32::new(granted),
             spoken: Notify::new(),
             stream_bytes: StreamBytes::default(),
-            distance: Distance::new(),
+            distance: Distance::default(),
             lead: Lead::default(),
         }
     }

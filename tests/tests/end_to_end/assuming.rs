@@ -211,8 +211,7 @@ async fn a_real_api_server_takes_the_caller_of_kubectl_as_for_whom_it_wants_to_b
     let event = edge.cluster.wait_for_audit(SOON, of_bob).await.unwrap();
     assert_eq!(event.user.username, account::USERNAME);
     // What the other may not do, the caller may not do as that other.
-    let nodes = alice.run(&[&as_bob[..], &["get", "nodes"]].concat()).await.unwrap();
-    let said = String::from_utf8_lossy(&nodes.stderr).into_owned();
+    let said = alice.refusal(&[&as_bob[..], &["get", "nodes"]].concat()).await;
     assert!(said.contains("User \"tombolo:bob\" cannot list resource \"nodes\""), "{said}");
     let version = ["get", "--raw", "/version"];
     alice.stdout(&[&as_bob[..], &version].concat()).await;

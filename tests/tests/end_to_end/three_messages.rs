@@ -131,9 +131,7 @@ async fn told(rig: &Rig, status: u16, words: &[&str]) {
         kubeconfig = rig.kubeconfig("alice", &[GROUP], "edge-a").await;
     }
     let kubectl = Kubectl::new(Assets::find().expect("kubectl").kubectl, kubeconfig);
-    let output = kubectl.run(&["get", "--raw", "/api"]).await.expect("kubectl runs");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success());
+    let stderr = kubectl.refusal(&["get", "--raw", "/api"]).await;
     for word in &words[1..] {
         assert!(stderr.contains(word), "kubectl does not say {word:?}: {stderr}");
     }

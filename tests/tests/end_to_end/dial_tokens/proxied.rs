@@ -89,8 +89,7 @@ async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
                  cluster: t, user: t }} }}]\nusers: [{{ name: t, user: {{ token: t }} }}]\n"
             ),
         );
-        let by_kubectl = cluster.kubectl_with(kubeconfig).run(&["get", "--raw", "/version"]).await.unwrap();
-        let said = String::from_utf8_lossy(&by_kubectl.stderr).into_owned();
+        let said = cluster.kubectl_with(kubeconfig).refusal(&["get", "--raw", "/version"]).await;
 
         assert_eq!(by_rustls.is_ok(), is_taken, "{names:?} {addresses:?}: {by_rustls:?}");
         if let Err(error) = by_rustls {

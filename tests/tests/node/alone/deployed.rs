@@ -23,8 +23,8 @@ fn agents_of_the_daemon_set_enroll_serve_and_are_replaced_while_no_read_fails_an
         let shown = edge.tunneled.stdout(&["exec", POD, "--", "cat", "/proc/1/cmdline"]).await;
         assert_eq!(shown.replace('\0', " "), format!("pod serve {} ", edge.name));
         let stranger = rig.kubeconfig("stranger", &[GROUP], edge.name).await;
-        let refused = edge.tunneled.clone().with_kubeconfig(stranger).run(&["exec", POD, "--", "true"]).await;
-        let said = String::from_utf8_lossy(&refused.expect("kubectl").stderr).into_owned();
+        let said =
+            edge.tunneled.clone().with_kubeconfig(stranger).refusal(&["exec", POD, "--", "true"]).await;
         assert!(said.contains("does not let this identity be asserted"), "{said}");
         let shell = ["exec", "--namespace", "tombolo", DAEMON_SET, "--", "sh"];
         let said = edge.tunneled.refusal(&shell).await;

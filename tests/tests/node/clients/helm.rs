@@ -48,9 +48,8 @@ async fn lives(edge: &NodeEdge, hand: &Hand) {
     serves(edge, namespace, "two /\n").await;
 
     let broken = [["upgrade", RELEASE, chart, "--set=hook=3"].as_slice(), &waits].concat();
-    let broken = hand.run(&broken).await;
-    let said = String::from_utf8_lossy(&broken.stderr);
-    assert!(!broken.status.success() && said.contains("pre-upgrade hooks failed"), "{}: {said}", hand.name);
+    let said = hand.kubectl.refusal(&broken).await;
+    assert!(said.contains("pre-upgrade hooks failed"), "{}: {said}", hand.name);
     assert_eq!(served(edge, namespace).await, "two /\n", "{}", hand.name);
 
     helm(&["rollback", RELEASE, "1"]).await;

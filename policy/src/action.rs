@@ -146,7 +146,8 @@ impl Action {
         let target = path::target(head.target)?;
         let by_host = names.cluster_of(authority::agreed(head.authority, head.host)?)?;
         let routed = routed(by_host, target)?;
-        if !names.fits_connection(head.server_name, routed.as_ref().map(|(cluster, _)| cluster)) {
+        let bound_to = names.cluster_of_connection(head.server_name)?;
+        if bound_to.is_some() && bound_to.as_ref() != routed.as_ref().map(|(cluster, _)| cluster) {
             return Err(ActionFault::OtherConnection);
         }
         let Some((cluster, rest)) = routed else {

@@ -39,25 +39,18 @@ impl Names {
         Err(ActionFault::ForeignHost)
     }
 
-    /// The cluster whose name TLS was asked for, if it was one's.
-    #[must_use]
-    pub fn cluster_of_connection(&self, server_name: Option<&str>) -> Option<ClusterId> {
-        let (name, suffix) = (server_name?, self.dotted_suffix.as_deref()?);
-        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        name.strip_suffix(suffix)?.parse().ok()
-    }
-
-    /// Whether a request for `cluster`, or for none, may come over a connection whose TLS was asked for `server_name`.
-    /// Where that name is a cluster's, the connection is for this cluster alone.
-    pub(super) fn fits_connection(&self, server_name: Option<&str>, cluster: Option<&ClusterId>) -> bool {
+    /// The cluster that a connection is for, because TLS was asked for `server_name`; `None` where that is no name below the suffix.
+    ///
+    /// # Errors
+    ///
+    /// [`ActionFault::OtherConnection`] where it is one, and no cluster can have it: such a connection is for none.
+    pub fn cluster_of_connection(&self, server_name: Option<&str>) -> Result<Option<ClusterId>, ActionFault> {
         let (Some(name), Some(suffix)) = (server_name, &self.dotted_suffix) else {
-            return true;
+            return Ok(None);
         };
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
-        let Some(label) = name.strip_suffix(suffix.as_str()) else {
-            return true;
-        };
-        cluster.is_some_and(|cluster| cluster.as_str() == label)
+        let label = name.strip_suffix(suffix.as_str());
+        label.map(str::parse).transpose().map_err(|_| ActionFault::OtherConnection)
     }
 }
 

@@ -319,6 +319,8 @@ fn a_connection_to_a_clusters_host_name_is_for_that_cluster_alone() {
         Action::parse(&names(), &head).map(drop)
     };
     for name in ["edge-a.clusters.example", "EDGE-A.Clusters.Example."] {
+        let edge_a = "edge-a".parse().unwrap();
+        assert_eq!(names().cluster_of_connection(Some(name)), Ok(Some(edge_a)), "{name}");
         assert_eq!(asked(Some(name), CLUSTER_HOST, "/api"), Ok(()), "{name}");
         assert_eq!(asked(Some(name), PATH_HOST, "/clusters/edge-a/api"), Ok(()), "{name}");
         for (host, target) in [
@@ -334,8 +336,21 @@ fn a_connection_to_a_clusters_host_name_is_for_that_cluster_alone() {
         }
     }
     for name in [None, Some("gateway.example"), Some("127.0.0.1"), Some("clusters.example")] {
+        assert_eq!(names().cluster_of_connection(name), Ok(None), "{name:?}");
         assert_eq!(asked(name, CLUSTER_HOST, "/api"), Ok(()), "{name:?}");
         assert_eq!(asked(name, PATH_HOST, "/clusters"), Ok(()), "{name:?}");
+    }
+    assert_eq!(Names::default().cluster_of_connection(Some("edge-a.clusters.example")), Ok(None));
+}
+
+#[test]
+fn a_connection_to_a_name_below_the_suffix_that_no_cluster_can_have_is_for_none() {
+    for name in ["a.edge-a.clusters.example", "edge_a.clusters.example", ".clusters.example"] {
+        let fault = names().cluster_of_connection(Some(name));
+        assert_eq!(fault, Err(ActionFault::OtherConnection), "{name}");
+        let head =
+            Head { server_name: Some(name), ..head(None, Some(CLUSTER_HOST), &Method::GET, b"/api", None) };
+        assert_eq!(Action::parse(&names(), &head).map(drop), Err(ActionFault::OtherConnection), "{name}");
     }
 }
 

@@ -110,7 +110,7 @@ impl Gateway {
         let network = network(request)?;
         let by_name = match &peer.way_in {
             Some(way_in) => Some(way_in.cluster.clone()),
-            None => self.0.names.cluster_of_connection(peer.server_name.as_deref()),
+            None => self.0.names.cluster_of_connection(peer.server_name.as_deref())?,
         };
         match (said, network, by_name) {
             (Some(None), ..) => Err(ActionFault::NotAClusterName.into()),

@@ -7,6 +7,7 @@ use crate::action::Action;
 
 mod faults;
 mod properties;
+mod reaching;
 
 /// One rule's subject and clusters, in front of what a test is about.
 const ALICE_EVERYWHERE: &str = "name: a, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [\"*\"] }, mode: kube-api";
@@ -35,6 +36,33 @@ fn a_subject_is_a_method_and_a_name() {
             let verdict = ask(&rules, who, "edge-a", "", "GET /version");
             assert_eq!(verdict.0, meant.contains(&who), "{subject} {who}");
         }
+    }
+}
+
+#[test]
+fn a_way_in_is_denied_what_everybody_is_and_allowed_nothing_unless_it_is_named() {
+    let everybody = "{ method: '*', user: '*' }";
+    let by_name = "{ method: 'way-in:host-1', user: '*' }";
+    let rule = |name: &str, effect: &str, subject: &str, path: &str| {
+        format!(
+            "{{ name: {name}, effect: {effect}, subjects: [{subject}], clusters: {{ names: ['*'] }}, mode: kube-api, \
+             actions: [{{ verbs: [get], nonResourceURLs: [{path}] }}] }}"
+        )
+    };
+    let rules = rules(&format!(
+        "rules: [{}, {}, {}]",
+        rule("all", "Allow", everybody, "/version"),
+        rule("named", "Allow", by_name, "'/healthz*'"),
+        rule("none", "Deny", everybody, "/healthz/etcd"),
+    ));
+    for (who, asked, decided) in [
+        ("token alice", "GET /version", (true, Some("all"))),
+        ("way-in:host-1 x", "GET /version", (false, None)),
+        ("way-in:host-1 x", "GET /healthz", (true, Some("named"))),
+        ("way-in:host-1 x", "GET /healthz/etcd", (false, Some("none"))),
+    ] {
+        let verdict = ask(&rules, who, "edge-a", "", asked);
+        assert_eq!((verdict.0, verdict.1.as_deref()), decided, "{who} {asked}");
     }
 }
 
@@ -120,6 +148,8 @@ fn actions_are_verbs_with_resources_or_with_other_paths() {
             &["GET /version", "GET /healthz/etcd", "GET /api/"],
         ),
         ("{ verbs: [get], nonResourceURLs: [/version] }".to_owned(), &["GET /version"]),
+        ("{ verbs: [get], nonResourceURLs: [/version/] }".to_owned(), &["GET /version"]),
+        ("{ verbs: [get], nonResourceURLs: [/] }".to_owned(), &[]),
         ("{ verbs: [get], nonResourceURLs: [/healthz/*] }".to_owned(), &["GET /healthz/etcd"]),
         ("{ verbs: [get], nonResourceURLs: [/api] }".to_owned(), &["GET /api/"]),
         ("{ verbs: [get], nonResourceURLs: [/api/*] }".to_owned(), &["GET /api/"]),
@@ -287,36 +317,6 @@ fn an_identity_is_assumed_where_rules_of_that_mode_allow_each_part_and_none_deni
     let reaches = |who| rules.reaches(self::who(who, &[]), &edge_a, &ClusterFacts::default());
     // To bear a name is no way to a cluster.
     assert_eq!(["token zoe", "token omar"].map(reaches), [false, true]);
-}
-
-#[test]
-fn a_cluster_is_reached_unless_everything_there_is_denied() {
-    let allow =
-        format!("{{ {ALICE_EVERYWHERE}, actions: [{{ verbs: [get], nonResourceURLs: [/version] }}] }}");
-    let deny = |actions: &str| {
-        format!(
-            "{{ name: d, effect: Deny, subjects: [{{ method: token, group: out }}], clusters: {{ names: [edge-b] }}, \
-             mode: kube-api, actions: [{actions}] }}"
-        )
-    };
-    let (some, every) = (
-        "{ verbs: ['*'], apiGroups: ['*'], resources: ['*'], namespaces: ['*'] }",
-        "{ verbs: ['*'], nonResourceURLs: ['*'] }",
-    );
-    let dial = "{ name: t, effect: Allow, subjects: [{ method: token, user: dora }], clusters: { names: [edge-a] }, \
-                mode: dial, targets: [{ hosts: ['*'], ports: [22] }] }";
-    for (denied, reached) in [(some, true), (every, true), (&format!("{some}, {every}"), false)] {
-        let rules = rules(&format!("rules: [{allow}, {}, {dial}]", deny(denied)));
-        let reaches = |who: &str, groups: &[String], cluster: &str| {
-            rules.reaches(self::who(who, groups), &cluster.parse().unwrap(), &ClusterFacts::default())
-        };
-        assert_eq!(reaches("token alice", &["out".to_owned()], "edge-b"), reached, "{denied}");
-        assert!(reaches("token alice", &["out".to_owned()], "edge-a"));
-        assert!(reaches("token alice", &[], "edge-b"));
-        assert!(!reaches("token bob", &[], "edge-a"));
-        assert!(reaches("token dora", &["out".to_owned()], "edge-a"));
-        assert!(!reaches("token dora", &[], "edge-b"));
-    }
 }
 
 /// Whether it is allowed, and the rule that decided. `asked` is a method, then a path, or perhaps a group and

@@ -92,11 +92,30 @@ mod tests {
     #[test]
     fn what_a_cluster_calls_a_service_is_one_only_where_its_name_reads_back_as_the_same() {
         let made = |name: &str, namespace: &str| ServiceName::new(name, namespace);
-        assert_eq!(made("api", "tenant-a").unwrap().to_string(), "api.tenant-a.svc");
+        let service = made("api", "tenant-a").unwrap();
+        assert_eq!(
+            (service.name(), service.namespace(), service.to_string().as_str()),
+            ("api", "tenant-a", "api.tenant-a.svc")
+        );
         for (name, namespace) in
             [("a/b", "c"), ("a.b", "c"), ("", "c"), ("a", ""), ("A", "c"), ("a", "c?x=y")]
         {
             assert_eq!(made(name, namespace), None, "{name} {namespace}");
         }
+    }
+    #[test]
+    fn the_services_among_texts_are_those_that_name_one_with_a_port() {
+        let texts = [
+            "b.shop.svc:443",
+            "a.shop.svc:80",
+            "a.shop.svc:81",
+            "10.0.0.0/8:443",
+            "db.example:1",
+            "c.shop.svc",
+            "?",
+        ];
+        let found = ServiceName::among(texts.map(str::to_owned).iter());
+        let expected = ["a", "b"].map(|name| ServiceName::new(name, "shop").unwrap());
+        assert_eq!(found, BTreeSet::from(expected));
     }
 }

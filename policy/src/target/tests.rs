@@ -59,4 +59,52 @@ fn a_network_is_advertised_where_all_of_it_may_be() {
         assert!(!may("10.0.0.0/8", advertised), "{advertised}");
     }
     assert!(!may("10.0.0.1:443", "10.0.0.1/32:443"));
+    assert!(may("api.site.example:443", "API.site.example.:443"));
+    for advertised in ["api.site.example:444", "other.site.example:443", "10.0.0.1:443"] {
+        assert!(!may("api.site.example:443", advertised), "{advertised}");
+    }
+}
+
+#[test]
+fn an_entry_is_a_target_or_a_network_with_a_port_and_has_one_spelling() {
+    for (text, spelled) in [
+        ("DB.Example.:5432", Some("db.example:5432")),
+        ("10.0.0.1:443", Some("10.0.0.1:443")),
+        ("[2001:DB8::1]:443", Some("[2001:db8::1]:443")),
+        ("10.0.0.0/8:5432", Some("10.0.0.0/8:5432")),
+        ("[2001:DB8::/32]:65535", Some("[2001:db8::/32]:65535")),
+        ("[10.0.0.0/8]:443", None),
+        ("2001:db8::/32:443", None),
+        ("10.0.0.0/8:+443", None),
+        ("[2001:db8::/32]:+443", None),
+        ("10.0.0.0/8:0", None),
+        ("10.0.0.0/8:65536", None),
+        ("10.0.0.0/8:", None),
+        ("10.0.0.0/8", None),
+        ("10.0.0.1/8:443", None),
+        ("db.example/8:443", None),
+        ("db.example", None),
+    ] {
+        let parsed: Result<TargetEntry, NotATargetEntry> = text.parse();
+        assert_eq!(parsed.as_ref().ok().map(ToString::to_string).as_deref(), spelled, "{text}");
+    }
+}
+
+#[test]
+fn an_entry_has_its_own_target_or_the_addresses_of_its_network_on_its_port() {
+    for (entry, target, has) in [
+        ("db.example:5432", "DB.example:5432", true),
+        ("db.example:5432", "db.example:5433", false),
+        ("db.example:5432", "x.db.example:5432", false),
+        ("10.0.0.1:443", "[::ffff:10.0.0.1]:443", true),
+        ("10.0.0.1:443", "10.0.0.2:443", false),
+        ("10.0.0.0/8:443", "10.255.0.1:443", true),
+        ("10.0.0.0/8:443", "10.255.0.1:444", false),
+        ("10.0.0.0/8:443", "11.0.0.1:443", false),
+        ("10.0.0.0/8:443", "11.0.0.1:444", false),
+        ("0.0.0.0/0:443", "db.example:443", false),
+    ] {
+        let entry: TargetEntry = entry.parse().unwrap();
+        assert_eq!(entry.has(&target.parse().unwrap()), has, "{entry} {target}");
+    }
 }

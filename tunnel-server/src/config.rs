@@ -32,6 +32,7 @@ mod pem;
 mod proxy;
 mod sources;
 mod valid;
+mod value;
 mod vip;
 mod written;
 

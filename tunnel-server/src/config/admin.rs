@@ -11,8 +11,7 @@ use serde::Deserialize;
 use trust::names::Label;
 use trust::serial_from;
 
-use super::authentication::file;
-use super::valid::{NOTHING, said_listen};
+use super::value::{NOTHING, file, said_listen};
 use super::{
     ADMINS_MAX, Admin, AdminRevocation, AdminRevoked, AdminRole, AdminRules, AdminTcp, ConfigError, Flags,
     KIND, pem,

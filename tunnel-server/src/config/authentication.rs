@@ -1,10 +1,10 @@
 //! The ways in which callers prove who they are: at least one, and no two that speak of the same names.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use daemon::config::{KeyError, readable_file};
 
-use super::valid::NOTHING;
+use super::value::{GROUPS_PREFIX, NOTHING, USERNAME_PREFIX, file, prefixes};
 use super::{Authentication, ClientCertificate, Prefixes, TokenFile, issuers, pem, written};
 
 /// Largest token file.
@@ -14,12 +14,6 @@ const TOKEN_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const CLIENT_CERTIFICATE: &str = "gateway.authentication.clientCertificate";
 const TOKEN_FILE: &str = "gateway.authentication.tokenFile";
 const TOKEN_FILE_PATH: &str = "gateway.authentication.tokenFile.path";
-
-const USERNAME_PREFIX: &str = "usernamePrefix";
-const GROUPS_PREFIX: &str = "groupsPrefix";
-
-/// Longest prefix, in bytes.
-const PREFIX_BYTES_MAX: usize = 64;
 
 pub(super) fn authentication(
     written: written::Authentication,
@@ -82,40 +76,6 @@ impl TokenFile {
     pub fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
         readable_file(TOKEN_FILE_PATH, path, TOKEN_FILE_BYTES_MAX)
     }
-}
-
-/// The path of a file that must be named; a relative one starts at the configuration file.
-pub(super) fn file(key: &str, path: Option<PathBuf>, directory: &Path) -> Result<PathBuf, KeyError> {
-    match path {
-        Some(path) if !path.as_os_str().is_empty() => Ok(directory.join(path)),
-        Some(_) | None => Err(KeyError::new(key, NOTHING, "the path of a file")),
-    }
-}
-
-pub(super) fn prefixes(
-    way: &str,
-    username: Option<String>,
-    groups: Option<String>,
-) -> Result<Prefixes, KeyError> {
-    Ok(Prefixes {
-        username: prefix(format!("{way}.{USERNAME_PREFIX}"), username)?,
-        groups: prefix(format!("{way}.{GROUPS_PREFIX}"), groups)?,
-    })
-}
-
-fn prefix(key: String, prefix: Option<String>) -> Result<String, KeyError> {
-    let Some(prefix) = prefix else {
-        let allowed =
-            "a prefix that tells these names from those of every other method; \"\" for one method at most";
-        return Err(KeyError::new(key, NOTHING, allowed));
-    };
-    let visible = prefix.bytes().all(|byte| byte.is_ascii_graphic());
-    if visible && prefix.len() <= PREFIX_BYTES_MAX && !prefix.starts_with("system:") {
-        return Ok(prefix);
-    }
-    let allowed =
-        format!("at most {PREFIX_BYTES_MAX} visible ASCII characters that do not begin with system:");
-    Err(KeyError::new(key, format_args!("{prefix:?}"), allowed))
 }
 
 /// Refuses two ways of which one could speak of the other's users or groups. With the empty prefix a method has all names

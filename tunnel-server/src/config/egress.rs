@@ -9,8 +9,7 @@ use proto::cluster::is_dns_label;
 use rustls_pki_types::CertificateDer;
 use serde::Deserialize;
 
-use super::authentication::file;
-use super::valid::{NOTHING, said_listen};
+use super::value::{NOTHING, file, said_listen};
 use super::{CertifiedPair, EGRESS_CONNECTIONS_MAX, EGRESS_MAX, NAMES_MAX, pem};
 
 /// How many connections one has unless something else is said: a busy API server's webhooks, aggregated APIs and shells.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use daemon::config::{KeyError, bounded, seconds};
 use trust::{Role, Signer as _, TrustBundle, sealed};
 
-use super::authentication::file;
-use super::valid::{NOTHING, said_listen};
+use super::value::{NOTHING, file, said_listen};
 use super::{Enrollment, written};
 
 /// How long an agent's certificate holds: a stolen one is of no use the day after.

@@ -9,8 +9,7 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use proto::cluster::is_dns_label;
 use rustls_pki_types::CertificateDer;
 
-use super::authentication::{file, prefixes};
-use super::valid::NOTHING;
+use super::value::{NOTHING, file, prefixes};
 use super::{HostCluster, ISSUERS_MAX, NAMES_MAX, Oidc, TokenReview, pem, written};
 
 /// By which tokens may be signed unless told otherwise: what every issuer has.

@@ -7,7 +7,7 @@ use daemon::config::{KeyError, bounded};
 use serde::Deserialize;
 
 use super::by_place::{self, ByPlace, Site};
-use super::valid::{is_dns_name, said_listen};
+use super::value::{is_dns_name, said_listen};
 use super::{CertifiedPair, Egress, Gateway, NAMES_MAX, pem};
 
 /// The door at which TLS passes through to the cluster that its server name says.

@@ -6,8 +6,7 @@ use std::time::SystemTime;
 
 use daemon::config::KeyError;
 
-use super::authentication::file;
-use super::valid::said_listen;
+use super::value::{file, said_listen};
 use super::{Proxy, pem, written};
 
 const CERTIFICATE: &str = "proxy.certificateFile";

@@ -16,9 +16,10 @@ use trust::Role;
 use trust::bundle::{Anchors, BUNDLE_BYTES_MAX, TrustBundle};
 
 use super::audit_log;
-use super::authentication::{authentication, file};
+use super::authentication::authentication;
 use super::clusters::clusters;
 use super::issuers::host_cluster;
+use super::value::{NOTHING, file, is_dns_name};
 use super::written::{self, Written};
 use super::{
     Admin, CertifiedPair, Config, CopiedKey, Egress, Flags, Gateway, NAMES_MAX, PARK_LIMIT_SECONDS_MAX,
@@ -54,13 +55,7 @@ const WATCHES_PER_CLUSTER_DEFAULT: usize = 1_000;
 /// Largest event that is held: the largest object that etcd takes, with room for what JSON adds.
 const WATCH_EVENT_DEFAULT_BYTES: usize = 2 * 1024 * 1024;
 
-/// Longest DNS name (RFC 1035, section 2.3.4).
-const HOST_BYTES_MAX: usize = 253;
-
 const BUNDLE_FILE: &str = "trust.bundleFile";
-
-/// What stands in an error for a key that is not there.
-pub(super) const NOTHING: &str = "nothing";
 
 pub(super) fn config(
     written: Written,
@@ -276,11 +271,6 @@ fn host(name: &str, suffix: Option<&str>) -> Result<String, KeyError> {
     Ok(name)
 }
 
-pub(super) fn is_dns_name(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    text.len() <= HOST_BYTES_MAX && text.split('.').all(|label| !label.is_empty() && label.bytes().all(fits))
-}
-
 fn tunnel(written: written::Tunnel, flags: &Flags, directory: &Path) -> Result<Tunnel, KeyError> {
     let written::Tunnel { listen, agent_ca_file, outage_limit_seconds, copied_key } = written;
     let agent_ca_file = file("tunnel.agentCAFile", agent_ca_file, directory)?;
@@ -362,12 +352,6 @@ fn watches(written: written::Watches) -> Result<Watches, KeyError> {
         per_cluster: bounded("watches.perCluster", per_cluster, 1..=WATCHES_PARKED_MAX)?,
         event_bytes_max: bounded("watches.eventBytesMax", event_bytes_max, event_bytes)?,
     })
-}
-
-/// Where a door listens that has no port unless one is said.
-pub(super) fn said_listen(key: &str, written: Option<String>) -> Result<SocketAddr, KeyError> {
-    let written = written.ok_or_else(|| KeyError::new(key, NOTHING, "an address and a port"))?;
-    socket_address(key, &written)
 }
 
 fn listen(

@@ -12,7 +12,7 @@ use policy::Network;
 use serde::Deserialize;
 
 use super::by_place::{self, ByPlace, Site};
-use super::valid::NOTHING;
+use super::value::NOTHING;
 use super::{Egress, NAMES_MAX, Passthrough, VIP_WAYS_MAX};
 
 pub use publish::VipPublish;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::VipWay;
 use crate::config::issuers::host_cluster;
-use crate::config::valid::NOTHING;
+use crate::config::value::NOTHING;
 use crate::config::{HostCluster, written};
 
 /// Where Services are unless something else is said: `NAME.tombolo.svc`.

@@ -8,7 +8,7 @@ use proto::ClusterId;
 use serde::Deserialize;
 
 use super::{VipWay, is_of_hosts};
-use crate::config::valid::NOTHING;
+use crate::config::value::NOTHING;
 use crate::config::{NAMES_MAX, by_place};
 
 /// The port unless something else is said: what a URL without one means.

@@ -18,6 +18,7 @@ use subject::Subject;
 mod choice;
 mod clusters;
 mod labels;
+mod lists;
 mod scope;
 mod subject;
 mod valid;

@@ -5,7 +5,7 @@ use proto::{ClusterId, glob};
 use super::ClusterFacts;
 use super::choice::Choice;
 use super::labels::Selector;
-use super::valid::choice;
+use super::lists::choice;
 use crate::document;
 use crate::fault::{At, PolicyFault};
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::valid::{entries, keyed};
+use super::lists::{entries, keyed};
 use crate::document;
 use crate::fault::{At, PolicyFault};
 

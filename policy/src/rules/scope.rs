@@ -1,7 +1,7 @@
 //! What a rule is about: the mode, and what of it.
 
 use super::Request;
-use super::valid::entries;
+use super::lists::entries;
 use crate::document;
 use crate::fault::{At, PolicyFault};
 use actions::Actions;

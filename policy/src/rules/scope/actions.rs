@@ -6,7 +6,7 @@ use crate::action::{Object, Resource, Verb, connects};
 use crate::document::{self, List};
 use crate::fault::{At, PolicyFault};
 use crate::rules::choice::{ANY, Choice};
-use crate::rules::valid::choice;
+use crate::rules::lists::choice;
 
 /// What separates a resource from its subresource.
 const SLASH: char = '/';

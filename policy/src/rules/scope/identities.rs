@@ -6,7 +6,7 @@ use proto::glob;
 use crate::document::{self, List};
 use crate::fault::{At, PolicyFault};
 use crate::rules::choice::Choice;
-use crate::rules::valid::choice;
+use crate::rules::lists::choice;
 
 /// One entry: these users, and these groups. A part of an identity is one or the other.
 #[derive(Debug, Clone)]

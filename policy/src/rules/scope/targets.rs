@@ -4,7 +4,7 @@ use crate::document;
 use crate::fault::{At, PolicyFault};
 use crate::network::Network;
 use crate::rules::choice::Choice;
-use crate::rules::valid::choice;
+use crate::rules::lists::choice;
 use crate::target::{Host, Target, port};
 
 /// One entry: these hosts, each on these ports.

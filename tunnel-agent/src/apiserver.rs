@@ -30,6 +30,7 @@ mod document;
 mod endpoints;
 mod in_cluster;
 mod kubeconfig;
+mod material;
 mod pool;
 mod probing;
 mod served;
@@ -37,9 +38,9 @@ mod tls;
 
 pub use body::ResponseBody;
 pub use connection::STREAMS_MAX;
-pub use credential::CredentialError;
 pub use document::DocumentError;
 pub use endpoints::{PROBE_AGAIN_EVERY, PROBE_EVERY, PROBE_MAX};
+pub use material::CredentialError;
 pub use pool::{CONNECTIONS_MAX, PoolFigures, WAITING_MAX};
 
 use crate::config::ApiServerSource;

@@ -25,8 +25,8 @@ use tracing::debug;
 
 use super::ApiServerError;
 use super::body::RequestBody;
-use super::credential::Target;
 use super::endpoints::Place;
+use super::material::Target;
 use super::served::Served;
 use super::tls::HTTP_2;
 use crate::metrics;

@@ -9,68 +9,9 @@ use http::uri::{Scheme, Uri};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::credential::{CredentialError, Identity, Material, Target, bearer, file};
+use super::material::{CredentialError, Identity, KubeconfigError, Material, Target, bearer, file};
 
 const PORT_DEFAULT: u16 = 443;
-
-/// Why a kubeconfig cannot be used. No variant quotes the file: it holds secrets.
-#[derive(Debug, thiserror::Error)]
-pub enum KubeconfigError {
-    /// Not YAML, or not of a kubeconfig's shape.
-    #[error("{} is not a kubeconfig (line {line}, column {column})", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// From 1; 0 if unknown.
-        line: u64,
-        /// From 1; 0 if unknown.
-        column: u64,
-    },
-    /// Neither `current-context` nor a configured one.
-    #[error("{} has no current-context; set apiServer.context to one of its contexts", .0.display())]
-    NoContext(PathBuf),
-    /// A name that leads nowhere.
-    #[error("{} has no {what} named {name:?}", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-        /// `context`, `cluster` or `user`.
-        what: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A field that an unattended process cannot or must not use.
-    #[error("{}: {field} is not supported; {advice}", path.display())]
-    Unsupported {
-        /// The file.
-        path: PathBuf,
-        /// The field, as people write it.
-        field: &'static str,
-        /// What to do instead.
-        advice: &'static str,
-    },
-    /// Not an https URL of a host alone.
-    #[error("{}: server must be https://HOST[:PORT] without a path", .0.display())]
-    Server(PathBuf),
-    /// A field that is needed.
-    #[error("{}: {field} is missing; {advice}", path.display())]
-    Incomplete {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        field: &'static str,
-        /// What to do.
-        advice: &'static str,
-    },
-    /// Data that is not base64.
-    #[error("{}: {field} is not base64", path.display())]
-    NotBase64 {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        field: &'static str,
-    },
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]

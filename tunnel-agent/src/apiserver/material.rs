@@ -1,0 +1,108 @@
+//! What files say of an API server and of the credential for it.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use http::HeaderValue;
+use http::uri::Authority;
+use rustls_pki_types::ServerName;
+
+use super::endpoints::Place;
+use fault::FILE_BYTES_MAX;
+
+pub use fault::CredentialError;
+pub(super) use fault::KubeconfigError;
+
+mod fault;
+
+/// Largest token, in bytes.
+const TOKEN_BYTES_MAX: usize = 16 * 1024;
+
+/// What the files said. No `Debug`: it holds secrets.
+#[derive(PartialEq, Eq)]
+pub(super) struct Material {
+    pub(super) target: Target,
+    pub(super) ca: Vec<u8>,
+    pub(super) ca_place: String,
+    pub(super) identity: Option<Identity>,
+    pub(super) authorization: Option<HeaderValue>,
+}
+
+/// A client certificate with its key, PEM.
+#[derive(PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) chain: Vec<u8>,
+    pub(super) key: Vec<u8>,
+    pub(super) place: String,
+}
+
+/// Where the API server is, and what its certificate must say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) authority: Authority,
+    pub(super) server_name: ServerName<'static>,
+}
+
+impl Material {
+    /// Whether connections made with `other` may still be used.
+    pub(super) fn connects_like(&self, other: &Self) -> bool {
+        self.target == other.target && self.ca == other.ca && self.identity == other.identity
+    }
+}
+
+impl Target {
+    /// `name`, where it differs from `host`, is what the certificate must bear.
+    pub(super) fn new(host: &str, port: u16, name: Option<&str>) -> Result<Self, CredentialError> {
+        let refused = || CredentialError::Host(host.to_owned());
+        let bracketed =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let name = name.unwrap_or(host).to_owned();
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            authority: bracketed.parse().map_err(|_| refused())?,
+            server_name: ServerName::try_from(name.clone()).map_err(|_| CredentialError::Host(name))?,
+        })
+    }
+
+    /// The same API server's certificate, shown at another place.
+    pub(super) fn at(&self, place: Place) -> Self {
+        let Some(address) = place else {
+            return self.clone();
+        };
+        // An address with its port is always one.
+        let authority = address.to_string().parse().unwrap_or_else(|_| self.authority.clone());
+        let (host, port) = (address.ip().to_string(), address.port());
+        Self { host, port, authority, server_name: self.server_name.clone() }
+    }
+}
+
+/// The value of `Authorization` for a token as files have it, with blanks around it.
+pub(super) fn bearer(token: &[u8], place: &str) -> Result<HeaderValue, CredentialError> {
+    let token = token.trim_ascii();
+    let fits = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX && token.iter().all(u8::is_ascii_graphic);
+    let refused = || CredentialError::Token(place.to_owned());
+    if !fits {
+        return Err(refused());
+    }
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).map_err(|_| refused())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The bytes of a file, at most [`FILE_BYTES_MAX`].
+pub(super) fn file(what: &'static str, path: &Path) -> Result<Vec<u8>, CredentialError> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that is too large shows.
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
+    match read {
+        Err(source) => Err(CredentialError::Unreadable { what, path: path.to_owned(), source }),
+        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
+            Err(CredentialError::TooLarge { what, path: path.to_owned() })
+        }
+        Ok(_) => Ok(bytes),
+    }
+}

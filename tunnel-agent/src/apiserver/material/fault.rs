@@ -1,0 +1,114 @@
+//! Why there is no credential for the API server.
+
+use std::io;
+use std::path::PathBuf;
+
+use daemon::config::shown;
+
+/// Largest file that is read: a kubeconfig of many clusters, or a CA bundle.
+pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Why there is no usable credential.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// A file cannot be read.
+    #[error(
+        "cannot read the {what} {}, check that the file is there and that this user may read it",
+        shown(&path.display().to_string())
+    )]
+    Unreadable {
+        /// `token`, `CA certificate` and so on.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is too large.
+    #[error("the {what} {} is larger than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// `token`, `CA certificate` and so on.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// No certificate or key in it.
+    #[error("the {what} in {place} is not PEM, or nothing that TLS can use")]
+    NotPem {
+        /// `CA certificate`, `client certificate` or `client key`.
+        what: &'static str,
+        /// Where it was found.
+        place: String,
+    },
+    /// No token in it.
+    #[error("the token in {0} is empty, too long, or has characters that no token has")]
+    Token(String),
+    /// Certificate and key do not fit together, say.
+    #[error("the client certificate cannot be used")]
+    Tls(#[source] rustls::Error),
+    /// The API server's address.
+    #[error("{0:?} is not the name or address of an API server")]
+    Host(String),
+    /// The kubeconfig.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+}
+
+/// Why a kubeconfig cannot be used. No variant quotes the file: it holds secrets.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// Not YAML, or not of a kubeconfig's shape.
+    #[error("{} is not a kubeconfig (line {line}, column {column})", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// From 1; 0 if unknown.
+        line: u64,
+        /// From 1; 0 if unknown.
+        column: u64,
+    },
+    /// Neither `current-context` nor a configured one.
+    #[error("{} has no current-context; set apiServer.context to one of its contexts", .0.display())]
+    NoContext(PathBuf),
+    /// A name that leads nowhere.
+    #[error("{} has no {what} named {name:?}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// `context`, `cluster` or `user`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A field that an unattended process cannot or must not use.
+    #[error("{}: {field} is not supported; {advice}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// The field, as people write it.
+        field: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// Not an https URL of a host alone.
+    #[error("{}: server must be https://HOST[:PORT] without a path", .0.display())]
+    Server(PathBuf),
+    /// A field that is needed.
+    #[error("{}: {field} is missing; {advice}", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// Data that is not base64.
+    #[error("{}: {field} is not base64", path.display())]
+    NotBase64 {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: &'static str,
+    },
+}

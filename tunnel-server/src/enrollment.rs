@@ -3,6 +3,8 @@
 mod allowance;
 mod attestation;
 mod desk;
+#[cfg(test)]
+mod issuer;
 mod nonce;
 mod recorded;
 

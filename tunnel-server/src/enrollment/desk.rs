@@ -194,3 +194,6 @@ fn not_recorded(error: &NotRecorded) -> Status {
     error!(error = %chain(error), "nobody is given a certificate while the audit log cannot be written");
     Status::unavailable("the server cannot write its audit log now; try again later")
 }
+
+#[cfg(test)]
+mod tests;

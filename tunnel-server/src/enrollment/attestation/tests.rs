@@ -2,25 +2,16 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::{Value, json};
-
 use super::*;
 use crate::directory::UnixSeconds;
+use crate::enrollment::issuer::{Cluster, ISSUER, keys};
 use crate::identity::oidc::{ClaimFault, TokenFault};
 
-/// The same at every cluster.
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const NOW: u64 = 1_800_000_000;
-
-struct Cluster(EcdsaKeyPair, &'static str);
 
 #[test]
 fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents() {
-    let (edge_a, edge_b) = (Cluster::new("a"), Cluster::new("b"));
+    let (edge_a, edge_b) = (cluster("a"), cluster("b"));
     let (workload, first) = judge(|judge| judge.first(&edge_a.sent("tunnel-agent", "7d"))).unwrap();
     assert_eq!((first.name.as_str(), workload.account.as_str()), ("pod", "tunnel-agent"));
     let judged = |token: String| judge(|judge| judge.pod(&workload, &token));
@@ -34,7 +25,7 @@ fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents(
     assert!(matches!(&elsewhere, NotOurs::Account { .. }), "{elsewhere}");
     assert!(other.is_signed() && anew.to_string().contains("attestation forget"), "{anew}");
     // The same issuer and account of the same UID, of a cluster that calls its key the same.
-    for other in [edge_b, Cluster::new("a")] {
+    for other in [edge_b, cluster("a")] {
         let refused = judged(other.token("tunnel-agent", "7d")).unwrap_err();
         assert!(!refused.is_signed(), "{refused}");
     }
@@ -42,7 +33,7 @@ fn only_pods_of_the_recorded_account_by_the_recorded_keys_are_a_clusters_agents(
 
 #[test]
 fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
-    let (edge_a, edge_b) = (Cluster::new("a"), Cluster::new("a"));
+    let (edge_a, edge_b) = (cluster("a"), cluster("a"));
     let mut sent = edge_a.sent("tunnel-agent", "7d");
     let first = |sent: &sent::Workload| judge(|judge| judge.first(sent).map(|(workload, _)| workload));
 
@@ -67,7 +58,7 @@ fn what_came_along_is_recorded_only_where_its_own_keys_have_signed() {
 
 #[test]
 fn new_keys_are_heard_of_where_one_is_known_and_the_cluster_is_open() {
-    let [old, new] = ["old", "new"].map(Cluster::new);
+    let [old, new] = ["old", "new"].map(cluster);
     let (workload, _) = judge(|judge| judge.first(&old.sent("tunnel-agent", "7d"))).unwrap();
     let open = Attestation { workload: Some(workload), closed: None };
     let both = keys(&[&old, &new]);
@@ -85,53 +76,8 @@ fn new_keys_are_heard_of_where_one_is_known_and_the_cluster_is_open() {
     assert_eq!(with_keys(&Attestation::default(), &both), Ok(None), "nothing is recorded");
 }
 
-impl Cluster {
-    fn new(name: &'static str) -> Self {
-        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), name)
-    }
-
-    fn keys(&self) -> Vec<u8> {
-        keys(&[self])
-    }
-
-    fn sent(&self, account: &str, uid: &str) -> sent::Workload {
-        sent::Workload {
-            service_account_token: self.token(account, uid),
-            issuer: ISSUER.to_owned(),
-            issuer_keys: self.keys(),
-        }
-    }
-
-    fn token(&self, account: &str, uid: &str) -> String {
-        self.token_in("tombolo", account, uid)
-    }
-
-    fn token_in(&self, namespace: &str, account: &str, uid: &str) -> String {
-        let claims = json!({
-            "aud": ["tombolo:tombolo:edge-a"], "exp": NOW + 600, "iat": NOW, "iss": ISSUER,
-            "kubernetes.io": {
-                "namespace": namespace,
-                "pod": { "name": "pod", "uid": "0e" },
-                "serviceaccount": { "name": account, "uid": uid },
-            },
-            "sub": format!("system:serviceaccount:{namespace}:{account}"),
-        });
-        let header = json!({ "alg": "ES256", "kid": self.1 });
-        let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
-        let signed = format!("{header}.{claims}");
-        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
-    }
-}
-
-fn keys(clusters: &[&Cluster]) -> Vec<u8> {
-    let jwk = |Cluster(key, name): &Cluster| {
-        let (x, y) = key.public_key().as_ref()[1..].split_at(32);
-        let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
-        json!({ "kty": "EC", "crv": "P-256", "kid": name, "x": x, "y": y })
-    };
-    let keys: Vec<Value> = clusters.iter().map(|cluster| jwk(cluster)).collect();
-    json!({ "keys": keys }).to_string().into_bytes()
+fn cluster(name: &'static str) -> Cluster {
+    Cluster::new(name, NOW)
 }
 
 fn judge<T>(act: impl FnOnce(Judge<'_>) -> T) -> T {

@@ -24,6 +24,8 @@ mod fetch;
 mod fuzz;
 mod host_api;
 mod name;
+#[cfg(test)]
+mod neighbour;
 pub mod oidc;
 pub(crate) mod questions;
 pub mod review;

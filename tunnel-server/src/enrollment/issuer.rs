@@ -1,27 +1,24 @@
 //! Clusters whose API servers sign tokens of their pods.
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proto::enrollment as sent;
-use serde_json::{Value, json};
+use serde_json::json;
+
+use crate::identity::oidc::signing::{Signer, key_set};
 
 /// The same at every cluster, as kubeadm has it.
 pub(super) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// One of them, at one moment.
 pub(super) struct Cluster {
-    key: EcdsaKeyPair,
-    /// What it calls its key.
-    name: &'static str,
+    signer: Signer,
     /// When its tokens are issued, in seconds since 1970.
     at: u64,
 }
 
 impl Cluster {
+    /// A cluster that calls its key so.
     pub(super) fn new(name: &'static str, at: u64) -> Self {
-        Self { key: EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), name, at }
+        Self { signer: Signer::new(name), at }
     }
 
     pub(super) fn keys(&self) -> Vec<u8> {
@@ -56,21 +53,12 @@ impl Cluster {
             },
             "sub": format!("system:serviceaccount:{namespace}:{account}"),
         });
-        let header = json!({ "alg": "ES256", "kid": self.name });
-        let [header, claims] = [header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
-        let signed = format!("{header}.{claims}");
-        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+        self.signer.token("ES256", &claims)
     }
 }
 
 /// The JSON Web Key Set of them all.
 pub(super) fn keys(clusters: &[&Cluster]) -> Vec<u8> {
-    let jwk = |Cluster { key, name, .. }: &Cluster| {
-        let (x, y) = key.public_key().as_ref()[1..].split_at(32);
-        let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
-        json!({ "kty": "EC", "crv": "P-256", "kid": name, "x": x, "y": y })
-    };
-    let keys: Vec<Value> = clusters.iter().map(|cluster| jwk(cluster)).collect();
-    json!({ "keys": keys }).to_string().into_bytes()
+    let signers: Vec<&Signer> = clusters.iter().map(|cluster| &cluster.signer).collect();
+    key_set(&signers).into_bytes()
 }

@@ -74,3 +74,21 @@ impl fmt::Display for Accepted {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sends_nothing_is_told_what_is_accepted_and_nothing_else() {
+        for (certificates, tokens, said) in [
+            (true, true, "a client certificate or a bearer token"),
+            (true, false, "a client certificate"),
+            (false, true, "a bearer token"),
+            (false, false, "no method of authentication is configured"),
+        ] {
+            let told = NotAuthenticated::NoCredential(Accepted { certificates, tokens }).to_string();
+            assert!(told.ends_with(said), "{told}");
+        }
+    }
+}

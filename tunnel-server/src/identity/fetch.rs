@@ -112,3 +112,6 @@ fn addressed(mut request: Request<Bytes>) -> Result<(Request<Bytes>, String, u16
     request.headers_mut().insert(HOST, said);
     Ok((request, host, port))
 }
+
+#[cfg(test)]
+mod tests;

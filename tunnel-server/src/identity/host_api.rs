@@ -102,3 +102,6 @@ impl HostApi {
         Ok(value)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,8 @@ mod jwt;
 mod keys;
 pub mod pod;
 mod refresh;
+#[cfg(test)]
+pub(crate) mod signing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -147,3 +149,6 @@ fn verifies() -> Result<(), NoCrypto> {
     };
     if holds(b"signed") && !holds(b"changed") { Ok(()) } else { Err(NoCrypto) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,3 +83,6 @@ impl fmt::Debug for Reviewer {
         f.debug_struct("Reviewer").field("method", &self.method).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

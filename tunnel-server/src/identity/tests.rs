@@ -172,6 +172,33 @@ fn a_token_names_user_and_groups() {
 }
 
 #[test]
+fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
+    let parsed = |file: &str| StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap();
+    let book = TokenBook::new(parsed(&tokens()));
+    let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
+    let authenticator = Authenticator::new("tombolo".to_owned(), ways);
+    let sent = headers(&["Bearer sesame"]);
+    let asked = authenticator.authenticate(None, &sent, SystemTime::now());
+    let alice = at_once(asked).unwrap().alone().unwrap().clone();
+    let (sesame, other) = (digest("sesame"), digest("other"));
+    for (file, is_known) in [
+        (format!("{sesame},alice,1,\"ops,dev\""), true),
+        (format!("{other},alice,1,\"ops,dev\""), false),
+        (format!("{sesame},bob,1,\"ops,dev\""), false),
+        (format!("{sesame},alice,1,ops"), false),
+    ] {
+        let mut changes = authenticator.changes();
+        assert!(Authenticator::changed(&mut changes).now_or_never().is_none(), "nothing has changed");
+        book.replace(parsed(&file));
+        at_once(Authenticator::changed(&mut changes));
+        assert_eq!(authenticator.still_knows(&alice), is_known, "{file}");
+    }
+    let by_certificate = authenticator_of_certificates();
+    assert!(by_certificate.changes().is_none() && by_certificate.still_knows(&alice));
+    assert!(Authenticator::changed(&mut None).now_or_never().is_none());
+}
+
+#[test]
 fn whatever_is_not_one_known_token_is_refused() {
     let accepted = Accepted { certificates: true, tokens: true };
     for (headers, refused) in [
@@ -395,6 +422,10 @@ fn both() -> Authenticator {
 fn authenticator(certificates: Option<Prefixes>, tokens: Option<StaticTokens>) -> Authenticator {
     let tokens = tokens.map(TokenBook::new);
     Authenticator::new("tombolo".to_owned(), Ways { certificates, tokens, ..Ways::default() })
+}
+
+fn authenticator_of_certificates() -> Authenticator {
+    authenticator(Some(Prefixes { username: String::new(), groups: String::new() }), None)
 }
 
 /// Certificates and static tokens are never waited for.

@@ -189,25 +189,4 @@ fn texts(value: Option<&Value>) -> Option<Vec<&str>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_bearer_as_much_is_taken_as_may_be_and_not_one_byte_more() {
-        let prefixes = Prefixes { username: "host:".to_owned(), groups: "host:".to_owned() };
-        let read = |padding: usize| {
-            let user = json!({ "username": "ann", "groups": ["ops"], "uid": "7", "extra": { "k": ["v".repeat(padding)] } });
-            let known = Reviewed::of(&user).map(|known| known.subject().to_string().len());
-            let status = json!({ "authenticated": true, "audiences": ["a"], "user": user });
-            (known, bearer(&status, "token", &["a".to_owned()], &prefixes).map(|bearer| bearer.reviewed))
-        };
-        let around = read(0).0.unwrap();
-        let (known, reviewed) = read(REVIEWED_BYTES_MAX - around);
-        assert_eq!(known, Some(REVIEWED_BYTES_MAX));
-        // With the names that its cluster gave it, and what else a decision there may need.
-        let subject = reviewed.unwrap().subject().clone();
-        assert_eq!((&subject["user"], &subject["groups"]), (&json!("ann"), &json!(["ops"])));
-        assert_eq!(subject["uid"], "7");
-        assert_eq!(read(REVIEWED_BYTES_MAX - around + 1).1, Err(ReviewFault::TooLarge));
-    }
-}
+mod tests;

@@ -1,13 +1,10 @@
 //! Which tokens are a pod's, at each limit, and which keys are recorded.
 
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proto::enrollment::ISSUER_KEYS_BYTES_MAX;
 use serde_json::json;
 
 use super::*;
+use crate::identity::oidc::signing::{Signer, encoded, key_set};
 use crate::identity::oidc::{ClaimFault, LEEWAY, NoKeys};
 
 /// The same everywhere, as kubeadm has it.
@@ -16,13 +13,11 @@ const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 const NOW: u64 = 1_800_000_000;
 const UID: &str = "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a11";
 
-struct Signer(EcdsaKeyPair, &'static str);
-
 #[test]
 fn a_pods_token_says_whose_it_is() {
     let signer = Signer::new("one");
 
-    let pod = signer.judged(&claims()).unwrap();
+    let pod = judged(&signer, &claims()).unwrap();
 
     let expected = Pod {
         namespace: "tombolo".to_owned(),
@@ -38,15 +33,15 @@ fn a_pods_token_says_whose_it_is() {
 fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
     let signer = Signer::new("one");
     let age = TOKEN_AGE_MAX.as_secs();
-    let issued = |at: u64| signer.judged(&with(&["iat"], json!(at)));
+    let issued = |at: u64| judged(&signer, &with(&["iat"], json!(at)));
 
     assert!(issued(NOW - age).is_ok());
     assert_eq!(issued(NOW - age - 1), Err(PodFault::Old));
     assert!(issued(NOW + LEEWAY.as_secs()).is_ok());
     assert_eq!(issued(NOW + LEEWAY.as_secs() + 1), Err(fault(ClaimFault::NotYetValid)));
-    let undated = signer.judged(&without(&["iat"]));
+    let undated = judged(&signer, &without(&["iat"]));
     assert_eq!(undated, Err(fault(ClaimFault::Mistyped("iat".to_owned()))));
-    let expired = signer.judged(&with(&["exp"], json!(NOW - LEEWAY.as_secs())));
+    let expired = judged(&signer, &with(&["exp"], json!(NOW - LEEWAY.as_secs())));
     assert_eq!(expired, Err(fault(ClaimFault::Expired)));
 }
 
@@ -75,7 +70,7 @@ fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_sig
         // It says that it is another's than it says elsewhere.
         (of(&["sub"], "system:serviceaccount:kube-system:tunnel-agent"), PodFault::NotKubernetes),
     ] {
-        let refused = signer.judged(&claims).expect_err("it is refused");
+        let refused = judged(&signer, &claims).expect_err("it is refused");
         assert_eq!(refused, expected, "{claims}");
         assert!(refused.is_signed(), "{refused}");
     }
@@ -84,7 +79,7 @@ fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_sig
 #[test]
 fn what_the_recorded_key_has_not_signed_is_a_strangers() {
     let (signer, other) = (Signer::new("one"), Signer::new("one"));
-    let keys = signer.keys();
+    let keys = keys(&signer);
     let good = signer.token("ES256", &claims());
     let (signed, _) = good.rsplit_once('.').unwrap();
     let another = claims().to_string().replace(UID, "0e1f9f5c-6a5a-4f0e-9d5f-0c9f0f0c8a12");
@@ -170,31 +165,12 @@ fn of_what_was_sent_public_keys_that_verify_are_recorded_and_nothing_else() {
     assert_eq!(padded(ISSUER_KEYS_BYTES_MAX + 1), Err(NotIssuerKeys::TooLarge));
 }
 
-impl Signer {
-    fn new(name: &'static str) -> Self {
-        Self(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap(), name)
-    }
+fn keys(of: &Signer) -> IssuerKeys {
+    IssuerKeys::parse(key_set(&[of]).as_bytes()).unwrap()
+}
 
-    fn jwk(&self) -> Value {
-        let (x, y) = self.0.public_key().as_ref()[1..].split_at(32);
-        let [x, y] = [x, y].map(|half| URL_SAFE_NO_PAD.encode(half));
-        json!({ "kty": "EC", "kid": self.1, "alg": "ES256", "use": "sig", "crv": "P-256", "x": x, "y": y })
-    }
-
-    fn keys(&self) -> IssuerKeys {
-        IssuerKeys::parse(json!({ "keys": [self.jwk()] }).to_string().as_bytes()).unwrap()
-    }
-
-    fn token(&self, algorithm: &str, claims: &Value) -> String {
-        let header = json!({ "alg": algorithm, "kid": self.1 }).to_string();
-        let signed = format!("{}.{}", encoded(&header), encoded(&claims.to_string()));
-        let signature = self.0.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
-        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
-    }
-
-    fn judged(&self, claims: &Value) -> Result<Pod, PodFault> {
-        judge(&self.token("ES256", claims), &self.keys())
-    }
+fn judged(by: &Signer, claims: &Value) -> Result<Pod, PodFault> {
+    judge(&by.token("ES256", claims), &keys(by))
 }
 
 fn judge(token: &str, keys: &IssuerKeys) -> Result<Pod, PodFault> {
@@ -236,8 +212,4 @@ fn without(path: &[&str]) -> Value {
 
 fn fault(fault: ClaimFault) -> PodFault {
     PodFault::Token(TokenFault::Claims(fault))
-}
-
-fn encoded(text: &str) -> String {
-    URL_SAFE_NO_PAD.encode(text)
 }

@@ -1,0 +1,187 @@
+//! Whose a token of an issuer is, by the keys that it publishes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::UNIX_EPOCH;
+
+use daemon::Scope;
+use http::StatusCode;
+use http::header::{AUTHORIZATION, HeaderMap};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::identity::neighbour::Neighbour;
+use crate::identity::{Authenticator, Prefixes, Ways};
+use signing::{Signer, key_set};
+
+const AUDIENCE: &str = "tombolo";
+
+/// An issuer, and what it publishes.
+struct Published {
+    at: Neighbour,
+    said: Arc<Mutex<Said>>,
+}
+
+/// What it says.
+#[derive(Default)]
+struct Said {
+    /// Who it says to be, if not who it is.
+    issuer: Option<String>,
+    keys: Option<String>,
+}
+
+#[tokio::test]
+async fn a_token_that_a_published_key_has_signed_names_its_bearer_and_nobody_else_comes_in() {
+    let (own, other, unknown) = (Signer::new("a"), Signer::new("a"), Signer::new("b"));
+    let published = Published::with(&[&own]).await;
+    let authenticator = published.authenticator();
+    let claims = claims(&published.at.url);
+    let ask = async |token: String| {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, format!("Bearer {token}").parse().unwrap())]);
+        let known = authenticator.authenticate(None, &headers, SystemTime::now()).await;
+        known.map(|known| known.alone().unwrap().clone())
+    };
+
+    let caller = ask(own.token("ES256", &claims)).await.unwrap();
+
+    assert_eq!((caller.user(), caller.method().to_string().as_str()), ("corp:ann", "oidc:corp"));
+    assert!(authenticator.still_knows(&caller) && authenticator.changes().is_none());
+    assert_eq!(authenticator.review_again(&caller, SystemTime::now()).await, Ok(()), "nobody reviews it");
+    let audience = ClaimFault::Audience;
+    let elsewhere = with(&claims, "aud", "elsewhere");
+    for (token, fault) in [
+        (other.token("ES256", &claims), TokenFault::Signature),
+        (unknown.token("ES256", &claims), TokenFault::UnknownKey),
+        (own.token("RS256", &claims), TokenFault::Algorithm),
+        (own.token("ES256", &elsewhere), audience.into()),
+    ] {
+        assert_eq!(ask(token).await, Err(NotAuthenticated::Token(fault.clone())), "{fault}");
+    }
+    let others = own.token("ES256", &with(&claims, "iss", "https://elsewhere.example"));
+    assert_eq!(ask(others).await, Err(NotAuthenticated::UnknownToken));
+    assert_eq!(ask("t0ken".to_owned()).await, Err(NotAuthenticated::UnknownToken));
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_away_or_answers_for_another_says_neither_yes_nor_no() {
+    let own = Signer::new("a");
+    let nothing = Said { keys: None, ..Said::default() };
+    let garbage = Said { keys: Some("no keys".to_owned()), ..Said::default() };
+    let another = Said { issuer: Some("https://elsewhere.example".to_owned()), keys: Some(key_set(&[&own])) };
+    for (what, said) in [("nothing", nothing), ("garbage", garbage), ("for another", another)] {
+        let published = Published::saying(said).await;
+        let issuer = published.issuer();
+        Scope::here().attend(Arc::clone(&issuer).follow());
+        let token = own.token("ES256", &claims(&published.at.url));
+        let jwt = Jwt::parse(&token).unwrap().unwrap();
+
+        let refused = issuer.caller(&token, &jwt, SystemTime::now()).await;
+
+        assert_eq!(refused, Err(NotAuthenticated::Away(Method::Oidc("oidc:corp".into()))), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn keys_are_read_again_where_one_is_not_known_and_not_more_often_than_the_pause_allows() {
+    let (old, new) = (Signer::new("old"), Signer::new("new"));
+    let published = Published::with(&[&old]).await;
+    let issuer = published.issuer();
+    Scope::here().attend(Arc::clone(&issuer).follow());
+    let ask = async |by: &Signer| {
+        let token = by.token("ES256", &claims(&published.at.url));
+        let jwt = Jwt::parse(&token).unwrap().unwrap();
+        issuer.caller(&token, &jwt, SystemTime::now()).await.map(|caller| caller.user().to_owned())
+    };
+    assert_eq!(ask(&old).await.as_deref(), Ok("corp:ann"));
+    published.says().keys = Some(key_set(&[&old, &new]));
+    let asked = published.at.asked().len();
+    assert_eq!(asked, 2, "where the keys are, and the keys");
+
+    assert_eq!(ask(&new).await, Err(TokenFault::UnknownKey.into()));
+    assert_eq!(published.at.asked().len(), asked, "it was asked a moment ago");
+    // From here on time passes when everybody waits.
+    tokio::time::pause();
+    tokio::time::advance(REFRESH_PAUSE).await;
+    tokio::time::resume();
+    assert_eq!(ask(&new).await.as_deref(), Ok("corp:ann"));
+}
+
+#[test]
+fn debug_shows_which_issuer_it_is() {
+    let tls =
+        rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+    let issuer = Issuer::new("corp", vec![Algorithm::ES256], demands("https://issuer.example"), tls).unwrap();
+    assert!(format!("{issuer:?}").contains("oidc:corp"), "{issuer:?}");
+}
+
+impl Published {
+    async fn with(signers: &[&Signer]) -> Self {
+        Self::saying(Said { keys: Some(key_set(signers)), ..Said::default() }).await
+    }
+
+    async fn saying(said: Said) -> Self {
+        let said = Arc::new(Mutex::new(said));
+        let says = Arc::clone(&said);
+        let at = Neighbour::answering(move |asked| {
+            let says = says.lock().unwrap();
+            let own = format!("https://{}", asked.header("host"));
+            match asked.uri.path() {
+                "/.well-known/openid-configuration" => {
+                    let issuer = says.issuer.clone().unwrap_or_else(|| own.clone());
+                    let document = json!({ "issuer": issuer, "jwks_uri": format!("{own}/keys") });
+                    (StatusCode::OK, document.to_string())
+                }
+                "/keys" => match &says.keys {
+                    Some(keys) => (StatusCode::OK, keys.clone()),
+                    None => (StatusCode::NOT_FOUND, String::new()),
+                },
+                other => panic!("{other}"),
+            }
+        })
+        .await;
+        Self { at, said }
+    }
+
+    fn says(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap()
+    }
+
+    fn issuer(&self) -> Arc<Issuer> {
+        let demands = demands(&self.at.url);
+        Arc::new(Issuer::new("corp", vec![Algorithm::ES256], demands, self.at.tls()).unwrap())
+    }
+
+    /// Who believes it alone.
+    fn authenticator(&self) -> Authenticator {
+        let issuer = self.issuer();
+        Scope::here().attend(Arc::clone(&issuer).follow());
+        Authenticator::new("tombolo".to_owned(), Ways { issuers: vec![issuer], ..Ways::default() })
+    }
+}
+
+fn demands(issuer: &str) -> Demands {
+    let prefix = "corp:".to_owned();
+    Demands {
+        issuer: issuer.to_owned(),
+        audience: AUDIENCE.to_owned(),
+        username_claim: "sub".to_owned(),
+        groups_claim: None,
+        required: BTreeMap::new(),
+        prefixes: Prefixes { username: prefix.clone(), groups: prefix },
+    }
+}
+
+fn claims(issuer: &str) -> Value {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    json!({ "iss": issuer, "aud": AUDIENCE, "sub": "ann", "iat": now, "exp": now + 600 })
+}
+
+fn with(claims: &Value, name: &str, value: &str) -> Value {
+    let mut claims = claims.clone();
+    claims[name] = json!(value);
+    claims
+}

@@ -164,7 +164,7 @@ impl Forwarder {
                 clean_response(&mut headers);
                 headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
                 headers.insert(UPGRADE, protocol.token());
-                self.scope.spawn(copy(caller, connection, Arc::clone(active)));
+                self.scope.spawn(copy(protocol, caller, connection, Arc::clone(active)));
                 let mut response = Response::new(ResponseBody::empty());
                 *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
                 *response.headers_mut() = headers;
@@ -273,7 +273,7 @@ async fn wind_up(caller: OnUpgrade) {
 }
 
 /// Copies both ways until both directions have ended, or one has broken: then both are dropped, which aborts them.
-async fn copy(caller: OnUpgrade, connection: Switched, _active: Arc<Active>) {
+async fn copy(protocol: Protocol, caller: OnUpgrade, connection: Switched, _active: Arc<Active>) {
     // In this order: hyper gives the stream up only after the 101 was written.
     let caller = match caller.await {
         Ok(caller) => caller,
@@ -284,7 +284,7 @@ async fn copy(caller: OnUpgrade, connection: Switched, _active: Arc<Active>) {
         Err(error) => return debug!(%error, "the API server left before the upgrade"),
     };
     let (mut caller, mut connection) = (TokioIo::new(caller), TokioIo::new(connection));
-    if let Err(error) = pipe::join(&mut caller, &mut connection).await {
+    if let Err(error) = pipe::join(Some(protocol), &mut caller, &mut connection).await {
         debug!(%error, "an upgraded connection broke");
     }
 }

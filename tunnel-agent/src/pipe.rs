@@ -3,7 +3,8 @@
 //! Who has closed a TCP connection answers whatever comes afterwards by RST (RFC 1122, section 4.2.2.13), and what it had said and
 //! not sent yet is never sent. An API server closes right behind a command's last byte, while megabytes of its output still lie in
 //! its kernel's buffer, and kubectl pings every five seconds: over a slow link a ping is what cuts the output short, and over SPDY
-//! with exit code 0. So before a caller who was silent for a while is passed on to somebody whose words wait here, or who has said
+//! with exit code 0. So a ping to somebody who talked lately is answered here, and is not passed on: that it did shows that it lives. And
+//! before other words of a caller who was silent for a while are passed on to somebody whose words wait here, or who has said
 //! much without a pause, all is read that can have been said: behind an end of file nothing is passed on, and nothing is lost.
 
 use std::future::poll_fn;
@@ -13,11 +14,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
+use proto::upgrade::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
+
+use pings::Pings;
+
+mod pings;
 
 /// What waits here in each direction while the other side does not read, and what one read adds.
 const BUFFER_BYTES: usize = 32 * 1024;
@@ -49,31 +55,26 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// How often there is room for more of whom is heard out.
 const ROOM_EVERY: Duration = Duration::from_millis(10);
 
+/// Who has said something within this time lives, and what it says next may lie in kernels on the way already, though nothing comes
+/// while those between have no processor. So it is not pinged. Longer than the 5 s between two of kubectl's pings.
+const LATELY: Duration = Duration::from_secs(10);
+
 /// Reads and writes until others are to run.
 const TURNS_MAX: usize = 64;
 
 static PLACES: Semaphore = Semaphore::const_new(HEARD_OUT_MAX);
 
-/// Moves bytes both ways until both directions have ended, each on its own.
+/// Moves bytes both ways until both directions have ended, each on its own. Pings are known where both speak a `protocol`.
 ///
 /// # Errors
 /// One of both broke, and neither is to take it for an end. That `edge` takes no more is no error by itself: it may have closed
 /// behind its last words, and these the caller still gets.
-pub async fn join<C, E>(caller: &mut C, edge: &mut E) -> io::Result<()>
+pub async fn join<C, E>(protocol: Option<Protocol>, caller: &mut C, edge: &mut E) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     E: AsyncRead + AsyncWrite + Unpin,
 {
-    join_among(&PLACES, caller, edge).await
-}
-
-async fn join_among<C, E>(places: &Semaphore, caller: &mut C, edge: &mut E) -> io::Result<()>
-where
-    C: AsyncRead + AsyncWrite + Unpin,
-    E: AsyncRead + AsyncWrite + Unpin,
-{
-    let mut pipe =
-        Pipe { down: Down::new(places), up: Up::Open, words: Words::default(), spoken: Instant::now() };
+    let mut pipe = Pipe::among(&PLACES, protocol);
     poll_fn(|cx| pipe.poll(cx, caller, edge)).await
 }
 
@@ -84,6 +85,8 @@ struct Pipe<'a> {
     words: Words,
     /// When the edge last took some.
     spoken: Instant,
+    /// Where frames are known.
+    pings: Option<Pings>,
 }
 
 /// From the edge to the caller.
@@ -95,6 +98,8 @@ struct Down<'a> {
     is_done: bool,
     /// What was read since there was last nothing to read.
     unpaused: usize,
+    /// When the edge last said something.
+    heard: Option<Instant>,
     places: &'a Semaphore,
     /// More than the usual may wait.
     place: Option<SemaphorePermit<'a>>,
@@ -131,7 +136,12 @@ struct Words {
 /// Whether something has happened, so that another turn may find more to do.
 type Moved = bool;
 
-impl Pipe<'_> {
+impl<'a> Pipe<'a> {
+    fn among(places: &'a Semaphore, protocol: Option<Protocol>) -> Self {
+        let (down, words, pings) = (Down::new(places), Words::default(), protocol.map(Pings::new));
+        Self { down, up: Up::Open, words, spoken: Instant::now(), pings }
+    }
+
     fn poll<C, E>(&mut self, cx: &mut Context<'_>, caller: &mut C, edge: &mut E) -> Poll<io::Result<()>>
     where
         C: AsyncRead + AsyncWrite + Unpin,
@@ -140,7 +150,7 @@ impl Pipe<'_> {
         for _ in 0..TURNS_MAX {
             let most = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { BUFFER_BYTES };
             let heard = self.down.hear(cx, edge, most)?;
-            let told = self.down.tell(cx, caller)?;
+            let told = self.down.tell(cx, caller, self.pings.as_mut())?;
             if !matches!(self.up, Up::Hearing(_)) && self.down.words.bytes.len() < BUFFER_BYTES {
                 self.down.place = None;
             }
@@ -171,10 +181,15 @@ impl Pipe<'_> {
         match &mut self.up {
             Up::Open if self.words.bytes.is_empty() => match self.words.read(cx, caller)? {
                 Poll::Ready(0) => self.up = Up::Ending,
-                Poll::Ready(_) if self.spoken.elapsed() >= SILENCE && self.down.can_be_heard_out() => {
-                    self.up = Up::Hearing(Hearing::begin());
+                Poll::Ready(_) => {
+                    if let Some(pings) = &mut self.pings {
+                        pings.asked(&mut self.words.bytes, self.down.lives());
+                    }
+                    // A ping, too, though nothing is passed on behind it: there are pings between others on the way.
+                    if self.spoken.elapsed() >= SILENCE && self.down.can_be_heard_out() {
+                        self.up = Up::Hearing(Hearing::begin());
+                    }
                 }
-                Poll::Ready(_) => {}
                 Poll::Pending => {
                     if self.words.flush(cx, edge).is_ok() {
                         return Ok(false);
@@ -182,7 +197,7 @@ impl Pipe<'_> {
                     self.up = Up::Deaf(0);
                 }
             },
-            Up::Open => match self.words.write(cx, edge) {
+            Up::Open => match self.words.write(cx, edge, usize::MAX, |_| {}) {
                 Ok(false) => return Ok(false),
                 Ok(true) => self.spoken = Instant::now(),
                 // Whether it broke or has closed is what it says itself.
@@ -249,7 +264,14 @@ impl Hearing {
 
 impl<'a> Down<'a> {
     fn new(places: &'a Semaphore) -> Self {
-        Self { words: Words::default(), is_over: false, is_done: false, unpaused: 0, places, place: None }
+        let words = Words::default();
+        Self { words, is_over: false, is_done: false, unpaused: 0, heard: None, places, place: None }
+    }
+
+    /// Whether the edge was heard lately, or what it said is not told yet.
+    fn lives(&self) -> bool {
+        let is_lately = self.heard.is_some_and(|heard| heard.elapsed() < LATELY);
+        !self.is_over && (is_lately || !self.words.bytes.is_empty())
     }
 
     /// Whether more than what was read may have been said, and may be read.
@@ -280,13 +302,31 @@ impl<'a> Down<'a> {
             return Ok(false);
         };
         self.unpaused = self.unpaused.saturating_add(bytes);
+        self.heard = Some(Instant::now());
         self.is_over = bytes == 0;
         Ok(true)
     }
 
-    fn tell(&mut self, cx: &mut Context<'_>, caller: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
-        if !self.words.bytes.is_empty() {
-            return self.words.write(cx, caller);
+    fn tell(
+        &mut self,
+        cx: &mut Context<'_>,
+        caller: &mut (impl AsyncWrite + Unpin),
+        pings: Option<&mut Pings>,
+    ) -> io::Result<Moved> {
+        if let Some(pings) = pings {
+            let given = pings.given();
+            if !given.is_empty() {
+                self.words.is_unflushed = true;
+                let written = written(cx, caller, given)?;
+                given.advance(written);
+                return Ok(written > 0);
+            }
+            if !self.words.bytes.is_empty() {
+                let most = pings.most(&self.words.bytes);
+                return self.words.write(cx, caller, most, |told| pings.told(told));
+            }
+        } else if !self.words.bytes.is_empty() {
+            return self.words.write(cx, caller, usize::MAX, |_| {});
         }
         if !self.is_over {
             self.words.flush(cx, caller)?;
@@ -310,14 +350,19 @@ impl Words {
         Ok(poll_read_buf(Pin::new(from), cx, &mut (&mut self.bytes).limit(BUFFER_BYTES))?)
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
-        let Poll::Ready(written) = Pin::new(to).poll_write(cx, &self.bytes)? else { return Ok(false) };
-        if written == 0 {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
+    /// Writes at most so much, of which `note` is told what was written.
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &mut (impl AsyncWrite + Unpin),
+        most: usize,
+        note: impl FnOnce(&[u8]),
+    ) -> io::Result<Moved> {
+        let written = written(cx, to, &self.bytes[..most.min(self.bytes.len())])?;
+        note(&self.bytes[..written]);
         self.bytes.advance(written);
-        self.is_unflushed = true;
-        Ok(true)
+        self.is_unflushed |= written > 0;
+        Ok(written > 0)
     }
 
     fn flush(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
@@ -325,6 +370,15 @@ impl Words {
             self.is_unflushed = false;
         }
         Ok(())
+    }
+}
+
+/// How many of the bytes `to` has taken; 0 where it takes none for now.
+fn written(cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<usize> {
+    match Pin::new(to).poll_write(cx, bytes)? {
+        Poll::Ready(0) => Err(io::ErrorKind::WriteZero.into()),
+        Poll::Ready(written) => Ok(written),
+        Poll::Pending => Ok(0),
     }
 }
 

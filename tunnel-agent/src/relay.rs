@@ -199,7 +199,7 @@ impl Connected {
         let Self { mut socket, address: _, _place } = self;
         let (gone, verdict) = (stream.gone(), stream.verdict());
         // What is dropped here is meant to be cut.
-        let broke = match until(pipe::join(&mut stream, &mut socket), gone).await {
+        let broke = match until(pipe::join(None, &mut stream, &mut socket), gone).await {
             Ok(joined) => joined.err().map(|error| chain(&error).to_string()),
             Err(()) => Some("the caller has gone".to_owned()),
         };

@@ -161,3 +161,19 @@ pub fn pin(root: &CertificateDer<'_>) -> Option<Pin> {
 fn source(peer: SocketAddr) -> std::net::IpAddr {
     peer.ip().to_canonical()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use trust::{Role, Root};
+
+    use super::*;
+
+    #[test]
+    fn agents_name_a_root_by_its_key() {
+        let root = Root::generate(Role::Server, "tombolo".parse().unwrap(), SystemTime::now()).unwrap();
+        assert_eq!(pin(root.certificate()), Some(root.pin()));
+        assert_eq!(pin(&CertificateDer::from(vec![1, 2])), None);
+    }
+}

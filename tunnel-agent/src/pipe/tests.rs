@@ -39,8 +39,18 @@ async fn ends(places: usize) -> Ends {
     let (edge, _) = listener.accept().await.unwrap();
     let (caller, mut stream) = duplex(CALLER_BYTES);
     let mut pipe = JoinSet::new();
-    pipe.spawn(async move { join_among(&Semaphore::new(places), &mut stream, &mut near).await });
+    pipe.spawn(async move { joined(places, &mut stream, &mut near).await });
     Ends { caller, edge, pipe }
+}
+
+async fn joined<C, E>(places: usize, caller: &mut C, edge: &mut E) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    E: AsyncRead + AsyncWrite + Unpin,
+{
+    let places = Semaphore::new(places);
+    let mut pipe = Pipe::among(&places, None);
+    poll_fn(|cx| pipe.poll(cx, caller, edge)).await
 }
 
 /// Somebody who talks without end, and how many bytes were said and told.
@@ -108,7 +118,7 @@ async fn a_flood_is_heard_at_an_even_pace_and_spoken_to_when_its_time_is_over() 
     let (mut caller, mut stream) = duplex(CALLER_BYTES);
     let (mut flood, [said, told]) = flood();
     let mut pipe = JoinSet::new();
-    pipe.spawn(async move { join_among(&Semaphore::new(1), &mut stream, &mut flood).await });
+    pipe.spawn(async move { joined(1, &mut stream, &mut flood).await });
     sleep(SILENCE).await;
     let before = said.load(Ordering::Relaxed);
     caller.write_all(b"go on").await.unwrap();
@@ -133,16 +143,12 @@ fn quick_caller() -> (impl AsyncRead + AsyncWrite + Unpin, DuplexStream) {
     (tokio::io::join(words, sink()), said)
 }
 
-fn pipe_among(places: &Semaphore) -> Pipe<'_> {
-    Pipe { down: Down::new(places), up: Up::Open, words: Words::default(), spoken: Instant::now() }
-}
-
 #[tokio::test(start_paused = true)]
 async fn whoever_has_not_paused_is_heard_out_though_the_caller_takes_everything_at_once() {
     let (mut flood, [_, told]) = flood();
     let (mut caller, mut words) = quick_caller();
     let places = Semaphore::new(1);
-    let mut pipe = pipe_among(&places);
+    let mut pipe = Pipe::among(&places, None);
     let mut told_after = async |pause| {
         advance(pause).await;
         // Twice, the second time without a budget: what says nothing then has not paused.
@@ -168,7 +174,7 @@ async fn whoever_has_paused_is_spoken_to_at_once() {
     let (mut caller, mut words) = quick_caller();
     let (mut near, mut edge) = duplex(UNPAUSED_BYTES);
     let places = Semaphore::new(1);
-    let mut pipe = pipe_among(&places);
+    let mut pipe = Pipe::among(&places, None);
     let mut poll = async || poll_fn(|cx| Poll::Ready(pipe.poll(cx, &mut caller, &mut near))).await;
     edge.write_all(&said()[..UNPAUSED_BYTES]).await.unwrap();
     advance(SILENCE).await;
@@ -240,7 +246,7 @@ async fn a_caller_who_breaks_off_has_not_ended() {
     caller.set_zero_linger().unwrap();
     drop(caller);
 
-    let broke = timeout(SOON, join(&mut stream, &mut near)).await.unwrap().unwrap_err();
+    let broke = timeout(SOON, join(None, &mut stream, &mut near)).await.unwrap().unwrap_err();
     assert_eq!(broke.kind(), io::ErrorKind::ConnectionReset);
 }
 
@@ -264,4 +270,47 @@ async fn a_caller_says_a_little_to_somebody_who_is_gone_and_no_upload() {
         () = upload => unreachable!(),
     };
     assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
+
+/// An empty ping of WebSocket with the mask 0, and its answer.
+const PING: [u8; 6] = [0x89, 0x80, 0, 0, 0, 0];
+const PONG: [u8; 2] = [0x8a, 0];
+
+#[tokio::test(start_paused = true)]
+async fn a_ping_to_somebody_who_talked_lately_is_answered_here_and_does_not_reach_it() {
+    let (mut caller, mut stream) = duplex(CALLER_BYTES);
+    let (mut near, mut edge) = duplex(SAID_BYTES);
+    let mut frame = vec![0x82, 126];
+    frame.extend_from_slice(&(CALLER_BYTES as u16).to_be_bytes());
+    frame.extend_from_slice(&said()[..CALLER_BYTES]);
+    let frames = frame.repeat(2);
+    edge.write_all(&frames).await.unwrap();
+    let places = Semaphore::new(1);
+    let mut pipe = Pipe::among(&places, Some(Protocol::WebSocket));
+    let mut poll = async || poll_fn(|cx| Poll::Ready(pipe.poll(cx, &mut stream, &mut near))).await;
+    assert!(poll().await.is_pending());
+    advance(SILENCE).await;
+    caller.write_all(&PING).await.unwrap();
+    assert!(poll().await.is_pending());
+
+    let mut told = Vec::new();
+    while told.len() < frames.len() + PONG.len() {
+        caller.read_buf(&mut told).now_or_never().expect("more is told").unwrap();
+        assert!(poll().await.is_pending());
+    }
+
+    assert!(told == [&frame[..], &PONG, &frame].concat(), "between both frames");
+    // It has not said anything for so long that it is asked itself.
+    advance(LATELY - SILENCE - Duration::from_millis(1)).await;
+    caller.write_all(&PING).await.unwrap();
+    assert!(poll().await.is_pending());
+    let mut told = Vec::new();
+    caller.read_buf(&mut told).now_or_never().expect("an answer").unwrap();
+    assert_eq!(told, PONG);
+    advance(Duration::from_millis(1)).await;
+    caller.write_all(&PING).await.unwrap();
+    assert!(poll().await.is_pending());
+    let mut heard = Vec::new();
+    edge.read_buf(&mut heard).now_or_never().expect("it is there").unwrap();
+    assert_eq!(heard, PING, "the last one");
 }

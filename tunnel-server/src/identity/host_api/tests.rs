@@ -55,6 +55,8 @@ async fn what_is_of_another_kind_or_no_success_is_no_answer() {
     assert!(matches!(answer, Err(NoAnswer::Status(StatusCode::BAD_GATEWAY))), "{answer:?}");
     let answer = api.post("/denied", &object()).await;
     assert!(matches!(answer, Err(NoAnswer::Status(StatusCode::FORBIDDEN))), "{answer:?}");
+    let answer = api.exchange(Method::GET, "/text", None, 1_024).await;
+    assert!(matches!(answer, Err(NoAnswer::Shape)), "{answer:?}");
     let (status, body) = api.exchange(Method::GET, "/away", None, 1_024).await.unwrap();
     assert_eq!((status, body), (StatusCode::BAD_GATEWAY, Value::Null));
     assert_eq!(at.asked().last().unwrap().header("content-type"), "");

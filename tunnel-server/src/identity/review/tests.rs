@@ -29,6 +29,7 @@ async fn a_callers_token_is_reviewed_once_for_a_while_and_names_it() {
         ("token-review:host", "token-review:host")
     );
     assert_eq!(first.token().map(KeptToken::token), Some("t0ken"));
+    assert_eq!(first.reviewed().map(|reviewed| &reviewed.subject()["user"]), Some(&json!("ann")));
     let asked = at.asked();
     assert_eq!(asked.len(), 1, "the second is remembered");
     assert_eq!(asked[0].uri.path(), PATH);

@@ -199,6 +199,16 @@ fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
 }
 
 #[test]
+fn a_token_is_of_letters_that_every_header_carries_and_its_padding_stands_last() {
+    for text in ["a", "a=", "a==", "-._~+/aZ09"] {
+        assert!(token::is_token(text.as_bytes()), "{text}");
+    }
+    for text in ["", "=", "==", "a=b", "=a", "a b", "a,b", "a:b", "\u{e4}"] {
+        assert!(!token::is_token(text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
 fn whatever_is_not_one_known_token_is_refused() {
     let accepted = Accepted { certificates: true, tokens: true };
     for (headers, refused) in [

@@ -179,4 +179,6 @@ fn ping(protocol: Protocol, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -133,7 +133,7 @@ fn pings() -> impl Strategy<Value = Vec<Frame>> {
 }
 
 /// What the caller is told of `words` by writes of at most so many bytes.
-fn told(pings: &mut Pings, words: &[u8], at_once: usize) -> Vec<u8> {
+pub(super) fn told(pings: &mut Pings, words: &[u8], at_once: usize) -> Vec<u8> {
     let (mut told, mut rest) = (Vec::new(), words);
     loop {
         told.extend_from_slice(pings.given());

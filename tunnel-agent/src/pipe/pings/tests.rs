@@ -83,6 +83,19 @@ fn answers_wait_for_the_end_of_a_frame_and_so_many_do_and_not_one_more() {
     assert_eq!(pings.most(&said), said.len(), "none waits any more");
 }
 
+#[test]
+fn for_who_pings_and_never_reads_no_more_answers_are_kept_than_may_be() {
+    let asked = Frame { payload: vec![7; PING_BYTES_MAX.into()], is_ping: true };
+    let mut pings = Pings::new(Protocol::WebSocket);
+    let mut kept = Vec::new();
+    for _ in 0..4 * ANSWERS_MAX {
+        pings.asked(&mut BytesMut::from(&asked.bytes(Protocol::WebSocket, true)[..]), true);
+        kept.push(pings.given().len() + pings.answers.iter().map(Vec::len).sum::<usize>());
+    }
+    let one = asked.answer(Protocol::WebSocket).len();
+    assert_eq!((kept[0], kept.into_iter().max()), (one, Some((ANSWERS_MAX + 1) * one)));
+}
+
 /// A frame, in either protocol.
 #[derive(Debug, Clone)]
 struct Frame {

@@ -33,6 +33,15 @@ async fn a_token_enrolls_one_key_for_its_cluster_and_gives_the_same_key_the_same
 }
 
 #[tokio::test]
+async fn agents_of_which_no_pod_is_known_have_names_of_their_own() {
+    let server = Server::start().await;
+    let [one, other] = [server.enrolled(&Key::new(), None).await, server.enrolled(&Key::new(), None).await];
+    let [one, other] = [one, other].map(|given| Certificate::of(&given).instance);
+    assert_ne!(one, other);
+    assert_eq!((one.len(), other.len()), (16, 16));
+}
+
+#[tokio::test]
 async fn whoever_fails_too_often_is_not_listened_to_and_others_are() {
     let server = Server::start().await;
     let (token, key) = (server.token().await, Key::new());

@@ -46,6 +46,22 @@ fn a_token_is_a_pods_for_ten_minutes_and_not_a_second_longer() {
 }
 
 #[test]
+fn a_token_is_as_long_as_it_may_be_and_not_longer() {
+    let signer = Signer::new("one");
+    let token = |padding: usize| signer.token("ES256", &with(&["jti"], json!("x".repeat(padding))));
+    // Three bytes are four letters.
+    let least = (TOKEN_BYTES_MAX - token(0).len()) * 3 / 4 - 3;
+    let padding = (least..).find(|padding| token(*padding).len() >= TOKEN_BYTES_MAX).unwrap();
+    let (longest, longer) = (token(padding), token(padding + 1));
+    assert_eq!(longest.len(), TOKEN_BYTES_MAX);
+
+    judge(&longest, &keys(&signer)).unwrap();
+
+    let refused = judge(&longer, &keys(&signer)).unwrap_err();
+    assert_eq!(refused, PodFault::Token(TokenFault::Malformed(Malformed::Shape)));
+}
+
+#[test]
 fn what_is_meant_for_others_or_not_bound_to_a_pod_is_refused_and_known_to_be_signed() {
     let signer = Signer::new("one");
     let audience = |audience| with(&["aud"], audience);

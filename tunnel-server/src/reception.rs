@@ -279,16 +279,17 @@ impl Inner {
                 return;
             }
         };
-        if enlisted.is_first()
-            && let Err(error) = self.registry.save().await
-        {
-            warn!(error = %chain(&error), "could not write down that a cluster was met");
-        }
+        // Before anything is waited for: requests reach it from now on.
         let counted = {
             let tunnel = tunnel.clone();
             let carrier = tunnel.carrier().as_str();
             self.links.open(agent.cluster().as_str(), carrier, move || metrics::figures(&tunnel))
         };
+        if enlisted.is_first()
+            && let Err(error) = self.registry.save().await
+        {
+            warn!(error = %chain(&error), "could not write down that a cluster was met");
+        }
         let began = Instant::now();
         info!(
             %agent,

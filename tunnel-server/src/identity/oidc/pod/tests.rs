@@ -148,6 +148,9 @@ fn as_many_keys_are_recorded_as_may_be_and_not_one_more() {
 
     let full = parse(&jwks[..ISSUER_KEYS_MAX]).unwrap();
     assert_eq!(parse(&jwks).unwrap_err(), NotIssuerKeys::TooMany);
+    let almost = parse(&jwks[..ISSUER_KEYS_MAX - 1]).unwrap();
+    let last = parse(&jwks[ISSUER_KEYS_MAX - 2..ISSUER_KEYS_MAX]).unwrap();
+    assert_eq!(almost.with(&last).unwrap().map(|all| all.names().count()), Some(ISSUER_KEYS_MAX));
     let shown = parse(&jwks[ISSUER_KEYS_MAX - 1..]).unwrap();
     assert_eq!(full.with(&shown).unwrap_err(), NotAdded::Full);
 }

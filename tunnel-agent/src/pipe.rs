@@ -197,7 +197,7 @@ impl<'a> Pipe<'a> {
                     self.up = Up::Deaf(0);
                 }
             },
-            Up::Open => match self.words.write(cx, edge, usize::MAX, |_| {}) {
+            Up::Open => match self.words.write(cx, edge) {
                 Ok(false) => return Ok(false),
                 Ok(true) => self.spoken = Instant::now(),
                 // Whether it broke or has closed is what it says itself.
@@ -311,22 +311,22 @@ impl<'a> Down<'a> {
         &mut self,
         cx: &mut Context<'_>,
         caller: &mut (impl AsyncWrite + Unpin),
-        pings: Option<&mut Pings>,
+        mut pings: Option<&mut Pings>,
     ) -> io::Result<Moved> {
-        if let Some(pings) = pings {
-            let given = pings.given();
-            if !given.is_empty() {
-                self.words.is_unflushed = true;
-                let written = written(cx, caller, given)?;
-                given.advance(written);
-                return Ok(written > 0);
+        if let Some(given) = pings.as_deref_mut().map(Pings::given).filter(|given| !given.is_empty()) {
+            self.words.is_unflushed = true;
+            let written = written(cx, caller, given)?;
+            given.advance(written);
+            return Ok(written > 0);
+        }
+        let words = &self.words.bytes;
+        if !words.is_empty() {
+            let most = pings.as_deref().map_or(words.len(), |pings| pings.most(words));
+            let written = written(cx, caller, &words[..most])?;
+            if let Some(pings) = pings {
+                pings.told(&words[..written]);
             }
-            if !self.words.bytes.is_empty() {
-                let most = pings.most(&self.words.bytes);
-                return self.words.write(cx, caller, most, |told| pings.told(told));
-            }
-        } else if !self.words.bytes.is_empty() {
-            return self.words.write(cx, caller, usize::MAX, |_| {});
+            return Ok(self.words.taken(written));
         }
         if !self.is_over {
             self.words.flush(cx, caller)?;
@@ -350,19 +350,16 @@ impl Words {
         Ok(poll_read_buf(Pin::new(from), cx, &mut (&mut self.bytes).limit(BUFFER_BYTES))?)
     }
 
-    /// Writes at most so much, of which `note` is told what was written.
-    fn write(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: &mut (impl AsyncWrite + Unpin),
-        most: usize,
-        note: impl FnOnce(&[u8]),
-    ) -> io::Result<Moved> {
-        let written = written(cx, to, &self.bytes[..most.min(self.bytes.len())])?;
-        note(&self.bytes[..written]);
+    fn write(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<Moved> {
+        let written = written(cx, to, &self.bytes)?;
+        Ok(self.taken(written))
+    }
+
+    /// So many bytes were written.
+    fn taken(&mut self, written: usize) -> Moved {
         self.bytes.advance(written);
         self.is_unflushed |= written > 0;
-        Ok(written > 0)
+        written > 0
     }
 
     fn flush(&mut self, cx: &mut Context<'_>, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {

@@ -2,8 +2,6 @@
 //!
 //! WebSocket: RFC 6455, sections 5.2 and 5.5. SPDY/3.1: its draft 3.1, sections 2.2 and 2.6.5.
 
-use std::collections::VecDeque;
-
 use bytes::BytesMut;
 use proto::upgrade::Protocol;
 
@@ -27,19 +25,19 @@ const SPDY_PING_BYTES: usize = 12;
 /// The caller's pings, and answers on behalf of the edge.
 #[derive(Debug)]
 pub(super) struct Pings {
-    protocol: Protocol,
     /// Where what the caller says is among its frames.
     caller: Frames,
     /// Where what the caller is told is.
     edge: Frames,
-    answers: VecDeque<Vec<u8>>,
+    answers: Vec<Vec<u8>>,
     /// Answers whose turn it is: whatever else is told comes behind them.
     given: BytesMut,
 }
 
 /// Where a stream is among its frames.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Frames {
+    protocol: Protocol,
     /// Of a frame whose head is not whole.
     head: Vec<u8>,
     /// What is left of a frame's payload.
@@ -48,8 +46,8 @@ struct Frames {
 
 impl Pings {
     pub(super) fn new(protocol: Protocol) -> Self {
-        let (caller, edge) = (Frames::default(), Frames::default());
-        Self { protocol, caller, edge, answers: VecDeque::new(), given: BytesMut::new() }
+        let [caller, edge] = [(); 2].map(|()| Frames { protocol, head: Vec::new(), rest: 0 });
+        Self { caller, edge, answers: Vec::new(), given: BytesMut::new() }
     }
 
     /// Goes over what the caller says next; where that is to be, each ping in it that is whole is taken out, and its answer waits.
@@ -59,13 +57,13 @@ impl Pings {
             let next = &words[at..];
             if are_answered
                 && self.caller.is_between()
-                && let Some((bytes, answer)) = ping(self.protocol, next)
+                && let Some((bytes, answer)) = ping(self.caller.protocol, next)
             {
-                self.answers.push_back(answer);
+                self.answers.push(answer);
                 taken.push(at..at + bytes);
                 at += bytes;
             } else {
-                at += self.caller.pass(self.protocol, next);
+                at += self.caller.pass(next);
             }
         }
         for place in taken.into_iter().rev() {
@@ -92,14 +90,14 @@ impl Pings {
         if self.answers.is_empty() {
             return words.len();
         }
-        self.edge.clone().pass(self.protocol, words)
+        self.edge.clone().pass(words)
     }
 
     /// Goes over what of it is told.
     pub(super) fn told(&mut self, words: &[u8]) {
         let mut at = 0;
         while at < words.len() {
-            at += self.edge.pass(self.protocol, &words[at..]);
+            at += self.edge.pass(&words[at..]);
         }
     }
 }
@@ -111,7 +109,7 @@ impl Frames {
     }
 
     /// Passes over the bytes that come next, up to the end of a frame; how many these were.
-    fn pass(&mut self, protocol: Protocol, bytes: &[u8]) -> usize {
+    fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             if self.rest > 0 {
@@ -122,7 +120,7 @@ impl Frames {
             } else {
                 self.head.push(bytes[at]);
                 at += 1;
-                let Some(payload) = payload(protocol, &self.head) else { continue };
+                let Some(payload) = payload(self.protocol, &self.head) else { continue };
                 self.head.clear();
                 self.rest = payload;
             }
@@ -146,15 +144,15 @@ fn payload(protocol: Protocol, head: &[u8]) -> Option<u64> {
                 short => return (head.len() == 2 + mask).then_some(short.into()),
             };
             let length = head.get(2..2 + extended).filter(|_| head.len() == 2 + extended + mask)?;
-            Some(length.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)))
+            Some(number(length))
         }
-        Protocol::Spdy31 => match head {
-            [_, _, _, _, _, length @ ..] if length.len() == 3 => {
-                Some(length.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)))
-            }
-            _ => None,
-        },
+        Protocol::Spdy31 => head.get(5..8).map(number),
     }
+}
+
+/// In the order of the network.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// How long the caller's ping is that stands first in `bytes`, and what answers it; `None` if there is none, or not all of it.

@@ -1,0 +1,113 @@
+//! Tokens of the file: whose they are, for how long, and what the file must be.
+
+use super::*;
+
+#[test]
+fn a_token_has_a_name_of_its_own_that_is_no_part_of_its_digest() {
+    let credentials = ["sesame", "mellon", "sesame"]
+        .map(|token| by_header(&[&format!("Bearer {token}")]).unwrap().credential().clone());
+    assert_eq!(credentials[0], credentials[2]);
+    assert_ne!(credentials[0].id, credentials[1].id);
+    assert_eq!((credentials[0].issued, credentials[0].expires), (None, None));
+    assert!(!digest("sesame").contains(&*credentials[0].id));
+}
+
+#[test]
+fn a_token_names_user_and_groups() {
+    let caller = by_header(&["Bearer sesame"]).unwrap();
+
+    assert_eq!(caller.method(), &Method::StaticToken);
+    assert_eq!(caller.user(), "token:alice");
+    assert_eq!(caller.groups(), ["token:ops", "token:dev"]);
+    assert_eq!(by_header(&["bEARER mellon"]).unwrap().groups(), [""; 0]);
+    assert_eq!(by_header(&["Bearer quoted"]).unwrap().user(), "token:the \"cook\"");
+}
+
+#[test]
+fn who_came_by_a_token_is_known_until_that_token_is_gone_or_anothers() {
+    let parsed = |file: &str| StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap();
+    let book = TokenBook::new(parsed(&tokens()));
+    let ways = Ways { tokens: Some(book.clone()), ..Ways::default() };
+    let authenticator = Authenticator::new("tombolo".to_owned(), ways);
+    let sent = headers(&["Bearer sesame"]);
+    let asked = authenticator.authenticate(None, &sent, SystemTime::now());
+    let alice = at_once(asked).unwrap().alone().unwrap().clone();
+    let (sesame, other) = (digest("sesame"), digest("other"));
+    for (file, is_known) in [
+        (format!("{sesame},alice,1,\"ops,dev\""), true),
+        (format!("{other},alice,1,\"ops,dev\""), false),
+        (format!("{sesame},bob,1,\"ops,dev\""), false),
+        (format!("{sesame},alice,1,ops"), false),
+    ] {
+        let mut changes = authenticator.changes();
+        assert!(Authenticator::changed(&mut changes).now_or_never().is_none(), "nothing has changed");
+        book.replace(parsed(&file));
+        at_once(Authenticator::changed(&mut changes));
+        assert_eq!(authenticator.still_knows(&alice), is_known, "{file}");
+    }
+    let by_certificate = authenticator_of_certificates();
+    assert!(by_certificate.changes().is_none() && by_certificate.still_knows(&alice));
+    assert!(Authenticator::changed(&mut None).now_or_never().is_none());
+}
+
+#[test]
+fn a_token_is_of_letters_that_every_header_carries_and_its_padding_stands_last() {
+    for text in ["a", "a=", "a==", "-._~+/aZ09"] {
+        assert!(token::is_token(text.as_bytes()), "{text}");
+    }
+    for text in ["", "=", "==", "a=b", "=a", "a b", "a,b", "a:b", "\u{e4}"] {
+        assert!(!token::is_token(text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_line_makes_the_whole_token_file_wrong_and_is_named_without_its_token() {
+    use TokenFileFault::{Columns, Digest, Duplicate, Name, None, Plain, Quote, Text};
+
+    let good = digest("secret");
+    for (line, fault) in [
+        ("SECRET", Columns),
+        ("SECRET,alice", Columns),
+        ("SECRET,alice,1,ops,dev", Columns),
+        (",alice,1", Plain),
+        ("secret,alice,1", Plain),
+        ("\"secret\",alice,1", Plain),
+        ("sec ret,alice,1", Plain),
+        (&good[7..], Columns),
+        (&format!("{},alice,1", &good[7..]), Plain),
+        (&format!("{}0,alice,1", good), Digest),
+        (&format!("{},alice,1", &good[..70]), Digest),
+        (&format!("sha512:{},alice,1", &good[7..]), Digest),
+        ("SECRET,,1", Name(NameFault::Empty)),
+        ("SECRET,system:admin,1", Name(NameFault::System)),
+        ("SECRET,alice,1,system:masters", Name(NameFault::System)),
+        ("SECRET,alice,1,\"ops,\"", Name(NameFault::Empty)),
+        ("SECRET,alice,1,\"ops, dev\"", Name(NameFault::Invisible)),
+        ("SECRET,\"alice,1", Quote),
+        ("SECRET,\"alice\"x,1", Quote),
+        ("SECRET,al\"ice\",1", Quote),
+        (&format!("{},mallory,9", digest("sesame")), Duplicate),
+        (&format!("{},mallory,9", digest("sesame").to_uppercase().replace("SHA", "sha")), Duplicate),
+    ] {
+        let file = format!("{}{}\n", tokens(), line.replace("SECRET", &good));
+        let error = StaticTokens::parse(file.as_bytes(), token_prefixes()).unwrap_err();
+        assert_eq!(error, TokenFileError { line: 5, fault }, "{line}");
+        assert!(!error.to_string().contains("sec") && !error.to_string().contains(&good[7..]), "{error}");
+    }
+    let parsed = |file: &str, more: &[u8]| {
+        StaticTokens::parse(&[file.as_bytes(), more].concat(), token_prefixes()).map(drop)
+    };
+    let line = format!("{good},b,c\n");
+    assert_eq!(parsed(&line, b"\xff,b,c"), Err(TokenFileError { line: 2, fault: Text }));
+    assert_eq!(parsed("", b"\n\n"), Err(TokenFileError { line: 3, fault: None }));
+}
+
+#[test]
+fn debug_shows_no_token() {
+    let shown = format!("{:?}", both());
+    assert!(!shown.contains("sesame") && !shown.contains("alice"), "{shown}");
+}
+
+fn authenticator_of_certificates() -> Authenticator {
+    authenticator(Some(Prefixes { username: String::new(), groups: String::new() }), None)
+}

@@ -1,11 +1,12 @@
 //! Files read within a limit and written whole or not at all.
 
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use daemon::config::shown;
+use daemon::whole_file;
 use tempfile::{Builder, NamedTempFile};
 
 /// No certificate bundle, token or configuration of a person is larger.
@@ -70,13 +71,8 @@ pub(crate) fn read(path: &Path) -> Result<String, ReadError> {
 
 /// The bytes of a file of at most `FILE_BYTES_MAX`.
 pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, ReadError> {
-    let failed = |error| ReadError::Io(path.to_owned(), error);
-    let mut bytes = Vec::new();
-    File::open(path).map_err(failed)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(ReadError::TooLarge(path.to_owned()));
-    }
-    Ok(bytes)
+    let bytes = whole_file(path, FILE_BYTES_MAX).map_err(|error| ReadError::Io(path.to_owned(), error))?;
+    bytes.ok_or_else(|| ReadError::TooLarge(path.to_owned()))
 }
 
 /// Creates a directory of mode 0700, with its parents, unless it is there.

@@ -47,6 +47,7 @@ pub mod socks5;
 pub mod state_dir;
 pub mod telemetry;
 mod until;
+mod whole_file;
 
 pub use chain::chain;
 pub use confinement::{NotConfined, confine};
@@ -64,3 +65,4 @@ pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 pub use state_dir::{StateDir, StateError};
 pub use telemetry::{LogFormat, LogOptions, Product};
 pub use until::until;
+pub use whole_file::whole_file;

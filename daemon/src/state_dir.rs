@@ -2,13 +2,14 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::outcome::Failure;
+use crate::whole_file::whole_file;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -111,15 +112,11 @@ impl StateDir {
     /// `name` is not a plain file name, the file is larger, or the system refused.
     pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
         let path = self.file(name)?;
-        let mut bytes = Vec::new();
-        // One byte more than allowed, so that a file that is too large shows.
-        let read =
-            File::open(&path).and_then(|file| file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes));
-        match read {
+        match whole_file(&path, bytes_max) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StateError::Io { act: "read", path, source }),
-            Ok(_) if bytes.len() as u64 > bytes_max => Err(StateError::TooLarge { path, bytes_max }),
-            Ok(_) => Ok(Some(bytes)),
+            Ok(None) => Err(StateError::TooLarge { path, bytes_max }),
+            Ok(bytes) => Ok(bytes),
         }
     }
 

@@ -1,11 +1,11 @@
 //! Who this agent is: its certificate, its key, and the roots that its servers must chain to.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use daemon::config::shown;
+use daemon::whole_file;
 use proto::ClusterId;
 use proto::spiffe::{AgentId, SpiffeError};
 use rustls::crypto::aws_lc_rs;
@@ -288,16 +288,12 @@ fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>,
 }
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, IdentityError> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too large shows.
-    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    match read {
-        Err(source) => Err(IdentityError::Unreadable { key, path: path.to_owned(), source }),
-        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
-            Err(IdentityError::TooLarge { key, path: path.to_owned() })
-        }
-        Ok(_) => Ok(bytes),
-    }
+    let bytes = whole_file(path, FILE_BYTES_MAX).map_err(|source| IdentityError::Unreadable {
+        key,
+        path: path.to_owned(),
+        source,
+    })?;
+    bytes.ok_or_else(|| IdentityError::TooLarge { key, path: path.to_owned() })
 }
 
 fn not_pem(key: &'static str, path: &Path, expected: &'static str) -> IdentityError {

@@ -1,8 +1,8 @@
 //! Values that parse and are not allowed, in words that name the key, the value and what is allowed.
 
 use std::{
-    fmt::Display, fs::File, io::Read as _, net::SocketAddr, ops::RangeInclusive, path::Path,
-    thread::available_parallelism, time::Duration,
+    fmt::Display, net::SocketAddr, ops::RangeInclusive, path::Path, thread::available_parallelism,
+    time::Duration,
 };
 
 use serde::Deserialize;
@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::shown::shown;
 use crate::outcome::Failure;
 use crate::runtime::{Layout, THREADS_MAX};
+use crate::whole_file::whole_file;
 
 /// A value that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,14 +111,8 @@ pub fn socket_address(key: &str, value: &str) -> Result<SocketAddr, KeyError> {
 pub fn readable_file(key: &str, path: &Path, bytes_max: u64) -> Result<Vec<u8>, KeyError> {
     let not_allowed = |allowed: String| KeyError::new(key, path.display(), allowed);
     let unreadable = |error| not_allowed(format!("a file that this user may read ({error})"));
-    let file = File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too large shows.
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > bytes_max {
-        return Err(not_allowed(format!("a file of at most {bytes_max} bytes")));
-    }
-    Ok(bytes)
+    let bytes = whole_file(path, bytes_max).map_err(unreadable)?;
+    bytes.ok_or_else(|| not_allowed(format!("a file of at most {bytes_max} bytes")))
 }
 
 impl From<KeyError> for Failure {

@@ -1,9 +1,8 @@
 //! What files say of an API server and of the credential for it.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
+use daemon::whole_file;
 use http::HeaderValue;
 use http::uri::Authority;
 use rustls_pki_types::ServerName;
@@ -95,14 +94,10 @@ pub(super) fn bearer(token: &[u8], place: &str) -> Result<HeaderValue, Credentia
 
 /// The bytes of a file, at most [`FILE_BYTES_MAX`].
 pub(super) fn file(what: &'static str, path: &Path) -> Result<Vec<u8>, CredentialError> {
-    let mut bytes = Vec::new();
-    // One byte more than allowed, so that a file that is too large shows.
-    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    match read {
-        Err(source) => Err(CredentialError::Unreadable { what, path: path.to_owned(), source }),
-        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
-            Err(CredentialError::TooLarge { what, path: path.to_owned() })
-        }
-        Ok(_) => Ok(bytes),
-    }
+    let bytes = whole_file(path, FILE_BYTES_MAX).map_err(|source| CredentialError::Unreadable {
+        what,
+        path: path.to_owned(),
+        source,
+    })?;
+    bytes.ok_or_else(|| CredentialError::TooLarge { what, path: path.to_owned() })
 }

@@ -7,6 +7,7 @@
 mod adapter;
 mod aggregation;
 mod bandwidth;
+mod collapse;
 mod delivery;
 mod dice;
 mod round_trip;

@@ -14,6 +14,10 @@ const BELIEVED_FACTOR: u32 = 2;
 const SAME_PART: u32 = 32;
 const SAME_MIN: Duration = Duration::from_micros(500);
 
+/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other answer in
+/// milliseconds what they answer in microseconds when idle.
+pub(super) const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
+
 /// What is known of a path's round trip.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundTrip {

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use super::Control;
 use super::aggregation::Aggregation;
 use super::bandwidth::Bandwidth;
-use super::delivery::{Delivery, Sample};
+use super::collapse::Collapse;
+use super::delivery::Delivery;
 use super::dice::Dice;
-use super::round_trip::RoundTrip;
+use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
 use super::trickle::{self, Trickle};
 
 /// RFC 9002, section 7.2: what may be in flight before anything is known, in packets.
@@ -55,10 +56,6 @@ const CRUISE_ROUNDS_SPAN: u64 = 4;
 const PROBE_RTT_GAIN: f64 = 0.5;
 const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
 
-/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other answer in
-/// milliseconds what they answer in microseconds when idle.
-const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
-
 /// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside theirs, as
 /// the draft's window of two products allows.
 const STANDING_MAX: u32 = 2;
@@ -70,9 +67,6 @@ const LOSS_EXCESSIVE_PACKETS: u64 = 8;
 
 /// Answer to a router's mark, until the next probe (RFC 8511: 0.85 for ECN).
 const MARKED_GAIN: f64 = 0.85;
-
-/// How many times the shortest round trip makes a queue that our window cannot have built unless the bandwidth fell.
-const COLLAPSE_ROUND_TRIPS: f64 = 2.5;
 
 /// A controller that keeps about one bandwidth-delay product in flight, whatever is lost.
 #[derive(Debug, Clone)]
@@ -128,16 +122,6 @@ struct Round {
     lost: u64,
     /// A sample showed the path's pace and not the application's.
     path_limited: bool,
-}
-
-/// Notices a bandwidth that fell to less than half: for two periods of four round trips each, no packet came back soon and
-/// little was delivered. The periods are of time and not of rounds, because a round becomes as long as the queue.
-#[derive(Debug, Clone, Copy, Default)]
-struct Collapse {
-    since: Option<Instant>,
-    delivered: u64,
-    shortest: Option<Duration>,
-    periods: u8,
 }
 
 impl LossTolerant {
@@ -430,42 +414,6 @@ impl Control for LossTolerant {
     fn pacing_rate(&self) -> Option<u64> {
         let bandwidth = self.bandwidth.get();
         (bandwidth > 0).then(|| (bandwidth as f64 * self.gain()) as u64)
-    }
-}
-
-impl Collapse {
-    /// The bandwidth to believe, if it fell.
-    fn seen(
-        &mut self,
-        now: Instant,
-        sample: &Sample,
-        delivered: u64,
-        round_trip: &RoundTrip,
-        bandwidth: u64,
-    ) -> Option<u64> {
-        let usual = round_trip.shortest()?.max(ROUND_TRIP_MIN);
-        let period = usual * 4;
-        let Some(since) = self.since.filter(|since| now.saturating_duration_since(*since) < period * 2)
-        else {
-            // The first period, or one in which nothing was heard: silence is an outage, not a slow link.
-            *self = Self { since: Some(now), delivered, ..Self::default() };
-            return None;
-        };
-        self.shortest =
-            Some(self.shortest.map_or(sample.round_trip, |shortest| shortest.min(sample.round_trip)));
-        let elapsed = now.saturating_duration_since(since);
-        if elapsed < period {
-            return None;
-        }
-        let rate = super::delivery::per_second(delivered - self.delivered, elapsed);
-        let queued = self.shortest.is_some_and(|shortest| shortest > usual.mul_f64(COLLAPSE_ROUND_TRIPS));
-        let periods =
-            if queued && !sample.app_limited && rate < bandwidth / 2 { self.periods + 1 } else { 0 };
-        *self = Self { since: Some(now), delivered, shortest: None, periods };
-        (periods == 2).then(|| {
-            self.periods = 0;
-            rate
-        })
     }
 }
 

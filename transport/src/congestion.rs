@@ -10,6 +10,7 @@ mod bandwidth;
 mod collapse;
 mod delivery;
 mod dice;
+mod probing;
 mod round_trip;
 #[cfg(test)]
 mod sim;

@@ -18,6 +18,7 @@ use super::bandwidth::Bandwidth;
 use super::collapse::Collapse;
 use super::delivery::Delivery;
 use super::dice::Dice;
+use super::probing::{self, Stretch};
 use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
 use super::trickle::{self, Trickle};
 
@@ -38,10 +39,6 @@ const STARTUP_GAIN: f64 = 2.0;
 /// everything has waited throughout it for half a round trip, because that is the queue which more would only lengthen.
 const PLATEAU_ROUNDS: u8 = 3;
 const PLATEAU_GROWTH: f64 = 1.25;
-
-/// Tried in one round after the other while each brings at least half of what it asked for. The first is the draft's
-/// `BBRProbeBW_UP` gain; the next ones find a link that has become many times faster within a second.
-const UP_GAINS: [f64; 3] = [1.25, 1.5, 2.0];
 
 /// BBRv1's gain after a probe (the draft has 0.9): lets out what the probe has queued and what flows of ours have queued
 /// together, and shows whose the rest of the queue is.
@@ -100,6 +97,7 @@ enum Phase {
     Drain,
     Cruise {
         rounds_left: u64,
+        stretch: Stretch,
     },
     /// Try for more. `before` is the bandwidth as it was at the end of the last round.
     Up {
@@ -151,7 +149,7 @@ impl LossTolerant {
         INITIAL_PACKETS * self.packet_bytes
     }
 
-    fn end_round(&mut self) {
+    fn end_round(&mut self, now: Instant) {
         let delivered = self.delivery.delivered() - self.round.began_at;
         let lost = self.round.lost;
         let excessive = lost >= LOSS_EXCESSIVE_PACKETS * self.packet_bytes
@@ -160,8 +158,11 @@ impl LossTolerant {
 
         self.phase = match self.phase {
             Phase::Startup { best, plateau } => self.end_startup_round(best, plateau, excessive),
-            Phase::Cruise { rounds_left: 0 } => self.begin_up(),
-            Phase::Cruise { rounds_left } => Phase::Cruise { rounds_left: rounds_left - 1 },
+            Phase::Cruise { rounds_left: 0, stretch } => {
+                let carried = stretch.carried(now, self.delivery.delivered());
+                self.begin_up(probing::first_step(carried, self.bandwidth.get()))
+            }
+            Phase::Cruise { rounds_left, stretch } => Phase::Cruise { rounds_left: rounds_left - 1, stretch },
             Phase::Up { step, rounds, before } => self.end_up_round(step, rounds, before, excessive),
             Phase::Drain | Phase::Down | Phase::ProbeRtt { .. } => self.phase,
         };
@@ -200,10 +201,10 @@ impl LossTolerant {
         }
     }
 
-    fn begin_up(&mut self) -> Phase {
+    fn begin_up(&mut self, step: usize) -> Phase {
         self.marked = false;
         self.round_trip.next_cycle();
-        Phase::Up { step: 0, rounds: 0, before: self.bandwidth.get() }
+        Phase::Up { step, rounds: 0, before: self.bandwidth.get() }
     }
 
     /// What leaves in a probe's first round is acknowledged in its second: only then there is something to judge.
@@ -212,7 +213,7 @@ impl LossTolerant {
             return Phase::Up { step, rounds: 1, before };
         }
         let bandwidth = self.bandwidth.get();
-        let grown = bandwidth as f64 >= before as f64 * (1.0 + (up_gain(step) - 1.0) / 2.0);
+        let grown = bandwidth as f64 >= before as f64 * (1.0 + (probing::gain(step) - 1.0) / 2.0);
         if grown && !excessive && self.round.path_limited {
             Phase::Up { step: step + 1, rounds: 1, before: bandwidth }
         } else {
@@ -226,13 +227,14 @@ impl LossTolerant {
         match self.phase {
             Phase::Drain | Phase::Down if drained => {
                 let rounds_left = CRUISE_ROUNDS_MIN + self.dice.below(CRUISE_ROUNDS_SPAN);
-                self.phase = Phase::Cruise { rounds_left };
+                let stretch = Stretch::begin(now, self.delivery.delivered());
+                self.phase = Phase::Cruise { rounds_left, stretch };
             }
             Phase::ProbeRtt { until: None } if drained => {
                 self.phase = Phase::ProbeRtt { until: Some(now + PROBE_RTT_FOR) };
             }
             Phase::ProbeRtt { until: Some(until) } if now >= until && round_ended => {
-                self.phase = self.begin_up()
+                self.phase = self.begin_up(probing::UNKNOWN)
             }
             Phase::Startup { .. }
             | Phase::Drain
@@ -246,7 +248,7 @@ impl LossTolerant {
     fn gain(&self) -> f64 {
         match self.phase {
             Phase::Startup { .. } => STARTUP_GAIN,
-            Phase::Up { step, .. } => up_gain(step),
+            Phase::Up { step, .. } => probing::gain(step),
             Phase::Cruise { .. } if self.marked => MARKED_GAIN,
             Phase::Drain | Phase::Cruise { .. } => 1.0,
             Phase::Down => DOWN_GAIN,
@@ -284,7 +286,7 @@ impl LossTolerant {
     fn excess(&self, bandwidth: u64, shortest: Duration) -> u64 {
         let excess = self.aggregation.excess().min(product(bandwidth, shortest));
         let probing = match self.phase {
-            Phase::Up { step, .. } => (up_gain(step) - 1.0) * product(bandwidth, shortest) as f64,
+            Phase::Up { step, .. } => (probing::gain(step) - 1.0) * product(bandwidth, shortest) as f64,
             Phase::Startup { .. }
             | Phase::Drain
             | Phase::Cruise { .. }
@@ -371,7 +373,7 @@ impl Control for LossTolerant {
         }
         let round_ended = sample.delivered_before >= self.round.ends_at;
         if round_ended {
-            self.end_round();
+            self.end_round(now);
         }
         // While the application pauses, nothing of ours is queued that would hide it.
         if look_for_shortest && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
@@ -415,10 +417,6 @@ impl Control for LossTolerant {
         let bandwidth = self.bandwidth.get();
         (bandwidth > 0).then(|| (bandwidth as f64 * self.gain()) as u64)
     }
-}
-
-fn up_gain(step: usize) -> f64 {
-    UP_GAINS.get(step).or(UP_GAINS.last()).copied().unwrap_or(1.0)
 }
 
 /// The bandwidth-delay product, in bytes.

@@ -11,14 +11,14 @@ fn both_ways(seed: u64) -> Ran {
 }
 
 #[test]
-fn a_keystroke_comes_back_within_one_and_a_fifth_round_trips_and_20_ms_beside_bulk_both_ways() {
+fn a_keystroke_comes_back_within_one_and_a_half_round_trips_beside_bulk_both_ways() {
     for seed in 0..6 {
         let ran = both_ways(seed);
         let measured = between(3.0, 20.0);
         let [half, most] = [0.5, 0.99].map(|part| ran.flows[0].small(part, measured.clone()));
         let wait = ran.longest_wait(measured.clone());
-        assert!(half <= ROUND_TRIP.mul_f64(1.35), "{seed}: {half:?}");
-        assert!(most <= ROUND_TRIP.mul_f64(1.2) + secs(0.02), "{seed}: {most:?}");
+        assert!(half <= ROUND_TRIP.mul_f64(1.25), "{seed}: {half:?}");
+        assert!(most <= ROUND_TRIP.mul_f64(1.5), "{seed}: {most:?}");
         assert!(wait <= ROUND_TRIP.mul_f64(0.6), "{seed}: {wait:?}");
         for flow in &ran.flows {
             let part = flow.rate(measured.clone()) / (100 * MEGABIT) as f64;

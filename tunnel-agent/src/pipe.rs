@@ -21,8 +21,10 @@ use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::io::poll_read_buf;
 
+use ahead::Ahead;
 use pings::Pings;
 
+mod ahead;
 mod pings;
 
 /// What waits here in each direction while the other side does not read, and what one read adds.
@@ -87,6 +89,8 @@ struct Pipe<'a> {
     spoken: Instant,
     /// Where frames are known.
     pings: Option<Pings>,
+    /// Where somebody beyond the edge is pinged.
+    ahead: Option<Ahead>,
 }
 
 /// From the edge to the caller.
@@ -139,7 +143,8 @@ type Moved = bool;
 impl<'a> Pipe<'a> {
     fn among(places: &'a Semaphore, protocol: Option<Protocol>) -> Self {
         let (down, words, pings) = (Down::new(places), Words::default(), protocol.map(Pings::new));
-        Self { down, up: Up::Open, words, spoken: Instant::now(), pings }
+        let ahead = matches!(protocol, Some(Protocol::WebSocket)).then(Ahead::begin);
+        Self { down, up: Up::Open, words, spoken: Instant::now(), pings, ahead }
     }
 
     fn poll<C, E>(&mut self, cx: &mut Context<'_>, caller: &mut C, edge: &mut E) -> Poll<io::Result<()>>
@@ -148,8 +153,7 @@ impl<'a> Pipe<'a> {
         E: AsyncRead + AsyncWrite + Unpin,
     {
         for _ in 0..TURNS_MAX {
-            let most = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { BUFFER_BYTES };
-            let heard = self.down.hear(cx, edge, most)?;
+            let heard = self.hear(cx, edge)?;
             let told = self.down.tell(cx, caller, self.pings.as_mut())?;
             if !matches!(self.up, Up::Hearing(_)) && self.down.words.bytes.len() < BUFFER_BYTES {
                 self.down.place = None;
@@ -164,6 +168,20 @@ impl<'a> Pipe<'a> {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// One step from the edge, of which more may wait while it is heard out, and before somebody beyond it is pinged.
+    fn hear(&mut self, cx: &mut Context<'_>, edge: &mut (impl AsyncRead + Unpin)) -> io::Result<Moved> {
+        let mut most = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { BUFFER_BYTES };
+        if self.down.words.bytes.len() >= BUFFER_BYTES
+            && let Some(ahead) = &mut self.ahead
+        {
+            let room = ahead.room(cx);
+            if room > 0 && self.down.can_be_heard_out() {
+                most = most.max(BUFFER_BYTES + room);
+            }
+        }
+        self.down.hear(cx, edge, most)
     }
 
     /// One step from the caller to the edge, which has just said something if it was `heard`.

@@ -8,7 +8,7 @@ use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, repeat, sink};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{advance, timeout};
+use tokio::time::{advance, sleep_until, timeout};
 use tokio_util::io::{InspectReader, InspectWriter};
 
 use super::*;
@@ -48,8 +48,21 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     E: AsyncRead + AsyncWrite + Unpin,
 {
+    joined_by(None, places, caller, edge).await
+}
+
+async fn joined_by<C, E>(
+    protocol: Option<Protocol>,
+    places: usize,
+    caller: &mut C,
+    edge: &mut E,
+) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    E: AsyncRead + AsyncWrite + Unpin,
+{
     let places = Semaphore::new(places);
-    let mut pipe = Pipe::among(&places, None);
+    let mut pipe = Pipe::among(&places, protocol);
     poll_fn(|cx| pipe.poll(cx, caller, edge)).await
 }
 
@@ -135,6 +148,48 @@ async fn a_flood_is_heard_at_an_even_pace_and_spoken_to_when_its_time_is_over() 
     assert_eq!(told.load(Ordering::Relaxed), b"go on".len());
     let all = said.load(Ordering::Relaxed) - before;
     assert!(all <= HEARD_BYTES_MAX + BUFFER_BYTES, "{all} bytes");
+}
+
+/// What a flood has said by each of these times after a pipe's beginning, to a caller who takes nothing.
+#[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
+async fn said_by<const N: usize>(
+    protocol: Option<Protocol>,
+    places: usize,
+    times: [Duration; N],
+) -> [usize; N] {
+    let (_caller, mut stream) = duplex(CALLER_BYTES);
+    let (mut flood, [said, told]) = flood();
+    let mut pipe = JoinSet::new();
+    let began = Instant::now();
+    pipe.spawn(async move { joined_by(protocol, places, &mut stream, &mut flood).await });
+    let mut all = [0; N];
+    for (all, at) in all.iter_mut().zip(times) {
+        sleep_until(began + at).await;
+        *all = said.load(Ordering::Relaxed);
+    }
+    assert_eq!(told.load(Ordering::Relaxed), 0, "nothing was said to it");
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_a_translator_pings_all_that_may_wait_is_read_at_an_even_pace_and_only_then() {
+    let times = [100, 3450, 4250, 5010, 8000].map(Duration::from_millis);
+    let [usual, before, half, pinged, later] = said_by(Some(Protocol::WebSocket), 1, times).await;
+    assert_eq!(before, usual);
+    let even = HEARD_BYTES_MAX * 49 / 100..=HEARD_BYTES_MAX * 51 / 100;
+    assert!(even.contains(&(half - usual)), "{half} bytes");
+    assert!(pinged >= HEARD_BYTES_MAX, "{pinged} bytes");
+    assert_eq!(later, pinged);
+    assert!(later <= HEARD_BYTES_MAX + BUFFER_BYTES + usual, "{later} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_translates_and_for_more_than_may_be_nothing_is_read_ahead() {
+    let times = [100, 5010].map(Duration::from_millis);
+    for (protocol, places) in [(Some(Protocol::Spdy31), 1), (None, 1), (Some(Protocol::WebSocket), 0)] {
+        let [usual, pinged] = said_by(protocol, places, times).await;
+        assert_eq!(pinged, usual, "{protocol:?}, {places} places");
+    }
 }
 
 /// A caller who takes everything at once, and what it says.

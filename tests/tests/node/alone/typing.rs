@@ -65,13 +65,9 @@ fn what_is_typed_in_twenty_shells_comes_back_soon_beside_a_gibibyte_that_is_copi
         // congestion control queues in the link.
         let machine = direct.alone.p99.saturating_sub(ROUND_TRIP);
         let most = ROUND_TRIP.mul_f64(ROUND_TRIPS_MAX) + BEYOND_MAX + machine;
-        // Both at once take nine tenths of a machine of two cores, three quarters of it for what is not the tunnel's: there it is
-        // claimed that lines come back sooner than beside the tunnel.
-        for (copies, beside, most) in [
-            (Copies::Out, tunneled.out, most),
-            (Copies::Into, tunneled.into, most),
-            (Copies::Both, tunneled.both, direct.both.typed.p99),
-        ] {
+        for (copies, beside) in
+            [(Copies::Out, tunneled.out), (Copies::Into, tunneled.into), (Copies::Both, tunneled.both)]
+        {
             let is_soon = carrier != Carrier::Quic || beside.typed.p99 <= most;
             assert!(is_soon, "more than {most:?} beside {copies:?}: {beside:?}");
         }

@@ -18,26 +18,19 @@ use proto::upgrade::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::coop::has_budget_remaining;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
 use ahead::Ahead;
+use hearing::Hearing;
 use pings::Pings;
 
 mod ahead;
+mod hearing;
 mod pings;
 
 /// What waits here in each direction while the other side does not read, and what one read adds.
 const BUFFER_BYTES: usize = 32 * 1024;
-
-/// What waits here at most of somebody who is heard out. Between a command and this pipe lie three connections, of the container
-/// runtime, the kubelet and the API server, and Linux lets each hold 10 MB (`tcp_wmem` and `tcp_rmem`).
-pub const HEARD_BYTES_MAX: usize = 32 * 1024 * 1024;
-
-/// How long somebody is heard out, and within what time as much as [`HEARD_BYTES_MAX`] more than the caller takes is read, at an even
-/// pace: read at once it would keep the site's machine from everything else. Who still talks then has not closed. With
-/// a second of silence more it is shorter than the 5 s between two of kubectl's pings, so that each of them is held.
-pub const HEARING_MAX: Duration = Duration::from_millis(3500);
 
 /// Connections of which more than the usual may wait at once. Callers of others are passed on all the same.
 pub const HEARD_OUT_MAX: usize = 4;
@@ -45,17 +38,11 @@ pub const HEARD_OUT_MAX: usize = 4;
 /// What a caller may say to somebody who is gone, having been passed all that was said to it: some pings, and no upload.
 pub const UNHEARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Who says nothing for so long has said all for now.
-const PAUSE: Duration = Duration::from_millis(250);
-
 /// Who has said so much without a pause may have said more, which its kernel still holds, though the caller takes everything at once.
 const UNPAUSED_BYTES: usize = 2 * BUFFER_BYTES;
 
 /// Whoever was spoken to within this time is not heard out: a caller that talks on all the time would be slow.
 const SILENCE: Duration = Duration::from_secs(1);
-
-/// How often there is room for more of whom is heard out.
-const ROOM_EVERY: Duration = Duration::from_millis(10);
 
 /// Who has said something within this time lives, and what it says next may lie in kernels on the way already, though nothing comes
 /// while those between have no processor. So it is not pinged. Longer than the 5 s between two of kubectl's pings.
@@ -121,15 +108,6 @@ enum Up {
     Done,
 }
 
-/// Somebody is heard out.
-struct Hearing {
-    began: Instant,
-    /// When something came, or could not for want of room.
-    talked: Instant,
-    /// Until there may be room, or enough was waited.
-    looks: Pin<Box<Sleep>>,
-}
-
 /// What was read and not written yet.
 #[derive(Default)]
 struct Words {
@@ -172,7 +150,8 @@ impl<'a> Pipe<'a> {
 
     /// One step from the edge, of which more may wait while it is heard out, and before somebody beyond it is pinged.
     fn hear(&mut self, cx: &mut Context<'_>, edge: &mut (impl AsyncRead + Unpin)) -> io::Result<Moved> {
-        let mut most = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { BUFFER_BYTES };
+        let mut most =
+            if let Up::Hearing(hearing) = &self.up { BUFFER_BYTES + hearing.room() } else { BUFFER_BYTES };
         if self.down.words.bytes.len() >= BUFFER_BYTES
             && let Some(ahead) = &mut self.ahead
         {
@@ -223,7 +202,7 @@ impl<'a> Pipe<'a> {
             },
             Up::Hearing(_) if self.down.is_over => self.up = Up::Deaf(0),
             Up::Hearing(hearing) => {
-                let talks = heard || self.down.words.bytes.len() >= hearing.room();
+                let talks = heard || self.down.words.bytes.len() >= BUFFER_BYTES + hearing.room();
                 let Poll::Ready(over) = hearing.poll_over(cx, talks) else { return Ok(false) };
                 if over {
                     self.spoken = Instant::now();
@@ -250,33 +229,6 @@ impl<'a> Pipe<'a> {
             Up::Done => return Ok(false),
         }
         Ok(true)
-    }
-}
-
-impl Hearing {
-    fn begin() -> Self {
-        let now = Instant::now();
-        Self { began: now, talked: now, looks: Box::pin(sleep(PAUSE)) }
-    }
-
-    /// How much of the edge's words may wait.
-    fn room(&self) -> usize {
-        let part = self.began.elapsed().div_duration_f64(HEARING_MAX).min(1.0);
-        BUFFER_BYTES + (HEARD_BYTES_MAX as f64 * part) as usize
-    }
-
-    /// Whether it is over, where that or the room may have changed; the edge `talks` if it just did, or if there was no room.
-    fn poll_over(&mut self, cx: &mut Context<'_>, talks: bool) -> Poll<bool> {
-        let now = Instant::now();
-        if talks {
-            self.talked = now;
-        }
-        let ends = (self.talked + PAUSE).min(self.began + HEARING_MAX);
-        if now >= ends {
-            return Poll::Ready(true);
-        }
-        self.looks.as_mut().reset(if talks { ends.min(now + ROOM_EVERY) } else { ends });
-        self.looks.as_mut().poll(cx).map(|()| false)
     }
 }
 

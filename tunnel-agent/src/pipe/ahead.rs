@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{HEARD_BYTES_MAX, ROOM_EVERY};
+use super::hearing::{HEARD_BYTES_MAX, ROOM_EVERY};
 
 /// Between two pings of a translator.
 const PINGED_EVERY: Duration = Duration::from_secs(5);

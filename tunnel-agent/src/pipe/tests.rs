@@ -8,9 +8,10 @@ use futures::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, repeat, sink};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tokio::time::{advance, sleep_until, timeout};
+use tokio::time::{advance, sleep, sleep_until, timeout};
 use tokio_util::io::{InspectReader, InspectWriter};
 
+use super::hearing::{HEARD_BYTES_MAX, HEARING_MAX, ROOM_EVERY};
 use super::*;
 
 /// What a caller holds that does not read.

@@ -1,7 +1,9 @@
 //! How much more than the bandwidth allows is acknowledged at once: paths that gather acknowledgements (Wi-Fi, LTE) need
 //! that much more in flight to stay busy.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use super::bandwidth::product;
 
 /// Rounds for which an excess counts. The draft has twice as many (draft-ietf-ccwg-bbr: `ExtraAckedFilterLen`); its pace
 /// keeps them from becoming a queue, and ours would not.
@@ -32,7 +34,7 @@ impl Aggregation {
     pub(super) fn acked(&mut self, now: Instant, bytes: u64, bandwidth: u64) {
         let since = *self.since.get_or_insert(now);
         let elapsed = now.saturating_duration_since(since);
-        let mut expected = expected(bandwidth, elapsed);
+        let mut expected = product(bandwidth, elapsed);
         // Slower than the bandwidth: the burst, if there was one, is over.
         if self.acked <= expected {
             self.since = Some(now);
@@ -48,7 +50,6 @@ impl Aggregation {
     /// A round begins, and nothing of the last one counts in it: at a pace of 98 % of the bandwidth a bunch of a round's half
     /// would be made up for only in 25 rounds.
     pub(super) fn next_round(&mut self) {
-        self.since = None;
         self.acked = 0;
         self.now = (self.now + 1) % ROUNDS;
         if let Some(round) = self.rounds.get_mut(self.now) {
@@ -57,13 +58,10 @@ impl Aggregation {
     }
 }
 
-/// What `bandwidth` delivers in that time.
-fn expected(bandwidth: u64, elapsed: Duration) -> u64 {
-    u64::try_from(u128::from(bandwidth) * elapsed.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Bytes a second: one in a microsecond.

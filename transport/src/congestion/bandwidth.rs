@@ -1,5 +1,7 @@
 //! The bottleneck's bandwidth: the most that the path delivered lately.
 
+use std::time::Duration;
+
 /// Rounds for which a measurement counts: longer than a cycle of probing, so that what the last probe found lasts until
 /// the next one (BBRv1 has 10 rounds for a cycle of 8).
 const ROUNDS: usize = 12;
@@ -42,4 +44,9 @@ impl Bandwidth {
         self.rounds = [0; ROUNDS];
         self.measured(rate);
     }
+}
+
+/// What `bandwidth` delivers within a time, in bytes: of a round trip, the bandwidth-delay product.
+pub(super) fn product(bandwidth: u64, time: Duration) -> u64 {
+    u64::try_from(u128::from(bandwidth) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }

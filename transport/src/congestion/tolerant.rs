@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::Control;
 use super::aggregation::Aggregation;
-use super::bandwidth::Bandwidth;
+use super::bandwidth::{Bandwidth, product};
 use super::collapse::Collapse;
 use super::delivery::Delivery;
 use super::dice::Dice;
@@ -417,9 +417,4 @@ impl Control for LossTolerant {
         let bandwidth = self.bandwidth.get();
         (bandwidth > 0).then(|| (bandwidth as f64 * self.gain()) as u64)
     }
-}
-
-/// The bandwidth-delay product, in bytes.
-fn product(bandwidth: u64, round_trip: Duration) -> u64 {
-    u64::try_from(u128::from(bandwidth) * round_trip.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }

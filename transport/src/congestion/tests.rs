@@ -16,6 +16,9 @@ const MEGABIT: u64 = 125_000;
 
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 
+/// Of a link, and of the flow on it.
+const USUAL_SEEDS: [u64; 2] = [3, 7];
+
 fn secs(secs: f64) -> Duration {
     Duration::from_secs_f64(secs)
 }
@@ -50,7 +53,12 @@ fn usual() -> LinkSpec {
 
 /// One bulk flow of ours, from the beginning.
 fn alone(link: LinkSpec, lasts: f64) -> Ran {
-    let mut sim = Sim::new(link, 3);
-    sim.add(ours(7), Demand::Bulk { from: Duration::ZERO });
+    alone_by(USUAL_SEEDS, link, lasts)
+}
+
+/// The same by other seeds.
+fn alone_by([of_link, of_flow]: [u64; 2], link: LinkSpec, lasts: f64) -> Ran {
+    let mut sim = Sim::new(link, of_link);
+    sim.add(ours(of_flow), Demand::Bulk { from: Duration::ZERO });
     sim.run(secs(lasts))
 }

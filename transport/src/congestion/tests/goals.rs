@@ -4,8 +4,12 @@ use super::*;
 
 /// Goodput of a bulk flow of ours after its first two seconds, as a part of the link.
 fn part(link: LinkSpec, lasts: f64) -> f64 {
+    part_by(USUAL_SEEDS, link, lasts)
+}
+
+fn part_by(seeds: [u64; 2], link: LinkSpec, lasts: f64) -> f64 {
     let rate = link.rates[0].1 as f64;
-    alone(link, lasts).flows[0].rate(between(2.0, lasts)) / rate
+    alone_by(seeds, link, lasts).flows[0].rate(between(2.0, lasts)) / rate
 }
 
 fn losing(part: f64) -> LinkSpec {
@@ -58,12 +62,8 @@ fn acknowledgements_in_bunches_leave_the_link_busy() {
 
 /// Mean of ten seeds, of which each varies by some hundredths.
 fn jittered(jitter: f64) -> f64 {
-    let one = |seed| {
-        let mut sim = Sim::new(LinkSpec { jitter: secs(jitter), ..usual() }, seed);
-        sim.add(ours(seed + 7), Demand::Bulk { from: Duration::ZERO });
-        sim.run(secs(8.0)).flows[0].rate(between(2.0, 8.0)) / (100 * MEGABIT) as f64
-    };
-    (0..10).map(one).sum::<f64>() / 10.0
+    let link = LinkSpec { jitter: secs(jitter), ..usual() };
+    (0..10).map(|seed| part_by([seed, seed + 7], link.clone(), 8.0)).sum::<f64>() / 10.0
 }
 
 #[test]

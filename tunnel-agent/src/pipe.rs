@@ -150,17 +150,16 @@ impl<'a> Pipe<'a> {
 
     /// One step from the edge, of which more may wait while it is heard out, and before somebody beyond it is pinged.
     fn hear(&mut self, cx: &mut Context<'_>, edge: &mut (impl AsyncRead + Unpin)) -> io::Result<Moved> {
-        let mut most =
-            if let Up::Hearing(hearing) = &self.up { BUFFER_BYTES + hearing.room() } else { BUFFER_BYTES };
+        let mut room = if let Up::Hearing(hearing) = &self.up { hearing.room() } else { 0 };
         if self.down.words.bytes.len() >= BUFFER_BYTES
             && let Some(ahead) = &mut self.ahead
         {
-            let room = ahead.room(cx);
-            if room > 0 && self.down.can_be_heard_out() {
-                most = most.max(BUFFER_BYTES + room);
+            let more = ahead.room(cx);
+            if more > 0 && self.down.can_be_heard_out() {
+                room = room.max(more);
             }
         }
-        self.down.hear(cx, edge, most)
+        self.down.hear(cx, edge, BUFFER_BYTES + room)
     }
 
     /// One step from the caller to the edge, which has just said something if it was `heard`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::hearing::{HEARD_BYTES_MAX, ROOM_EVERY};
+use super::hearing::{self, HEARD_BYTES_MAX, ROOM_EVERY};
 
 /// Between two pings of a translator.
 const PINGED_EVERY: Duration = Duration::from_secs(5);
@@ -56,8 +56,7 @@ fn room(elapsed: Duration) -> (usize, Duration) {
     let since_ping = Duration::from_nanos((elapsed.as_nanos() % period) as u64);
     let begins = PINGED_EVERY - BEFORE;
     if since_ping >= begins {
-        let part = (since_ping - begins).div_duration_f64(BEFORE);
-        ((HEARD_BYTES_MAX as f64 * part) as usize, ROOM_EVERY)
+        (hearing::room(since_ping - begins, BEFORE), ROOM_EVERY)
     } else if since_ping < BEHIND && elapsed >= PINGED_EVERY {
         (HEARD_BYTES_MAX, begins - since_ping)
     } else {

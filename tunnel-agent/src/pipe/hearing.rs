@@ -39,8 +39,7 @@ impl Hearing {
 
     /// How much more than the usual may wait.
     pub(super) fn room(&self) -> usize {
-        let part = self.began.elapsed().div_duration_f64(HEARING_MAX).min(1.0);
-        (HEARD_BYTES_MAX as f64 * part) as usize
+        room(self.began.elapsed(), HEARING_MAX)
     }
 
     /// Whether it is over, where that or the room may have changed; the edge `talks` if it just did, or if there was no room.
@@ -56,4 +55,9 @@ impl Hearing {
         self.looks.as_mut().reset(if talks { ends.min(now + ROOM_EVERY) } else { ends });
         self.looks.as_mut().poll(cx).map(|()| false)
     }
+}
+
+/// The room so long after reading began, all of which there is after `within`: it grows at an even pace.
+pub(super) fn room(elapsed: Duration, within: Duration) -> usize {
+    (HEARD_BYTES_MAX as f64 * elapsed.div_duration_f64(within).min(1.0)) as usize
 }

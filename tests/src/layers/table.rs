@@ -1,0 +1,278 @@
+//! The layer table: crates and modules in layers, and the names that only some of them may use.
+//!
+//! A path may point down or stay in its module: never up, and never sideways to another module of the same
+//! layer.
+
+/// Layers of crates from the top down. A crate may depend on crates of lower layers only.
+pub const CRATES: &[Layer] = &[
+    // Measurements use the edge clusters of the tests, and not the other way round.
+    Layer { name: "trials", members: &[built("loadtest")] },
+    Layer { name: "tests", members: &[built("tests")] },
+    // Knows nothing of the project: TCP, QUIC and a peer's programs suffer the same link.
+    Layer { name: "faults", members: &[built("linksim")] },
+    Layer { name: "programs", members: &[built("tunnel-server"), built("tunnel-agent"), built("cli")] },
+    Layer {
+        name: "libraries",
+        members: &[built("daemon"), built("transport"), built("audit"), built("policy")],
+    },
+    Layer { name: "trust", members: &[built("trust")] },
+    Layer { name: "protocol", members: &[built("proto")] },
+    Layer { name: "system calls", members: &[built("sys")] },
+];
+
+/// The crates whose top-level modules form layers.
+pub const LAYERED_CRATES: &[LayeredCrate] = &[
+    LayeredCrate {
+        krate: "tunnel-server",
+        layers: &[
+            Layer { name: "application", members: &[built("app")] },
+            Layer {
+                name: "entry points",
+                members: &[
+                    built("gateway"),
+                    built("agents"),
+                    built("enrollment"),
+                    built("admin"),
+                    planned("peering"),
+                    built("proxy"),
+                    built("passthrough"),
+                    built("vip"),
+                ],
+            },
+            // Several entry points dial in the same way.
+            Layer { name: "dialing", members: &[built("dialing")] },
+            // Above routing, because it asks authorization about exchanges that run.
+            Layer { name: "exchanges", members: &[built("exchanges")] },
+            Layer {
+                name: "routing",
+                members: &[built("registry"), built("authz"), built("impersonation"), built("limits")],
+            },
+            Layer {
+                name: "foundation",
+                members: &[
+                    built("identity"),
+                    built("config"),
+                    built("metrics"),
+                    built("directory"),
+                    built("listener"),
+                ],
+            },
+        ],
+    },
+    LayeredCrate {
+        krate: "tunnel-agent",
+        layers: &[
+            Layer { name: "application", members: &[built("app")] },
+            Layer { name: "tunnels", members: &[built("dialer")] },
+            Layer { name: "streams", members: &[built("streams")] },
+            Layer {
+                name: "requests",
+                members: &[built("forward"), built("relay"), built("discovery"), built("enrollment")],
+            },
+            Layer {
+                name: "API server and identity",
+                members: &[built("guard"), built("apiserver"), built("identity"), built("servers")],
+            },
+            Layer { name: "foundation", members: &[built("config"), built("metrics"), built("pipe")] },
+        ],
+    },
+];
+
+/// The modules that a `main.rs` may name.
+pub const NAMED_BY_MAIN: &[&str] = &["app", "config"];
+
+/// The crates whose folder does not lie at the top under their name.
+pub const ELSEWHERE: &[(&str, &str)] = &[("linksim", "tests/linksim")];
+
+/// The folders of crates without layers: no circle between their top-level modules is enough.
+pub const WITHOUT_CIRCLES: &[&str] =
+    &["sys", "proto", "policy", "trust", "transport", "daemon", "audit", "cli", "tests/linksim"];
+
+/// The crates that are shipped to users.
+pub const PRODUCTS: &[&str] = &[
+    "sys",
+    "proto",
+    "policy",
+    "trust",
+    "transport",
+    "daemon",
+    "audit",
+    "tunnel-server",
+    "tunnel-agent",
+    "cli",
+];
+
+/// Dependencies that only some of our crates may name in their `Cargo.toml`.
+pub const RESERVED: &[Reserved] = &[
+    Reserved { dependency: "libc", crates: &["sys"] },
+    Reserved { dependency: "seccompiler", crates: &["sys"] },
+    Reserved { dependency: "quinn", crates: &["transport", "loadtest", "tests"] },
+    Reserved { dependency: "h2", crates: &["transport", "loadtest", "tests"] },
+    Reserved { dependency: "dashmap", crates: &["tunnel-server"] },
+    Reserved { dependency: "redb", crates: &["tunnel-server"] },
+    Reserved { dependency: "tonic", crates: &["proto", "tunnel-server", "cli", "tests"] },
+    Reserved { dependency: "tonic-health", crates: &["tunnel-server", "tests"] },
+    Reserved { dependency: "tonic-reflection", crates: &["tunnel-server", "tests"] },
+];
+
+/// Dependencies that a crate of ours must not name in its `Cargo.toml`.
+pub const REFUSED: &[Refused] = &[
+    Refused { krate: "proto", dependency: "tokio", why: "proto does no I/O" },
+    Refused { krate: "proto", dependency: "hyper", why: "proto does no I/O" },
+    Refused { krate: "policy", dependency: "tokio", why: "policy does no I/O" },
+    Refused { krate: "policy", dependency: "hyper", why: "policy does no I/O" },
+];
+
+/// Dependencies that must be nowhere in the graph, not even behind another.
+pub const BANNED: &[&str] = &["ring", "openssl", "openssl-sys", "native-tls", "rsa", "kube", "k8s-openapi"];
+
+/// Paths that only some files of the crates that ship may name.
+pub const RESERVED_PATHS: &[ReservedPath] = &[
+    ReservedPath {
+        path: &["dashmap"],
+        crates: PRODUCTS,
+        files: &["tunnel-server/src/registry.rs", "tunnel-server/src/registry/"],
+        why: "only the registry holds a concurrent map",
+    },
+    ReservedPath {
+        path: &["redb"],
+        crates: PRODUCTS,
+        files: &["tunnel-server/src/directory/store.rs"],
+        why: "only the directory's store names its engine",
+    },
+    ReservedPath {
+        path: &["tonic"],
+        crates: PRODUCTS,
+        files: &[
+            "proto/src/admin.rs",
+            "tunnel-server/src/admin.rs",
+            "tunnel-server/src/admin/",
+            "tunnel-server/src/enrollment.rs",
+            "tunnel-server/src/enrollment/",
+            "tunnel-server/src/exchanges/grpc.rs",
+            "cli/src/admin.rs",
+            "cli/src/admin/",
+        ],
+        why: "only the admin API, enrollment and the audit entry of a gRPC call use gRPC",
+    },
+    ReservedPath {
+        path: &["std", "process", "Command"],
+        crates: &[
+            "proto",
+            "policy",
+            "trust",
+            "transport",
+            "daemon",
+            "audit",
+            "tunnel-server",
+            "tunnel-agent",
+        ],
+        files: &[],
+        why: "products start no other program",
+    },
+    ReservedPath {
+        path: &["tokio", "process"],
+        crates: &[
+            "proto",
+            "policy",
+            "trust",
+            "transport",
+            "daemon",
+            "audit",
+            "tunnel-server",
+            "tunnel-agent",
+        ],
+        files: &[],
+        why: "products start no other program",
+    },
+];
+
+/// The files that write a Kubernetes `Status`.
+pub const STATUS_FILES: &[&str] =
+    &["tunnel-server/src/gateway/refusal.rs", "tunnel-server/src/gateway/refusal/"];
+
+/// The crates of which only [`STATUS_FILES`] may write a `Status`. People's command may read one.
+pub const WITHOUT_STATUS: &[&str] =
+    &["proto", "policy", "trust", "transport", "daemon", "tunnel-server", "tunnel-agent"];
+
+/// A crate whose top-level modules form layers.
+#[derive(Debug, Clone, Copy)]
+pub struct LayeredCrate {
+    /// The name of the package, which is that of its folder.
+    pub krate: &'static str,
+    /// The layers from the top down.
+    pub layers: &'static [Layer],
+}
+
+/// Modules or crates that do not use each other.
+#[derive(Debug, Clone, Copy)]
+pub struct Layer {
+    /// The name of the layer in messages.
+    pub name: &'static str,
+    /// The members of the layer, in any order.
+    pub members: &'static [Member],
+}
+
+/// A top-level module, or a crate.
+#[derive(Debug, Clone, Copy)]
+pub struct Member {
+    /// The name of the module or crate.
+    pub name: &'static str,
+    /// True if it may be absent until it is built.
+    pub planned: bool,
+}
+
+/// A dependency that only some crates name.
+#[derive(Debug, Clone, Copy)]
+pub struct Reserved {
+    /// The name of the package.
+    pub dependency: &'static str,
+    /// The crates of this workspace that may name it.
+    pub crates: &'static [&'static str],
+}
+
+/// A dependency that a crate must not name.
+#[derive(Debug, Clone, Copy)]
+pub struct Refused {
+    /// The crate of this workspace that must not use it.
+    pub krate: &'static str,
+    /// The name of the package.
+    pub dependency: &'static str,
+    /// The reason, for the message.
+    pub why: &'static str,
+}
+
+/// A path that only some files name.
+#[derive(Debug, Clone, Copy)]
+pub struct ReservedPath {
+    /// The first segments of the path, or its last two where a `use` has shortened it.
+    pub path: &'static [&'static str],
+    /// The crates whose `src` is searched for the path.
+    pub crates: &'static [&'static str],
+    /// Files, or folders with a slash at the end, that may name it.
+    pub files: &'static [&'static str],
+    /// The reason, for the message.
+    pub why: &'static str,
+}
+
+impl LayeredCrate {
+    /// The layer of a module, counted from the top.
+    pub fn layer_of(&self, member: &str) -> Option<usize> {
+        self.layers.iter().position(|layer| layer.members.iter().any(|known| known.name == member))
+    }
+}
+
+/// The folder of a crate.
+pub fn folder_of(krate: &'static str) -> &'static str {
+    ELSEWHERE.iter().find(|(known, _)| *known == krate).map_or(krate, |(_, folder)| folder)
+}
+
+/// A module or crate that must exist.
+pub const fn built(name: &'static str) -> Member {
+    Member { name, planned: false }
+}
+
+/// A module or crate that may be absent until it is built. Then it becomes [`built`].
+pub const fn planned(name: &'static str) -> Member {
+    Member { name, planned: true }
+}

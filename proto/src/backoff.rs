@@ -1,4 +1,4 @@
-//! How long to wait before trying again: exponential, with full jitter.
+//! Exponential backoff with full jitter, for repeated attempts.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Backoff {
         (half + half.mul_f64(share)).min(self.cap)
     }
 
-    /// Begins anew. Called when a greeting has held, not when a handshake was made: in TLS 1.3 a handshake succeeds at
+    /// Starts again from the shortest wait. Called when a greeting has held, not when a handshake was made: in TLS 1.3 a handshake succeeds at
     /// the dialing side before the other has judged its certificate.
     pub fn reset(&mut self) {
         self.attempts = 0;

@@ -1,5 +1,7 @@
-//! How agents ask for certificates, generated from `proto/tombolo/enrollment/v1/enrollment.proto`; the service itself only with
-//! the feature `grpc`.
+//! The enrollment API, by which agents get certificates, generated from
+//! `proto/tombolo/enrollment/v1/enrollment.proto`.
+//!
+//! The gRPC service itself is there only with the feature `grpc`.
 
 pub use generated::*;
 
@@ -15,7 +17,7 @@ pub const ISSUER_KEYS_BYTES_MAX: usize = 24 * 1024;
 /// Most bytes of an answer: a chain and eight roots, and to spare.
 pub const ANSWER_BYTES_MAX: usize = 128 * 1024;
 
-/// For whom a ServiceAccount's token must be meant, by which a pod proves itself: this cluster's agents at servers of this trust
+/// The audience of the ServiceAccount token by which a pod proves itself: this cluster's agents at servers of this trust
 /// domain, and nobody else, the API server included.
 #[must_use]
 pub fn audience(trust_domain: &str, cluster: &ClusterId) -> String {

@@ -1,4 +1,4 @@
-//! Frames on a byte stream: a length as a varint, then that many bytes of protobuf.
+//! Frames on a byte stream: each is a length as a varint, then that many bytes of protobuf.
 
 pub use prost::Message;
 use prost::bytes::{Buf, Bytes, BytesMut};
@@ -10,7 +10,7 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 const PREFIX_BYTES_MAX: usize = 3;
 const _: () = assert!(FRAME_BYTES_MAX < 1 << (7 * PREFIX_BYTES_MAX));
 
-/// Why bytes are not a frame. After this the stream cannot be read on.
+/// The reason why bytes are not a frame. After this error the stream cannot be read any further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length prefix names more than `FRAME_BYTES_MAX`.
@@ -55,7 +55,8 @@ pub fn decode<M: Message + Default>(buffer: &mut BytesMut) -> Result<Option<M>, 
     Ok(Some(M::decode(body)?))
 }
 
-/// How many bytes the first frame still lacks before `decode` can take it, at least 1; `None` where it is whole.
+/// Number of bytes that the first frame still lacks before `decode` can take it, at least 1; `None` once it
+/// is complete.
 ///
 /// A reader that may not read beyond one frame, because other bytes follow it, asks for exactly so many.
 ///

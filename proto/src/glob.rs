@@ -1,4 +1,4 @@
-//! Patterns in which `*` stands for any text, also for none.
+//! Patterns in which `*` stands for any text, the empty one included.
 
 /// Whether the whole of `text` fits `pattern`. Takes time in proportion to both, whatever they are.
 #[must_use]

@@ -1,33 +1,34 @@
-//! W3C Trace Context: which `traceparent` and `tracestate` are passed on, and which are dropped.
+//! W3C Trace Context: decides which `traceparent` and `tracestate` are passed on, and which are dropped.
 //!
-//! <https://www.w3.org/TR/trace-context/>. What is malformed is dropped and never mended, and where none came none is
-//! made: we start no traces, we pass them on.
+//! <https://www.w3.org/TR/trace-context/>. Malformed values are dropped and never repaired. None is added
+//! where none came: we start no traces, we pass them on.
 
 use http::HeaderMap;
 
 /// The header that says which trace a request belongs to.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The header in which tracing systems keep what is theirs.
+/// The header in which tracing systems keep data of their own.
 pub const TRACESTATE: &str = "tracestate";
 
 /// Most members of a `tracestate`.
 pub const TRACESTATE_MEMBERS_MAX: usize = 32;
 
-/// Longest `tracestate` that is passed on, all its lines together, in bytes: what everybody should propagate at least.
+/// Longest `tracestate` that is passed on, all its lines together, in bytes: the length that the specification asks everybody to
+/// propagate at least.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// Longest `traceparent`, in bytes. Version 0 has 55; later ones may have more.
 pub const TRACEPARENT_BYTES_MAX: usize = 256;
 
-/// What version 0 of `traceparent` has, in bytes, and every later one begins with.
+/// Length of version 0 of `traceparent`, in bytes. Every later version begins with the same fields.
 const VERSION_0_BYTES: usize = 55;
 
 /// Longest key of a member of `tracestate`, and longest value, in bytes.
 const KEY_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Leaves in `headers` only what is well-formed: one `traceparent`, and with it `tracestate`.
+/// Removes malformed trace headers: at most one `traceparent` stays, and `tracestate` only together with it.
 pub fn clean(headers: &mut HeaderMap) {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let is_parent = match (parents.next(), parents.next()) {

@@ -46,13 +46,13 @@ impl StreamOpen {
 }
 
 impl DialReply {
-    /// The target is at the other end, at `address`.
+    /// The target is connected, at `address`.
     #[must_use]
     pub fn connected(address: String) -> Self {
         Self { outcome: Some(dial_reply::Outcome::Connected(Connected { address })) }
     }
 
-    /// It is not.
+    /// The target could not be connected, for this reason.
     #[must_use]
     pub fn not_connected(reason: not_connected::Reason) -> Self {
         let reason = reason.into();

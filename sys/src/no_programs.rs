@@ -1,4 +1,4 @@
-//! A process that starts no program any more.
+//! Forbids this process to execute programs, by a seccomp filter.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -34,7 +34,7 @@ pub fn refuse_programs() -> io::Result<()> {
     seccompiler::apply_filter_all_threads(&filter).map_err(failed)
 }
 
-/// What the kernel said, where it was the kernel.
+/// The kernel's own error, where the kernel refused.
 fn failed(error: Error) -> io::Error {
     match error {
         Error::Prctl(cause) | Error::Seccomp(cause) => cause,

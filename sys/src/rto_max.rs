@@ -1,4 +1,4 @@
-//! How long TCP waits at most before it sends again what was not acknowledged.
+//! The longest time that TCP waits before it retransmits (`TCP_RTO_MAX_MS`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -30,7 +30,7 @@ pub fn set_tcp_rto_max(socket: impl AsFd, most: Duration) -> io::Result<()> {
     succeeded(outcome)
 }
 
-/// What [`set_tcp_rto_max`] has set, or the system's own.
+/// The limit that [`set_tcp_rto_max`] has set, or the system's default.
 ///
 /// # Errors
 /// `ENOPROTOOPT` of a kernel before 6.15.

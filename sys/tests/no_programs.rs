@@ -1,6 +1,7 @@
-//! Once programs are refused, none is started by any call, on any thread.
+//! After `sys::forbid_exec`, no system call executes a program, on any thread.
 //!
-//! What is refused stays refused, so each trial is a process of its own: this program again, told by a variable what to do.
+//! The ban cannot be lifted, so each trial is a process of its own: this test binary again, with an
+//! environment variable that selects its part.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -48,7 +49,7 @@ fn confined() {
     assert!(status("Seccomp:").ends_with('2'), "{}", status("Seccomp:"));
 }
 
-/// What comes of starting a program by each way there is, with the kernel's number for why not.
+/// The outcomes of executing a program by each way there is: success, or the kernel's error number.
 fn every_call() -> Vec<Result<(), i32>> {
     let path = CString::new(PROGRAM).expect("no NUL");
     let arguments = [path.as_ptr(), ptr::null::<c_char>()];

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::greeting::{self, GREETING_MAX, Greeting, Host};
+use proto::greeting::{self, GREETING_MAX, Greeting, ServerInfo};
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
@@ -167,7 +167,7 @@ impl Arrived {
     pub async fn greet(
         self,
         agent: &AgentId,
-        host: &Host,
+        server: &ServerInfo,
         may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, host, may_enter)).await;
@@ -193,7 +193,7 @@ impl Arrived {
 async fn greet_agent(
     arrived: &Arrived,
     agent: &AgentId,
-    host: &Host,
+    server: &ServerInfo,
     may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
     let mut stream = ControlStream::new(arrived.connection.control(Side::Server).await?);

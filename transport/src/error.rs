@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io;
 
-use proto::session::Violation;
+use proto::session::ProtocolViolation;
 use proto::{AbortCode, CloseCode};
 
 /// The peer aborted the whole stream. Stands inside the `io::Error` that a read or write returns.
@@ -28,7 +28,7 @@ pub enum TunnelEnded {
     Restarted,
     /// The peer broke the protocol of the control stream.
     #[error("protocol violation")]
-    Violation(#[from] Violation),
+    Violation(#[from] ProtocolViolation),
     /// Bytes on the control stream that are no frame.
     #[error("the control stream is not readable")]
     Frame(#[from] proto::frame::FrameError),

@@ -1,4 +1,4 @@
-//! Who may be asserted, by tables.
+//! Tables of identities and lists, with the verdict that each must get.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn what_the_patterns_match_may_be_asserted() {
     }
     for user in ["ann@example.com", "Bot-7", "ac", "acb", "exactly", "inexact", "@example.org.evil"] {
         let refusal = guard.check(&identity(user, &[])).unwrap_err();
-        assert_eq!(refusal, NotAssertable::Unlisted(Sort::User, user.to_owned()));
+        assert_eq!(refusal, NotAssertable::Unlisted(NameKind::User, user.to_owned()));
     }
 }
 
@@ -51,7 +51,7 @@ fn one_group_too_much_refuses_the_whole_identity() {
 
     let refusal = guard.check(&identity("ann", &["tombolo:dev", "admins"])).unwrap_err();
 
-    assert_eq!(refusal, NotAssertable::Unlisted(Sort::Group, "admins".to_owned()));
+    assert_eq!(refusal, NotAssertable::Unlisted(NameKind::Group, "admins".to_owned()));
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn names_of_kubernetes_pass_no_pattern_and_only_in_full() {
         "kubeadm:",
     ] {
         let refused = guard.check(&identity(name, &[]));
-        assert_eq!(refused, Err(NotAssertable::System(Sort::User, name.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::System(NameKind::User, name.to_owned())));
         let refused = guard.check(&identity("ann", &[name]));
-        assert_eq!(refused, Err(NotAssertable::System(Sort::Group, name.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::System(NameKind::Group, name.to_owned())));
     }
 }
 
@@ -82,7 +82,7 @@ fn masters_and_nodes_are_refused_even_if_named() {
 
     for group in ["system:masters", "system:nodes"] {
         let refused = guard.check(&identity("ann", &[group]));
-        assert_eq!(refused, Err(NotAssertable::Never(Sort::Group, group.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::Never(NameKind::Group, group.to_owned())));
         assert!(guard.check(&identity(group, &[])).is_err());
     }
 }
@@ -95,11 +95,11 @@ fn names_that_a_header_would_change_are_refused() {
         ["a\r\nImpersonate-Group: x", "a\nb", "a\0", "a\tb", "a\u{7f}", "a\u{85}b", " a", "a ", "\u{a0}a"]
     {
         let refused = guard.check(&identity(name, &[]));
-        assert_eq!(refused, Err(NotAssertable::Unfit(Sort::User, name.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::Unfit(NameKind::User, name.to_owned())));
         assert!(guard.check(&identity("ann", &[name])).is_err());
     }
-    assert_eq!(guard.check(&identity("", &[])), Err(NotAssertable::Empty(Sort::User)));
-    assert_eq!(guard.check(&identity("ann", &[""])), Err(NotAssertable::Empty(Sort::Group)));
+    assert_eq!(guard.check(&identity("", &[])), Err(NotAssertable::Empty(NameKind::User)));
+    assert_eq!(guard.check(&identity("ann", &[""])), Err(NotAssertable::Empty(NameKind::Group)));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
 
     assert!(guard.check(&identity(&longest, &vec![longest.as_str(); GROUPS_MAX])).is_ok());
     let refused = guard.check(&identity(&format!("{longest}x"), &[]));
-    assert_eq!(refused, Err(NotAssertable::TooLong(Sort::User)));
+    assert_eq!(refused, Err(NotAssertable::TooLong(NameKind::User)));
     let refused = guard.check(&identity("ann", &["g"; GROUPS_MAX + 1]));
     assert_eq!(refused, Err(NotAssertable::TooManyGroups));
 }

@@ -1,4 +1,4 @@
-//! The tricks of callers, one by one.
+//! Attempts of callers to smuggle headers past the gateway and the agent.
 
 use super::*;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn any_impersonation_header_is_refused_in_every_spelling() {
         for value in ["", "system:masters", "a, b"] {
             let mut headers = map(&[("accept", "*/*"), (name, value)]);
             assert!(
-                matches!(clean_request(&mut headers), Err(HeaderFault::Impersonation(_))),
+                matches!(clean_request(&mut headers), Err(HeaderError::Impersonation(_))),
                 "{name}: {value}"
             );
         }
@@ -106,7 +106,7 @@ fn connection_cannot_take_out_what_decides_or_carries_meaning() {
                 let refused = clean_request(&mut headers);
                 assert_eq!(
                     refused,
-                    Err(HeaderFault::ConnectionNames(named.to_ascii_lowercase())),
+                    Err(HeaderError::ConnectionNames(named.to_ascii_lowercase())),
                     "{carrier}: {form}"
                 );
             }
@@ -125,7 +125,7 @@ fn what_connection_names_is_hop_by_hop_and_taken_out() {
 fn aliases_with_underscores_are_refused() {
     for name in ["x_remote_user", "X-Remote_Group", "x_forwarded_for", "transfer_encoding", "x_real_ip"] {
         let refused = clean_request(&mut map(&[(name, "x")]));
-        assert!(matches!(refused, Err(HeaderFault::Alias(_))), "{name}");
+        assert!(matches!(refused, Err(HeaderError::Alias(_))), "{name}");
     }
 }
 
@@ -164,7 +164,7 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
         headers
     };
     assert_eq!(check_limits(&many(HEADERS_MAX)), Ok(()));
-    assert_eq!(check_limits(&many(HEADERS_MAX + 1)), Err(HeaderFault::TooMany));
+    assert_eq!(check_limits(&many(HEADERS_MAX + 1)), Err(HeaderError::TooMany));
 
     let large = |bytes: usize| {
         let mut headers = HeaderMap::new();
@@ -172,7 +172,7 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
         headers
     };
     assert_eq!(check_limits(&large(HEADER_BYTES_MAX)), Ok(()));
-    assert_eq!(check_limits(&large(HEADER_BYTES_MAX + 1)), Err(HeaderFault::TooLarge));
+    assert_eq!(check_limits(&large(HEADER_BYTES_MAX + 1)), Err(HeaderError::TooLarge));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn the_audit_id_that_we_add_pushes_nothing_over_the_limits() {
     }
     assert_eq!(check_limits(&headers), Ok(()));
     headers.append("x-one-more", HeaderValue::from_static(""));
-    assert_eq!(check_limits(&headers), Err(HeaderFault::TooMany));
+    assert_eq!(check_limits(&headers), Err(HeaderError::TooMany));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn two_hosts_are_refused_and_one_stays() {
     let mut one = map(&[("host", "a")]);
     assert_eq!(clean_request(&mut one), Ok(()));
     assert_eq!(one, map(&[("host", "a")]));
-    assert_eq!(clean_request(&mut map(&[("host", "a"), ("host", "b")])), Err(HeaderFault::Hosts));
+    assert_eq!(clean_request(&mut map(&[("host", "a"), ("host", "b")])), Err(HeaderError::Hosts));
 }
 
 #[test]

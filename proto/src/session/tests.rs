@@ -1,4 +1,4 @@
-//! One session against a scripted peer.
+//! One session against a scripted peer, in virtual time.
 
 use super::*;
 use crate::wire::{Hello, Refused, Welcome};
@@ -239,7 +239,7 @@ fn a_greeting_after_the_greeting_is_a_violation() {
         Frame::Welcome(Welcome::default()),
         Frame::Refused(Refused::default()),
     ] {
-        assert!(matches!(session.handle_frame(began, Some(frame)), Err(Violation::LateGreeting(_))));
+        assert!(matches!(session.handle_frame(began, Some(frame)), Err(ProtocolViolation::LateGreeting(_))));
     }
 }
 
@@ -258,13 +258,13 @@ fn a_burst_and_then_so_many_frames_a_second_are_allowed_and_not_one_more() {
     for _ in 0..FRAMES_BURST_MAX {
         session.handle_frame(began, None).unwrap();
     }
-    assert_eq!(session.handle_frame(began, None), Err(Violation::TooManyFrames));
+    assert_eq!(session.handle_frame(began, None), Err(ProtocolViolation::TooManyFrames));
 
     let a_second_later = began + Duration::from_secs(1);
     for _ in 0..FRAMES_PER_SECOND_MAX {
         session.handle_frame(a_second_later, None).unwrap();
     }
-    assert_eq!(session.handle_frame(a_second_later, None), Err(Violation::TooManyFrames));
+    assert_eq!(session.handle_frame(a_second_later, None), Err(ProtocolViolation::TooManyFrames));
 }
 
 fn session() -> (Session, Instant) {

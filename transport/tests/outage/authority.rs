@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::greeting::{BootNonce, Host, VERSIONS};
+use proto::greeting::{BootNonce, ServerInfo, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::Hello;
 use rcgen::{
@@ -109,8 +109,8 @@ fn issue(
     (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
 }
 
-fn host() -> Host {
-    Host {
+fn host() -> ServerInfo {
+    ServerInfo {
         server_id: "server".to_owned(),
         software: "outage".to_owned(),
         boot: BootNonce([7; 16]),

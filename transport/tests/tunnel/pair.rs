@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::greeting::{BootNonce, Greeting, Host, VERSIONS};
+use proto::greeting::{BootNonce, Greeting, ServerInfo, VERSIONS};
 use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{Assert, Hello, StreamOpen};
@@ -100,7 +100,7 @@ impl Server {
 
     pub(crate) async fn greet(arrived: Arrived) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
-        let host = Host {
+        let host = ServerInfo {
             server_id: "server".to_owned(),
             software: "test".to_owned(),
             boot: BootNonce([7; 16]),

@@ -4,7 +4,7 @@ use rustls::AlertDescription;
 
 /// What the server has against the handshake, and what to do. The alerts: RFC 8446, section 6.2.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
-pub(crate) fn words(alert: AlertDescription) -> String {
+pub(crate) fn explain(alert: AlertDescription) -> String {
     let about_certificate = |what: &str| {
         format!("{what}; issue a new one with `tombolo ca issue agent`, and check the clocks of both hosts")
     };
@@ -41,9 +41,9 @@ mod tests {
     #[test]
     fn what_a_person_can_put_right_is_said_and_the_rest_is_named() {
         assert!(
-            words(AlertDescription::CertificateExpired).starts_with("this agent's certificate has expired")
+            explain(AlertDescription::CertificateExpired).starts_with("this agent's certificate has expired")
         );
-        assert!(words(AlertDescription::UnknownCA).contains("agents' CA"));
-        assert_eq!(words(AlertDescription::UserCanceled), "UserCanceled");
+        assert!(explain(AlertDescription::UnknownCA).contains("agents' CA"));
+        assert_eq!(explain(AlertDescription::UserCanceled), "UserCanceled");
     }
 }

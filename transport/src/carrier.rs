@@ -1,5 +1,6 @@
 //! What carries a tunnel: one connection and its streams, whatever they are made of.
 
+pub(crate) mod contract;
 pub(crate) mod http2;
 mod quic;
 
@@ -7,7 +8,6 @@ pub(crate) use quic::number;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use proto::CloseCode;
 use tokio::io::ReadBuf;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
+use self::contract::{Pinged, Stopped};
 use crate::error::TunnelEnded;
-use crate::link::{Link, StreamBytes};
-use crate::precedence::Rank;
+use crate::link_stats::{LinkStats, StreamBytes};
+use crate::priority::Priority;
 use crate::probe::{Answer, Probe};
 use crate::settings::Side;
 
@@ -35,25 +36,14 @@ pub enum Carrier {
 #[derive(Clone)]
 pub(crate) enum Connection {
     Quic(quinn::Connection, Probe),
-    Http2(http2::Connection),
-}
-
-/// What became of a heartbeat.
-pub(crate) enum Pinged {
-    /// It was sent, and its answer will be told of.
-    Sent,
-    /// It has to be written to the control stream, and its answer will be told of.
-    Unsent,
+    Http2(http2::Http2Connection),
 }
 
 /// A carrier's stream: both directions.
 pub(crate) enum Stream {
-    Quic(quic::Stream),
-    Http2(http2::Stream),
+    Quic(quic::QuicStream),
+    Http2(http2::Http2Stream),
 }
-
-/// Resolves when the peer has taken a direction to its end, or has stopped it.
-pub(crate) type Stopped = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
 
 impl Connection {
     /// The stream of the greeting, the session's frames and nothing else. The agent speaks first on it.
@@ -119,19 +109,19 @@ impl Connection {
     }
 
     /// Resolves when the other side was told that this side has closed, or could not be.
-    pub(crate) async fn over(&self) {
+    pub(crate) async fn close_sent(&self) {
         match self {
             // The endpoint waits for all of its connections.
             Self::Quic(..) => {}
-            Self::Http2(connection) => connection.over().await,
+            Self::Http2(connection) => connection.close_sent().await,
         }
     }
 
     /// Whether the connection is to be replaced while it still serves.
-    pub(crate) fn is_worn(&self) -> bool {
+    pub(crate) fn needs_replacement(&self) -> bool {
         match self {
             Self::Quic(..) => false,
-            Self::Http2(connection) => connection.is_worn(),
+            Self::Http2(connection) => connection.needs_replacement(),
         }
     }
 
@@ -164,10 +154,10 @@ impl Connection {
     }
 
     /// What the link has carried and lost so far.
-    pub(crate) fn link(&self, streams: &StreamBytes) -> Link {
+    pub(crate) fn link_stats(&self, streams: &StreamBytes) -> LinkStats {
         match self {
-            Self::Quic(connection, _) => Link::of(&connection.stats(), streams),
-            Self::Http2(connection) => connection.link(streams),
+            Self::Quic(connection, _) => LinkStats::from_quic(&connection.stats(), streams),
+            Self::Http2(connection) => connection.link_stats(streams),
         }
     }
 
@@ -214,7 +204,7 @@ impl Connection {
     }
 
     /// The estimate of the round trip by which a carrier of ours sends, if it has one. TCP's is the kernel's.
-    pub(crate) fn estimate(&self) -> Option<Duration> {
+    pub(crate) fn rtt_estimate(&self) -> Option<Duration> {
         match self {
             Self::Quic(connection, _) => Some(connection.rtt()),
             Self::Http2(_) => None,
@@ -222,7 +212,7 @@ impl Connection {
     }
 
     /// Sends a ping that says nothing, for a sample of the round trip.
-    pub(crate) fn heal(&self) {
+    pub(crate) fn send_rtt_sample(&self) {
         match self {
             Self::Quic(connection, probe) => drop(quic::ping(connection, probe, Bytes::new())),
             Self::Http2(_) => {}
@@ -255,16 +245,16 @@ impl Stream {
         }
     }
 
-    /// Hands bytes to the carrier, which sends what is of a higher rank first as far as it can.
+    /// Hands bytes to the carrier, which sends what is of a higher priority first as far as it can.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-        rank: Rank,
+        priority: Priority,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Quic(stream) => stream.poll_write(cx, bytes, rank),
-            Self::Http2(stream) => stream.poll_write(cx, bytes, rank),
+            Self::Quic(stream) => stream.poll_write(cx, bytes, priority),
+            Self::Http2(stream) => stream.poll_write(cx, bytes, priority),
         }
     }
 

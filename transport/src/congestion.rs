@@ -7,17 +7,17 @@
 mod adapter;
 mod aggregation;
 mod bandwidth;
-mod collapse;
+mod bandwidth_drop;
 mod delivery;
-mod dice;
+mod min_send_rate;
 mod probing;
+mod rng;
 mod round_trip;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
 mod tolerant;
-mod trickle;
 
 use std::time::Instant;
 
@@ -46,7 +46,7 @@ pub(crate) trait Control {
     fn marked(&mut self, now: Instant);
 
     /// Nothing at all came through for several probe timeouts (RFC 9002, section 7.6).
-    fn went_dark(&mut self, now: Instant);
+    fn persistent_congestion(&mut self, now: Instant);
 
     /// Packets may now have this many bytes.
     fn packet_bytes(&mut self, bytes: u16);

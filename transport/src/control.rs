@@ -15,14 +15,15 @@ use proto::{CloseCode, Session};
 use tokio::io::ReadBuf;
 use tokio::time::{sleep_until, timeout};
 
-use crate::carrier::{Connection, Pinged, Stream};
-use crate::counted::Shared;
+use crate::carrier::contract::Pinged;
+use crate::carrier::{Connection, Stream};
 use crate::error::TunnelEnded;
-use crate::precedence::Rank;
-use crate::probe::{Answer, Poisoned};
+use crate::priority::Priority;
+use crate::probe::{Answer, RttRepair};
 use crate::rebind::Rebinding;
 use crate::settings::Side;
 use crate::tunnel::Tunnel;
+use crate::tunnel_state::TunnelState;
 
 /// After both sides know that the tunnel is empty, the one that did not ask for the drain waits so long for the other to
 /// close it, and then does so itself.
@@ -58,12 +59,12 @@ pub enum TunnelEvent {
 #[must_use = "a tunnel without its driver is silent and will be given up by the other side"]
 pub struct Driver {
     connection: Connection,
-    shared: Arc<Shared>,
+    state: Arc<TunnelState>,
     stream: ControlStream,
     /// The carrier's signs of life when they last changed, and when we saw that.
     heard: (u64, Instant),
     drain_is_ours: bool,
-    poisoned: Poisoned,
+    rtt_repair: RttRepair,
     /// At an agent, whose port may change.
     rebinding: Option<Rebinding>,
 }
@@ -75,8 +76,8 @@ impl ControlStream {
 
     /// Writes a frame, and waits until the carrier has taken it.
     pub(crate) async fn write(&mut self, frame: impl Into<ControlFrame>) -> Result<(), TunnelEnded> {
-        self.put(&frame.into())?;
-        poll_fn(|cx| self.poll_flush(cx)).await.map_err(broken)
+        self.queue(&frame.into())?;
+        poll_fn(|cx| self.poll_flush(cx)).await.map_err(tunnel_ended)
     }
 
     /// The next frame. Cancel-safe: what was read stays in the buffer. Writes what was put meanwhile.
@@ -89,14 +90,14 @@ impl ControlStream {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) | Poll::Pending => self.poll_fill(cx),
             });
-            if filled.await.map_err(broken)? == 0 {
+            if filled.await.map_err(tunnel_ended)? == 0 {
                 return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned()));
             }
         }
     }
 
     /// Has a frame written by whoever reads or writes next.
-    fn put(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
+    fn queue(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
         Ok(frame::encode(frame, &mut self.unwritten)?)
     }
 
@@ -107,7 +108,7 @@ impl ControlStream {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let written = ready!(self.stream.poll_write(cx, &self.unwritten, Rank::Control))?;
+            let written = ready!(self.stream.poll_write(cx, &self.unwritten, Priority::Control))?;
             self.unwritten.advance(written);
         }
         Poll::Ready(Ok(()))
@@ -138,17 +139,17 @@ impl Driver {
         session: Session,
         side: Side,
     ) -> (Tunnel, Self) {
-        let shared = Arc::new(Shared::new(session, side));
-        let tunnel = Tunnel::new(connection.clone(), Arc::clone(&shared));
+        let state = Arc::new(TunnelState::new(session, side));
+        let tunnel = Tunnel::new(connection.clone(), Arc::clone(&state));
         (
             tunnel,
             Self {
                 connection,
-                shared,
+                state,
                 stream,
                 heard: (0, Instant::now()),
                 drain_is_ours: true,
-                poisoned: Poisoned::default(),
+                rtt_repair: RttRepair::default(),
                 rebinding: None,
             },
         )
@@ -162,7 +163,7 @@ impl Driver {
 
     /// Runs the tunnel's protocol until it ends, and closes it. Dropping this future closes the tunnel, too.
     pub async fn run(mut self, mut on_event: impl FnMut(TunnelEvent)) -> TunnelEnded {
-        let ended = match self.converse(&mut on_event).await {
+        let ended = match self.drive(&mut on_event).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         };
@@ -173,46 +174,46 @@ impl Driver {
             ended
         };
         self.connection.close(close_code(&ended));
-        self.connection.over().await;
+        self.connection.close_sent().await;
         ended
     }
 
-    async fn converse(
+    async fn drive(
         &mut self,
         on_event: &mut impl FnMut(TunnelEvent),
     ) -> Result<std::convert::Infallible, TunnelEnded> {
         loop {
-            self.speak()?;
+            self.send_frames()?;
             self.report(on_event).await?;
-            let next_look = self.next_look();
+            let next_check = self.next_check();
             // All arms are cancel-safe: `read` keeps what it read, a notification that came is kept, an answer is taken
             // by `look`, a sleep has nothing to lose.
             tokio::select! {
                 frame = self.stream.read() => {
-                    self.shared.session().handle_frame(Instant::now(), frame?.frame)?;
+                    self.state.session().handle_frame(Instant::now(), frame?.frame)?;
                 }
-                heartbeat = self.connection.heartbeat() => self.hear(&heartbeat?)?,
-                () = self.connection.answered() => self.look(),
-                () = self.shared.told() => {}
-                () = sleep_until(next_look.into()) => self.look(),
+                heartbeat = self.connection.heartbeat() => self.handle_datagram(&heartbeat?)?,
+                () = self.connection.answered() => self.check(),
+                () = self.state.session_changed() => {}
+                () = sleep_until(next_check.into()) => self.check(),
                 ended = self.connection.ended() => return Err(ended),
             }
         }
     }
 
     /// Hands on what the session has to say. Never waits: what a blocked carrier does not take is written later.
-    fn speak(&mut self) -> Result<(), TunnelEnded> {
-        let heartbeat = self.shared.session().poll_heartbeat();
+    fn send_frames(&mut self) -> Result<(), TunnelEnded> {
+        let heartbeat = self.state.session().poll_heartbeat();
         if let Some(heartbeat) = heartbeat {
             self.ping(heartbeat)?;
         }
         while self.stream.is_written() {
             // Taken in a statement of its own: no lock is held longer.
-            let frame = self.shared.session().poll_frame();
+            let frame = self.state.session().poll_frame();
             let Some(frame) = frame else {
                 return Ok(());
             };
-            self.stream.put(&frame.into())?;
+            self.stream.queue(&frame.into())?;
         }
         Ok(())
     }
@@ -225,24 +226,24 @@ impl Driver {
         match self.connection.ping(bytes.freeze()) {
             Pinged::Sent => {}
             // One that waits says as much as two.
-            Pinged::Unsent if self.stream.is_written() => self.stream.put(&frame)?,
+            Pinged::Unsent if self.stream.is_written() => self.stream.queue(&frame)?,
             Pinged::Unsent => {}
         }
-        self.shared.session().pinged(Instant::now());
+        self.state.session().pinged(Instant::now());
         Ok(())
     }
 
     /// Takes a heartbeat that came beside all streams. Nothing else may come that way, where no order holds.
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), TunnelEnded> {
+    fn handle_datagram(&mut self, bytes: &[u8]) -> Result<(), TunnelEnded> {
         let frame = frame::decode::<ControlFrame>(&mut BytesMut::from(bytes))?;
         let heartbeat =
             frame.and_then(|frame| frame.frame).filter(|frame| matches!(frame, Frame::Heartbeat(_)));
-        Ok(self.shared.session().handle_frame(Instant::now(), heartbeat)?)
+        Ok(self.state.session().handle_frame(Instant::now(), heartbeat)?)
     }
 
     async fn report(&mut self, on_event: &mut impl FnMut(TunnelEvent)) -> Result<(), TunnelEnded> {
         loop {
-            let event = self.shared.session().poll_event();
+            let event = self.state.session().poll_event();
             match event {
                 None => return Ok(()),
                 Some(Event::Health(health)) => {
@@ -259,13 +260,13 @@ impl Driver {
                     on_event(TunnelEvent::Endpoints(proto::greeting::advertised(endpoints)));
                 }
                 Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
-                Some(Event::Empty) => return Err(self.part().await),
+                Some(Event::Empty) => return Err(self.await_close().await),
             }
         }
     }
 
     /// Both sides are empty. Who asked for the drain closes; the other waits for it.
-    async fn part(&mut self) -> TunnelEnded {
+    async fn await_close(&mut self) -> TunnelEnded {
         if !self.drain_is_ours {
             let _ = timeout(CLOSE_MAX, self.connection.ended()).await;
         }
@@ -274,24 +275,24 @@ impl Driver {
 
     /// When to look at the session again: at its next instant, but at least every heartbeat, because streams that open
     /// bring that instant nearer and packets that arrive are signs of life.
-    fn next_look(&self) -> Instant {
+    fn next_check(&self) -> Instant {
         let soon = Instant::now() + HEARTBEAT_ACTIVE;
-        let due = self.shared.session().poll_timeout().into_iter().chain(self.poisoned.next());
+        let due = self.state.session().poll_timeout().into_iter().chain(self.rtt_repair.next());
         due.fold(soon, Instant::min)
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         let now = Instant::now();
         let heard = self.connection.heard();
         let answer = self.connection.take_answer();
         if let Some(Answer { at, round_trip }) = answer {
-            self.shared.session().answered(at, round_trip);
-            self.shared.distance().answered(round_trip);
-            if let Some(estimate) = self.connection.estimate() {
-                self.connection.correct_pace(self.poisoned.judge(now, estimate, round_trip));
+            self.state.session().answered(at, round_trip);
+            self.state.min_rtt().record(round_trip);
+            if let Some(estimate) = self.connection.rtt_estimate() {
+                self.connection.correct_pace(self.rtt_repair.correction_factor(now, estimate, round_trip));
             }
         }
-        let mut session = self.shared.session();
+        let mut session = self.state.session();
         if heard != self.heard.0 {
             self.heard = (heard, now);
             session.heard(now);
@@ -299,10 +300,10 @@ impl Driver {
         session.handle_timeout(now);
         drop(session);
         if let Some(rebinding) = &mut self.rebinding {
-            rebinding.consider(now, now.saturating_duration_since(self.heard.1));
+            rebinding.rebind_if_silent(now, now.saturating_duration_since(self.heard.1));
         }
-        if self.poisoned.is_due(now) {
-            self.connection.heal();
+        if self.rtt_repair.is_due(now) {
+            self.connection.send_rtt_sample();
         }
     }
 }
@@ -315,7 +316,7 @@ impl Drop for Driver {
 }
 
 /// Why the control stream broke: what ended the tunnel, if it is that.
-fn broken(error: io::Error) -> TunnelEnded {
+fn tunnel_ended(error: io::Error) -> TunnelEnded {
     let ended = error.get_ref().and_then(|inside| inside.downcast_ref::<TunnelEnded>());
     ended.cloned().unwrap_or_else(|| TunnelEnded::Carrier(error.to_string()))
 }

@@ -23,15 +23,15 @@ use crate::carrier::{Connection, number};
 use crate::control::{ControlStream, Driver};
 use crate::endpoint::Endpoint;
 use crate::error::TunnelEnded;
-use crate::path;
+use crate::path_mtu;
 use crate::probe::Probe;
 use crate::rebind::Rebinding;
 use crate::settings::{self, Side};
-use crate::tls::{self, Material, MeantServers, TlsError};
+use crate::tls::{self, ExpectedServers, Material, TlsError};
 use crate::tunnel::Tunnel;
 
 pub use self::proxy::{NotAProxy, Proxy, ProxyError};
-pub use self::tcp::{Way, dial_tcp};
+pub use self::tcp::{DialPath, dial_tcp};
 
 /// An agent's TLS, made once and used for every dial.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ pub enum DialError {
     Handshake(String),
     /// The server takes nobody at the moment; a later dial may find it, or its successor, otherwise.
     #[error("the server takes no new tunnel at the moment: it is stopping, or holds as many as it may")]
-    NotNow,
+    ServerUnavailable,
     /// The server accepted the certificate and cannot use what it says, for this reason.
     #[error("turned away by the server: {0}")]
     TurnedAway(String),
@@ -104,20 +104,20 @@ impl DialTls {
     ///
     /// # Errors
     /// `TlsError`.
-    pub fn new(material: Material, meant: MeantServers) -> Result<Self, TlsError> {
-        Self::by_clock(material, meant, Arc::new(DefaultTimeProvider))
+    pub fn new(material: Material, expected: ExpectedServers) -> Result<Self, TlsError> {
+        Self::with_clock(material, expected, Arc::new(DefaultTimeProvider))
     }
 
     /// The same, judging servers' certificates by another clock than the system's.
     ///
     /// # Errors
     /// `TlsError`.
-    pub fn by_clock(
+    pub fn with_clock(
         material: Material,
-        meant: MeantServers,
+        expected: ExpectedServers,
         clock: Arc<dyn TimeProvider>,
     ) -> Result<Self, TlsError> {
-        let tcp = Arc::new(tls::agent(material, meant, clock)?);
+        let tcp = Arc::new(tls::agent(material, expected, clock)?);
         let crypto = QuicClientConfig::try_from(Arc::clone(&tcp))
             .map_err(|error| TlsError::Provider(rustls::Error::General(error.to_string())))?;
         Ok(Self { quic: ClientConfig::new(Arc::new(crypto)), tcp })
@@ -138,8 +138,8 @@ impl Endpoint {
         handshake_max: Duration,
     ) -> Result<Dialed, DialError> {
         let (probe, mut config) = (Probe::new(), tls.quic.clone());
-        let packet_bytes = path::packet_bytes(address);
-        let tunnel = settings::connection(Side::Agent, &probe, borne(&hello), packet_bytes);
+        let packet_bytes = path_mtu::packet_bytes(address);
+        let tunnel = settings::connection(Side::Agent, &probe, silence_limit(&hello), packet_bytes);
         config.transport_config(Arc::new(tunnel));
         let connecting = self
             .quic()
@@ -168,16 +168,16 @@ impl Endpoint {
 
 /// Greets the server on a connection whose handshake is done. The caller closes it where that comes to nothing.
 async fn greet(connection: Connection, hello: Hello) -> Result<Dialed, DialError> {
-    let bears = borne(&hello);
+    let limit = silence_limit(&hello);
     let greeted = timeout(GREETING_MAX, greet_server(&connection, hello)).await;
     let (stream, welcome) = greeted.unwrap_or(Err(DialError::TooSlow))?;
-    let session = Session::new(Instant::now(), agreed(&welcome, bears));
+    let session = Session::new(Instant::now(), agreed_silence(&welcome, limit));
     let (tunnel, driver) = Driver::new(connection, stream, session, Side::Agent);
     Ok(Dialed { tunnel, driver, welcome })
 }
 
 /// The silence that the agent bears: what it says, or whatever the server does.
-fn borne(hello: &Hello) -> Duration {
+fn silence_limit(hello: &Hello) -> Duration {
     match Duration::from_millis(hello.silence_max_ms.into()) {
         Duration::ZERO => SILENCE_MOST,
         ours => ours,
@@ -185,10 +185,10 @@ fn borne(hello: &Hello) -> Duration {
 }
 
 /// The silence that is borne by both: a server that does not know the agent's limit says its own.
-fn agreed(welcome: &Welcome, bears: Duration) -> Duration {
+fn agreed_silence(welcome: &Welcome, limit: Duration) -> Duration {
     match Duration::from_millis(welcome.silence_max_ms.into()) {
-        Duration::ZERO => SILENCE_MAX.min(bears),
-        theirs => theirs.min(bears),
+        Duration::ZERO => SILENCE_MAX.min(limit),
+        theirs => theirs.min(limit),
     }
 }
 
@@ -223,7 +223,7 @@ fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
 /// What a server says that closes the connection in place of a Welcome.
 fn turned_away(code: CloseCode, reason: &str) -> DialError {
     match code {
-        CloseCode::Stopping | CloseCode::Drained => DialError::NotNow,
+        CloseCode::Stopping | CloseCode::Drained => DialError::ServerUnavailable,
         CloseCode::NotGreeted
         | CloseCode::Violation
         | CloseCode::Lost
@@ -257,10 +257,10 @@ fn handshake_failed(error: ConnectionError) -> DialError {
         ConnectionError::ConnectionClosed(close)
             if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
         {
-            DialError::NotNow
+            DialError::ServerUnavailable
         }
         ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
-            Some(alert) => DialError::Rejected(alert::words(alert)),
+            Some(alert) => DialError::Rejected(alert::explain(alert)),
             None => DialError::Handshake(close.to_string()),
         },
         ConnectionError::TransportError(error) => match alert(error.code) {
@@ -299,7 +299,11 @@ mod tests {
         {
             let hello = Hello { silence_max_ms: agents * 1000, ..Hello::default() };
             let welcome = Welcome { silence_max_ms: servers * 1000, ..Welcome::default() };
-            assert_eq!(agreed(&welcome, borne(&hello)), seconds(limit), "{agents} and {servers}");
+            assert_eq!(
+                agreed_silence(&welcome, silence_limit(&hello)),
+                seconds(limit),
+                "{agents} and {servers}"
+            );
         }
     }
 }

@@ -11,11 +11,11 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Runtime as _, TokioRuntime, VarInt};
 use tokio::time::timeout;
 
-use crate::arrive::Arriving;
+use crate::accept::Incoming;
 use crate::keys::EndpointKeys;
-use crate::path::{self, PACKET_BYTES_MAX};
-use crate::runtime::{Owned, Spawn};
-use crate::socket::{Buffers, Swapped};
+use crate::path_mtu::{self, PACKET_BYTES_MAX};
+use crate::runtime::{OwnedRuntime, Spawn};
+use crate::socket::{Buffers, SwappableSocket};
 use crate::tls::{self, Material, TlsError};
 use crate::{cid, settings, socket};
 
@@ -29,7 +29,7 @@ pub struct ServerNumber(pub u16);
 #[derive(Clone)]
 pub struct Endpoint {
     quic: quinn::Endpoint,
-    socket: Arc<Swapped>,
+    socket: Arc<SwappableSocket>,
     /// With what agents are accepted; none at an agent's endpoint.
     server: Option<quinn::ServerConfig>,
     silence_max: Duration,
@@ -85,7 +85,7 @@ impl Endpoint {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let packet_bytes = path::packet_bytes(server);
+        let packet_bytes = path_mtu::packet_bytes(server);
         Self::bind((any, 0).into(), None, packet_bytes, keys, ServerNumber::default(), spawn)
     }
 
@@ -97,21 +97,24 @@ impl Endpoint {
         number: ServerNumber,
         spawn: Arc<dyn Spawn>,
     ) -> Result<Self, EndpointError> {
-        let in_vain = |source| EndpointError::Bind { address, source };
-        let (socket, buffers) = socket::bind(address).map_err(in_vain)?;
+        let bind_error = |source| EndpointError::Bind { address, source };
+        let (socket, buffers) = socket::bind(address).map_err(bind_error)?;
         let config = settings::endpoint(keys, number.0, packet_bytes);
-        let runtime = Arc::new(Owned(spawn));
-        let socket = Arc::new(Swapped::new(runtime.wrap_udp_socket(socket).map_err(in_vain)?, packet_bytes));
+        let runtime = Arc::new(OwnedRuntime(spawn));
+        let socket = Arc::new(SwappableSocket::new(
+            runtime.wrap_udp_socket(socket).map_err(bind_error)?,
+            packet_bytes,
+        ));
         let used = Arc::clone(&socket);
         let quic = quinn::Endpoint::new_with_abstract_socket(config, server.clone(), used, runtime)
-            .map_err(in_vain)?;
+            .map_err(bind_error)?;
         Ok(Self { quic, socket, server, silence_max: SILENCE_MAX, buffers })
     }
 
     /// The same; agents' tunnels to it are from now on held for so long without a sign of life: `SILENCE_LEAST` to
     /// `SILENCE_MOST`, and `SILENCE_MAX` where nothing is said. It counts for both sides, unless the agent's greeting bears less.
     #[must_use]
-    pub fn bearing(self, silence: Duration) -> Self {
+    pub fn with_silence_max(self, silence: Duration) -> Self {
         Self { silence_max: silence.clamp(SILENCE_LEAST, SILENCE_MOST), ..self }
     }
 
@@ -130,9 +133,9 @@ impl Endpoint {
     }
 
     /// The next agent that knocks; `None` once the endpoint was closed. Cancel-safe.
-    pub async fn accept(&self) -> Option<Arriving> {
+    pub async fn accept(&self) -> Option<Incoming> {
         let incoming = self.quic.accept().await?;
-        Some(Arriving::new(incoming, self.server.clone()?, self.silence_max))
+        Some(Incoming::new(incoming, self.server.clone()?, self.silence_max))
     }
 
     /// Leaves the socket for another on a free port of the same address. Connections stay; the peer sees where they are now

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use tokio::sync::Notify;
 
-pub(crate) use poisoned::Poisoned;
+pub(crate) use rtt_repair::RttRepair;
 
-mod poisoned;
+mod rtt_repair;
 
 /// Packets that a permit lets pass: the probe, and one more, because quinn asks whether a whole one would still fit behind.
-const PERMIT_PACKETS: u64 = 2;
+const ALLOWANCE_PACKETS: u64 = 2;
 
 /// Most pings whose answer is awaited: a second's on a tunnel that is healed, four seconds' in an outage.
 const PINGS_MAX: usize = 16;
@@ -30,10 +30,10 @@ const UNPACED_BYTES: u64 = 1 << 33;
 
 /// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for each path.
 #[derive(Clone)]
-pub(crate) struct Probe(Arc<State>);
+pub(crate) struct Probe(Arc<ProbeState>);
 
 /// Makes the controllers of one tunnel.
-pub(crate) struct Probing {
+pub(crate) struct ProbingFactory {
     inner: Arc<dyn ControllerFactory + Send + Sync>,
     probe: Probe,
 }
@@ -45,11 +45,11 @@ pub(crate) struct Answer {
     pub(crate) round_trip: Duration,
 }
 
-struct State {
-    /// By how much quinn's pacer is to be corrected; see `Poisoned`.
+struct ProbeState {
+    /// By how much quinn's pacer is to be corrected; see `RttRepair`.
     pace_factor: AtomicU64,
     /// What may still be sent beyond the window.
-    permit_bytes: AtomicU64,
+    allowance_bytes: AtomicU64,
     /// As the controller sees it: a little too much where packets hold nothing but acknowledgements.
     in_flight_bytes: AtomicU64,
     packet_bytes: AtomicU64,
@@ -68,16 +68,16 @@ struct Pings {
 }
 
 /// A controller of one path, whose window a permit raises.
-struct Permitting {
+struct ProbingController {
     inner: Box<dyn Controller>,
     probe: Probe,
 }
 
 impl Probe {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(State {
+        Self(Arc::new(ProbeState {
             pace_factor: AtomicU64::new(1),
-            permit_bytes: AtomicU64::new(0),
+            allowance_bytes: AtomicU64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             packet_bytes: AtomicU64::new(0),
             pings: Mutex::default(),
@@ -86,18 +86,18 @@ impl Probe {
     }
 
     /// A factory whose controllers this probe speaks to.
-    pub(crate) fn factory(&self, inner: Arc<dyn ControllerFactory + Send + Sync>) -> Probing {
-        Probing { inner, probe: self.clone() }
+    pub(crate) fn factory(&self, inner: Arc<dyn ControllerFactory + Send + Sync>) -> ProbingFactory {
+        ProbingFactory { inner, probe: self.clone() }
     }
 
     /// Lets what is sent next pass whatever the window, and awaits its acknowledgement. To be called *before* the connection
     /// is given what is to be sent, because that wakes it.
-    pub(crate) fn permit(&self) {
-        let packets = PERMIT_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
+    pub(crate) fn allow_probe(&self) {
+        let packets = ALLOWANCE_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
         // A permit that was not used means that the pacer, or an error of our count, was in its way.
-        let unused = self.0.permit_bytes.load(Ordering::Relaxed) >= packets;
+        let unused = self.0.allowance_bytes.load(Ordering::Relaxed) >= packets;
         let bytes = if unused { UNPACED_BYTES } else { packets };
-        self.0.permit_bytes.store(bytes, Ordering::Relaxed);
+        self.0.allowance_bytes.store(bytes, Ordering::Relaxed);
         self.pings().is_next = true;
     }
 
@@ -123,10 +123,10 @@ impl Probe {
 
     fn sent(&self, now: Instant, bytes: u64, packet: u64) {
         self.0.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let permit = self.0.permit_bytes.load(Ordering::Relaxed);
-        if permit > 0 {
-            let left = if permit == UNPACED_BYTES { 0 } else { permit.saturating_sub(bytes) };
-            self.0.permit_bytes.store(left, Ordering::Relaxed);
+        let allowance = self.0.allowance_bytes.load(Ordering::Relaxed);
+        if allowance > 0 {
+            let left = if allowance == UNPACED_BYTES { 0 } else { allowance.saturating_sub(bytes) };
+            self.0.allowance_bytes.store(left, Ordering::Relaxed);
         }
         let mut pings = self.pings();
         if std::mem::take(&mut pings.is_next) {
@@ -150,7 +150,7 @@ impl Probe {
         }
         if let Some(sent) = answered {
             pings.answer = Some(Answer { at: now, round_trip: now.saturating_duration_since(sent) });
-            self.0.permit_bytes.store(0, Ordering::Relaxed);
+            self.0.allowance_bytes.store(0, Ordering::Relaxed);
             self.0.answered.notify_one();
         }
     }
@@ -162,31 +162,31 @@ impl Probe {
 
     /// What quinn is told of the controller's `window`. It asks twice for each packet: whether one more may be in flight, and
     /// how long the pacer has to wait, which sends a window in each round trip.
-    fn raised(&self, window: u64) -> u64 {
-        let (permit, factor) =
-            (self.0.permit_bytes.load(Ordering::Relaxed), self.0.pace_factor.load(Ordering::Relaxed));
-        if permit == 0 && factor == 1 {
+    fn raised_window(&self, window: u64) -> u64 {
+        let (allowance, factor) =
+            (self.0.allowance_bytes.load(Ordering::Relaxed), self.0.pace_factor.load(Ordering::Relaxed));
+        if allowance == 0 && factor == 1 {
             return window;
         }
         let in_flight = self.0.in_flight_bytes.load(Ordering::Relaxed);
         // For two packets: room for one alone may be what trickles past a full window, and is no room for a pace.
         let there_is_room = in_flight + 2 * self.0.packet_bytes.load(Ordering::Relaxed) < window;
         let paced = if there_is_room { window.saturating_mul(factor) } else { window };
-        if permit == 0 { paced } else { paced.max(in_flight.saturating_add(permit)) }
+        if allowance == 0 { paced } else { paced.max(in_flight.saturating_add(allowance)) }
     }
 }
 
-impl ControllerFactory for Probing {
+impl ControllerFactory for ProbingFactory {
     fn build(self: Arc<Self>, now: Instant, packet_bytes: u16) -> Box<dyn Controller> {
         // A path of its own begins with nothing in flight.
         self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
         self.probe.0.packet_bytes.store(packet_bytes.into(), Ordering::Relaxed);
         let inner = Arc::clone(&self.inner).build(now, packet_bytes);
-        Box::new(Permitting { inner, probe: self.probe.clone() })
+        Box::new(ProbingController { inner, probe: self.probe.clone() })
     }
 }
 
-impl Controller for Permitting {
+impl Controller for ProbingController {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.probe.sent(now, bytes, last_packet_number);
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -219,7 +219,7 @@ impl Controller for Permitting {
     }
 
     fn window(&self) -> u64 {
-        self.probe.raised(self.inner.window())
+        self.probe.raised_window(self.inner.window())
     }
 
     fn metrics(&self) -> ControllerMetrics {

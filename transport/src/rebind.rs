@@ -26,7 +26,7 @@ impl Rebinding {
     }
 
     /// Takes another socket, if nothing was heard for long enough since the last one.
-    pub(crate) fn consider(&mut self, now: Instant, silence: Duration) {
+    pub(crate) fn rebind_if_silent(&mut self, now: Instant, silence: Duration) {
         let is_due = silence >= REBIND_EVERY && now >= self.bound_at + REBIND_EVERY;
         if is_due {
             self.bound_at = now;
@@ -50,7 +50,7 @@ mod tests {
         let mut rebinding = rebinding(&taken, now);
         for second in 0..31_u32 {
             let silence = Duration::from_secs(second.into());
-            rebinding.consider(now + silence, silence);
+            rebinding.rebind_if_silent(now + silence, silence);
             assert_eq!(taken.load(Ordering::Relaxed), second / 5, "after {second} s");
         }
     }
@@ -59,7 +59,7 @@ mod tests {
     fn a_socket_on_which_something_is_heard_is_kept() {
         let (taken, now) = (Arc::new(AtomicU32::new(0)), Instant::now());
         let mut rebinding = rebinding(&taken, now);
-        rebinding.consider(now + Duration::from_secs(60), REBIND_EVERY - Duration::from_millis(1));
+        rebinding.rebind_if_silent(now + Duration::from_secs(60), REBIND_EVERY - Duration::from_millis(1));
         assert_eq!(taken.load(Ordering::Relaxed), 0);
     }
 

@@ -19,9 +19,9 @@ pub trait Spawn: Send + Sync + 'static {
 }
 
 /// Tokio's timers and sockets, and somebody else's tasks.
-pub(crate) struct Owned(pub(crate) Arc<dyn Spawn>);
+pub(crate) struct OwnedRuntime(pub(crate) Arc<dyn Spawn>);
 
-impl Runtime for Owned {
+impl Runtime for OwnedRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         TokioRuntime.new_timer(at)
     }
@@ -39,8 +39,8 @@ impl Runtime for Owned {
     }
 }
 
-impl fmt::Debug for Owned {
+impl fmt::Debug for OwnedRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owned")
+        f.write_str("OwnedRuntime")
     }
 }

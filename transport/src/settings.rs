@@ -9,7 +9,7 @@ use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, Trans
 use crate::cid::Generator;
 use crate::congestion::LossTolerantFactory;
 use crate::keys::EndpointKeys;
-use crate::path::PACKET_BYTES_USUAL;
+use crate::path_mtu::PACKET_BYTES_USUAL;
 use crate::probe::Probe;
 
 /// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began while the
@@ -69,7 +69,7 @@ pub(crate) enum Side {
 const DATAGRAM_BYTES_MAX: usize = 512;
 
 /// The parameters of a tunnel's connection, with the probe that its driver speaks to, the silence that it bears, and the size of
-/// packets for which its path is probed ([`packet_bytes`](crate::path::packet_bytes)).
+/// packets for which its path is probed ([`packet_bytes`](crate::path_mtu::packet_bytes)).
 pub(crate) fn connection(
     side: Side,
     probe: &Probe,
@@ -90,7 +90,7 @@ pub(crate) fn connection(
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u64(CONNECTION_WINDOW_BYTES).unwrap_or(VarInt::MAX))
         .send_window(SEND_WINDOW_BYTES)
-        // Streams of one priority (`precedence::Rank`) take turns, so that none waits for another's bulk.
+        // Streams of one priority (`priority::Priority`) take turns, so that none waits for another's bulk.
         .send_fairness(true)
         .max_idle_timeout(IdleTimeout::try_from(silence_max + IDLE_BEYOND_SILENCE).ok())
         .keep_alive_interval(Some(KEEP_ALIVE_EVERY))
@@ -130,7 +130,7 @@ pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16, packet_bytes: u1
         .supported_versions(vec![1])
         // Keeps middleboxes from hardening around a bit (RFC 9287).
         .grease_quic_bit(true);
-    // quinn refuses less than 1,200 bytes and more than 65,527, which no route of `path` is.
+    // quinn refuses less than 1,200 bytes and more than 65,527, which no route of `path_mtu` is.
     let _ = config.max_udp_payload_size(packet_bytes);
     config
 }
@@ -139,7 +139,7 @@ pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16, packet_bytes: u1
 pub(crate) fn server(crypto: Arc<dyn quinn::crypto::ServerConfig>, keys: &EndpointKeys) -> ServerConfig {
     let mut config = ServerConfig::new(crypto, Arc::new(keys.token_key()));
     config
-        // Each connection has its own: see `Arriving`.
+        // Each connection has its own: see `Incoming`.
         .transport_config(Arc::new(connection(Side::Server, &Probe::new(), SILENCE_MOST, PACKET_BYTES_USUAL)))
         // An agent's address changes with its uplink and its NAT.
         .migration(true)

@@ -1,6 +1,6 @@
 //! The UDP socket of an endpoint.
 
-mod swapped;
+mod swappable;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::{debug, warn};
 
-pub(crate) use swapped::Swapped;
+pub(crate) use swappable::SwappableSocket;
 
 /// What is asked of the kernel for each direction. With its usual 208 KiB a burst of one batch is lost on loopback.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;

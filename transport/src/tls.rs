@@ -1,7 +1,7 @@
 //! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
 
-mod server_role;
-mod short_chains;
+mod chain_length;
+mod server_verifier;
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use rustls::{CipherSuite, ClientConfig, ConnectionCommon, RootCertStore, ServerC
 
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
-pub use server_role::MeantServers;
-use server_role::ServerRole;
-pub use short_chains::{CHAIN_CERTIFICATES_MAX, ShortChains};
+pub use chain_length::{CHAIN_CERTIFICATES_MAX, ChainLengthVerifier};
+pub use server_verifier::ExpectedServers;
+use server_verifier::ServerVerifier;
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
@@ -69,7 +69,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 ///
 /// # Errors
 /// `TlsError`.
-pub fn over_tcp(material: Material) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn tcp_server_config(material: Material) -> Result<Arc<ServerConfig>, TlsError> {
     server(material).map(Arc::new)
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(ShortChains::of(verifier))
-        .with_cert_resolver(Arc::new(ForTunnelsAlone(Arc::new(shown))));
+        .with_client_cert_verifier(ChainLengthVerifier::wrap(verifier))
+        .with_cert_resolver(Arc::new(TunnelAlpnOnly(Arc::new(shown))));
     config.alpn_protocols = vec![ALPN.to_vec()];
     // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no 0-RTT.
     config.send_tls13_tickets = 0;
@@ -96,9 +96,9 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
 /// Shows the server's certificate to whoever offers the tunnel's protocol and nothing else: who might speak another one too
 /// could be led to another door, by somebody between who sees the same address.
 #[derive(Debug)]
-struct ForTunnelsAlone(Arc<CertifiedKey>);
+struct TunnelAlpnOnly(Arc<CertifiedKey>);
 
-impl ResolvesServerCert for ForTunnelsAlone {
+impl ResolvesServerCert for TunnelAlpnOnly {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let mut offered = hello.alpn()?;
         (offered.next() == Some(ALPN) && offered.next().is_none()).then(|| Arc::clone(&self.0))
@@ -109,11 +109,11 @@ impl ResolvesServerCert for ForTunnelsAlone {
 /// of a server that is `meant`. The system's roots are never asked.
 pub(crate) fn agent(
     material: Material,
-    meant: MeantServers,
+    expected: ExpectedServers,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
     // `dangerous`, because a verifier could ask for less than rustls. This one asks for the same, and for the role.
-    let verifier = Arc::new(ServerRole::new(roots(material.peer_roots)?, meant)?);
+    let verifier = Arc::new(ServerVerifier::new(roots(material.peer_roots)?, expected)?);
     let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?

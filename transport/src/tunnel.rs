@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use trust::proof::EXPORTER_BYTES;
 
 use crate::carrier::{Carrier, Connection};
-use crate::counted::{Counted, Shared};
 use crate::error::TunnelEnded;
-use crate::link::Link;
+use crate::link_stats::LinkStats;
 use crate::stream::TunnelStream;
+use crate::tunnel_state::{StreamGuard, TunnelState};
 
 /// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is reached.
 const OPEN_MAX: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const OPEN_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Tunnel {
     connection: Connection,
-    shared: Arc<Shared>,
+    state: Arc<TunnelState>,
 }
 
 /// Why a stream could not be opened. Not one byte was handed to the carrier, so whatever was to be sent may be sent
@@ -47,8 +47,8 @@ pub enum OpenError {
 }
 
 impl Tunnel {
-    pub(crate) fn new(connection: Connection, shared: Arc<Shared>) -> Self {
-        Self { connection, shared }
+    pub(crate) fn new(connection: Connection, state: Arc<TunnelState>) -> Self {
+        Self { connection, state }
     }
 
     /// Opens a stream, with `open` as its first frame.
@@ -58,11 +58,11 @@ impl Tunnel {
     pub async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
         let mut first = BytesMut::new();
         frame::encode(open, &mut first)?;
-        let counted = Counted::begin(&self.shared).ok_or(OpenError::Draining)?;
+        let guard = StreamGuard::open(&self.state).ok_or(OpenError::Draining)?;
         let opening = async {
-            let mut stream = TunnelStream::new(self.connection.open().await?, counted);
+            let mut stream = TunnelStream::new(self.connection.open().await?, guard);
             stream.write_first(&first).await?;
-            if self.connection.is_worn() && !self.is_draining() {
+            if self.connection.needs_replacement() && !self.is_draining() {
                 // The agent dials another one at once, and this one ends with its last stream.
                 self.begin_drain();
             }
@@ -77,11 +77,11 @@ impl Tunnel {
     /// How the tunnel ended.
     pub async fn accept(&self) -> Result<TunnelStream, TunnelEnded> {
         let carried = self.connection.accept().await?;
-        let counted = Counted::arrived(&self.shared);
-        if let Some(more) = self.shared.grant_more() {
+        let guard = StreamGuard::accepted(&self.state);
+        if let Some(more) = self.state.grant_more() {
             self.connection.grant(more);
         }
-        Ok(TunnelStream::new(carried, counted))
+        Ok(TunnelStream::new(carried, guard))
     }
 
     /// How the tunnel does.
@@ -90,25 +90,25 @@ impl Tunnel {
         if self.connection.end().is_some() {
             return Health::Lost;
         }
-        self.shared.session().health()
+        self.state.session().health()
     }
 
     /// For how long nothing has been heard of the peer, to about a second.
     #[must_use]
     pub fn silence(&self) -> Duration {
-        self.shared.session().silence(Instant::now())
+        self.state.session().silence(Instant::now())
     }
 
     /// Whether a drain was asked for, by either side.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.shared.session().is_draining()
+        self.state.session().is_draining()
     }
 
     /// Streams that carry exchanges now.
     #[must_use]
     pub fn streams_open(&self) -> u32 {
-        self.shared.streams_open()
+        self.state.streams_open()
     }
 
     /// What carries it.
@@ -126,15 +126,15 @@ impl Tunnel {
     /// How far away the peer is: the least that one of its last eight answers to a heartbeat took, and before the first one
     /// the estimate of the round trip. For a choice between tunnels, which shall not hang on how busy a machine was once.
     #[must_use]
-    pub fn distance(&self) -> Duration {
-        self.shared.distance().least().unwrap_or_else(|| self.round_trip())
+    pub fn min_rtt(&self) -> Duration {
+        self.state.min_rtt().get().unwrap_or_else(|| self.round_trip())
     }
 
     /// What the link has carried and lost so far. Takes the connection's lock and copies all of its figures: not for the
     /// way of a request.
     #[must_use]
-    pub fn link(&self) -> Link {
-        self.connection.link(self.shared.stream_bytes())
+    pub fn link_stats(&self) -> LinkStats {
+        self.connection.link_stats(self.state.stream_bytes())
     }
 
     /// Where the peer's packets come from now; changes when its address does.
@@ -151,22 +151,22 @@ impl Tunnel {
 
     /// Says something to the peer now, so that one that lives is heard soon.
     pub fn nudge(&self) {
-        self.shared.tell(|session| session.nudge(Instant::now()));
+        self.state.update_session(|session| session.nudge(Instant::now()));
     }
 
     /// Asks both sides to begin nothing new. The tunnel closes by itself when no stream is open any more.
     pub fn begin_drain(&self) {
-        self.shared.tell(proto::Session::begin_drain);
+        self.state.update_session(proto::Session::begin_drain);
     }
 
     /// Tells the server of other control-plane endpoints, or of other certificates of theirs.
     pub fn advertise(&self, endpoints: Endpoints) {
-        self.shared.tell(|session| session.advertise(endpoints));
+        self.state.update_session(|session| session.advertise(endpoints));
     }
 
     /// Shows the server a newer certificate than the one with which the tunnel was opened.
     pub fn extend(&self, extension: Extension) {
-        self.shared.tell(|session| session.extend(extension));
+        self.state.update_session(|session| session.extend(extension));
     }
 
     /// What a proof is bound to, so that it holds on this tunnel alone; the same on both sides, and on no other tunnel.

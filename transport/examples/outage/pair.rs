@@ -113,7 +113,7 @@ impl Pair {
         match &self.ends {
             Ends::Ours { server, agent } => {
                 for (tunnel, watch) in [(server.clone(), at_server), (agent.clone(), at_agent)] {
-                    look(watch, move || tunnel.link().wire_bytes_received);
+                    look(watch, move || tunnel.link_stats().wire_bytes_received);
                 }
             }
             Ends::Stock { server, agent } => {

@@ -12,37 +12,37 @@ use quinn::{
 };
 use tokio::io::ReadBuf;
 
-use super::{Pinged, Stopped};
+use super::contract::{Pinged, Stopped};
 use crate::error::{TunnelEnded, aborted, ended};
-use crate::precedence::Rank;
+use crate::priority::Priority;
 use crate::probe::Probe;
 use crate::settings::{SEND_RESERVE_BYTES, SEND_WINDOW_BYTES, Side};
 
 /// A bidirectional stream of QUIC.
-pub(crate) struct Stream {
+pub(crate) struct QuicStream {
     send: SendStream,
     recv: RecvStream,
-    /// What was written last; what is of a higher rank leaves first.
-    rank: Rank,
+    /// What was written last; what is of a higher priority leaves first.
+    priority: Priority,
     connection: Connection,
 }
 
 /// The agent's first stream.
-pub(super) async fn control(connection: &Connection, side: Side) -> Result<Stream, TunnelEnded> {
+pub(super) async fn control(connection: &Connection, side: Side) -> Result<QuicStream, TunnelEnded> {
     match side {
         Side::Agent => open(connection).await,
         Side::Server => accept(connection).await,
     }
 }
 
-pub(super) async fn open(connection: &Connection) -> Result<Stream, TunnelEnded> {
+pub(super) async fn open(connection: &Connection) -> Result<QuicStream, TunnelEnded> {
     let (send, recv) = connection.open_bi().await?;
-    Ok(Stream::new(send, recv, connection))
+    Ok(QuicStream::new(send, recv, connection))
 }
 
-pub(super) async fn accept(connection: &Connection) -> Result<Stream, TunnelEnded> {
+pub(super) async fn accept(connection: &Connection) -> Result<QuicStream, TunnelEnded> {
     let (send, recv) = connection.accept_bi().await?;
-    Ok(Stream::new(send, recv, connection))
+    Ok(QuicStream::new(send, recv, connection))
 }
 
 pub(super) fn grant(connection: &Connection, streams: u32) {
@@ -55,7 +55,7 @@ pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
 
 /// Sends it as a datagram (RFC 9221), which no lost packet and no full window of a stream holds up.
 pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> Pinged {
-    probe.permit();
+    probe.allow_probe();
     match connection.send_datagram(heartbeat) {
         // What ended the connection is told elsewhere.
         Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => Pinged::Sent,
@@ -65,10 +65,10 @@ pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> 
     }
 }
 
-impl Stream {
+impl QuicStream {
     fn new(send: SendStream, recv: RecvStream, connection: &Connection) -> Self {
         // quinn's priority of a stream that was given none.
-        Self { send, recv, rank: Rank::Bulk, connection: connection.clone() }
+        Self { send, recv, priority: Priority::Bulk, connection: connection.clone() }
     }
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -79,15 +79,15 @@ impl Stream {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-        rank: Rank,
+        priority: Priority,
     ) -> Poll<io::Result<usize>> {
-        if rank != self.rank {
+        if priority != self.priority {
             // Fails where the stream is over, of which the write tells.
-            let _ = self.send.set_priority(priority(rank));
-            self.rank = rank;
+            let _ = self.send.set_priority(quic_priority(priority));
+            self.priority = priority;
         }
         let written = self.write(cx, bytes);
-        if written.is_ready() || rank == Rank::Bulk {
+        if written.is_ready() || priority == Priority::Bulk {
             return written;
         }
         // Bulk may have filled the window. Who writes at the same moment may get something of the reserve, and nobody more
@@ -120,11 +120,11 @@ impl Stream {
 }
 
 /// The higher, the sooner.
-fn priority(rank: Rank) -> i32 {
-    match rank {
-        Rank::Bulk => 0,
-        Rank::Light => 1,
-        Rank::Control => 2,
+fn quic_priority(priority: Priority) -> i32 {
+    match priority {
+        Priority::Bulk => 0,
+        Priority::Light => 1,
+        Priority::Control => 2,
     }
 }
 

@@ -58,7 +58,7 @@ impl Controller for Adapter {
             self.0.lost(now, lost_bytes);
         }
         if persistent {
-            self.0.went_dark(now);
+            self.0.persistent_congestion(now);
         }
     }
 

@@ -17,12 +17,12 @@ const FULL: f64 = 0.85;
 
 /// A time in which nothing was tried.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stretch {
+pub(super) struct CruiseInterval {
     began: Instant,
     delivered: u64,
 }
 
-impl Stretch {
+impl CruiseInterval {
     /// Begins when `delivered` bytes had been delivered.
     pub(super) fn begin(now: Instant, delivered: u64) -> Self {
         Self { began: now, delivered }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What was not seen again for so long is looked for (draft-ietf-ccwg-bbr: `ProbeRTTInterval`).
+/// A shortest round trip that has not been seen for this long is probed for (draft-ietf-ccwg-bbr: `ProbeRTTInterval`).
 const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
 /// On a far path at least so many of its round trips, so that a cycle of probing, which empties the queue, fits in.
 const LOOKED_FOR_AFTER_ROUND_TRIPS: u32 = 20;
@@ -21,10 +21,10 @@ pub(super) const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 /// What is known of a path's round trip.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundTrip {
-    shortest: Option<Seen>,
+    shortest: Option<RttSample>,
     /// The shortest since it was last looked for. All flows of a bottleneck see its queue shrink at the same moment, and
     /// therefore look for the next one at the same moment, when all of them make room.
-    lately: Option<Seen>,
+    lately: Option<RttSample>,
     latest: Option<Duration>,
     cycle: Option<Duration>,
     cycle_before: Option<Duration>,
@@ -34,12 +34,12 @@ pub(super) struct RoundTrip {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct RttSample {
     round_trip: Duration,
     at: Instant,
 }
 
-impl Seen {
+impl RttSample {
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.at)
     }
@@ -48,7 +48,7 @@ impl Seen {
 impl RoundTrip {
     /// The shortest one: propagation, without a queue.
     pub(super) fn shortest(&self) -> Option<Duration> {
-        self.shortest.map(|seen| seen.round_trip)
+        self.shortest.map(|sample| sample.round_trip)
     }
 
     /// The last one.
@@ -81,23 +81,25 @@ impl RoundTrip {
             .map_or(Duration::ZERO, |(round_trip, shortest)| round_trip.saturating_sub(shortest))
     }
 
-    /// Learns a round trip. True, if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be looked for.
+    /// Learns a round trip. Returns true if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be probed for.
     pub(super) fn measured(&mut self, now: Instant, round_trip: Duration, app_limited: bool) -> bool {
         self.latest = Some(round_trip);
         self.round = Some(self.round.map_or(round_trip, |round| round.min(round_trip)));
         let looked_for_after =
             LOOKED_FOR_AFTER.max(self.shortest().unwrap_or_default() * LOOKED_FOR_AFTER_ROUND_TRIPS);
-        let old = self.lately.is_some_and(|seen| seen.age(now) > looked_for_after);
+        let old = self.lately.is_some_and(|sample| sample.age(now) > looked_for_after);
         let lately = match self.lately {
-            Some(seen) if !old && round_trip > seen.round_trip + slack(seen.round_trip) => seen,
-            Some(seen) if !old => Seen { round_trip: round_trip.min(seen.round_trip), at: now },
-            _ => Seen { round_trip, at: now },
+            Some(sample) if !old && round_trip > sample.round_trip + slack(sample.round_trip) => sample,
+            Some(sample) if !old => RttSample { round_trip: round_trip.min(sample.round_trip), at: now },
+            _ => RttSample { round_trip, at: now },
         };
         self.lately = Some(lately);
         self.shortest = match self.shortest {
-            Some(seen) if seen.age(now) > looked_for_after * BELIEVED_FACTOR => Some(lately),
-            Some(seen) if lately.round_trip > seen.round_trip + slack(seen.round_trip) => Some(seen),
-            Some(seen) => Some(Seen { round_trip: lately.round_trip.min(seen.round_trip), at: lately.at }),
+            Some(sample) if sample.age(now) > looked_for_after * BELIEVED_FACTOR => Some(lately),
+            Some(sample) if lately.round_trip > sample.round_trip + slack(sample.round_trip) => Some(sample),
+            Some(sample) => {
+                Some(RttSample { round_trip: lately.round_trip.min(sample.round_trip), at: lately.at })
+            }
             None => Some(lately),
         };
         // The receiver may delay an acknowledgement while little is sent, which would look like a queue.

@@ -42,7 +42,7 @@ pub(super) enum Demand {
 }
 
 /// What came of a flow.
-pub(super) struct Outcome {
+pub(super) struct FlowResult {
     /// Bytes delivered in each [`SLICE`].
     slices: Vec<u64>,
     /// How long each small request took, there and back.
@@ -56,10 +56,10 @@ pub(super) struct Sim {
     link: Link,
     /// The other direction, where it is a bottleneck, too. Acknowledgements wait in its queue like everything else.
     back: Option<Link>,
-    dice: super::dice::Dice,
+    rng: super::rng::Rng,
     flows: Vec<Flow>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
-    packets: Vec<Option<Arriving>>,
+    packets: Vec<Option<InFlight>>,
     next_event: u64,
     queue_max: Vec<Duration>,
 }
@@ -70,7 +70,7 @@ struct Flow {
     demand: Demand,
     receiver: Receiver,
     wakes_at: Option<Duration>,
-    outcome: Outcome,
+    result: FlowResult,
 }
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ struct Receiver {
     marked: bool,
 }
 
-enum Arriving {
+enum InFlight {
     Data { flow: usize, packet: Packet, marked: bool },
     Acks { flow: usize, numbers: Vec<u64>, delay: Duration, marked: bool },
 }
@@ -102,7 +102,7 @@ impl Sim {
     pub(super) fn new(link: LinkSpec, seed: u64) -> Self {
         let mut sim = Self {
             start: Instant::now(),
-            dice: super::dice::Dice::new(seed ^ 1),
+            rng: super::rng::Rng::new(seed ^ 1),
             link: Link::new(link, seed),
             back: None,
             flows: Vec::new(),
@@ -147,7 +147,7 @@ impl Sim {
             demand,
             receiver: Receiver::default(),
             wakes_at: None,
-            outcome: Outcome { slices: Vec::new(), small: Vec::new(), windows: Vec::new() },
+            result: FlowResult { slices: Vec::new(), small: Vec::new(), windows: Vec::new() },
         });
         self.at(begins, Event::Demands { flow });
         if !is_back {
@@ -156,15 +156,15 @@ impl Sim {
     }
 
     /// Runs for so long, and tells what came of each flow.
-    pub(super) fn run(mut self, lasts: Duration) -> Ran {
+    pub(super) fn run(mut self, lasts: Duration) -> SimResult {
         while let Some(Reverse((now, _, event))) = self.events.pop() {
             if now > lasts {
                 break;
             }
             self.handle(now, event);
         }
-        Ran {
-            flows: self.flows.into_iter().map(|flow| flow.outcome).collect(),
+        SimResult {
+            flows: self.flows.into_iter().map(|flow| flow.result).collect(),
             queue_max: self.queue_max,
             overflows: self.link.overflows,
         }
@@ -204,8 +204,8 @@ impl Sim {
                 }
             }
             Event::Arrives(index) => match self.packets[index].take() {
-                Some(Arriving::Data { flow, packet, marked }) => self.data(now, flow, packet, marked),
-                Some(Arriving::Acks { flow, numbers, delay, marked }) => {
+                Some(InFlight::Data { flow, packet, marked }) => self.data(now, flow, packet, marked),
+                Some(InFlight::Acks { flow, numbers, delay, marked }) => {
                     self.flows[flow].sender.acked(self.start + now, &numbers, delay, marked);
                     self.send(now, flow);
                 }
@@ -234,7 +234,7 @@ impl Sim {
             let waits = link.waits(now);
             grow(&mut self.queue_max, slice, |longest| *longest = waits.max(*longest));
             if let Some((at, marked)) = link.enter(now, PACKET_BYTES) {
-                self.arrive(at, Arriving::Data { flow, packet, marked });
+                self.arrive(at, InFlight::Data { flow, packet, marked });
             }
         }
         let sender = &self.flows[flow].sender;
@@ -242,22 +242,22 @@ impl Sim {
         let wakes =
             sender.wakes_at().saturating_duration_since(self.start).max(now + Duration::from_nanos(1));
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
-        grow(&mut self.flows[flow].outcome.windows, slice, |greatest| *greatest = window.max(*greatest));
+        grow(&mut self.flows[flow].result.windows, slice, |greatest| *greatest = window.max(*greatest));
         if self.flows[flow].wakes_at != Some(wakes) {
             self.flows[flow].wakes_at = Some(wakes);
             self.at(wakes, Event::Wakes { flow });
         }
     }
 
-    fn arrive(&mut self, at: Duration, what: Arriving) {
+    fn arrive(&mut self, at: Duration, what: InFlight) {
         self.packets.push(Some(what));
         self.at(at, Event::Arrives(self.packets.len() - 1));
     }
 
     fn data(&mut self, now: Duration, flow: usize, packet: Packet, marked: bool) {
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
-        let Flow { receiver, outcome, .. } = &mut self.flows[flow];
-        grow(&mut outcome.slices, slice, |bytes| *bytes += PACKET_BYTES);
+        let Flow { receiver, result, .. } = &mut self.flows[flow];
+        grow(&mut result.slices, slice, |bytes| *bytes += PACKET_BYTES);
         let in_order = receiver.largest.is_none_or(|largest| packet.number == largest + 1);
         receiver.largest = receiver.largest.max(Some(packet.number));
         receiver.unacked.push(packet.number);
@@ -288,11 +288,11 @@ impl Sim {
             }
             Some(asking) => {
                 let made = made.into_iter().map(|made| made - start);
-                self.flows[asking].outcome.small.extend(made.map(|made| (made, now - made)));
+                self.flows[asking].result.small.extend(made.map(|made| (made, now - made)));
             }
             None => {
                 let made = made.into_iter().map(|made| made - start);
-                self.flows[flow].outcome.small.extend(made.map(|made| (made, now + delay - made)));
+                self.flows[flow].result.small.extend(made.map(|made| (made, now + delay - made)));
             }
         }
     }
@@ -325,7 +325,7 @@ impl Sim {
         let spec = &self.link.spec;
         let dark = spec.dark.is_some_and(|(from, until)| (from..until).contains(&now));
         let lost = match spec.loss {
-            Loss::Random(part) => self.dice.chance() < part,
+            Loss::Random(part) => self.rng.chance() < part,
             Loss::Bursts { .. } => false,
         };
         let mut at = now + spec.delay;
@@ -347,19 +347,19 @@ impl Sim {
         }
         let numbers = std::mem::take(&mut receiver.unacked);
         let marked = std::mem::take(&mut receiver.marked);
-        self.arrive(at, Arriving::Acks { flow, numbers, delay: now - first, marked });
+        self.arrive(at, InFlight::Acks { flow, numbers, delay: now - first, marked });
     }
 }
 
 /// What came of a simulation.
-pub(super) struct Ran {
-    pub(super) flows: Vec<Outcome>,
+pub(super) struct SimResult {
+    pub(super) flows: Vec<FlowResult>,
     /// Longest wait in the queue, within each slice.
     queue_max: Vec<Duration>,
     overflows: Vec<Duration>,
 }
 
-impl Ran {
+impl SimResult {
     /// Packets that found the bottleneck's queue full within a time.
     pub(super) fn overflows(&self, within: Range<Duration>) -> usize {
         self.overflows.iter().filter(|at| within.contains(*at)).count()
@@ -371,7 +371,7 @@ impl Ran {
     }
 }
 
-impl Outcome {
+impl FlowResult {
     /// Delivered bytes a second within a time.
     pub(super) fn rate(&self, within: Range<Duration>) -> f64 {
         let lasts = within.end - within.start;

@@ -1,14 +1,14 @@
 //! What the controller promises, in simulated time: nothing here waits, and nothing depends on the machine.
 
+mod both_directions;
 mod changes;
+mod competing;
 mod goals;
-mod neighbours;
-mod opposite;
 
 use std::ops::Range;
 use std::time::Duration;
 
-use super::sim::{Demand, LinkSpec, Loss, Ran, Sim};
+use super::sim::{Demand, LinkSpec, Loss, Sim, SimResult};
 use super::{Control, LossTolerant};
 
 /// Bytes a second in a megabit a second.
@@ -52,12 +52,12 @@ fn usual() -> LinkSpec {
 }
 
 /// One bulk flow of ours, from the beginning.
-fn alone(link: LinkSpec, lasts: f64) -> Ran {
+fn alone(link: LinkSpec, lasts: f64) -> SimResult {
     alone_by(USUAL_SEEDS, link, lasts)
 }
 
 /// The same by other seeds.
-fn alone_by([of_link, of_flow]: [u64; 2], link: LinkSpec, lasts: f64) -> Ran {
+fn alone_by([of_link, of_flow]: [u64; 2], link: LinkSpec, lasts: f64) -> SimResult {
     let mut sim = Sim::new(link, of_link);
     sim.add(ours(of_flow), Demand::Bulk { from: Duration::ZERO });
     sim.run(secs(lasts))

@@ -8,19 +8,19 @@
 //!   the window does. The draft lets two bandwidth-delay products be in flight and keeps the queue short by its pace;
 //!   here the window itself is one product, and more only for what others have queued.
 //! * **Loss below [`LOSS_EXCESSIVE`] changes nothing**; the draft backs off at 2 %.
-//! * **A bandwidth that fell is believed within a few round trips** ([`Collapse`]), not after the filter's whole length.
+//! * **A bandwidth that fell is believed within a few round trips** ([`BandwidthDrop`]), not after the filter's whole length.
 
 use std::time::{Duration, Instant};
 
 use super::Control;
 use super::aggregation::Aggregation;
 use super::bandwidth::{Bandwidth, product};
-use super::collapse::Collapse;
+use super::bandwidth_drop::BandwidthDrop;
 use super::delivery::Delivery;
-use super::dice::Dice;
-use super::probing::{self, Stretch};
+use super::min_send_rate::{self, MinSendRate};
+use super::probing::{self, CruiseInterval};
+use super::rng::Rng;
 use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
-use super::trickle::{self, Trickle};
 
 /// RFC 9002, section 7.2: what may be in flight before anything is known, in packets.
 const INITIAL_PACKETS: u64 = 10;
@@ -68,7 +68,7 @@ const MARKED_GAIN: f64 = 0.85;
 /// A controller that keeps about one bandwidth-delay product in flight, whatever is lost.
 #[derive(Debug, Clone)]
 pub(crate) struct LossTolerant {
-    dice: Dice,
+    rng: Rng,
     packet_bytes: u64,
     in_flight: u64,
     delivery: Delivery,
@@ -76,14 +76,14 @@ pub(crate) struct LossTolerant {
     round_trip: RoundTrip,
     aggregation: Aggregation,
     round: Round,
-    collapse: Collapse,
+    bandwidth_drop: BandwidthDrop,
     phase: Phase,
     /// Routers marked packets since the last probe.
     marked: bool,
     /// After an outage: what may be in flight until it has grown to what the model allows.
     ramp: Option<u64>,
     window: u64,
-    trickle: Trickle,
+    min_send_rate: MinSendRate,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +97,7 @@ enum Phase {
     Drain,
     Cruise {
         rounds_left: u64,
-        stretch: Stretch,
+        interval: CruiseInterval,
     },
     /// Try for more. `before` is the bandwidth as it was at the end of the last round.
     Up {
@@ -127,7 +127,7 @@ impl LossTolerant {
     pub(crate) fn new(packet_bytes: u16, seed: u64) -> Self {
         let packet_bytes = u64::from(packet_bytes);
         Self {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             packet_bytes,
             in_flight: 0,
             delivery: Delivery::default(),
@@ -135,12 +135,12 @@ impl LossTolerant {
             round_trip: RoundTrip::default(),
             aggregation: Aggregation::default(),
             round: Round::default(),
-            collapse: Collapse::default(),
+            bandwidth_drop: BandwidthDrop::default(),
             phase: Phase::Startup { best: 0, plateau: 0 },
             marked: false,
             ramp: None,
             window: INITIAL_PACKETS * packet_bytes,
-            trickle: Trickle::default(),
+            min_send_rate: MinSendRate::default(),
         }
     }
 
@@ -158,11 +158,13 @@ impl LossTolerant {
 
         self.phase = match self.phase {
             Phase::Startup { best, plateau } => self.end_startup_round(best, plateau, excessive),
-            Phase::Cruise { rounds_left: 0, stretch } => {
-                let carried = stretch.carried(now, self.delivery.delivered());
+            Phase::Cruise { rounds_left: 0, interval } => {
+                let carried = interval.carried(now, self.delivery.delivered());
                 self.begin_up(probing::first_step(carried, self.bandwidth.get()))
             }
-            Phase::Cruise { rounds_left, stretch } => Phase::Cruise { rounds_left: rounds_left - 1, stretch },
+            Phase::Cruise { rounds_left, interval } => {
+                Phase::Cruise { rounds_left: rounds_left - 1, interval }
+            }
             Phase::Up { step, rounds, before } => self.end_up_round(step, rounds, before, excessive),
             Phase::Drain | Phase::Down | Phase::ProbeRtt { .. } => self.phase,
         };
@@ -226,9 +228,9 @@ impl LossTolerant {
         let drained = self.in_flight <= self.target();
         match self.phase {
             Phase::Drain | Phase::Down if drained => {
-                let rounds_left = CRUISE_ROUNDS_MIN + self.dice.below(CRUISE_ROUNDS_SPAN);
-                let stretch = Stretch::begin(now, self.delivery.delivered());
-                self.phase = Phase::Cruise { rounds_left, stretch };
+                let rounds_left = CRUISE_ROUNDS_MIN + self.rng.below(CRUISE_ROUNDS_SPAN);
+                let interval = CruiseInterval::begin(now, self.delivery.delivered());
+                self.phase = Phase::Cruise { rounds_left, interval };
             }
             Phase::ProbeRtt { until: None } if drained => {
                 self.phase = Phase::ProbeRtt { until: Some(now + PROBE_RTT_FOR) };
@@ -311,12 +313,12 @@ impl LossTolerant {
 
     /// How often a packet may leave whatever the window. While the bandwidth is not known, because the application has had
     /// little to say, the round trip alone tells what is not often.
-    fn trickles_every(&self) -> Option<Duration> {
+    fn min_send_interval(&self) -> Option<Duration> {
         let shortest = self.round_trip.shortest()?;
         let carried = Duration::from_secs_f64(self.packet_bytes as f64 / self.bandwidth.get().max(1) as f64);
-        let by_bandwidth = carried * trickle::ONE_OF;
+        let by_bandwidth = carried * min_send_rate::ONE_OF;
         match self.phase {
-            Phase::Startup { .. } => Some(by_bandwidth.min(shortest / trickle::ONE_OF)),
+            Phase::Startup { .. } => Some(by_bandwidth.min(shortest / min_send_rate::ONE_OF)),
             Phase::Drain | Phase::Cruise { .. } | Phase::Up { .. } | Phase::Down | Phase::ProbeRtt { .. } => {
                 Some(by_bandwidth)
             }
@@ -336,7 +338,7 @@ impl Control for LossTolerant {
     fn sent(&mut self, now: Instant, bytes: u64) {
         let round_trip = self.round_trip.latest().unwrap_or_default();
         self.delivery.sent(now, self.in_flight, round_trip);
-        self.trickle.sent(now);
+        self.min_send_rate.sent(now);
         self.in_flight += bytes;
     }
 
@@ -366,7 +368,7 @@ impl Control for LossTolerant {
         self.round.path_limited |= !sample.app_limited;
         let bandwidth = self.bandwidth.get();
         if let Some(rate) =
-            self.collapse.seen(now, &sample, self.delivery.delivered(), &self.round_trip, bandwidth)
+            self.bandwidth_drop.detect(now, &sample, self.delivery.delivered(), &self.round_trip, bandwidth)
         {
             self.bandwidth.replace(rate);
             self.phase = Phase::Drain;
@@ -398,7 +400,7 @@ impl Control for LossTolerant {
         self.update_window();
     }
 
-    fn went_dark(&mut self, _now: Instant) {
+    fn persistent_congestion(&mut self, _now: Instant) {
         // What the model knew may be true no longer. It is kept, and reached again by doubling.
         self.ramp = Some(self.initial_window());
         self.update_window();
@@ -410,7 +412,13 @@ impl Control for LossTolerant {
     }
 
     fn window(&self, now: Instant) -> u64 {
-        self.trickle.raised(now, || self.trickles_every(), self.window, self.in_flight, self.packet_bytes)
+        self.min_send_rate.raised_window(
+            now,
+            || self.min_send_interval(),
+            self.window,
+            self.in_flight,
+            self.packet_bytes,
+        )
     }
 
     fn pacing_rate(&self) -> Option<u64> {

@@ -19,11 +19,11 @@ use crate::runtime::Spawn;
 
 /// How TCP reaches a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum DialPath {
     /// At this address.
     Direct(SocketAddr),
     /// Through a proxy, which resolves the name.
-    Through {
+    Proxied {
         /// The proxy.
         proxy: Proxy,
         /// The server's name or address.
@@ -33,7 +33,7 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl DialPath {
     /// A connection to the server, for whatever is spoken on it.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Way {
     pub async fn connect(&self) -> Result<TcpStream, DialError> {
         match self {
             Self::Direct(address) => TcpStream::connect(address).await.map_err(DialError::Tcp),
-            Self::Through { proxy, host, port } => Ok(proxy.connect(host, *port).await?),
+            Self::Proxied { proxy, host, port } => Ok(proxy.connect(host, *port).await?),
         }
     }
 }
@@ -53,7 +53,7 @@ impl Way {
 /// # Errors
 /// `DialError`, within `handshake_max`, the proxy's answer included, + `GREETING_MAX`.
 pub async fn dial_tcp(
-    way: &Way,
+    path: &DialPath,
     server_name: &str,
     tls: &DialTls,
     hello: Hello,
@@ -64,29 +64,29 @@ pub async fn dial_tcp(
         ServerName::try_from(server_name.to_owned()).map_err(|_| DialError::Name(server_name.to_owned()))?;
     let too_slow = || DialError::Tcp(io::ErrorKind::TimedOut.into());
     let connecting = async {
-        let (stream, peer) = connect(way, name, tls).await?;
+        let (stream, peer) = connect(path, name, tls).await?;
         let exporter = crate::tls::exporter(stream.get_ref().1);
         // Waits for the server's first bytes: before them it has verified our certificate.
-        let (connection, drive) = http2::Connection::agent(stream, peer).await.map_err(of_handshake)?;
+        let (connection, drive) = http2::Http2Connection::agent(stream, peer).await.map_err(of_handshake)?;
         Ok((connection.exporting(exporter), drive))
     };
     let (connection, drive) = timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
     spawn.spawn(Box::pin(drive));
     // Dropped without a greeting, it closes itself.
     greet(Connection::Http2(connection.clone()), hello).await.map_err(|error| {
-        match (connection.said(), error) {
-            (Some(said), DialError::Broke(_)) => turned_away(said.code, &said.reason),
+        match (connection.peer_close_reason(), error) {
+            (Some(close), DialError::Broke(_)) => turned_away(close.code, &close.message),
             (_, error) => error,
         }
     })
 }
 
 async fn connect(
-    way: &Way,
+    path: &DialPath,
     name: ServerName<'static>,
     tls: &DialTls,
 ) -> Result<(TlsStream<TcpStream>, SocketAddr), DialError> {
-    let tcp = way.connect().await?;
+    let tcp = path.connect().await?;
     http2::socket(&tcp).map_err(DialError::Local)?;
     let peer = tcp.peer_addr().map_err(DialError::Tcp)?;
     let connector = TlsConnector::from(std::sync::Arc::clone(&tls.tcp));
@@ -98,7 +98,7 @@ async fn connect(
 /// Why TLS was not agreed on, and whose verdict that is.
 fn of_tls(error: io::Error) -> DialError {
     match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::words(*alert)),
+        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::explain(*alert)),
         Some(rustls::Error::InvalidCertificate(error)) => DialError::Untrusted(untrusted(&error.to_string())),
         Some(tls) => DialError::Handshake(tls.to_string()),
         None => DialError::Tcp(error),

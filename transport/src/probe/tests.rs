@@ -19,7 +19,7 @@ fn a_permit_lets_one_whole_packet_pass_a_full_window_and_not_two() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, WINDOW, 1);
 
-    probe.permit();
+    probe.allow_probe();
 
     let mut in_flight = WINDOW;
     assert!(in_flight + PACKET < controller.window(), "quinn sends where this holds");
@@ -31,8 +31,8 @@ fn a_permit_lets_one_whole_packet_pass_a_full_window_and_not_two() {
 #[test]
 fn a_permit_that_was_not_used_is_followed_by_one_that_no_pacer_holds_up() {
     let (probe, mut controller, began) = controller();
-    probe.permit();
-    probe.permit();
+    probe.allow_probe();
+    probe.allow_probe();
     assert!(controller.window() > u64::from(u32::MAX), "quinn's pacer is off beyond this");
     controller.on_sent(began, 60, 1);
     assert_eq!(controller.window(), WINDOW);
@@ -42,7 +42,7 @@ fn a_permit_that_was_not_used_is_followed_by_one_that_no_pacer_holds_up() {
 fn an_answer_is_an_acknowledgement_of_the_ping_or_of_what_was_sent_behind_it() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, PACKET, 4);
-    probe.permit();
+    probe.allow_probe();
     let sent = began + Duration::from_secs(1);
     controller.on_sent(sent, 60, 5);
     let later = sent + Duration::from_millis(300);
@@ -61,7 +61,7 @@ fn an_answer_after_an_outage_took_as_long_as_the_ping_that_crossed_and_not_as_th
     let (probe, mut controller, began) = controller();
     let mut now = began;
     for packet in 0..1000 {
-        probe.permit();
+        probe.allow_probe();
         controller.on_sent(now, 60, packet);
         now += Duration::from_millis(250);
     }
@@ -96,7 +96,7 @@ fn a_pace_is_not_corrected_where_a_packet_trickles_past_a_full_window() {
 #[test]
 fn an_answer_takes_the_permit_back() {
     let (probe, mut controller, began) = controller();
-    probe.permit();
+    probe.allow_probe();
     controller.on_sent(began, 60, 1);
     assert!(controller.window() > 60 + PACKET);
     controller.on_end_acks(began, 0, true, Some(1));
@@ -108,8 +108,8 @@ fn what_is_lost_is_not_in_flight() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, WINDOW * 3, 1);
     controller.on_congestion_event(began, began, false, WINDOW * 2);
-    probe.permit();
-    assert_eq!(controller.window(), WINDOW + PERMIT_PACKETS * PACKET);
+    probe.allow_probe();
+    assert_eq!(controller.window(), WINDOW + ALLOWANCE_PACKETS * PACKET);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_new_path_begins_with_nothing_in_flight_and_the_same_probe() {
     for path in 1..3 {
         controller.on_sent(began, WINDOW * 5, path * 10);
         let mut after = if path == 1 { controller.clone_box() } else { factory(&probe).build(began, 1200) };
-        probe.permit();
+        probe.allow_probe();
         assert_eq!(after.window(), WINDOW, "path {path}: the permit fits into an empty window");
         after.on_sent(began, 60, path * 10 + 1);
         after.on_end_acks(began, 0, true, Some(path * 10 + 1));
@@ -132,7 +132,7 @@ fn controller() -> (Probe, Box<dyn Controller>, Instant) {
     (probe, controller, began)
 }
 
-fn factory(probe: &Probe) -> Arc<Probing> {
+fn factory(probe: &Probe) -> Arc<ProbingFactory> {
     Arc::new(probe.factory(Arc::new(Fixed)))
 }
 

@@ -12,7 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use transport::tls::{Material, MeantServers};
+use transport::tls::{ExpectedServers, Material};
 use transport::{
     DialTls, Dialed, Driver, Endpoint, EndpointKeys, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel,
 };
@@ -63,7 +63,7 @@ impl Authority {
             ..Hello::default()
         };
         let accepting = async {
-            let arrived = server.accept().await.unwrap().shake_hands().await.unwrap();
+            let arrived = server.accept().await.unwrap().handshake().await.unwrap();
             let agent = AgentId::parse(AGENT_URI, "tombolo").unwrap();
             arrived.greet(&agent, &host(), |_| Ok(())).await.unwrap()
         };
@@ -90,8 +90,8 @@ fn material((chain, key): &(CertificateDer<'static>, Vec<u8>), root: &Certificat
     }
 }
 
-fn meant() -> MeantServers {
-    MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
+fn meant() -> ExpectedServers {
+    ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
 }
 
 fn issue(

@@ -108,7 +108,8 @@ async fn an_agent_that_hears_nothing_comes_from_another_port_and_is_heard_again(
 async fn a_path_that_stays_dark_is_lost_on_both_sides_and_its_streams_end_with_an_error() {
     // The shorter limit holds, whosever it is.
     let authority = Authority::new();
-    let of_server = Pair::over(&authority, authority.server().bearing(SILENCE_LEAST), Duration::ZERO);
+    let of_server =
+        Pair::over(&authority, authority.server().with_silence_max(SILENCE_LEAST), Duration::ZERO);
     let of_agent = Pair::over(&authority, authority.server(), SILENCE_LEAST);
     let (of_server, of_agent) = tokio::join!(of_server, of_agent);
     tokio::join!(is_lost(of_server), is_lost(of_agent));

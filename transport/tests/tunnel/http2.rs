@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use transport::{
-    Carrier, DialError, DialTls, Dialed, HANDSHAKE_MAX, Proxy, ProxyError, TunnelEnded, TunnelEvent, Way,
-    dial_tcp,
+    Carrier, DialError, DialPath, DialTls, Dialed, HANDSHAKE_MAX, Proxy, ProxyError, TunnelEnded,
+    TunnelEvent, dial_tcp,
 };
 
 use crate::pair::{Authority, Pair, Server, Tokio, hello, meant, open, soon};
@@ -70,14 +70,14 @@ async fn ten_thousand_small_events_that_nobody_reads_leave_the_tunnel_alive() {
 #[tokio::test]
 async fn a_link_counts_what_its_streams_carried_and_measures_its_round_trip() {
     let pair = Pair::greeted(Carrier::Http2).await;
-    let before = (pair.server.link(), pair.agent.link());
+    let before = (pair.server.link_stats(), pair.agent.link_stats());
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
     here.read_open().await.unwrap();
     there.write_all(&[7; 300_000]).await.unwrap();
     soon(here.read_exact(&mut vec![0; 300_000])).await.unwrap();
 
-    let (server, agent) = (pair.server.link(), pair.agent.link());
+    let (server, agent) = (pair.server.link_stats(), pair.agent.link_stats());
     assert!(server.stream_bytes_sent - before.0.stream_bytes_sent > 300_000);
     assert!(agent.stream_bytes_received - before.1.stream_bytes_received > 300_000);
     assert!(agent.wire_bytes_received - before.1.wire_bytes_received > 300_000);
@@ -132,7 +132,7 @@ async fn a_dial_that_is_given_up_leaves_nothing_behind() {
     let authority = Authority::new();
     let server = authority.server(Carrier::Http2).await;
     let tls = DialTls::new(authority.agent_material(), meant()).unwrap();
-    let way = Way::Direct(server.address());
+    let way = DialPath::Direct(server.address());
     let arrived = {
         let dialing = dial_tcp(&way, "gateway.test", &tls, hello(), HANDSHAKE_MAX, &Tokio);
         tokio::pin!(dialing);
@@ -300,7 +300,7 @@ impl HttpProxy {
 
     async fn dial(&self, authority: &Authority, credentials: &str) -> Result<Dialed, DialError> {
         let proxy: Proxy = format!("{credentials}{}", self.address).parse().unwrap();
-        let way = Way::Through { proxy, host: "gateway.test".to_owned(), port: 8443 };
+        let way = DialPath::Proxied { proxy, host: "gateway.test".to_owned(), port: 8443 };
         let tls = DialTls::new(authority.agent_material(), meant()).unwrap();
         dial_tcp(&way, "gateway.test", &tls, hello(), HANDSHAKE_MAX, &Tokio).await
     }

@@ -8,7 +8,7 @@
 
 mod http2;
 mod pair;
-mod precedence;
+mod priority;
 mod quic;
 mod suite;
 mod valve;

@@ -17,10 +17,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
-use transport::tls::{self, Material, MeantServers};
+use transport::tls::{self, ExpectedServers, Material};
 use transport::{
-    Arrived, Carrier, DialError, DialTls, Dialed, Driver, Endpoint, EndpointError, EndpointKeys, GreetError,
-    HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent, TunnelStream, Way, dial_tcp,
+    AcceptedConnection, Carrier, DialError, DialPath, DialTls, Dialed, Driver, Endpoint, EndpointError,
+    EndpointKeys, GreetError, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent,
+    TunnelStream, dial_tcp,
 };
 
 /// No event of these tests is later than this.
@@ -83,13 +84,13 @@ impl Server {
     }
 
     /// The next agent, unless its handshake fails.
-    pub(crate) async fn arrived(&self) -> Option<Arrived> {
+    pub(crate) async fn arrived(&self) -> Option<AcceptedConnection> {
         match self {
-            Self::Quic(endpoint) => endpoint.accept().await.unwrap().shake_hands().await.ok(),
+            Self::Quic(endpoint) => endpoint.accept().await.unwrap().handshake().await.ok(),
             Self::Http2(listener, tls) => {
                 let (tcp, peer) = listener.accept().await.unwrap();
                 let stream = tls.accept(tcp).await.ok()?;
-                Arrived::over_tcp(stream, peer, SILENCE_MAX, &Tokio).await.ok()
+                AcceptedConnection::from_tls_stream(stream, peer, SILENCE_MAX, &Tokio).await.ok()
             }
         }
     }
@@ -98,7 +99,7 @@ impl Server {
         Self::greet(self.arrived().await.unwrap()).await
     }
 
-    pub(crate) async fn greet(arrived: Arrived) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+    pub(crate) async fn greet(arrived: AcceptedConnection) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
         let host = ServerInfo {
             server_id: "server".to_owned(),
@@ -149,7 +150,7 @@ impl Authority {
             }
             Carrier::Http2 => {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                Server::Http2(listener, tls::over_tcp(self.server_material()).unwrap().into())
+                Server::Http2(listener, tls::tcp_server_config(self.server_material()).unwrap().into())
             }
         }
     }
@@ -213,7 +214,7 @@ pub(crate) async fn dial_one_of(
     address: SocketAddr,
     server_name: &str,
     material: Material,
-    meant: MeantServers,
+    meant: ExpectedServers,
     hello: Hello,
 ) -> Result<(Dialed, Option<Endpoint>), DialError> {
     let tls = DialTls::new(material, meant).unwrap();
@@ -226,15 +227,15 @@ pub(crate) async fn dial_one_of(
         }
         Carrier::Http2 => {
             let dialed =
-                dial_tcp(&Way::Direct(address), server_name, &tls, hello, HANDSHAKE_MAX, &Tokio).await?;
+                dial_tcp(&DialPath::Direct(address), server_name, &tls, hello, HANDSHAKE_MAX, &Tokio).await?;
             Ok((dialed, None))
         }
     }
 }
 
 /// Servers of the trust domain that everything here is of.
-pub(crate) fn meant() -> MeantServers {
-    MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
+pub(crate) fn meant() -> ExpectedServers {
+    ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
 }
 
 /// A root of its own, and one leaf of it.

@@ -13,7 +13,7 @@ use crate::pair::{Authority, Pair, Server, Tokio, open, soon};
 #[tokio::test]
 async fn a_link_counts_what_its_streams_carried_by_direction() {
     let pair = Pair::greeted(Carrier::Quic).await;
-    let before = (pair.server.link(), pair.agent.link());
+    let before = (pair.server.link_stats(), pair.agent.link_stats());
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
     here.read_open().await.unwrap();
@@ -22,7 +22,7 @@ async fn a_link_counts_what_its_streams_carried_by_direction() {
     here.write_all(b"answer").await.unwrap();
     soon(there.read_exact(&mut [0; 6])).await.unwrap();
 
-    let (server, agent) = (pair.server.link(), pair.agent.link());
+    let (server, agent) = (pair.server.link_stats(), pair.agent.link_stats());
     let first_frame = server.stream_bytes_sent - before.0.stream_bytes_sent - 300_000;
     assert!((1..200).contains(&first_frame), "{first_frame} bytes of a first frame");
     assert_eq!(server.stream_bytes_received - before.0.stream_bytes_received, 6);
@@ -46,10 +46,10 @@ async fn packets_grow_to_what_the_route_takes() {
     let ethernets = 1_500;
     soon(async {
         loop {
-            let before = pair.server.link();
+            let before = pair.server.link_stats();
             there.write_all(&[7; 300_000]).await.unwrap();
             here.read_exact(&mut vec![0; 300_000]).await.unwrap();
-            let now = pair.server.link();
+            let now = pair.server.link_stats();
             let bytes = now.wire_bytes_sent - before.wire_bytes_sent;
             if bytes / (now.packets_sent - before.packets_sent) > 2 * ethernets {
                 return;

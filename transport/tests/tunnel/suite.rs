@@ -7,7 +7,7 @@ use proto::session::Health;
 use proto::wire::{Endpoints, Hello, ServedCertificate, refused::Reason};
 use proto::{AbortCode, CloseCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transport::tls::{Material, MeantServers};
+use transport::tls::{ExpectedServers, Material};
 use transport::{Carrier, DialError, OpenError, TunnelEnded, TunnelEvent, abort_code};
 
 use crate::pair::{Authority, Pair, Server, dial, dial_one_of, hello, meant, open, soon};
@@ -127,8 +127,8 @@ async fn a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_sh
 async fn an_abort_carries_its_code_to_readers_and_writers(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
-    let verdict = there.verdict();
-    assert_eq!(verdict.heard(), None);
+    let abort_codes = there.abort_codes();
+    assert_eq!(abort_codes.peer_code(), None);
     pair.accepted().await.abort(AbortCode::ApiServerUnreachable);
 
     let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
@@ -141,15 +141,15 @@ async fn an_abort_carries_its_code_to_readers_and_writers(carrier: Carrier) {
         }
     });
     assert_eq!(abort_code(&error.await), Some(AbortCode::ApiServerUnreachable));
-    assert_eq!(verdict.heard(), Some(AbortCode::ApiServerUnreachable));
+    assert_eq!(abort_codes.peer_code(), Some(AbortCode::ApiServerUnreachable));
 }
 
 async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let here = pair.accepted().await;
-    let verdict = here.verdict();
-    verdict.set(AbortCode::ApiServerLost);
+    let abort_codes = here.abort_codes();
+    abort_codes.set(AbortCode::ApiServerLost);
     drop(here);
 
     let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
@@ -286,7 +286,7 @@ async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) 
     let authority = Authority::new();
     for (ids, is_dialed) in [(&[][..], true), (&["west", "gateway"], true), (&["west"], false)] {
         let server = authority.server(carrier).await;
-        let meant = MeantServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..meant() };
+        let meant = ExpectedServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..meant() };
         let material = authority.agent_material();
 
         let dialing = dial_one_of(carrier, server.address(), "gateway.test", material, meant, hello());

@@ -67,14 +67,14 @@ const RESENT_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) const TLS_BYTES: usize = 20 * 1024;
 
 /// At this stream id a tunnel is replaced, while it still serves. An id is never used twice, and 2³¹ is the end.
-pub(super) const STREAM_ID_WORN: u32 = 1 << 29;
+pub(super) const REPLACE_AT_STREAM_ID: u32 = 1 << 29;
 
 /// What is assumed of the path before the first measurement, as on QUIC (RFC 9002, section 6.2.2).
 pub(super) const ROUND_TRIP_AT_FIRST: Duration = Duration::from_millis(333);
 
-/// Notes of the carrier that wait to be sent. Every stream of a full tunnel may end at once, at nine bytes each; a peer that
-/// takes no notes is broken.
-pub(super) const NOTES_BYTES_MAX: usize = 16 * 9 * STREAMS_MAX as usize;
+/// Most bytes of carrier frames that wait to be sent. Every stream of a full tunnel may end at once, at nine bytes each; a peer
+/// that does not read them is broken.
+pub(super) const CARRIER_FRAMES_BYTES_MAX: usize = 16 * 9 * STREAMS_MAX as usize;
 
 /// Who closes a connection waits so long for the other side to have read why.
 pub(super) const FAREWELL_MAX: Duration = Duration::from_secs(1);

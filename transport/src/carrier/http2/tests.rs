@@ -9,12 +9,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, ReadHalf, Wr
 
 use super::*;
 use crate::control::{ControlStream, Driver};
-use crate::precedence::Rank;
+use crate::priority::Priority;
 use crate::tunnel::OpenError;
 
 #[tokio::test]
 async fn a_tunnel_whose_stream_ids_run_out_asks_to_be_replaced_and_serves_what_it_has() {
-    // Control and notes are 1 and 3, so this is the third exchange.
+    // The control stream and the carrier's own are 1 and 3, so this is the third exchange.
     let (server, _agent) = pair(9).await;
     let control = ControlStream::new(crate::carrier::Stream::Http2(server.control().await.unwrap()));
     let session = Session::new(Instant::now(), SILENCE_MAX);
@@ -36,7 +36,7 @@ async fn a_tunnel_whose_stream_ids_run_out_asks_to_be_replaced_and_serves_what_i
 
 #[tokio::test]
 async fn a_stream_that_was_given_up_while_it_waited_for_its_turn_is_never_opened() {
-    let (server, agent) = pair(settings::STREAM_ID_WORN).await;
+    let (server, agent) = pair(settings::REPLACE_AT_STREAM_ID).await;
     let mut held = Vec::new();
     for _ in 0..STREAMS_MAX {
         held.push(server.open().await.unwrap());
@@ -57,7 +57,7 @@ async fn a_stream_that_was_given_up_while_it_waited_for_its_turn_is_never_opened
 
 #[tokio::test]
 async fn the_last_handle_of_a_connection_closes_it() {
-    let (server, agent) = pair(settings::STREAM_ID_WORN).await;
+    let (server, agent) = pair(settings::REPLACE_AT_STREAM_ID).await;
     drop(server);
     assert_eq!(agent.ended().await, TunnelEnded::ClosedByPeer(CloseCode::Stopping));
 }
@@ -76,10 +76,10 @@ async fn a_keystroke_waits_for_one_small_frame_of_each_stream_that_is_bulk_and_f
     for copy in &mut copies {
         let mut taken = 0;
         while taken < settings::SEND_BYTES_MAX {
-            taken += written(copy, &[0; 64 * 1024], Rank::Bulk).await;
+            taken += written(copy, &[0; 64 * 1024], Priority::Bulk).await;
         }
     }
-    assert_eq!(written(&mut shell, b"ls\n", Rank::Light).await, 3);
+    assert_eq!(written(&mut shell, b"ls\n", Priority::Light).await, 3);
 
     shutter.open();
 
@@ -87,7 +87,7 @@ async fn a_keystroke_waits_for_one_small_frame_of_each_stream_that_is_bulk_and_f
     poll_fn(|cx| far_shell.poll_read(cx, &mut ReadBuf::new(&mut typed))).await.unwrap();
     assert_eq!(&typed, b"ls\n");
     let before = shutter.data_before(shell.id());
-    // One that was begun when the shutter was closed, and the carrier's own notes.
+    // One that was begun when the shutter was closed, and the carrier's own frames.
     let most = (COPIES + 2) * settings::BULK_FRAME_BYTES;
     assert!(
         (settings::BULK_FRAME_BYTES..=most).contains(&before),
@@ -109,11 +109,11 @@ async fn a_tunnels_socket_sends_again_within_a_second_where_the_kernel_can_be_to
 
 /// Both sides, driven.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
-async fn pair(worn_at: u32) -> (Connection, Connection) {
+async fn pair(replace_at: u32) -> (Http2Connection, Http2Connection) {
     let (here, there) = duplex(64 * 1024);
     let address = "127.0.0.1:1".parse().unwrap();
-    let serving = Connection::server_worn_at::<DuplexStream>(worn_at, here, address);
-    let (server, agent) = tokio::join!(serving, Connection::agent(there, address));
+    let serving = Http2Connection::server_replaced_at::<DuplexStream>(replace_at, here, address);
+    let (server, agent) = tokio::join!(serving, Http2Connection::agent(there, address));
     let ((server, driving), (agent, driven)) = (server.unwrap(), agent.unwrap());
     tokio::spawn(driving);
     tokio::spawn(driven);
@@ -122,7 +122,7 @@ async fn pair(worn_at: u32) -> (Connection, Connection) {
 
 /// Both sides, driven, with a shutter for what the server sends.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
-async fn shuttered() -> (Connection, Connection, Shutter) {
+async fn shuttered() -> (Http2Connection, Http2Connection, Shutter) {
     let ((here, near), (far, there)) = (duplex(1024), duplex(64 * 1024));
     let shutter = Shutter::default();
     shutter.open();
@@ -130,14 +130,15 @@ async fn shuttered() -> (Connection, Connection, Shutter) {
     tokio::spawn(shutter.clone().pass(near.0, far.1));
     tokio::spawn(Shutter::default().opened().pass(far.0, near.1));
     let address = "127.0.0.1:1".parse().unwrap();
-    let (server, agent) = tokio::join!(Connection::server(here, address), Connection::agent(there, address));
+    let (server, agent) =
+        tokio::join!(Http2Connection::server(here, address), Http2Connection::agent(there, address));
     let ((server, driving), (agent, driven)) = (server.unwrap(), agent.unwrap());
     tokio::spawn(driving);
     tokio::spawn(driven);
     (server, agent, shutter)
 }
 
-/// Lets bytes pass, or holds them, and notes the frames of HTTP/2 among them.
+/// A switch that lets bytes pass or keeps them back, and records the frames of HTTP/2 among them.
 #[derive(Clone, Default)]
 struct Shutter(Arc<(tokio::sync::watch::Sender<bool>, std::sync::Mutex<Vec<u8>>)>);
 
@@ -186,6 +187,6 @@ impl Shutter {
 }
 
 /// How much of it is taken at once.
-async fn written(stream: &mut Stream, bytes: &[u8], rank: Rank) -> usize {
-    poll_fn(|cx| stream.poll_write(cx, bytes, rank)).await.unwrap()
+async fn written(stream: &mut Http2Stream, bytes: &[u8], priority: Priority) -> usize {
+    poll_fn(|cx| stream.poll_write(cx, bytes, priority)).await.unwrap()
 }

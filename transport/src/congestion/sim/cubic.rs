@@ -81,7 +81,7 @@ impl Control for Cubic {
         self.lost(now, 0);
     }
 
-    fn went_dark(&mut self, _now: Instant) {
+    fn persistent_congestion(&mut self, _now: Instant) {
         self.window = 2.0;
         self.epoch = None;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::dice::Dice;
+use super::super::rng::Rng;
 
 /// What a link is like. Times count from the beginning of the simulation.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub(in super::super) enum Loss {
 /// A link as it runs.
 pub(super) struct Link {
     pub(super) spec: LinkSpec,
-    dice: Dice,
+    rng: Rng,
     /// When the last packet of the queue has left it.
     busy_until: Duration,
     last_arrival: Duration,
@@ -50,7 +50,7 @@ impl Link {
     pub(super) fn new(spec: LinkSpec, seed: u64) -> Self {
         Self {
             spec,
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             busy_until: Duration::ZERO,
             last_arrival: Duration::ZERO,
             bad: false,
@@ -80,7 +80,7 @@ impl Link {
         if self.loses() {
             return None;
         }
-        let jitter = self.spec.jitter.mul_f64(self.dice.chance());
+        let jitter = self.spec.jitter.mul_f64(self.rng.chance());
         self.last_arrival = self.last_arrival.max(self.busy_until + self.spec.delay + jitter);
         Some((self.last_arrival, marked))
     }
@@ -93,13 +93,13 @@ impl Link {
 
     fn loses(&mut self) -> bool {
         match self.spec.loss {
-            Loss::Random(part) => self.dice.chance() < part,
+            Loss::Random(part) => self.rng.chance() < part,
             Loss::Bursts { begins, ends, lost } => {
                 let turns = if self.bad { ends } else { begins };
-                if self.dice.chance() < turns {
+                if self.rng.chance() < turns {
                     self.bad = !self.bad;
                 }
-                self.bad && self.dice.chance() < lost
+                self.bad && self.rng.chance() < lost
             }
         }
     }

@@ -211,7 +211,7 @@ impl Sender {
         }
         self.control.lost(now, lost.len() as u64 * PACKET_BYTES);
         if unbroken && spans > self.probe_timeout() * DARK_TIMEOUTS {
-            self.control.went_dark(now);
+            self.control.persistent_congestion(now);
         }
     }
 

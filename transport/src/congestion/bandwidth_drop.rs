@@ -11,16 +11,16 @@ const ROUND_TRIPS: f64 = 2.5;
 /// Notices a bandwidth that fell to less than half: for two periods of four round trips each, no packet came back soon and
 /// little was delivered. The periods are of time and not of rounds, because a round becomes as long as the queue.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Collapse {
+pub(super) struct BandwidthDrop {
     since: Option<Instant>,
     delivered: u64,
     shortest: Option<Duration>,
     periods: u8,
 }
 
-impl Collapse {
+impl BandwidthDrop {
     /// The bandwidth to believe, if it fell.
-    pub(super) fn seen(
+    pub(super) fn detect(
         &mut self,
         now: Instant,
         sample: &Sample,

@@ -5,7 +5,7 @@
 //! much without it. There is no clock in it: a stream is measured by what its tunnel carries, so the same figures fit a slow
 //! link and a fast one, and on an idle tunnel nothing changes, where it would not matter.
 //!
-//! Bulk is never starved by many who are light: together they may be ahead of it by [`LEAD_BYTES`], and from there on by as
+//! Bulk is never starved by many who are light: together they may be ahead of it by [`LIGHT_CREDIT_BYTES`], and from there on by as
 //! much as bulk has sent, which leaves it half of the link. What goes beyond takes its turns among bulk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ const LIGHT_BYTES: u64 = 64 * 1024;
 const SHARE: u64 = 32;
 
 /// By how much light streams may be ahead of bulk, all together.
-const LEAD_BYTES: u64 = 4 * LIGHT_BYTES;
+const LIGHT_CREDIT_BYTES: u64 = 4 * LIGHT_BYTES;
 
-/// In which order bytes leave; within one rank streams take turns.
+/// In which order bytes leave; within one priority streams take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Rank {
+pub(crate) enum Priority {
     Bulk,
     Light,
     /// The session's frames.
@@ -31,7 +31,7 @@ pub(crate) enum Rank {
 
 /// What one direction of a stream has carried lately.
 #[derive(Debug)]
-pub(crate) struct Weight {
+pub(crate) struct SendBudget {
     is_bulk: bool,
     /// What it may still send.
     left: u64,
@@ -41,44 +41,44 @@ pub(crate) struct Weight {
 
 /// What the light streams of a tunnel may still send ahead of bulk.
 #[derive(Debug)]
-pub(crate) struct Lead(AtomicU64);
+pub(crate) struct LightCredit(AtomicU64);
 
-impl Weight {
+impl SendBudget {
     /// Of a new stream of a tunnel that has `carried` so many bytes.
     pub(crate) fn new(carried: u64) -> Self {
         Self { is_bulk: false, left: LIGHT_BYTES, seen: carried }
     }
 
-    /// The rank of `bytes` that are to be sent next. The tunnel has `carried` so many until now.
-    pub(crate) fn rank(&mut self, carried: u64, bytes: u64, lead: &Lead) -> Rank {
+    /// The priority of `bytes` that are to be sent next. The tunnel has `carried` so many until now.
+    pub(crate) fn priority(&mut self, carried: u64, bytes: u64, credit: &LightCredit) -> Priority {
         let earned = carried.saturating_sub(self.seen) / SHARE;
         self.seen += earned * SHARE;
         self.left = LIGHT_BYTES.min(self.left.saturating_add(earned));
         // Not before it has earned all of it back: what it still has to send as bulk would go ahead with what is light.
         self.is_bulk &= self.left < LIGHT_BYTES;
         self.is_bulk |= self.left < bytes;
-        if self.is_bulk || !lead.covers(bytes) { Rank::Bulk } else { Rank::Light }
+        if self.is_bulk || !credit.covers(bytes) { Priority::Bulk } else { Priority::Light }
     }
 
-    /// So many of them were taken, at this rank.
-    pub(crate) fn sent(&mut self, bytes: u64, rank: Rank, lead: &Lead) {
+    /// So many of them were taken, at this priority.
+    pub(crate) fn sent(&mut self, bytes: u64, priority: Priority, credit: &LightCredit) {
         self.seen += bytes;
         self.left = self.left.saturating_sub(bytes);
         if self.is_bulk {
-            lead.earn(bytes);
-        } else if rank == Rank::Light {
-            lead.spend(bytes);
+            credit.earn(bytes);
+        } else if priority == Priority::Light {
+            credit.spend(bytes);
         }
     }
 }
 
-impl Lead {
+impl LightCredit {
     fn covers(&self, bytes: u64) -> bool {
         self.0.load(Ordering::Relaxed) >= bytes
     }
 
     fn earn(&self, bytes: u64) {
-        self.change(|left| LEAD_BYTES.min(left.saturating_add(bytes)));
+        self.change(|left| LIGHT_CREDIT_BYTES.min(left.saturating_add(bytes)));
     }
 
     fn spend(&self, bytes: u64) {
@@ -91,9 +91,9 @@ impl Lead {
     }
 }
 
-impl Default for Lead {
+impl Default for LightCredit {
     fn default() -> Self {
-        Self(AtomicU64::new(LEAD_BYTES))
+        Self(AtomicU64::new(LIGHT_CREDIT_BYTES))
     }
 }
 
@@ -105,87 +105,91 @@ mod tests {
     const CHUNK: u64 = 16 * 1024;
     const KEYSTROKE: u64 = 50;
 
-    /// A tunnel's count, and its lead.
+    /// A tunnel's count, and its credit.
     #[derive(Default)]
-    struct Tunnel {
+    struct TestTunnel {
         carried: u64,
-        lead: Lead,
+        credit: LightCredit,
     }
 
-    impl Tunnel {
-        fn stream(&self) -> Weight {
-            Weight::new(self.carried)
+    impl TestTunnel {
+        fn stream(&self) -> SendBudget {
+            SendBudget::new(self.carried)
         }
 
-        fn send(&mut self, stream: &mut Weight, bytes: u64) -> Rank {
-            let rank = stream.rank(self.carried, bytes, &self.lead);
-            stream.sent(bytes, rank, &self.lead);
+        fn send(&mut self, stream: &mut SendBudget, bytes: u64) -> Priority {
+            let priority = stream.priority(self.carried, bytes, &self.credit);
+            stream.sent(bytes, priority, &self.credit);
             self.carried += bytes;
-            rank
+            priority
         }
     }
 
     #[test]
     fn a_copy_is_bulk_from_its_sixty_fifth_kibibyte_on_and_a_shell_beside_it_stays_light() {
-        let mut tunnel = Tunnel::default();
+        let mut tunnel = TestTunnel::default();
         let (mut copy, mut shell) = (tunnel.stream(), tunnel.stream());
         for kibibytes in (0..100_000).step_by(16) {
-            let expected = if kibibytes < 64 { Rank::Light } else { Rank::Bulk };
+            let expected = if kibibytes < 64 { Priority::Light } else { Priority::Bulk };
             assert_eq!(tunnel.send(&mut copy, CHUNK), expected, "after {kibibytes} KiB");
             // A keystroke for each twentieth of a megabyte: more than a hundred of them a second on a link of 50 Mbit/s.
             if kibibytes % 48 == 0 {
-                assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Rank::Light, "after {kibibytes} KiB");
+                assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Priority::Light, "after {kibibytes} KiB");
             }
         }
     }
 
     #[test]
     fn what_is_written_at_once_is_bulk_if_it_is_more_than_a_light_stream_may_send() {
-        let mut tunnel = Tunnel::default();
+        let mut tunnel = TestTunnel::default();
         let mut stream = tunnel.stream();
-        assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES + 1), Rank::Bulk);
+        assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES + 1), Priority::Bulk);
         let mut stream = tunnel.stream();
-        assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES), Rank::Light);
+        assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES), Priority::Light);
     }
 
     #[test]
     fn a_small_write_does_not_make_a_copy_light() {
-        let mut tunnel = Tunnel::default();
+        let mut tunnel = TestTunnel::default();
         let (mut copy, mut other) = (tunnel.stream(), tunnel.stream());
         tunnel.send(&mut copy, LIGHT_BYTES + 1);
         for _ in 0..1000 {
             tunnel.send(&mut other, CHUNK);
             // As the header before a WebSocket's message.
-            assert_eq!(tunnel.send(&mut copy, 4), Rank::Bulk);
-            assert_eq!(tunnel.send(&mut copy, CHUNK), Rank::Bulk);
+            assert_eq!(tunnel.send(&mut copy, 4), Priority::Bulk);
+            assert_eq!(tunnel.send(&mut copy, CHUNK), Priority::Bulk);
         }
     }
 
     #[test]
     fn a_stream_that_was_bulk_is_light_again_once_others_have_carried_thirty_two_times_a_budget() {
-        let mut tunnel = Tunnel::default();
+        let mut tunnel = TestTunnel::default();
         let (mut shell, mut copy) = (tunnel.stream(), tunnel.stream());
         // A file was shown in it.
         tunnel.send(&mut shell, LIGHT_BYTES + 1);
         let chunks = LIGHT_BYTES * SHARE / CHUNK;
         for chunk in 0..chunks {
-            assert_eq!(shell.rank(tunnel.carried, KEYSTROKE, &tunnel.lead), Rank::Bulk, "after {chunk}");
+            assert_eq!(
+                shell.priority(tunnel.carried, KEYSTROKE, &tunnel.credit),
+                Priority::Bulk,
+                "after {chunk}"
+            );
             tunnel.send(&mut copy, CHUNK);
         }
-        assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Rank::Light);
+        assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Priority::Light);
     }
 
     #[test]
     fn a_stream_earns_nothing_by_what_it_sends_itself() {
-        let mut tunnel = Tunnel::default();
+        let mut tunnel = TestTunnel::default();
         let mut copy = tunnel.stream();
         tunnel.send(&mut copy, LIGHT_BYTES * SHARE * 4);
-        assert_eq!(tunnel.send(&mut copy, KEYSTROKE), Rank::Bulk);
+        assert_eq!(tunnel.send(&mut copy, KEYSTROKE), Priority::Bulk);
     }
 
     #[test]
     fn a_crowd_of_light_streams_is_ahead_of_bulk_by_its_lead_and_by_what_bulk_has_sent() {
-        let mut tunnel = Tunnel::default();
+        let mut tunnel = TestTunnel::default();
         let mut copy = tunnel.stream();
         tunnel.send(&mut copy, LIGHT_BYTES + 1);
         let (mut ahead, mut in_turn, mut copied) = (0, 0, 0);
@@ -194,13 +198,13 @@ mod tests {
             for _ in 0..20 {
                 let mut request = tunnel.stream();
                 match tunnel.send(&mut request, 2000) {
-                    Rank::Light => ahead += 2000,
-                    Rank::Bulk => in_turn += 2000,
-                    Rank::Control => panic!("a request is no frame of the session"),
+                    Priority::Light => ahead += 2000,
+                    Priority::Bulk => in_turn += 2000,
+                    Priority::Control => panic!("a request is no frame of the session"),
                 }
             }
-            assert!(ahead <= LEAD_BYTES + copied, "{ahead} ahead of {copied}");
-            assert_eq!(tunnel.send(&mut copy, CHUNK), Rank::Bulk);
+            assert!(ahead <= LIGHT_CREDIT_BYTES + copied, "{ahead} ahead of {copied}");
+            assert_eq!(tunnel.send(&mut copy, CHUNK), Priority::Bulk);
             copied += CHUNK;
         }
         assert!(ahead > copied / 2 && in_turn > copied, "{ahead} ahead, {in_turn} in turn");

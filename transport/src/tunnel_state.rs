@@ -7,24 +7,24 @@ use std::time::Instant;
 use proto::Session;
 use tokio::sync::Notify;
 
-use crate::distance::Distance;
-use crate::link::StreamBytes;
-use crate::precedence::{Lead, Rank, Weight};
+use crate::link_stats::StreamBytes;
+use crate::min_rtt::MinRtt;
+use crate::priority::{LightCredit, Priority, SendBudget};
 use crate::settings::{STREAMS_AT_FIRST, STREAMS_MAX, Side};
 
 /// A tunnel's session, and what wakes the task that speaks for it.
-pub(crate) struct Shared {
+pub(crate) struct TunnelState {
     session: Mutex<Session>,
     streams_open: AtomicU32,
     /// How many the peer may have open now.
     granted: AtomicU32,
-    spoken: Notify,
+    session_changed: Notify,
     stream_bytes: StreamBytes,
-    distance: Distance,
-    lead: Lead,
+    min_rtt: MinRtt,
+    credit: LightCredit,
 }
 
-impl Shared {
+impl TunnelState {
     pub(crate) fn new(session: Session, side: Side) -> Self {
         let granted = match side {
             // What a server grants never grows.
@@ -35,10 +35,10 @@ impl Shared {
             session: Mutex::new(session),
             streams_open: AtomicU32::new(0),
             granted: AtomicU32::new(granted),
-            spoken: Notify::new(),
+            session_changed: Notify::new(),
             stream_bytes: StreamBytes::default(),
-            distance: Distance::default(),
-            lead: Lead::default(),
+            min_rtt: MinRtt::default(),
+            credit: LightCredit::default(),
         }
     }
 
@@ -49,14 +49,14 @@ impl Shared {
     }
 
     /// Does something to the session and wakes its driver, because there may be something to say.
-    pub(crate) fn tell(&self, what: impl FnOnce(&mut Session)) {
-        what(&mut self.session());
-        self.spoken.notify_one();
+    pub(crate) fn update_session(&self, update: impl FnOnce(&mut Session)) {
+        update(&mut self.session());
+        self.session_changed.notify_one();
     }
 
     /// Resolves when somebody told the session something.
-    pub(crate) async fn told(&self) {
-        self.spoken.notified().await;
+    pub(crate) async fn session_changed(&self) {
+        self.session_changed.notified().await;
     }
 
     pub(crate) fn streams_open(&self) -> u32 {
@@ -79,47 +79,47 @@ impl Shared {
         &self.stream_bytes
     }
 
-    pub(crate) fn distance(&self) -> &Distance {
-        &self.distance
+    pub(crate) fn min_rtt(&self) -> &MinRtt {
+        &self.min_rtt
     }
 }
 
 /// One open stream. Dropped when the stream is over for this side: its end was read and its last byte acknowledged, or
 /// it was aborted.
-pub(crate) struct Counted(Arc<Shared>);
+pub(crate) struct StreamGuard(Arc<TunnelState>);
 
-impl Counted {
+impl StreamGuard {
     /// Counts one more, unless the tunnel takes no new streams.
-    pub(crate) fn begin(shared: &Arc<Shared>) -> Option<Self> {
-        let mut session = shared.session();
+    pub(crate) fn open(state: &Arc<TunnelState>) -> Option<Self> {
+        let mut session = state.session();
         if session.is_draining() {
             return None;
         }
-        change(shared, &mut session, true);
+        change(state, &mut session, true);
         drop(session);
-        Some(Self(Arc::clone(shared)))
+        Some(Self(Arc::clone(state)))
     }
 
     /// Counts one more that the peer began, whatever the tunnel's state: it may have been under way when a drain began.
-    pub(crate) fn arrived(shared: &Arc<Shared>) -> Self {
-        change(shared, &mut shared.session(), true);
-        Self(Arc::clone(shared))
+    pub(crate) fn accepted(state: &Arc<TunnelState>) -> Self {
+        change(state, &mut state.session(), true);
+        Self(Arc::clone(state))
     }
 }
 
-impl Counted {
+impl StreamGuard {
     /// What one more stream has carried: nothing.
-    pub(crate) fn weight(&self) -> Weight {
-        Weight::new(self.0.stream_bytes.sent_so_far())
+    pub(crate) fn budget(&self) -> SendBudget {
+        SendBudget::new(self.0.stream_bytes.sent_so_far())
     }
 
-    /// When `bytes` are to leave that a stream of this weight sends next.
-    pub(crate) fn rank(&self, weight: &mut Weight, bytes: usize) -> Rank {
-        weight.rank(self.0.stream_bytes.sent_so_far(), bytes as u64, &self.0.lead)
+    /// When `bytes` are to leave that a stream of this budget sends next.
+    pub(crate) fn priority(&self, budget: &mut SendBudget, bytes: usize) -> Priority {
+        budget.priority(self.0.stream_bytes.sent_so_far(), bytes as u64, &self.0.credit)
     }
 
-    pub(crate) fn sent(&self, weight: &mut Weight, bytes: usize, rank: Rank) {
-        weight.sent(bytes as u64, rank, &self.0.lead);
+    pub(crate) fn sent(&self, budget: &mut SendBudget, bytes: usize, priority: Priority) {
+        budget.sent(bytes as u64, priority, &self.0.credit);
         self.0.stream_bytes.sent(bytes);
     }
 
@@ -128,26 +128,26 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         let mut session = self.0.session();
         change(&self.0, &mut session, false);
         if session.is_draining() {
-            self.0.spoken.notify_one();
+            self.0.session_changed.notify_one();
         }
     }
 }
 
 /// Changes the count under the session's lock, so that both always agree. Where that makes a heartbeat due, because the
 /// tunnel was silent for a while, it goes along with the request.
-fn change(shared: &Shared, session: &mut Session, more: bool) {
+fn change(state: &TunnelState, session: &mut Session, more: bool) {
     let open = if more {
-        shared.streams_open.fetch_add(1, Ordering::Relaxed) + 1
+        state.streams_open.fetch_add(1, Ordering::Relaxed) + 1
     } else {
-        shared.streams_open.fetch_sub(1, Ordering::Relaxed) - 1
+        state.streams_open.fetch_sub(1, Ordering::Relaxed) - 1
     };
     session.streams_changed(Instant::now(), open);
     if session.has_frames() {
-        shared.spoken.notify_one();
+        state.session_changed.notify_one();
     }
 }

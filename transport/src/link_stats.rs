@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Figures of a tunnel since it was opened. Every count only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkStats {
     /// Current estimate of the path's round trip.
     pub round_trip: Duration,
     /// Packets that this side has sent, probes of the path's MTU not counted. Zero on HTTP/2: its packets are the kernel's.
@@ -44,7 +44,7 @@ impl StreamBytes {
     }
 }
 
-impl Link {
+impl LinkStats {
     /// Of a carrier that does not know its packets.
     pub(crate) fn without_packets(
         round_trip: Duration,
@@ -63,7 +63,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn of(stats: &quinn::ConnectionStats, streams: &StreamBytes) -> Self {
+    pub(crate) fn from_quic(stats: &quinn::ConnectionStats, streams: &StreamBytes) -> Self {
         let path = &stats.path;
         Self {
             round_trip: path.rtt,

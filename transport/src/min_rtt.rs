@@ -11,11 +11,11 @@ const ANSWERS: usize = 8;
 /// busy with at that moment, and a smoothed estimate holds on to it the longer the fewer answers there are: a tunnel whose first
 /// answer was late would be passed over for as long as it is asked nothing.
 #[derive(Default)]
-pub(crate) struct Distance(Mutex<VecDeque<Duration>>);
+pub(crate) struct MinRtt(Mutex<VecDeque<Duration>>);
 
-impl Distance {
+impl MinRtt {
     /// Notes what an answer took.
-    pub(crate) fn answered(&self, round_trip: Duration) {
+    pub(crate) fn record(&self, round_trip: Duration) {
         let mut answers = self.answers();
         if answers.len() == ANSWERS {
             answers.pop_front();
@@ -24,7 +24,7 @@ impl Distance {
     }
 
     /// The least that one took; `None` before the first.
-    pub(crate) fn least(&self) -> Option<Duration> {
+    pub(crate) fn get(&self) -> Option<Duration> {
         self.answers().iter().min().copied()
     }
 
@@ -40,25 +40,25 @@ mod tests {
 
     #[test]
     fn a_first_answer_that_was_late_counts_until_there_is_another() {
-        let distance = Distance::default();
-        assert_eq!(distance.least(), None);
+        let min_rtt = MinRtt::default();
+        assert_eq!(min_rtt.get(), None);
 
-        distance.answered(Duration::from_millis(80));
-        assert_eq!(distance.least(), Some(Duration::from_millis(80)));
+        min_rtt.record(Duration::from_millis(80));
+        assert_eq!(min_rtt.get(), Some(Duration::from_millis(80)));
 
-        distance.answered(Duration::from_millis(1));
-        assert_eq!(distance.least(), Some(Duration::from_millis(1)));
+        min_rtt.record(Duration::from_millis(1));
+        assert_eq!(min_rtt.get(), Some(Duration::from_millis(1)));
     }
 
     #[test]
     fn a_path_that_became_longer_is_so_long_once_no_answer_is_left_of_before() {
-        let distance = Distance::default();
-        distance.answered(Duration::from_millis(1));
+        let min_rtt = MinRtt::default();
+        min_rtt.record(Duration::from_millis(1));
 
-        (1..ANSWERS).for_each(|_| distance.answered(Duration::from_millis(40)));
-        assert_eq!(distance.least(), Some(Duration::from_millis(1)));
+        (1..ANSWERS).for_each(|_| min_rtt.record(Duration::from_millis(40)));
+        assert_eq!(min_rtt.get(), Some(Duration::from_millis(1)));
 
-        distance.answered(Duration::from_millis(40));
-        assert_eq!(distance.least(), Some(Duration::from_millis(40)));
+        min_rtt.record(Duration::from_millis(40));
+        assert_eq!(min_rtt.get(), Some(Duration::from_millis(40)));
     }
 }

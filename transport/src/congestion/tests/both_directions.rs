@@ -3,7 +3,7 @@
 use super::*;
 
 /// A bulk flow each way, from the beginning; small requests that are sent beside the one are answered beside the other.
-fn both_ways(seed: u64) -> Ran {
+fn both_ways(seed: u64) -> SimResult {
     let mut sim = Sim::both_ways(usual(), seed);
     sim.add(ours(seed + 7), Demand::Bulk { from: Duration::ZERO });
     sim.add_back(ours(seed + 8), Demand::Bulk { from: secs(1.0) });

@@ -2,9 +2,9 @@
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): one addition and a mix, and any seed is good.
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

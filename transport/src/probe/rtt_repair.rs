@@ -24,14 +24,14 @@ const HALVINGS_MAX: u32 = 20;
 
 /// How far the healing has come.
 #[derive(Debug, Default)]
-pub(crate) struct Poisoned {
+pub(crate) struct RttRepair {
     pings_left: u32,
     next: Option<Instant>,
 }
 
-impl Poisoned {
+impl RttRepair {
     /// Judges the estimate by a ping's round trip, and returns the factor by which it is too long; one, if it is not.
-    pub(crate) fn judge(&mut self, now: Instant, estimate: Duration, ping: Duration) -> u64 {
+    pub(crate) fn correction_factor(&mut self, now: Instant, estimate: Duration, ping: Duration) -> u64 {
         let factor = estimate.as_micros() / ping.as_micros().max(1);
         if factor < FACTOR_MIN || estimate < ping + BEYOND_MIN {
             *self = Self::default();
@@ -68,23 +68,23 @@ mod tests {
 
     #[test]
     fn an_estimate_that_a_queue_explains_is_not_poisoned() {
-        let (mut poisoned, now) = (Poisoned::default(), Instant::now());
+        let (mut repair, now) = (RttRepair::default(), Instant::now());
         for estimate in [PING, PING * 5, PING / 2] {
-            assert_eq!((poisoned.judge(now, estimate, PING), poisoned.next()), (1, None));
+            assert_eq!((repair.correction_factor(now, estimate, PING), repair.next()), (1, None));
         }
     }
 
     #[test]
     fn so_many_pings_are_sent_that_the_estimate_comes_down_to_what_a_ping_takes() {
         for outage in [3, 30, 120, 600] {
-            let (mut poisoned, mut now) = (Poisoned::default(), Instant::now());
+            let (mut repair, mut now) = (RttRepair::default(), Instant::now());
             let mut estimate = PING + Duration::from_secs(outage) / 8;
-            let factor = poisoned.judge(now, estimate, PING);
+            let factor = repair.correction_factor(now, estimate, PING);
             assert_eq!(u128::from(factor), estimate.as_micros() / PING.as_micros());
             let mut pings = 0;
-            while let Some(next) = poisoned.next() {
+            while let Some(next) = repair.next() {
                 now = next;
-                assert!(poisoned.is_due(now));
+                assert!(repair.is_due(now));
                 pings += 1;
                 if pings % 2 == 0 {
                     // RFC 9002, section 5.3.
@@ -93,7 +93,7 @@ mod tests {
             }
             assert!(pings < 160, "{pings} pings after {outage} s");
             assert_eq!(
-                poisoned.judge(now, estimate, PING),
+                repair.correction_factor(now, estimate, PING),
                 1,
                 "{estimate:?} after {outage} s and {pings} pings"
             );
@@ -102,12 +102,12 @@ mod tests {
 
     #[test]
     fn what_is_still_poisoned_afterwards_is_healed_again() {
-        let (mut poisoned, now) = (Poisoned::default(), Instant::now());
-        poisoned.judge(now, PING * 100, PING);
-        while poisoned.next().is_some() {
-            poisoned.is_due(poisoned.next().unwrap());
+        let (mut repair, now) = (RttRepair::default(), Instant::now());
+        repair.correction_factor(now, PING * 100, PING);
+        while repair.next().is_some() {
+            repair.is_due(repair.next().unwrap());
         }
-        poisoned.judge(now, PING * 50, PING);
-        assert!(poisoned.is_due(now));
+        repair.correction_factor(now, PING * 50, PING);
+        assert!(repair.is_due(now));
     }
 }

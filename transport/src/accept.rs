@@ -8,7 +8,7 @@ use proto::greeting::{self, GREETING_MAX, Greeting, ServerInfo};
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
-use quinn::{ConnectionError, Incoming, ServerConfig};
+use quinn::{ConnectionError, ServerConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 use crate::carrier::{Connection, http2};
 use crate::control::{ControlStream, Driver};
 use crate::error::TunnelEnded;
-use crate::path;
+use crate::path_mtu;
 use crate::probe::Probe;
 use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
@@ -25,14 +25,14 @@ use crate::tls;
 use crate::tunnel::Tunnel;
 
 /// An agent that knocks: nothing of it is verified yet.
-pub struct Arriving {
-    incoming: Incoming,
+pub struct Incoming {
+    incoming: quinn::Incoming,
     server: ServerConfig,
     silence_max: Duration,
 }
 
 /// An agent whose certificate was verified.
-pub struct Arrived {
+pub struct AcceptedConnection {
     connection: Connection,
     chain: Vec<CertificateDer<'static>>,
     silence_max: Duration,
@@ -58,9 +58,9 @@ pub enum GreetError {
     Refused(String),
 }
 
-impl Arriving {
+impl Incoming {
     /// `server` is what the endpoint would accept with; a tunnel gets parameters of its own in it.
-    pub(crate) fn new(incoming: Incoming, server: ServerConfig, silence_max: Duration) -> Self {
+    pub(crate) fn new(incoming: quinn::Incoming, server: ServerConfig, silence_max: Duration) -> Self {
         Self { incoming, server, silence_max }
     }
 
@@ -91,10 +91,10 @@ impl Arriving {
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Handshake`.
-    pub async fn shake_hands(self) -> Result<Arrived, GreetError> {
+    pub async fn handshake(self) -> Result<AcceptedConnection, GreetError> {
         let Self { incoming, mut server, silence_max } = self;
         let probe = Probe::new();
-        let packet_bytes = path::packet_bytes(incoming.remote_address());
+        let packet_bytes = path_mtu::packet_bytes(incoming.remote_address());
         let tunnel = settings::connection(Side::Server, &probe, silence_max, packet_bytes);
         server.transport_config(Arc::new(tunnel));
         let connecting = incoming.accept_with(Arc::new(server)).map_err(GreetError::Handshake)?;
@@ -104,18 +104,18 @@ impl Arriving {
         };
         let chain = connection.peer_identity().and_then(|chain| chain.downcast().ok());
         let chain: Vec<CertificateDer<'static>> = chain.map(|chain| *chain).unwrap_or_default();
-        Ok(Arrived { connection: Connection::Quic(connection, probe), chain, silence_max })
+        Ok(AcceptedConnection { connection: Connection::Quic(connection, probe), chain, silence_max })
     }
 }
 
-impl Arrived {
+impl AcceptedConnection {
     /// Takes over an agent's connection after its TLS handshake, by which its certificate was verified. Its tunnel bears so
     /// much `silence`, if the agent does, see [`Endpoint::silence_max`](crate::Endpoint::silence_max). What drives it is spawned
     /// from the task that awaits this: that is the tunnel's home.
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Broke`.
-    pub async fn over_tcp(
+    pub async fn from_tls_stream(
         mut stream: TlsStream<TcpStream>,
         peer: SocketAddr,
         silence: Duration,
@@ -129,7 +129,7 @@ impl Arrived {
         let chain = shaken.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         let exporter = tls::exporter(shaken);
-        let (connection, drive) = timeout(HANDSHAKE_MAX, http2::Connection::server(stream, peer))
+        let (connection, drive) = timeout(HANDSHAKE_MAX, http2::Http2Connection::server(stream, peer))
             .await
             .map_err(|_| GreetError::TooSlow)?
             .map_err(|error| broke(&error))?;
@@ -167,10 +167,10 @@ impl Arrived {
     pub async fn greet(
         self,
         agent: &AgentId,
-        server: &ServerInfo,
+        server_info: &ServerInfo,
         may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, host, may_enter)).await;
+        let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, server_info, may_enter)).await;
         match greeted {
             Ok(Ok((stream, greeting))) => {
                 let silence_max = greeting::silence_agreed(&greeting, self.silence_max);
@@ -191,12 +191,12 @@ impl Arrived {
 }
 
 async fn greet_agent(
-    arrived: &Arrived,
+    accepted: &AcceptedConnection,
     agent: &AgentId,
-    server: &ServerInfo,
+    server_info: &ServerInfo,
     may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
-    let mut stream = ControlStream::new(arrived.connection.control(Side::Server).await?);
+    let mut stream = ControlStream::new(accepted.connection.control(Side::Server).await?);
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };
@@ -206,8 +206,8 @@ async fn greet_agent(
     });
     match judged {
         Ok(greeting) => {
-            let silence_max = greeting::silence_agreed(&greeting, arrived.silence_max);
-            let welcome = greeting::welcome(&greeting, host, silence_max);
+            let silence_max = greeting::silence_agreed(&greeting, accepted.silence_max);
+            let welcome = greeting::welcome(&greeting, server_info, silence_max);
             stream.write(Frame::Welcome(welcome)).await?;
             Ok((stream, greeting))
         }

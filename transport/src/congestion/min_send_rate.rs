@@ -16,11 +16,11 @@ const BEYOND_PART: u64 = 2;
 
 /// Knows when a packet left last.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Trickle {
+pub(super) struct MinSendRate {
     sent: Option<Instant>,
 }
 
-impl Trickle {
+impl MinSendRate {
     /// Packets leave, whatever is in them.
     pub(super) fn sent(&mut self, now: Instant) {
         self.sent = Some(now);
@@ -28,7 +28,7 @@ impl Trickle {
 
     /// The window to be told of: with room for one more packet where it is full and none has left for `every`, which is asked for
     /// only then, because this is asked for each packet.
-    pub(super) fn raised(
+    pub(super) fn raised_window(
         &self,
         now: Instant,
         every: impl FnOnce() -> Option<Duration>,
@@ -56,39 +56,43 @@ mod tests {
     const EVERY: Duration = Duration::from_millis(2);
 
     /// Whether quinn would let a packet go, of which `batch` bytes are made and not yet counted.
-    fn passes(trickle: &Trickle, now: Instant, in_flight: u64, batch: u64) -> bool {
-        in_flight + batch + PACKET < trickle.raised(now, || Some(EVERY), WINDOW, in_flight, PACKET)
+    fn passes(min_send_rate: &MinSendRate, now: Instant, in_flight: u64, batch: u64) -> bool {
+        in_flight + batch + PACKET
+            < min_send_rate.raised_window(now, || Some(EVERY), WINDOW, in_flight, PACKET)
     }
 
     #[test]
     fn one_packet_passes_a_full_window_where_none_has_left_for_a_while() {
         let start = Instant::now();
-        let mut trickle = Trickle::default();
-        trickle.sent(start);
-        assert!(!passes(&trickle, start + EVERY / 2, WINDOW, 0), "too early");
-        assert!(passes(&trickle, start + EVERY, WINDOW, 0));
-        assert!(!passes(&trickle, start + EVERY, WINDOW, PACKET), "one, and not a batch");
-        trickle.sent(start + EVERY);
-        assert!(!passes(&trickle, start + EVERY, WINDOW + PACKET, 0), "and then none for a while");
-        assert!(passes(&trickle, start + EVERY * 2, WINDOW + PACKET, 0));
+        let mut min_send_rate = MinSendRate::default();
+        min_send_rate.sent(start);
+        assert!(!passes(&min_send_rate, start + EVERY / 2, WINDOW, 0), "too early");
+        assert!(passes(&min_send_rate, start + EVERY, WINDOW, 0));
+        assert!(!passes(&min_send_rate, start + EVERY, WINDOW, PACKET), "one, and not a batch");
+        min_send_rate.sent(start + EVERY);
+        assert!(!passes(&min_send_rate, start + EVERY, WINDOW + PACKET, 0), "and then none for a while");
+        assert!(passes(&min_send_rate, start + EVERY * 2, WINDOW + PACKET, 0));
     }
 
     #[test]
     fn a_window_with_room_is_told_as_it_is() {
         let start = Instant::now();
-        let mut trickle = Trickle::default();
-        trickle.sent(start);
-        assert_eq!(trickle.raised(start + EVERY, || Some(EVERY), WINDOW, WINDOW / 2, PACKET), WINDOW);
+        let mut min_send_rate = MinSendRate::default();
+        min_send_rate.sent(start);
+        assert_eq!(
+            min_send_rate.raised_window(start + EVERY, || Some(EVERY), WINDOW, WINDOW / 2, PACKET),
+            WINDOW
+        );
     }
 
     #[test]
     fn into_the_dark_go_no_more_than_half_of_a_window_beyond_it() {
-        let (start, mut trickle, mut in_flight) = (Instant::now(), Trickle::default(), WINDOW);
-        trickle.sent(start);
+        let (start, mut min_send_rate, mut in_flight) = (Instant::now(), MinSendRate::default(), WINDOW);
+        min_send_rate.sent(start);
         for turn in 1..1000 {
             let now = start + EVERY * turn;
-            if passes(&trickle, now, in_flight, 0) {
-                trickle.sent(now);
+            if passes(&min_send_rate, now, in_flight, 0) {
+                min_send_rate.sent(now);
                 in_flight += PACKET;
             }
         }

@@ -22,12 +22,12 @@ struct TooLong(usize);
 
 /// Verifies as another verifier does what is short enough.
 #[derive(Debug)]
-pub struct ShortChains(Arc<dyn ClientCertVerifier>);
+pub struct ChainLengthVerifier(Arc<dyn ClientCertVerifier>);
 
-impl ShortChains {
+impl ChainLengthVerifier {
     /// Has `verifier` look at short chains alone.
     #[must_use]
-    pub fn of(verifier: Arc<dyn ClientCertVerifier>) -> Arc<dyn ClientCertVerifier> {
+    pub fn wrap(verifier: Arc<dyn ClientCertVerifier>) -> Arc<dyn ClientCertVerifier> {
         Arc::new(Self(verifier))
     }
 }
@@ -41,7 +41,7 @@ pub(super) fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     Err(CertificateError::Other(OtherError(Arc::new(TooLong(shown)))).into())
 }
 
-impl ClientCertVerifier for ShortChains {
+impl ClientCertVerifier for ChainLengthVerifier {
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,

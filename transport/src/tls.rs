@@ -1,24 +1,25 @@
 //! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
 
 mod chain_length;
+mod error;
+mod provider;
 mod server_verifier;
 
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
-};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
-use rustls::{CipherSuite, ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
 
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
 pub use chain_length::{CHAIN_CERTIFICATES_MAX, ChainLengthVerifier};
+pub use error::TlsError;
+pub use provider::provider;
 pub use server_verifier::ExpectedServers;
 use server_verifier::ServerVerifier;
 
@@ -34,35 +35,6 @@ pub struct Material {
     pub key: PrivateKeyDer<'static>,
     /// The roots of the other side's role, and of no other.
     pub peer_roots: Vec<CertificateDer<'static>>,
-}
-
-/// Why TLS cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A root certificate that cannot be used.
-    #[error("a root certificate cannot be used")]
-    Root(#[source] rustls::Error),
-    /// No root at all would mean that nobody is trusted, or everybody.
-    #[error("no root certificate was given")]
-    NoRoots,
-    /// The verifier for the other side's certificates cannot be built.
-    #[error("the verifier of certificates cannot be built")]
-    Verifier(#[from] VerifierBuilderError),
-    /// The certificate and its key do not fit, or are of a kind that is not supported.
-    #[error("the certificate and its key cannot be used together")]
-    Certificate(#[source] rustls::Error),
-    /// The provider lacks what QUIC needs.
-    #[error("the cryptography provider cannot be used for QUIC")]
-    Provider(#[source] rustls::Error),
-}
-
-/// The one cryptography provider, with AES-128-GCM first: on processors with AES instructions it is the cheapest, and
-/// the tunnel's bulk pays for every byte.
-#[must_use]
-pub fn provider() -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(provider)
 }
 
 /// The server's side of TCP: the same certificates and the same trust as the endpoint's, for agents and nobody else.

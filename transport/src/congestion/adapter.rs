@@ -12,7 +12,8 @@ use aws_lc_rs::rand;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
-use super::{Control, LossTolerant};
+use super::control::CongestionControl;
+use super::tolerant::LossTolerant;
 
 /// Makes the controller that ships, one for each path of a connection.
 #[derive(Debug, Clone, Copy, Default)]

@@ -13,12 +13,9 @@ use std::time::{Duration, Instant};
 pub(super) use cubic::Cubic;
 use link::Link;
 pub(super) use link::{LinkSpec, Loss};
-use sender::{Packet, Sender};
+use sender::{PACKET_BYTES, Packet, Sender};
 
-use super::Control;
-
-/// What a packet has on the wire; quinn's first size, and what tunnels within tunnels often end with.
-pub(super) const PACKET_BYTES: u64 = 1200;
+use super::control::CongestionControl;
 
 /// A receiver acknowledges every second packet, and a single one after this.
 const ACK_DELAY: Duration = Duration::from_millis(25);
@@ -126,16 +123,16 @@ impl Sim {
     }
 
     /// Adds a flow.
-    pub(super) fn add(&mut self, control: Box<dyn Control>, demand: Demand) {
+    pub(super) fn add(&mut self, control: Box<dyn CongestionControl>, demand: Demand) {
         self.add_flow(control, demand, false);
     }
 
     /// Adds one in the other direction.
-    pub(super) fn add_back(&mut self, control: Box<dyn Control>, demand: Demand) {
+    pub(super) fn add_back(&mut self, control: Box<dyn CongestionControl>, demand: Demand) {
         self.add_flow(control, demand, true);
     }
 
-    fn add_flow(&mut self, control: Box<dyn Control>, demand: Demand, is_back: bool) {
+    fn add_flow(&mut self, control: Box<dyn CongestionControl>, demand: Demand, is_back: bool) {
         let flow = self.flows.len();
         let begins = match demand {
             Demand::Bulk { from } => from,

@@ -8,8 +8,9 @@ mod goals;
 use std::ops::Range;
 use std::time::Duration;
 
+use super::control::CongestionControl;
 use super::sim::{Demand, LinkSpec, Loss, Sim, SimResult};
-use super::{Control, LossTolerant};
+use super::tolerant::LossTolerant;
 
 /// Bytes a second in a megabit a second.
 const MEGABIT: u64 = 125_000;
@@ -27,7 +28,7 @@ fn between(from: f64, until: f64) -> Range<Duration> {
     secs(from)..secs(until)
 }
 
-fn ours(seed: u64) -> Box<dyn Control> {
+fn ours(seed: u64) -> Box<dyn CongestionControl> {
     Box::new(LossTolerant::new(1200, seed))
 }
 

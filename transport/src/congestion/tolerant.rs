@@ -12,10 +12,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::Control;
 use super::aggregation::Aggregation;
 use super::bandwidth::{Bandwidth, product};
 use super::bandwidth_drop::BandwidthDrop;
+use super::control::CongestionControl;
 use super::delivery::Delivery;
 use super::min_send_rate::{self, MinSendRate};
 use super::probing::{self, CruiseInterval};
@@ -334,7 +334,7 @@ impl LossTolerant {
     }
 }
 
-impl Control for LossTolerant {
+impl CongestionControl for LossTolerant {
     fn sent(&mut self, now: Instant, bytes: u64) {
         let round_trip = self.round_trip.latest().unwrap_or_default();
         self.delivery.sent(now, self.in_flight, round_trip);

@@ -11,8 +11,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::error::{DialError, turned_away, untrusted};
+use super::greet::{Dialed, greet};
 use super::proxy::Proxy;
-use super::{DialError, DialTls, Dialed, greet, turned_away, untrusted};
+use super::tls::DialTls;
 use crate::alert;
 use crate::carrier::{Connection, http2};
 use crate::runtime::Spawn;

@@ -10,7 +10,9 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 use trust::peer::{self, NotOfRole};
 
-use super::{TlsError, chain_length, provider};
+use super::chain_length;
+use super::error::TlsError;
+use super::provider::provider;
 
 /// The servers that an agent means.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::Control;
-use super::PACKET_BYTES;
+use super::super::control::CongestionControl;
+use super::sender::PACKET_BYTES;
 
 /// RFC 9438, section 5: `C`, in packets a second cubed, and `beta`.
 const C: f64 = 0.4;
@@ -38,7 +38,7 @@ impl Cubic {
     }
 }
 
-impl Control for Cubic {
+impl CongestionControl for Cubic {
     fn sent(&mut self, _now: Instant, _bytes: u64) {}
 
     fn acked(&mut self, now: Instant, sent: Instant, _bytes: u64) {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::super::Control;
-use super::PACKET_BYTES;
+use super::super::control::CongestionControl;
 use super::pacer::Pacer;
+
+/// What a packet has on the wire; quinn's first size, and what tunnels within tunnels often end with.
+pub(super) const PACKET_BYTES: u64 = 1200;
 
 /// quinn's `MAX_TRANSMIT_SEGMENTS`: packets of one system call, which count as sent at one time.
 const BATCH_PACKETS: u64 = 10;
@@ -18,7 +20,7 @@ const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
 pub(super) struct Sender {
-    pub(super) control: Box<dyn Control>,
+    pub(super) control: Box<dyn CongestionControl>,
     pacer: Pacer,
     sent: BTreeMap<u64, Sent>,
     next_number: u64,
@@ -51,7 +53,7 @@ pub(super) struct Packet {
 }
 
 impl Sender {
-    pub(super) fn new(control: Box<dyn Control>, now: Instant) -> Self {
+    pub(super) fn new(control: Box<dyn CongestionControl>, now: Instant) -> Self {
         let assumed = Duration::from_millis(333);
         let pacer = Pacer::new(now, assumed, control.window(now), PACKET_BYTES);
         Self {

@@ -6,7 +6,13 @@ use super::*;
 const RATE: u64 = 20 * MEGABIT;
 
 /// The parts of the link that two flows have, the first from the beginning and the second from 3 s on.
-fn parts(queue: f64, loss: f64, first: Box<dyn Control>, second: Box<dyn Control>, lasts: f64) -> [f64; 2] {
+fn parts(
+    queue: f64,
+    loss: f64,
+    first: Box<dyn CongestionControl>,
+    second: Box<dyn CongestionControl>,
+    lasts: f64,
+) -> [f64; 2] {
     let shared = LinkSpec { loss: Loss::Random(loss), ..link(RATE, ROUND_TRIP, queue) };
     let mut sim = Sim::new(shared, 5);
     sim.add(first, Demand::Bulk { from: Duration::ZERO });

@@ -21,8 +21,8 @@ const BATCH: usize = 64;
 pub fn carry(link: &Link, direction: Direction, from: &SyncDevice, to: &SyncDevice) -> io::Result<()> {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     while !link.is_stopping() {
-        let more = take_in(link, direction, from, &mut buffer)?;
-        let next = let_out(link, direction, to);
+        let more = read_packets(link, direction, from, &mut buffer)?;
+        let next = write_due_packets(link, direction, to);
         if !more {
             wait(link, direction, from, next)?;
         }
@@ -31,7 +31,7 @@ pub fn carry(link: &Link, direction: Direction, from: &SyncDevice, to: &SyncDevi
 }
 
 // Whether there may be more.
-fn take_in(link: &Link, direction: Direction, from: &SyncDevice, buffer: &mut [u8]) -> io::Result<bool> {
+fn read_packets(link: &Link, direction: Direction, from: &SyncDevice, buffer: &mut [u8]) -> io::Result<bool> {
     for _ in 0..BATCH {
         let length = match from.recv(buffer) {
             Ok(length) => length,
@@ -56,7 +56,7 @@ fn take_in(link: &Link, direction: Direction, from: &SyncDevice, buffer: &mut [u
 }
 
 // When the next is due. What is written holds the lock, so that nothing passes once `Link::down` has returned.
-fn let_out(link: &Link, direction: Direction, to: &SyncDevice) -> Option<Duration> {
+fn write_due_packets(link: &Link, direction: Direction, to: &SyncDevice) -> Option<Duration> {
     let mut pipe = link.pipe(direction);
     let now = link.now();
     while let Some(mut packet) = pipe.release(now) {

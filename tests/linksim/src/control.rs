@@ -31,14 +31,14 @@ const CONNECTIONS_MAX: usize = 16;
 /// # Errors
 /// The listener is broken.
 pub async fn serve(listener: UnixListener, link: Arc<Link>) -> io::Result<()> {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let slots = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+        let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
         let (connection, _) = listener.accept().await?;
         let link = Arc::clone(&link);
         tokio::spawn(async move {
-            let _ = converse(connection, &link).await; // Whoever hangs up has no use for an error.
-            drop(place);
+            let _ = serve_connection(connection, &link).await; // Whoever hangs up has no use for an error.
+            drop(slot);
         });
     }
 }
@@ -47,7 +47,7 @@ pub async fn serve(listener: UnixListener, link: Arc<Link>) -> io::Result<()> {
 pub fn answer(link: &Link, line: &str) -> Value {
     let mut words = line.split_whitespace();
     let (command, mut rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
-    let direction = rest.first().and_then(|word| Direction::of(word));
+    let direction = rest.first().and_then(|word| Direction::from_name(word));
     if direction.is_some() && matches!(command, "down" | "up" | "set") {
         rest.remove(0);
     }
@@ -61,16 +61,16 @@ pub fn answer(link: &Link, line: &str) -> Value {
         },
         ("set", [_, ..]) => match link.change(direction, &rest.join(" ")) {
             Ok(()) => json!({ "set": rest.join(" ") }),
-            Err(wrong) => error(&wrong.to_string()),
+            Err(cause) => error(&cause.to_string()),
         },
         ("stats", []) => {
-            serde_json::to_value(link.report()).unwrap_or_else(|wrong| error(&wrong.to_string()))
+            serde_json::to_value(link.report()).unwrap_or_else(|cause| error(&cause.to_string()))
         }
         _ => error(&format!("{line:?} is no command; there are down, up, rebind, set and stats")),
     }
 }
 
-async fn converse(mut connection: UnixStream, link: &Link) -> io::Result<()> {
+async fn serve_connection(mut connection: UnixStream, link: &Link) -> io::Result<()> {
     let (reader, mut writer) = connection.split();
     let mut reader = BufReader::new(reader);
     loop {

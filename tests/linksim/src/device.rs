@@ -18,7 +18,7 @@ const QUEUE_PACKETS: u32 = 4096;
 
 /// Where an end is and what it is called.
 #[derive(Debug, Clone)]
-pub struct Ending {
+pub struct DeviceSpec {
     /// A path such as `/run/netns/NAME`; this process's own namespace, if `None`.
     pub namespace: Option<PathBuf>,
     /// The device's name in it.
@@ -106,7 +106,7 @@ impl FromStr for Address {
     }
 }
 
-impl Ending {
+impl DeviceSpec {
     /// Makes the device, up and with its address. It is gone when the last value that holds it is.
     ///
     /// # Errors
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn an_absent_namespace_is_named_with_what_to_do() {
         let namespace = Some("/run/netns/there-is-none".into());
-        let ending = Ending { namespace, name: "link".to_owned(), address: None, mtu: 1500 };
-        let Err(error) = ending.open() else { panic!("a device in an absent namespace") };
+        let spec = DeviceSpec { namespace, name: "link".to_owned(), address: None, mtu: 1500 };
+        let Err(error) = spec.open() else { panic!("a device in an absent namespace") };
         assert!(
             error.to_string().contains("/run/netns/there-is-none")
                 && error.to_string().contains("ip netns add")

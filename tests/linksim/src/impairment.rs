@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::units::{self, UnitError};
 
 /// The words of one direction, for help texts.
-pub const WORDS: &str = "\
+pub const HELP: &str = "\
 delay=40ms              every packet comes so much later
 jitter=5ms              and up to so much earlier or later still, in order
 loss=5%                 of the packets, each by its own chance
@@ -186,20 +186,20 @@ impl fmt::Display for Impairment {
                 words.push(format!("{key}={}", value()));
             }
         };
-        word("delay", self.delay != off.delay, &|| units::written_time(self.delay));
-        word("jitter", self.jitter != off.jitter, &|| units::written_time(self.jitter));
-        word("loss", self.loss > 0.0, &|| units::written_share(self.loss));
+        word("delay", self.delay != off.delay, &|| units::format_time(self.delay));
+        word("jitter", self.jitter != off.jitter, &|| units::format_time(self.jitter));
+        word("loss", self.loss > 0.0, &|| units::format_share(self.loss));
         if let Some(burst) = self.burst {
-            let shares = [burst.begins, burst.ends, burst.loss].map(units::written_share);
+            let shares = [burst.begins, burst.ends, burst.loss].map(units::format_share);
             word("burst", true, &|| shares.join("/"));
         }
         if let Some(Reorder { share, by }) = self.reorder {
-            word("reorder", true, &|| format!("{}/{}", units::written_share(share), units::written_time(by)));
+            word("reorder", true, &|| format!("{}/{}", units::format_share(share), units::format_time(by)));
         }
-        word("duplicate", self.duplicate > 0.0, &|| units::written_share(self.duplicate));
-        word("corrupt", self.corrupt > 0.0, &|| units::written_share(self.corrupt));
-        word("corrupt-hidden", self.corrupt_hidden > 0.0, &|| units::written_share(self.corrupt_hidden));
-        word("rate", self.rate.is_some(), &|| units::written_rate(self.rate.unwrap_or_default()));
+        word("duplicate", self.duplicate > 0.0, &|| units::format_share(self.duplicate));
+        word("corrupt", self.corrupt > 0.0, &|| units::format_share(self.corrupt));
+        word("corrupt-hidden", self.corrupt_hidden > 0.0, &|| units::format_share(self.corrupt_hidden));
+        word("rate", self.rate.is_some(), &|| units::format_rate(self.rate.unwrap_or_default()));
         word("queue", self.queue_bytes != off.queue_bytes, &|| self.queue_bytes.to_string());
         word("mtu", self.mtu.is_some(), &|| self.mtu.unwrap_or_default().to_string());
         word("udp-mtu", self.udp_mtu.is_some(), &|| self.udp_mtu.unwrap_or_default().to_string());
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn the_help_names_every_word() {
         for word in ALL.split_whitespace().filter_map(|word| word.split_once('=')) {
-            assert!(WORDS.contains(&format!("{}=", word.0)), "{word:?}");
+            assert!(HELP.contains(&format!("{}=", word.0)), "{word:?}");
         }
     }
 }

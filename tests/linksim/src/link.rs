@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::impairment::{Impairment, ImpairmentError};
 use crate::nat::{Nat, NatOptions};
 use crate::pipe::Pipe;
-use crate::report::{Report, WayReport};
+use crate::report::{DirectionReport, Report};
 use crate::schedule::{DIRECTIONS, Dark, Direction};
 
 /// Reopenings on command that are remembered for the report; older ones are forgotten.
@@ -42,7 +42,7 @@ pub struct Link {
     started: Instant,
     started_ns: u64,
     darks: Vec<Dark>,
-    ways: [Way; 2],
+    directions: [DirectionState; 2],
     nat: Option<Mutex<Nat>>,
     openings_ns: Mutex<Vec<u64>>,
     is_stopping: AtomicBool,
@@ -50,7 +50,7 @@ pub struct Link {
 
 /// One direction.
 #[derive(Debug)]
-struct Way {
+struct DirectionState {
     pipe: Mutex<Pipe>,
     /// Where its packets come from, once there is a device.
     from: OnceLock<Arc<Device>>,
@@ -65,11 +65,11 @@ impl Link {
     /// If this process has no file descriptor left.
     pub fn new(options: LinkOptions) -> io::Result<Self> {
         let LinkOptions { seed, a_to_b, b_to_a, darks, nat } = options;
-        let way = |direction, impairment, seed| {
-            let darks = darks.iter().filter(|dark| dark.is_of(direction)).copied().collect();
+        let state = |direction, impairment, seed| {
+            let darks = darks.iter().filter(|dark| dark.applies_to(direction)).copied().collect();
             let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
             let pipe = Mutex::new(Pipe::new(impairment, darks, seed));
-            Ok::<_, io::Error>(Way { pipe, from: OnceLock::new(), wake })
+            Ok::<_, io::Error>(DirectionState { pipe, from: OnceLock::new(), wake })
         };
         // Seeds far apart, so that the directions do not draw the same numbers.
         let seeds =
@@ -78,7 +78,10 @@ impl Link {
             seed,
             started: Instant::now(),
             started_ns: monotonic_ns(),
-            ways: [way(Direction::AToB, a_to_b, seeds[0])?, way(Direction::BToA, b_to_a, seeds[1])?],
+            directions: [
+                state(Direction::AToB, a_to_b, seeds[0])?,
+                state(Direction::BToA, b_to_a, seeds[1])?,
+            ],
             nat: nat.map(|options| Mutex::new(Nat::new(options, seeds[2]))),
             darks,
             openings_ns: Mutex::default(),
@@ -88,7 +91,7 @@ impl Link {
 
     /// Says where the packets of a direction come from, for the report. Only the first word counts.
     pub fn attach(&self, direction: Direction, from: Arc<Device>) {
-        let _ = self.way(direction).from.set(from);
+        let _ = self.direction(direction).from.set(from);
     }
 
     /// What has passed since the start.
@@ -98,7 +101,7 @@ impl Link {
 
     /// One direction, locked.
     pub fn pipe(&self, direction: Direction) -> MutexGuard<'_, Pipe> {
-        locked(&self.way(direction).pipe)
+        locked(&self.direction(direction).pipe)
     }
 
     /// The NAT, locked.
@@ -108,7 +111,7 @@ impl Link {
 
     /// What to wait on beside the device.
     pub fn wake(&self, direction: Direction) -> &OwnedFd {
-        &self.way(direction).wake
+        &self.direction(direction).wake
     }
 
     /// Whether the threads shall end.
@@ -119,7 +122,7 @@ impl Link {
     /// Tells the threads to end.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        DIRECTIONS.into_iter().for_each(|direction| self.look_up(direction));
+        DIRECTIONS.into_iter().for_each(|direction| self.wake_thread(direction));
     }
 
     /// Makes one direction, or both, dark until [`Self::up`]. Nothing passes after the instant that is returned, in
@@ -169,12 +172,12 @@ impl Link {
         let scheduled = scheduled.map(|end| self.started_ns + end.as_nanos() as u64);
         let mut openings_ns: Vec<u64> = locked(&self.openings_ns).iter().copied().chain(scheduled).collect();
         openings_ns.sort_unstable();
-        let way = |direction| {
+        let report = |direction| {
             let pipe = self.pipe(direction);
-            WayReport {
+            DirectionReport {
                 impairment: pipe.impairment().to_string(),
                 is_dark: pipe.is_dark(now),
-                dropped_unread: self.way(direction).from.get().map_or(0, |device| device.unread()),
+                dropped_unread: self.direction(direction).from.get().map_or(0, |device| device.unread()),
                 counters: pipe.counters,
             }
         };
@@ -183,8 +186,8 @@ impl Link {
             seconds: now.as_secs_f64(),
             started_ns: self.started_ns,
             openings_ns,
-            a_to_b: way(Direction::AToB),
-            b_to_a: way(Direction::BToA),
+            a_to_b: report(Direction::AToB),
+            b_to_a: report(Direction::BToA),
             nat: self.nat().map(|nat| nat.counters),
         }
     }
@@ -200,16 +203,16 @@ impl Link {
         monotonic_ns()
     }
 
-    fn way(&self, direction: Direction) -> &Way {
+    fn direction(&self, direction: Direction) -> &DirectionState {
         match direction {
-            Direction::AToB => &self.ways[0],
-            Direction::BToA => &self.ways[1],
+            Direction::AToB => &self.directions[0],
+            Direction::BToA => &self.directions[1],
         }
     }
 
-    fn look_up(&self, direction: Direction) {
+    fn wake_thread(&self, direction: Direction) {
         // It fails only when the count is full, and then the thread is woken anyway.
-        let _ = rustix::io::write(self.way(direction).wake.as_fd(), &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(self.direction(direction).wake.as_fd(), &1_u64.to_ne_bytes());
     }
 }
 

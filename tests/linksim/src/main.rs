@@ -15,7 +15,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use linksim::carry::carry;
-use linksim::device::{Address, Ending};
+use linksim::device::{Address, DeviceSpec};
 use linksim::impairment::{Impairment, ImpairmentError};
 use linksim::link::{Link, LinkOptions};
 use linksim::nat::NatOptions;
@@ -146,9 +146,9 @@ fn run(arguments: Arguments) -> Result<(), LinkError> {
     // A link that outlives its test would carry the next one's packets.
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| LinkError::System(error.into()))?;
     let link = Arc::new(Link::new(options(&arguments)?).map_err(LinkError::System)?);
-    let a = ending(&arguments.a, &arguments.a_name, arguments.a_address, &arguments);
+    let a = device_spec(&arguments.a, &arguments.a_name, arguments.a_address, &arguments);
     let a = Arc::new(a.open().map_err(|source| LinkError::Device { side: "A", source })?);
-    let b = ending(&arguments.b, &arguments.b_name, arguments.b_address, &arguments);
+    let b = device_spec(&arguments.b, &arguments.b_name, arguments.b_address, &arguments);
     let b = Arc::new(b.open().map_err(|source| LinkError::Device { side: "B", source })?);
     let ways = [(Direction::AToB, &a, &b), (Direction::BToA, &b, &a)].map(|(direction, from, to)| {
         let (link, from, to) = (Arc::clone(&link), Arc::clone(from), Arc::clone(to));
@@ -175,8 +175,8 @@ fn run(arguments: Arguments) -> Result<(), LinkError> {
 fn options(arguments: &Arguments) -> Result<LinkOptions, LinkError> {
     let words = |flag, words: &str| {
         let mut impairment: Impairment =
-            arguments.both.parse().map_err(|source| LinkError::Words { flag: "--both", source })?;
-        impairment.change(words).map_err(|source| LinkError::Words { flag, source })?;
+            arguments.both.parse().map_err(|source| LinkError::Impairment { flag: "--both", source })?;
+        impairment.change(words).map_err(|source| LinkError::Impairment { flag, source })?;
         Ok(impairment)
     };
     let nat = NatOptions { address: arguments.nat_address, expiry: arguments.nat_expiry };
@@ -189,8 +189,13 @@ fn options(arguments: &Arguments) -> Result<LinkOptions, LinkError> {
     })
 }
 
-fn ending(namespace: &Option<PathBuf>, name: &str, address: Option<Address>, all: &Arguments) -> Ending {
-    Ending { namespace: namespace.clone(), name: name.to_owned(), address, mtu: all.device_mtu }
+fn device_spec(
+    namespace: &Option<PathBuf>,
+    name: &str,
+    address: Option<Address>,
+    all: &Arguments,
+) -> DeviceSpec {
+    DeviceSpec { namespace: namespace.clone(), name: name.to_owned(), address, mtu: all.device_mtu }
 }
 
 fn serve(arguments: &Arguments, link: &Arc<Link>) -> Result<(), LinkError> {
@@ -247,7 +252,7 @@ impl Drop for Control {
 fn long_help() -> String {
     format!(
         "WORDS of a direction, in one argument:\n{}\n\nCommands of the control socket, a line each:\n{}\n\n{EXAMPLE}",
-        impairment::WORDS,
+        impairment::HELP,
         control::COMMANDS
     )
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::dice::Dice;
 use crate::packet::{self, End};
+use crate::rng::SeededRng;
 
 /// From where ports are chosen.
 const PORTS: RangeInclusive<u16> = 20_000..=59_999;
@@ -32,9 +32,9 @@ pub struct NatOptions {
 #[derive(Debug)]
 pub struct Nat {
     options: NatOptions,
-    dice: Dice,
-    by_inside: HashMap<Place, Mapping>,
-    by_outside: HashMap<Place, Place>,
+    rng: SeededRng,
+    by_inside: HashMap<TransportAddress, Mapping>,
+    by_outside: HashMap<TransportAddress, TransportAddress>,
     /// What has happened so far.
     pub counters: NatCounters,
 }
@@ -51,11 +51,11 @@ pub struct NatCounters {
 }
 
 /// Protocol, address, port.
-type Place = (u8, Ipv4Addr, u16);
+type TransportAddress = (u8, Ipv4Addr, u16);
 
 #[derive(Debug, Clone, Copy)]
 struct Mapping {
-    outside: Place,
+    outside: TransportAddress,
     used: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Nat {
     pub fn new(options: NatOptions, seed: u64) -> Self {
         Self {
             options,
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             by_inside: HashMap::new(),
             by_outside: HashMap::new(),
             counters: NatCounters::default(),
@@ -73,8 +73,8 @@ impl Nat {
 
     /// Rewrites a packet on its way out. `false`: it must be dropped, all mappings are taken.
     pub fn outbound(&mut self, now: Duration, packet: &mut [u8]) -> bool {
-        let Some(inside) = place(packet, End::Source) else { return true };
-        let outside = match self.fresh(now, inside) {
+        let Some(inside) = transport_address(packet, End::Source) else { return true };
+        let outside = match self.refresh(now, inside) {
             Some(outside) => outside,
             None => match self.map(now, inside) {
                 Some(outside) => outside,
@@ -87,9 +87,9 @@ impl Nat {
 
     /// Rewrites a packet on its way in. `false`: it must be dropped, nobody is behind that port.
     pub fn inbound(&mut self, now: Duration, packet: &mut [u8]) -> bool {
-        let Some(outside) = place(packet, End::Destination) else { return true };
+        let Some(outside) = transport_address(packet, End::Destination) else { return true };
         let Some(&inside) = self.by_outside.get(&outside) else { return false };
-        if self.fresh(now, inside).is_none() {
+        if self.refresh(now, inside).is_none() {
             return false;
         }
         packet::readdress(packet, End::Destination, inside.1, inside.2);
@@ -108,7 +108,7 @@ impl Nat {
     }
 
     // The outside of a mapping that has not expired; it is used now.
-    fn fresh(&mut self, now: Duration, inside: Place) -> Option<Place> {
+    fn refresh(&mut self, now: Duration, inside: TransportAddress) -> Option<TransportAddress> {
         let mapping = self.by_inside.get_mut(&inside)?;
         if now.saturating_sub(mapping.used) > self.options.expiry {
             let outside = mapping.outside;
@@ -121,9 +121,9 @@ impl Nat {
         Some(mapping.outside)
     }
 
-    fn map(&mut self, now: Duration, inside: Place) -> Option<Place> {
+    fn map(&mut self, now: Duration, inside: TransportAddress) -> Option<TransportAddress> {
         if self.by_inside.len() >= MAPPINGS_MAX {
-            self.sweep(now);
+            self.expire_quiet(now);
         }
         if self.by_inside.len() >= MAPPINGS_MAX {
             return None;
@@ -131,7 +131,7 @@ impl Nat {
         let address = self.options.address.unwrap_or(inside.1);
         let room = u64::from(PORTS.end() - PORTS.start()) + 1;
         for _ in 0..TRIES_MAX {
-            let port = PORTS.start() + self.dice.below(room) as u16;
+            let port = PORTS.start() + self.rng.below(room) as u16;
             let outside = (inside.0, address, port);
             if let Entry::Vacant(free) = self.by_outside.entry(outside) {
                 free.insert(inside);
@@ -143,11 +143,11 @@ impl Nat {
         None
     }
 
-    fn sweep(&mut self, now: Duration) {
-        let quiet: Vec<Place> = self.by_inside.keys().copied().collect();
+    fn expire_quiet(&mut self, now: Duration) {
+        let quiet: Vec<TransportAddress> = self.by_inside.keys().copied().collect();
         for inside in quiet {
             let used = self.by_inside[&inside].used;
-            if self.fresh(now, inside).is_some()
+            if self.refresh(now, inside).is_some()
                 && let Some(mapping) = self.by_inside.get_mut(&inside)
             {
                 mapping.used = used; // Looked at is not used.
@@ -156,7 +156,7 @@ impl Nat {
     }
 }
 
-fn place(packet: &[u8], end: End) -> Option<Place> {
+fn transport_address(packet: &[u8], end: End) -> Option<TransportAddress> {
     Some((packet::protocol(packet)?, packet::address(packet, end)?, packet::port(packet, end)?))
 }
 

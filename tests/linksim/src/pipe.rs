@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::dice::Dice;
 use crate::impairment::Impairment;
 use crate::packet::{self, UDP};
+use crate::rng::SeededRng;
 use crate::schedule::Dark;
 
 /// What a direction holds back at most, delayed or waiting for its turn: 1 s of 1 Gbit/s. More is dropped.
-pub const HELD_BYTES_MAX: usize = 128 * 1024 * 1024;
+pub const DELAYED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// What happened to the packets of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -59,21 +59,21 @@ pub struct Pipe {
     impairment: Impairment,
     darks: Vec<Dark>,
     is_down: bool,
-    dice: Dice,
+    rng: SeededRng,
     in_bad_spell: bool,
     /// When the last admitted bit will have left the queue.
     free_at: Duration,
     /// When the last packet in order comes out.
     last_due: Duration,
-    held: BinaryHeap<Held>,
-    held_bytes: usize,
+    delayed: BinaryHeap<DelayedPacket>,
+    delayed_bytes: usize,
     admitted: u64,
     /// What has happened so far.
     pub counters: Counters,
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedPacket {
     due: Duration,
     number: u64,
     packet: Vec<u8>,
@@ -86,12 +86,12 @@ impl Pipe {
             impairment,
             darks,
             is_down: false,
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             in_bad_spell: false,
             free_at: Duration::ZERO,
             last_due: Duration::ZERO,
-            held: BinaryHeap::new(),
-            held_bytes: 0,
+            delayed: BinaryHeap::new(),
+            delayed_bytes: 0,
             admitted: 0,
             counters: Counters::default(),
         }
@@ -125,10 +125,11 @@ impl Pipe {
             return;
         }
         if self.chance(self.impairment.corrupt) {
-            packet::flip(&mut packet, self.dice.number());
+            packet::flip(&mut packet, self.rng.next_u64());
             self.counters.corrupted += 1;
         }
-        if self.chance(self.impairment.corrupt_hidden) && packet::flip_hidden(&mut packet, self.dice.number())
+        if self.chance(self.impairment.corrupt_hidden)
+            && packet::flip_hidden(&mut packet, self.rng.next_u64())
         {
             self.counters.corrupted += 1;
         }
@@ -139,16 +140,16 @@ impl Pipe {
         let due = self.arrival(departs);
         if self.chance(self.impairment.duplicate) {
             self.counters.duplicated += 1;
-            self.hold(due, packet.clone());
+            self.delay(due, packet.clone());
         }
-        self.hold(due, packet);
+        self.delay(due, packet);
     }
 
     /// The next packet that is due.
     pub fn release(&mut self, now: Duration) -> Option<Vec<u8>> {
-        while self.held.peek().is_some_and(|held| held.due <= now) {
-            let Held { packet, .. } = self.held.pop()?;
-            self.held_bytes -= packet.len();
+        while self.delayed.peek().is_some_and(|packet| packet.due <= now) {
+            let DelayedPacket { packet, .. } = self.delayed.pop()?;
+            self.delayed_bytes -= packet.len();
             // What was under way when the link went dark is lost with it.
             if self.is_dark(now) {
                 self.counters.dropped_dark += 1;
@@ -163,7 +164,7 @@ impl Pipe {
 
     /// When the next packet is due.
     pub fn next_release(&self) -> Option<Duration> {
-        self.held.peek().map(|held| held.due)
+        self.delayed.peek().map(|packet| packet.due)
     }
 
     fn is_dropped(&mut self, now: Duration, packet: &[u8]) -> bool {
@@ -197,7 +198,7 @@ impl Pipe {
 
     /// When the packet's last bit has left the queue; `None` if it does not fit in.
     fn departure(&mut self, now: Duration, bytes: usize) -> Option<Duration> {
-        if self.held_bytes + bytes > HELD_BYTES_MAX {
+        if self.delayed_bytes + bytes > DELAYED_BYTES_MAX {
             return None;
         }
         let Some(rate) = self.impairment.rate else { return Some(now) };
@@ -215,7 +216,7 @@ impl Pipe {
         let Impairment { delay, jitter, reorder, .. } = self.impairment;
         let mut due = departs + delay;
         if !jitter.is_zero() {
-            due = (due + jitter.mul_f64(2.0 * self.dice.share())).saturating_sub(jitter).max(departs);
+            due = (due + jitter.mul_f64(2.0 * self.rng.next_f64())).saturating_sub(jitter).max(departs);
         }
         if let Some(reorder) = reorder
             && self.chance(reorder.share)
@@ -227,38 +228,38 @@ impl Pipe {
         self.last_due
     }
 
-    fn hold(&mut self, due: Duration, packet: Vec<u8>) {
-        self.held_bytes += packet.len();
-        self.held.push(Held { due, number: self.admitted, packet });
+    fn delay(&mut self, due: Duration, packet: Vec<u8>) {
+        self.delayed_bytes += packet.len();
+        self.delayed.push(DelayedPacket { due, number: self.admitted, packet });
         self.admitted += 1;
     }
 
     // What never or always happens costs no number, so that switching one thing on does not change the others' luck.
     fn chance(&mut self, share: f64) -> bool {
-        share > 0.0 && (share >= 1.0 || self.dice.share() < share)
+        share > 0.0 && (share >= 1.0 || self.rng.next_f64() < share)
     }
 }
 
 // The heap's greatest is the one that is due first.
-impl Ord for Held {
+impl Ord for DelayedPacket {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.due, other.number).cmp(&(self.due, self.number))
     }
 }
 
-impl PartialOrd for Held {
+impl PartialOrd for DelayedPacket {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for DelayedPacket {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Held {}
+impl Eq for DelayedPacket {}
 
 #[cfg(test)]
 mod tests;

@@ -19,16 +19,16 @@ pub struct Report {
     /// When it was opened again after being dark, by schedule or command, in nanoseconds of `CLOCK_MONOTONIC`.
     pub openings_ns: Vec<u64>,
     /// From A to B.
-    pub a_to_b: WayReport,
+    pub a_to_b: DirectionReport,
     /// From B to A.
-    pub b_to_a: WayReport,
+    pub b_to_a: DirectionReport,
     /// The NAT, if there is one.
     pub nat: Option<NatCounters>,
 }
 
 /// What one direction has done.
 #[derive(Debug, Clone, Serialize)]
-pub struct WayReport {
+pub struct DirectionReport {
     /// What it does now, in the words it was told.
     pub impairment: String,
     /// Whether nothing passes now.
@@ -69,7 +69,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn rows(way: &WayReport) -> [(&'static str, u64); 16] {
+fn rows(way: &DirectionReport) -> [(&'static str, u64); 16] {
     let Counters {
         packets_in,
         bytes_in,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::units::{self, UnitError, written_time};
+use crate::units::{self, UnitError, format_time};
 
 /// One of the two ways across a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,14 +50,14 @@ impl Direction {
     }
 
     /// The direction of this name.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         DIRECTIONS.into_iter().find(|direction| direction.name() == name)
     }
 }
 
 impl Dark {
     /// Whether it says something of this way.
-    pub fn is_of(&self, direction: Direction) -> bool {
+    pub fn applies_to(&self, direction: Direction) -> bool {
         self.direction.is_none_or(|only| only == direction)
     }
 
@@ -78,7 +78,7 @@ impl FromStr for Dark {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let shape = || ScheduleError::Shape(text.to_owned());
         let (times, direction) = match text.split_once(':') {
-            Some((times, name)) => (times, Some(Direction::of(name).ok_or_else(shape)?)),
+            Some((times, name)) => (times, Some(Direction::from_name(name).ok_or_else(shape)?)),
             None => (text, None),
         };
         let (begin, length) = times.split_once('+').ok_or_else(shape)?;
@@ -88,7 +88,7 @@ impl FromStr for Dark {
 
 impl fmt::Display for Dark {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}+{}", written_time(self.begin), written_time(self.length))?;
+        write!(formatter, "{}+{}", format_time(self.begin), format_time(self.length))?;
         self.direction.map_or(Ok(()), |direction| write!(formatter, ":{}", direction.name()))
     }
 }
@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(text.parse::<Dark>().unwrap().to_string(), text);
         }
         let dark: Dark = "10s+30s:a-to-b".parse().unwrap();
-        assert!(dark.is_of(Direction::AToB) && !dark.is_of(Direction::BToA));
+        assert!(dark.applies_to(Direction::AToB) && !dark.applies_to(Direction::BToA));
         let at = |seconds| dark.is_at(Duration::from_secs(seconds));
         assert_eq!([9, 10, 39, 40].map(at), [false, true, true, false]);
     }

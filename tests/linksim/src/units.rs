@@ -62,7 +62,7 @@ pub fn size(text: &str) -> Result<usize, UnitError> {
 }
 
 /// `40ms`, as [`time`] reads it.
-pub fn written_time(time: Duration) -> String {
+pub fn format_time(time: Duration) -> String {
     match time.as_micros() {
         0 => "0s".to_owned(),
         micros if micros % 1_000_000 == 0 => format!("{}s", micros / 1_000_000),
@@ -72,14 +72,14 @@ pub fn written_time(time: Duration) -> String {
 }
 
 /// `5%`, as [`share`] reads it.
-pub fn written_share(share: f64) -> String {
+pub fn format_share(share: f64) -> String {
     // Rounded where binary fractions would show.
     let text = format!("{:.6}", share * 100.0);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// `50mbit`, as [`rate`] reads it.
-pub fn written_rate(rate: u64) -> String {
+pub fn format_rate(rate: u64) -> String {
     match rate {
         rate if rate % 1_000_000 == 0 => format!("{}mbit", rate / 1_000_000),
         rate if rate % 1000 == 0 => format!("{}kbit", rate / 1000),
@@ -104,14 +104,14 @@ mod tests {
     #[test]
     fn what_people_write_is_read_and_written_back() {
         for text in ["250us", "40ms", "3s", "0s"] {
-            assert_eq!(written_time(time(text).unwrap()), text);
+            assert_eq!(format_time(time(text).unwrap()), text);
         }
         assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
         for text in ["5%", "0.1%", "100%", "0%", "33.3%"] {
-            assert_eq!(written_share(share(text).unwrap()), text);
+            assert_eq!(format_share(share(text).unwrap()), text);
         }
         for text in ["64kbit", "50mbit", "1500bit"] {
-            assert_eq!(written_rate(rate(text).unwrap()), text);
+            assert_eq!(format_rate(rate(text).unwrap()), text);
         }
         assert_eq!(rate("1gbit"), Ok(1_000_000_000));
         assert_eq!((size("1500"), size("256KiB")), (Ok(1500), Ok(256 * 1024)));

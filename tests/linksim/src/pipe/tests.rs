@@ -180,7 +180,7 @@ fn a_direction_that_is_told_to_be_down_is_dark_until_it_is_told_otherwise() {
 #[test]
 fn what_is_held_is_bounded() {
     let mut pipe = pipe("delay=1h");
-    for _ in 0..=HELD_BYTES_MAX / 60_000 {
+    for _ in 0..=DELAYED_BYTES_MAX / 60_000 {
         pipe.admit(Duration::ZERO, vec![0; 60_000]);
     }
     assert_eq!(pipe.counters.dropped_queue, 1);

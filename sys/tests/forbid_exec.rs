@@ -22,7 +22,7 @@ fn no_call_starts_a_program_on_any_thread_whether_it_is_older_or_younger() {
         confined();
         return;
     }
-    let output = again("confined");
+    let output = run_again("confined");
 
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
@@ -38,7 +38,7 @@ fn confined() {
     assert_eq!(spawned(), Ok(()), "what is refused below can be done otherwise");
     assert!(status("NoNewPrivs:").ends_with('0') && status("Seccomp:").ends_with('0'), "not yet");
 
-    sys::refuse_programs().expect("a kernel with seccomp");
+    sys::forbid_exec().expect("a kernel with seccomp");
 
     ask.send(()).expect("it waits");
     let refused = vec![Err(libc::EPERM); every_call().len()];
@@ -96,7 +96,7 @@ fn status(line: &str) -> String {
 }
 
 /// This program again, with this trial alone.
-fn again(role: &str) -> Output {
+fn run_again(role: &str) -> Output {
     let program = env::current_exe().expect("this program");
     Command::new(program).args(["--exact", TRIAL]).env(ROLE, role).output().expect("it can be started again")
 }

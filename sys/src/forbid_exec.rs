@@ -8,14 +8,14 @@ use libc::c_long;
 use seccompiler::{BackendError, BpfProgram, Error, SeccompAction, SeccompFilter, TargetArch};
 
 /// By these a process becomes another program, and by nothing else.
-const STARTS: [c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
+const EXEC_CALLS: [c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
 /// The same two in the table of x32, which a kernel with `CONFIG_X86_X32_ABI` takes from any process of x86-64: bit 30, and numbers
 /// of their own (`arch/x86/entry/syscalls/syscall_64.tbl`).
 #[cfg(target_arch = "x86_64")]
-const STARTS_OF_X32: [c_long; 2] = [0x4000_0000 + 520, 0x4000_0000 + 545];
+const EXEC_CALLS_X32: [c_long; 2] = [0x4000_0000 + 520, 0x4000_0000 + 545];
 #[cfg(not(target_arch = "x86_64"))]
-const STARTS_OF_X32: [c_long; 0] = [];
+const EXEC_CALLS_X32: [c_long; 0] = [];
 
 /// Lets no thread of this process, nor any process that it forks, start a program from now on: the kernel answers `EPERM`. What
 /// would gain it rights by a program's file (setuid, capabilities of files) has no effect any more, either (`no_new_privs`).
@@ -23,12 +23,12 @@ const STARTS_OF_X32: [c_long; 0] = [];
 ///
 /// # Errors
 /// A kernel without seccomp filters, one for which there is no table here, or one that refuses.
-pub fn refuse_programs() -> io::Result<()> {
+pub fn forbid_exec() -> io::Result<()> {
     let machine = TargetArch::try_from(ARCH).map_err(|error| failed(error.into()))?;
-    let starts: BTreeMap<c_long, _> =
-        STARTS.into_iter().chain(STARTS_OF_X32).map(|number| (number, Vec::new())).collect();
+    let calls: BTreeMap<c_long, _> =
+        EXEC_CALLS.into_iter().chain(EXEC_CALLS_X32).map(|number| (number, Vec::new())).collect();
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let filter = SeccompFilter::new(starts, SeccompAction::Allow, refuse, machine)
+    let filter = SeccompFilter::new(calls, SeccompAction::Allow, refuse, machine)
         .and_then(BpfProgram::try_from)
         .map_err(|error: BackendError| failed(error.into()))?;
     seccompiler::apply_filter_all_threads(&filter).map_err(failed)

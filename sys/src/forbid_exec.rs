@@ -7,7 +7,7 @@ use std::io;
 use libc::c_long;
 use seccompiler::{BackendError, BpfProgram, Error, SeccompAction, SeccompFilter, TargetArch};
 
-/// By these a process becomes another program, and by nothing else.
+/// The system calls that execute a program.
 const EXEC_CALLS: [c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
 /// The same two in the table of x32, which a kernel with `CONFIG_X86_X32_ABI` takes from any process of x86-64: bit 30, and numbers
@@ -17,9 +17,10 @@ const EXEC_CALLS_X32: [c_long; 2] = [0x4000_0000 + 520, 0x4000_0000 + 545];
 #[cfg(not(target_arch = "x86_64"))]
 const EXEC_CALLS_X32: [c_long; 0] = [];
 
-/// Lets no thread of this process, nor any process that it forks, start a program from now on: the kernel answers `EPERM`. What
-/// would gain it rights by a program's file (setuid, capabilities of files) has no effect any more, either (`no_new_privs`).
-/// Neither can be taken back. Calls in the table of another machine (32-bit ones) end the process.
+/// Forbids every thread of this process, and every process that it forks, to execute a program: the kernel answers `EPERM`.
+///
+/// Files that would give it rights (setuid, file capabilities) have no effect any more, either (`no_new_privs`). Neither can be
+/// undone. System calls of another architecture's table (32-bit ones) end the process.
 ///
 /// # Errors
 /// A kernel without seccomp filters, one for which there is no table here, or one that refuses.

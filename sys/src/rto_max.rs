@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use libc::{c_int, c_uint, socklen_t};
 
-/// Of `linux/tcp.h`, since Linux 6.15. `libc` does not have it yet.
+/// `TCP_RTO_MAX_MS` of `linux/tcp.h`, since Linux 6.15. `libc` does not have it yet.
 const TCP_RTO_MAX_MS: c_int = 44;
 
-/// Bounds the time after which `socket` sends again what was not acknowledged, which otherwise doubles up to 120 s, and
-/// that between two looks whether a closed window has opened. In milliseconds; from 1 s to 120 s.
+/// Bounds the retransmission timeout of `socket`, which otherwise doubles up to 120 s, and the interval of its zero-window
+/// probes. From 1 s to 120 s, in whole milliseconds.
 ///
 /// # Errors
 /// `InvalidInput` beyond those; `ENOPROTOOPT` of a kernel before 6.15.

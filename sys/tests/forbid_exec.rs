@@ -28,7 +28,7 @@ fn no_call_starts_a_program_on_any_thread_whether_it_is_older_or_younger() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
 }
 
-/// The part of the process that is confined. The thread of the harness is older than all of it, and is not asked.
+/// The part of the trial's own process. The harness's main thread is older than all of its threads, and is not checked.
 fn confined() {
     let (ask, asked) = mpsc::channel::<()>();
     let older = thread::spawn(move || {
@@ -75,7 +75,7 @@ fn every_call() -> Vec<Result<(), i32>> {
     tried
 }
 
-/// By a child, as a library would.
+/// The outcome of starting a child process, as a library would.
 fn spawned() -> Result<(), i32> {
     let ended = Command::new(PROGRAM).status();
     ended.map(drop).map_err(|error| error.raw_os_error().expect("the kernel's word"))
@@ -95,7 +95,7 @@ fn status(line: &str) -> String {
     text.lines().find(|text| text.starts_with(line)).expect("proc_pid_status(5)").to_owned()
 }
 
-/// This program again, with this trial alone.
+/// Runs this test binary again, with this trial alone.
 fn run_again(role: &str) -> Output {
     let program = env::current_exe().expect("this program");
     Command::new(program).args(["--exact", TRIAL]).env(ROLE, role).output().expect("it can be started again")

@@ -1,10 +1,10 @@
-//! The clock that all processes of a machine share, so that one can tell another when something was.
+//! The clock that all processes of a machine share, so that they can exchange points in time.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// `CLOCK_MONOTONIC` in nanoseconds.
+/// The present value of `CLOCK_MONOTONIC`, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

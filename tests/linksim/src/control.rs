@@ -1,4 +1,4 @@
-//! How a running link is told what to do: one line, one answer, each a line of JSON.
+//! The control protocol of a running link: one line for a command, one line of JSON for its answer.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,13 +17,13 @@ down [a-to-b|b-to-a]                nothing passes any more: {\"down_ns\":N}
 up [a-to-b|b-to-a]                  it passes again: {\"reopened_ns\":N}
 rebind [ADDRESS]                    the NAT forgets every sender, so that each gets a new port (and address):
                                     {\"rebound_ns\":N,\"forgotten\":2}
-set [a-to-b|b-to-a] WORD...         changes these words and leaves the others: {\"set\":\"delay=40ms loss=5%\"}
+set [a-to-b|b-to-a] KEY=VALUE...    changes these impairments and leaves the others: {\"set\":\"delay=40ms loss=5%\"}
 stats                               what happened so far, as at the end
-N is nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. What is wrong is {\"error\":\"...\"}.";
+N is nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. An error is {\"error\":\"...\"}.";
 
-/// The longest command.
+/// Longest line of a command, in bytes.
 const LINE_BYTES_MAX: u64 = 4 * 1024;
-/// Connections at once; more wait.
+/// Most connections at once; more wait.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Serves connections for as long as it is polled.
@@ -37,13 +37,13 @@ pub async fn serve(listener: UnixListener, link: Arc<Link>) -> io::Result<()> {
         let (connection, _) = listener.accept().await?;
         let link = Arc::clone(&link);
         tokio::spawn(async move {
-            let _ = serve_connection(connection, &link).await; // Whoever hangs up has no use for an error.
+            let _ = serve_connection(connection, &link).await; // A client that hung up has no use for an error.
             drop(slot);
         });
     }
 }
 
-/// Does what a line says and answers.
+/// Executes the command of a line and returns its answer.
 pub fn answer(link: &Link, line: &str) -> Value {
     let mut words = line.split_whitespace();
     let (command, mut rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What one direction of a link does to packets, and the words in which that is said.
+//! The impairments of one direction of a link, and their `KEY=VALUE` notation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::units::{self, UnitError};
 
-/// The words of one direction, for help texts.
+/// The notation of one direction's impairments, for help texts.
 pub const HELP: &str = "\
 delay=40ms              every packet comes so much later
 jitter=5ms              and up to so much earlier or later still, in order
@@ -15,21 +15,21 @@ burst=1%/30%[/100%]     Gilbert-Elliott: the chance per packet that a bad spell 
                         and that a packet of it is lost
 reorder=25%/50ms        so many are held back so long, while others overtake
 duplicate=1%            so many come twice
-corrupt=5%              in so many one bit behind the IP header is wrong: the kernel's checksum finds it
+corrupt=5%              in so many one bit behind the IP header is flipped: the kernel's checksum finds it
 corrupt-hidden=5%       the same with the checksum made right again: only the receiving program can tell
 rate=50mbit             bits a second of whole IP packets
 queue=256KiB            what may wait for its turn at that rate; more is dropped
-mtu=1280                longer packets are dropped, and nobody is told
+mtu=1280                longer packets are dropped, without an ICMP error
 udp-mtu=1000            longer UDP packets are dropped; 0 drops all UDP
-A word that is left out is off, and so is WORD=off.";
+An impairment that is left out is off, and so is KEY=off.";
 
-/// What a queue holds where a rate is given without one: 50 ms of 40 Mbit/s.
+/// Size of the queue where a rate is given without one: 50 ms of 40 Mbit/s.
 pub const QUEUE_BYTES_DEFAULT: usize = 256 * 1024;
 
-/// What one direction does to packets. The default does nothing.
+/// The impairments of one direction. The default has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Impairment {
-    /// Added to every packet's way.
+    /// Added to the time that every packet takes.
     pub delay: Duration,
     /// At most so much more or less than `delay`; packets stay in order.
     pub jitter: Duration,
@@ -37,7 +37,7 @@ pub struct Impairment {
     pub loss: f64,
     /// Spells in which more is lost.
     pub burst: Option<Burst>,
-    /// Packets that others overtake.
+    /// Packets that are held back while others overtake them.
     pub reorder: Option<Reorder>,
     /// The share that comes twice.
     pub duplicate: f64,
@@ -45,7 +45,7 @@ pub struct Impairment {
     pub corrupt: f64,
     /// The share with one wrong bit and a checksum that agrees with it.
     pub corrupt_hidden: f64,
-    /// Bits a second.
+    /// The rate in bits a second.
     pub rate: Option<u64>,
     /// Bytes that may wait where there is a rate.
     pub queue_bytes: usize,
@@ -69,19 +69,19 @@ pub struct Burst {
 /// Packets that are held back.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reorder {
-    /// How many.
+    /// The share of packets that are held back.
     pub share: f64,
-    /// How long.
+    /// The time for which each is held back.
     pub by: Duration,
 }
 
-/// Words that cannot be read.
+/// The reason why impairments cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImpairmentError {
-    /// No `=`.
+    /// An argument that has no `=`.
     #[error("{0:?} is not KEY=VALUE, as in loss=5%")]
     NoValue(String),
-    /// An unknown word.
+    /// The key of no impairment.
     #[error(
         "there is no impairment {0:?}; there are delay, jitter, loss, burst, reorder, duplicate, corrupt, corrupt-hidden, rate, queue, mtu and udp-mtu"
     )]
@@ -89,15 +89,15 @@ pub enum ImpairmentError {
     /// A value of the wrong shape.
     #[error("burst is BEGINS/ENDS or BEGINS/ENDS/LOSS, as in burst=1%/30%, not {0:?}")]
     Burst(String),
-    /// As above.
+    /// A value of the wrong shape.
     #[error("reorder is SHARE/TIME, as in reorder=25%/50ms, not {0:?}")]
     Reorder(String),
     /// A value that cannot be read.
     #[error("{word}: {source}")]
     Value {
-        /// Whose.
+        /// The key that has the value.
         word: String,
-        /// Why not.
+        /// The reason why it cannot be parsed.
         #[source]
         source: UnitError,
     },
@@ -123,7 +123,7 @@ impl Default for Impairment {
 }
 
 impl Impairment {
-    /// Changes what `words` name, and nothing else.
+    /// Changes the impairments that `words` name, and no others.
     ///
     /// # Errors
     /// [`ImpairmentError`]; then nothing has changed.

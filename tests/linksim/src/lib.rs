@@ -1,4 +1,4 @@
-//! A link between two network namespaces that is as bad as it is told to be, from a seed.
+//! Simulates an impaired link between two network namespaces, reproducibly from a seed.
 
 pub mod carry;
 pub mod clock;

@@ -1,4 +1,5 @@
-//! A link in use: both directions, the NAT at side A, the clock, and what may be changed while it runs.
+//! A running link: both directions, the NAT at side A, the clock, and the changes that are possible while it
+//! runs.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,25 +18,25 @@ use crate::pipe::Pipe;
 use crate::report::{DirectionReport, Report};
 use crate::schedule::{DIRECTIONS, Dark, Direction};
 
-/// Reopenings on command that are remembered for the report; older ones are forgotten.
+/// Most reopenings on command that the report lists; older ones are forgotten.
 const OPENINGS_MAX: usize = 1024;
 
-/// What a link is.
+/// The options of a link.
 #[derive(Debug, Clone, Default)]
 pub struct LinkOptions {
-    /// From it all chance is drawn.
+    /// The seed of all chance.
     pub seed: u64,
-    /// What happens from A to B.
+    /// The impairments from A to B.
     pub a_to_b: Impairment,
-    /// What happens from B to A.
+    /// The impairments from B to A.
     pub b_to_a: Impairment,
-    /// When it is dark.
+    /// The scheduled times at which nothing passes.
     pub darks: Vec<Dark>,
-    /// A NAT behind which side A is.
+    /// The NAT in front of side A, if there is one.
     pub nat: Option<NatOptions>,
 }
 
-/// A link that threads carry packets across and people change.
+/// A link that threads carry packets across, and that commands can change.
 #[derive(Debug)]
 pub struct Link {
     seed: u64,
@@ -48,13 +49,13 @@ pub struct Link {
     is_stopping: AtomicBool,
 }
 
-/// One direction.
+/// The state of one direction.
 #[derive(Debug)]
 struct DirectionState {
     pipe: Mutex<Pipe>,
-    /// Where its packets come from, once there is a device.
+    /// The device that its packets come from, once it is attached.
     from: OnceLock<Arc<Device>>,
-    /// Written to when the thread that waits for packets must look up.
+    /// An eventfd that wakes the thread that waits for packets.
     wake: OwnedFd,
 }
 
@@ -89,32 +90,32 @@ impl Link {
         })
     }
 
-    /// Says where the packets of a direction come from, for the report. Only the first word counts.
+    /// Attaches the device that a direction's packets come from, for the report. Only the first call counts.
     pub fn attach(&self, direction: Direction, from: Arc<Device>) {
         let _ = self.direction(direction).from.set(from);
     }
 
-    /// What has passed since the start.
+    /// The time since the link's start.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// One direction, locked.
+    /// The pipe of one direction, locked.
     pub fn pipe(&self, direction: Direction) -> MutexGuard<'_, Pipe> {
         locked(&self.direction(direction).pipe)
     }
 
-    /// The NAT, locked.
+    /// The NAT, locked; `None` without one.
     pub fn nat(&self) -> Option<MutexGuard<'_, Nat>> {
         self.nat.as_ref().map(locked)
     }
 
-    /// What to wait on beside the device.
+    /// The eventfd that wakes a thread that waits for packets of this direction.
     pub fn wake(&self, direction: Direction) -> &OwnedFd {
         &self.direction(direction).wake
     }
 
-    /// Whether the threads shall end.
+    /// Whether the threads have to end.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
@@ -131,7 +132,7 @@ impl Link {
         self.set_down(direction, true)
     }
 
-    /// Leaves one direction, or both, to the schedule again. What comes after the instant that is returned passes.
+    /// Leaves one direction, or both, to the schedule again. Packets after the instant that is returned pass.
     pub fn up(&self, direction: Option<Direction>) -> u64 {
         let opened_ns = self.set_down(direction, false);
         let mut openings = locked(&self.openings_ns);
@@ -141,7 +142,7 @@ impl Link {
         opened_ns
     }
 
-    /// Changes what the words name, of one direction or both.
+    /// Changes the impairments that `words` name, of one direction or both.
     ///
     /// # Errors
     /// [`ImpairmentError`]; then nothing has changed.
@@ -159,13 +160,13 @@ impl Link {
         Ok(())
     }
 
-    /// Lets the NAT forget all senders; `None` without a NAT. Says how many they were, and when that was.
+    /// Lets the NAT forget all senders, and returns their number and the time; `None` without a NAT.
     pub fn rebind(&self, address: Option<Ipv4Addr>) -> Option<(usize, u64)> {
         let forgotten = self.nat()?.rebind(address);
         Some((forgotten, monotonic_ns()))
     }
 
-    /// What happened so far.
+    /// The report of everything that happened so far.
     pub fn report(&self) -> Report {
         let now = self.now();
         let scheduled = self.darks.iter().map(Dark::end).filter(|end| *end <= now);
@@ -193,7 +194,7 @@ impl Link {
     }
 
     fn set_down(&self, direction: Option<Direction>, is_down: bool) -> u64 {
-        // Both are held while the clock is read, so that neither passes a packet on the wrong side of the instant.
+        // Both are locked while the clock is read, so that neither passes a packet on the wrong side of the instant.
         let mut pipes = DIRECTIONS
             .into_iter()
             .filter(|way| direction.is_none_or(|only| only == *way))
@@ -216,7 +217,7 @@ impl Link {
     }
 }
 
-// A thread that panicked has left a pipe between two packets; its counters are still the best there are.
+// A thread that panicked has left a valid pipe behind, between two packets.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

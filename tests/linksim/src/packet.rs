@@ -1,23 +1,23 @@
-//! What of an IP packet a link must know: its protocol, its ports, where its checksums stand.
+//! Parses and rewrites IP packets: protocol, addresses, ports and checksums.
 
 use std::net::Ipv4Addr;
 
-/// IPv4's number of UDP.
+/// The protocol number of UDP.
 pub const UDP: u8 = 17;
-/// IPv4's number of TCP.
+/// The protocol number of TCP.
 pub const TCP: u8 = 6;
 
-/// Where a port stands in the header of UDP or TCP.
+/// One end of a packet: its sender or its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The sender.
+    /// The sender of the packet.
     Source,
-    /// The receiver.
+    /// The receiver of the packet.
     Destination,
 }
 
-/// Whether the kernel speaks to the link itself (IPv6's neighbours and routers, multicast of one link): such a packet is
-/// never routed, and belongs on no link but its own.
+/// Whether a packet is link-local multicast (IPv6 neighbour and router discovery, for example). It is never routed, and must
+/// not cross to another link.
 pub fn is_link_local_multicast(packet: &[u8]) -> bool {
     match version(packet) {
         Some(4) => packet.get(16..19) == Some(&[224, 0, 0]),
@@ -44,7 +44,7 @@ pub fn flip(packet: &mut [u8], choice: u64) {
     packet[begin + bit / 8] ^= 1 << (bit % 8);
 }
 
-/// Flips one bit of what UDP or TCP carries, and makes the checksum agree. What carries nothing stays as it is.
+/// Flips one bit of the payload of UDP or TCP, and makes the checksum agree. A packet without payload stays as it is.
 ///
 /// Returns whether a bit was flipped.
 pub fn flip_hidden(packet: &mut [u8], choice: u64) -> bool {

@@ -1,5 +1,6 @@
-//! One direction of a link: what becomes of each packet, and when it comes out. It decides and moves nothing: time comes
-//! in as an argument, chance from a seed.
+//! One direction of a link as pure state: drops, changes and delays packets.
+//!
+//! It moves no packets itself: time comes in as an argument, chance from a seed.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,37 +13,37 @@ use crate::packet::{self, UDP};
 use crate::rng::SeededRng;
 use crate::schedule::Dark;
 
-/// What a direction holds back at most, delayed or waiting for its turn: 1 s of 1 Gbit/s. More is dropped.
+/// Most bytes that a direction holds, delayed or waiting for their turn: 1 s of 1 Gbit/s. More is dropped.
 pub const DELAYED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// What happened to the packets of one direction.
+/// Counters of the packets of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Packets that came in.
+    /// Packets that came in at the near end.
     pub packets_in: u64,
-    /// Their bytes of IP.
+    /// Bytes of IP that came in.
     pub bytes_in: u64,
     /// Packets that came out, second copies included.
     pub packets_out: u64,
-    /// Their bytes of IP.
+    /// Bytes of IP that came out.
     pub bytes_out: u64,
     /// Dropped while the direction was dark.
     pub dropped_dark: u64,
-    /// Dropped by chance.
+    /// Dropped by chance, each by itself.
     pub dropped_loss: u64,
     /// Dropped by chance in a bad spell.
     pub dropped_burst: u64,
     /// Dropped because the queue was full.
     pub dropped_queue: u64,
-    /// Longer than the MTU.
+    /// Dropped because they exceeded the MTU.
     pub dropped_mtu: u64,
-    /// UDP and longer than what UDP may be.
+    /// UDP packets that exceeded the UDP MTU.
     pub dropped_udp: u64,
-    /// Without a mapping of the NAT.
+    /// Dropped because the NAT has no mapping.
     pub dropped_nat: u64,
     /// Refused by the device at the other end.
     pub dropped_device: u64,
-    /// Packets that were doubled.
+    /// Packets that came out twice.
     pub duplicated: u64,
     /// Packets that were held back while others overtook them.
     pub reordered: u64,
@@ -61,14 +62,14 @@ pub struct Pipe {
     is_down: bool,
     rng: SeededRng,
     in_bad_spell: bool,
-    /// When the last admitted bit will have left the queue.
+    /// The time at which the last admitted bit will have left the queue.
     free_at: Duration,
-    /// When the last packet in order comes out.
+    /// The time at which the last packet in order comes out.
     last_due: Duration,
     delayed: BinaryHeap<DelayedPacket>,
     delayed_bytes: usize,
     admitted: u64,
-    /// What has happened so far.
+    /// Counters of everything that happened so far.
     pub counters: Counters,
 }
 
@@ -80,7 +81,7 @@ struct DelayedPacket {
 }
 
 impl Pipe {
-    /// A direction that is dark at these times.
+    /// A direction with these impairments that is dark at these times.
     pub fn new(impairment: Impairment, darks: Vec<Dark>, seed: u64) -> Self {
         Self {
             impairment,
@@ -97,27 +98,27 @@ impl Pipe {
         }
     }
 
-    /// What it does to packets.
+    /// The impairments that apply now.
     pub fn impairment(&self) -> &Impairment {
         &self.impairment
     }
 
-    /// Does something else to the packets that come from now on.
+    /// Changes the impairments of packets that come in from now on.
     pub fn set_impairment(&mut self, impairment: Impairment) {
         self.impairment = impairment;
     }
 
-    /// Makes it dark until it is told otherwise, or leaves it to its schedule again.
+    /// Makes the direction dark until the next call, or leaves it to its schedule again.
     pub fn set_down(&mut self, is_down: bool) {
         self.is_down = is_down;
     }
 
-    /// Whether nothing passes.
+    /// Whether nothing passes at this time.
     pub fn is_dark(&self, now: Duration) -> bool {
         self.is_down || self.darks.iter().any(|dark| dark.is_at(now))
     }
 
-    /// Takes a packet in.
+    /// Takes a packet in, at this time.
     pub fn admit(&mut self, now: Duration, mut packet: Vec<u8>) {
         self.counters.packets_in += 1;
         self.counters.bytes_in += packet.len() as u64;
@@ -145,12 +146,12 @@ impl Pipe {
         self.delay(due, packet);
     }
 
-    /// The next packet that is due.
+    /// Takes out the next packet that is due.
     pub fn release(&mut self, now: Duration) -> Option<Vec<u8>> {
         while self.delayed.peek().is_some_and(|packet| packet.due <= now) {
             let DelayedPacket { packet, .. } = self.delayed.pop()?;
             self.delayed_bytes -= packet.len();
-            // What was under way when the link went dark is lost with it.
+            // Packets under way when the link went dark are lost.
             if self.is_dark(now) {
                 self.counters.dropped_dark += 1;
                 continue;
@@ -162,7 +163,7 @@ impl Pipe {
         None
     }
 
-    /// When the next packet is due.
+    /// The time at which the next packet is due.
     pub fn next_release(&self) -> Option<Duration> {
         self.delayed.peek().map(|packet| packet.due)
     }
@@ -196,7 +197,7 @@ impl Pipe {
         self.in_bad_spell && self.chance(burst.loss)
     }
 
-    /// When the packet's last bit has left the queue; `None` if it does not fit in.
+    /// The time at which the packet's last bit has left the queue; `None` if the queue is full.
     fn departure(&mut self, now: Duration, bytes: usize) -> Option<Duration> {
         if self.delayed_bytes + bytes > DELAYED_BYTES_MAX {
             return None;
@@ -211,7 +212,7 @@ impl Pipe {
         Some(self.free_at)
     }
 
-    /// When a packet that departs then comes out.
+    /// The time at which a packet comes out that left the queue at `departs`.
     fn arrival(&mut self, departs: Duration) -> Duration {
         let Impairment { delay, jitter, reorder, .. } = self.impairment;
         let mut due = departs + delay;
@@ -234,7 +235,7 @@ impl Pipe {
         self.admitted += 1;
     }
 
-    // What never or always happens costs no number, so that switching one thing on does not change the others' luck.
+    // A share of zero or one draws no number, so that switching one impairment on does not change the outcome of others.
     fn chance(&mut self, share: f64) -> bool {
         share > 0.0 && (share >= 1.0 || self.rng.next_f64() < share)
     }

@@ -1,16 +1,16 @@
-//! Chance that a seed repeats.
+//! A random generator whose numbers a seed repeats.
 
-/// Draws numbers from a seed by SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
+/// A generator of random numbers by SplitMix64, <https://prng.di.unimi.it/splitmix64.c>.
 #[derive(Debug, Clone)]
 pub struct SeededRng(u64);
 
 impl SeededRng {
-    /// The same seed draws the same numbers.
+    /// A generator that draws the same numbers for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// The next number, any of 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -1,4 +1,4 @@
-//! When a link is dark, as said beforehand.
+//! The schedule of a link: the times at which it is dark, and the notation for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::units::{self, UnitError, format_time};
 
-/// One of the two ways across a link.
+/// One of the two directions of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From side A to side B.
@@ -15,24 +15,24 @@ pub enum Direction {
     BToA,
 }
 
-/// Both ways, in the order in which everything is reported.
+/// Both directions, in the order of reports.
 pub const DIRECTIONS: [Direction; 2] = [Direction::AToB, Direction::BToA];
 
-/// A time in which nothing passes.
+/// A period in which nothing passes, in one direction or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dark {
-    /// When it begins, from the link's start.
+    /// The beginning, counted from the link's start.
     pub begin: Duration,
-    /// How long it lasts.
+    /// The time for which it lasts.
     pub length: Duration,
-    /// Which way is dark; both, if `None`.
+    /// The direction that is dark; both, if `None`.
     pub direction: Option<Direction>,
 }
 
-/// Words that are no [`Dark`].
+/// The reason why a text is no [`Dark`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// The wrong shape.
+    /// A text of the wrong shape.
     #[error("{0:?} is no dark time; write START+LENGTH, as in 10s+30s, and :a-to-b or :b-to-a for one way")]
     Shape(String),
     /// A time that cannot be read.
@@ -41,7 +41,7 @@ pub enum ScheduleError {
 }
 
 impl Direction {
-    /// `a-to-b` or `b-to-a`.
+    /// The direction's name: `a-to-b` or `b-to-a`.
     pub fn name(self) -> &'static str {
         match self {
             Self::AToB => "a-to-b",
@@ -56,17 +56,17 @@ impl Direction {
 }
 
 impl Dark {
-    /// Whether it says something of this way.
+    /// Whether it applies to this direction.
     pub fn applies_to(&self, direction: Direction) -> bool {
         self.direction.is_none_or(|only| only == direction)
     }
 
-    /// Whether it is then.
+    /// Whether it is dark at this time.
     pub fn is_at(&self, now: Duration) -> bool {
         (self.begin..self.end()).contains(&now)
     }
 
-    /// When the link is open again.
+    /// The time at which the link is open again.
     pub fn end(&self) -> Duration {
         self.begin + self.length
     }

@@ -1,25 +1,25 @@
-//! How people write lengths of time, shares, rates and sizes, and how we write them back.
+//! Parses and formats lengths of time, shares, rates and sizes.
 
 use std::time::Duration;
 
-/// A value that cannot be read.
+/// The reason why a value cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// A length of time.
+    /// The text is no length of time.
     #[error("{0:?} is no length of time; write 250us, 40ms, 3s, 5m or 1h")]
     Time(String),
-    /// A share.
+    /// The text is no share.
     #[error("{0:?} is no share; write 5% or 0.1%, at most 100%")]
     Share(String),
-    /// A rate.
+    /// The text is no rate.
     #[error("{0:?} is no rate; write 64kbit, 50mbit or 1gbit")]
     Rate(String),
-    /// A size.
+    /// The text is no size.
     #[error("{0:?} is no size; write 1500, 256KiB or 4MiB")]
     Size(String),
 }
 
-/// Longer than any trial: 30 days. It keeps sums of times far from overflow.
+/// Longest time that is accepted, 30 days: longer than any trial, and sums of such times stay far from overflow.
 pub const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A length of time, at most [`TIME_MAX`].
@@ -51,7 +51,7 @@ pub fn rate(text: &str) -> Result<u64, UnitError> {
     rate.map(|rate| rate as u64).ok_or_else(|| UnitError::Rate(text.to_owned()))
 }
 
-/// Bytes.
+/// Parses a size in bytes, at most 1 GB.
 ///
 /// # Errors
 /// [`UnitError::Size`].

@@ -1,4 +1,4 @@
-//! A direction of a link, packet by packet, with the time given by hand.
+//! One direction of a link, packet by packet, in virtual time.
 
 use std::net::Ipv4Addr;
 

@@ -24,21 +24,21 @@ use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls;
 use crate::tunnel::Tunnel;
 
-/// An agent that knocks: nothing of it is verified yet.
+/// An incoming connection of an agent, before its handshake: nothing of it is verified yet.
 pub struct Incoming {
     incoming: quinn::Incoming,
     server: ServerConfig,
     silence_max: Duration,
 }
 
-/// An agent whose certificate was verified.
+/// A connection of an agent whose certificate was verified, before its greeting.
 pub struct AcceptedConnection {
     connection: Connection,
     chain: Vec<CertificateDer<'static>>,
     silence_max: Duration,
 }
 
-/// Why an agent did not come as far as a tunnel.
+/// The reason why an incoming connection did not become a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum GreetError {
     /// The handshake or the greeting took too long.
@@ -59,35 +59,38 @@ pub enum GreetError {
 }
 
 impl Incoming {
-    /// `server` is what the endpoint would accept with; a tunnel gets parameters of its own in it.
+    /// Wraps quinn's incoming connection. `server` is the endpoint's configuration, in which each tunnel gets
+    /// parameters of its own.
     pub(crate) fn new(incoming: quinn::Incoming, server: ServerConfig, silence_max: Duration) -> Self {
         Self { incoming, server, silence_max }
     }
 
-    /// Where it knocks from; not verified unless `is_validated`.
+    /// The sender's address; not verified unless `is_validated`.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.incoming.remote_address()
     }
 
-    /// Whether the address was shown to be the sender's.
+    /// Whether the sender has proved that the address is its own.
     #[must_use]
     pub fn is_validated(&self) -> bool {
         self.incoming.remote_address_validated()
     }
 
-    /// Asks the sender to show that the address is its own (RFC 9000, section 8.1.2), at the cost of a round trip.
+    /// Asks the sender to prove that the address is its own (RFC 9000, section 8.1.2), at the cost of a round
+    /// trip.
     pub fn retry(self) {
         // Only an address that was validated cannot be asked again.
         let _ = self.incoming.retry();
     }
 
-    /// Turns the sender away.
+    /// Refuses the connection without a handshake.
     pub fn refuse(self) {
         self.incoming.refuse();
     }
 
-    /// Shakes hands. The connection's driver is spawned from the task that awaits this: that is the tunnel's home.
+    /// Completes the handshake. The connection's driver is spawned from the task that awaits this: its
+    /// runtime is the tunnel's home.
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Handshake`.
@@ -109,9 +112,11 @@ impl Incoming {
 }
 
 impl AcceptedConnection {
-    /// Takes over an agent's connection after its TLS handshake, by which its certificate was verified. Its tunnel bears so
-    /// much `silence`, if the agent does, see [`Endpoint::silence_max`](crate::Endpoint::silence_max). What drives it is spawned
-    /// from the task that awaits this: that is the tunnel's home.
+    /// Takes over an agent's TCP connection after its TLS handshake, which has verified its certificate.
+    ///
+    /// `silence` is the server's limit, see [`Endpoint::silence_max`](crate::Endpoint::silence_max); the
+    /// agent's limit may be shorter. The connection's driver is spawned from the task that awaits this: its
+    /// runtime is the tunnel's home.
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Broke`.
@@ -147,20 +152,20 @@ impl AcceptedConnection {
         &self.chain
     }
 
-    /// Where the agent is.
+    /// The agent's address and port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.connection.peer_address()
     }
 
-    /// Ends the connection of an agent whose certificate says nothing useful, with a sentence for its log.
+    /// Closes the connection of an agent whose certificate cannot be used, with a sentence for its log.
     pub fn turn_away(self, reason: &str) {
         self.connection.close_with(CloseCode::NotGreeted, reason);
     }
 
-    /// Reads the agent's greeting, judges it against the identity from its certificate, and answers.
+    /// Reads the agent's greeting, checks it against the identity from its certificate, and answers.
     ///
-    /// `may_enter` has the last word: a limit, or a server that is stopping.
+    /// `may_enter` decides last: it may refuse for a limit, or because the server is stopping.
     ///
     /// # Errors
     /// `GreetError`; the connection is closed then.

@@ -1,8 +1,8 @@
-//! What a server's TLS alert means to the agent that gets it, in words.
+//! Explains a server's TLS alert to the people who read the agent's log.
 
 use rustls::AlertDescription;
 
-/// What the server has against the handshake, and what to do. The alerts: RFC 8446, section 6.2.
+/// The reason why the server refused the handshake, and what to do. The alerts: RFC 8446, section 6.2.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
 pub(crate) fn explain(alert: AlertDescription) -> String {
     let about_certificate = |what: &str| {

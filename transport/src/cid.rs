@@ -9,8 +9,9 @@
 //! | 3 | the epoch of the key, 0 so far |
 //! | 4–15 | random |
 //!
-//! The mask is HMAC-SHA256 over the bytes around it, under a key that is persisted: who has the key sees the server, who
-//! has not sees noise, and two IDs of one connection have nothing in common (RFC 9000, section 5.1).
+//! The mask is HMAC-SHA256 over the bytes around it, under a key that is persisted. A reader with the key
+//! sees the server's number; all others see noise, and two IDs of one connection have nothing in common (RFC
+//! 9000, section 5.1).
 
 use std::time::Duration;
 

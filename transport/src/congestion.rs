@@ -1,8 +1,9 @@
-//! How much may be in flight: a controller that takes loss for what it is on edge links, noise.
+//! Congestion control for edge links, on which packet loss is mostly noise and no sign of congestion.
 //!
-//! What decides is pure: [`Control`] is told what happened and when, and answers with a window. [`LossTolerant`] is the
-//! one that ships, behind an adapter to quinn's trait. Its goals, and what another flow beside it is left, are claims of
-//! a simulation whose sender is paced and detects loss as quinn's does.
+//! The decisions are pure: [`CongestionControl`](control::CongestionControl) takes events and times, and
+//! returns a window. [`LossTolerant`](tolerant::LossTolerant) is the controller that ships, behind an adapter
+//! to quinn's trait. Its goals, and the share that it leaves to another flow, are claims of a simulation
+//! whose sender is paced and detects loss as quinn's does.
 
 mod adapter;
 mod aggregation;

@@ -1,4 +1,4 @@
-//! The control stream: moves frames between the wire and the session, until the tunnel ends.
+//! Drives a tunnel: moves frames between the control stream and the session, until the tunnel ends.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,27 +25,27 @@ use crate::settings::Side;
 use crate::tunnel::Tunnel;
 use crate::tunnel_state::TunnelState;
 
-/// After both sides know that the tunnel is empty, the one that did not ask for the drain waits so long for the other to
-/// close it, and then does so itself.
+/// Longest time that the side which did not ask for the drain waits for the other to close an empty tunnel.
+/// Then it closes the tunnel itself.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// A control stream breaks with its connection, which says why so much later at most.
+/// Longest time that a broken control stream waits for its connection to report the reason.
 const REASON_MAX: Duration = Duration::from_millis(500);
 
 /// Bytes read from the control stream at once.
 const READ_BYTES: usize = 4096;
 
-/// The control stream, what is still to be written, and what was read of the next frame.
+/// The control stream, with frames that are not written yet and bytes of the next frame.
 pub(crate) struct ControlStream {
     stream: Stream,
     unwritten: BytesMut,
     buffer: BytesMut,
 }
 
-/// What the owner of a tunnel has to know.
+/// An event that the owner of a tunnel has to act upon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelEvent {
-    /// The tunnel's health changed.
+    /// The tunnel's health changed to this.
     Health(Health),
     /// The other side is stopping: the tunnel takes no new streams.
     PeerDrains,
@@ -55,17 +55,18 @@ pub enum TunnelEvent {
     Extension(Extension),
 }
 
-/// Speaks for a tunnel until it ends. The owner of the tunnel runs it; dropped, it closes the tunnel.
+/// Runs the session of a tunnel until it ends. The owner of the tunnel polls it; dropping it closes the
+/// tunnel.
 #[must_use = "a tunnel without its driver is silent and will be given up by the other side"]
 pub struct Driver {
     connection: Connection,
     state: Arc<TunnelState>,
     stream: ControlStream,
-    /// The carrier's signs of life when they last changed, and when we saw that.
+    /// The carrier's count of signs of life when it last changed, and the time of that change.
     heard: (u64, Instant),
     drain_is_ours: bool,
     rtt_repair: RttRepair,
-    /// At an agent, whose port may change.
+    /// Changes the socket of a silent tunnel; only at an agent.
     rebinding: Option<Rebinding>,
 }
 
@@ -80,7 +81,8 @@ impl ControlStream {
         poll_fn(|cx| self.poll_flush(cx)).await.map_err(tunnel_ended)
     }
 
-    /// The next frame. Cancel-safe: what was read stays in the buffer. Writes what was put meanwhile.
+    /// Reads the next frame, and writes queued frames meanwhile. Cancel-safe: bytes that were read stay in
+    /// the buffer.
     pub(crate) async fn read(&mut self) -> Result<ControlFrame, TunnelEnded> {
         loop {
             if let Some(frame) = frame::decode(&mut self.buffer)? {
@@ -96,12 +98,12 @@ impl ControlStream {
         }
     }
 
-    /// Has a frame written by whoever reads or writes next.
+    /// Queues a frame, which the next read or write sends.
     fn queue(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
         Ok(frame::encode(frame, &mut self.unwritten)?)
     }
 
-    /// Whether the carrier has taken all that was put.
+    /// Whether the carrier has taken all queued frames.
     fn is_written(&self) -> bool {
         self.unwritten.is_empty()
     }
@@ -114,7 +116,7 @@ impl ControlStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and says how much.
+    /// Reads once into the buffer, and returns the number of bytes.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut bytes = [0; READ_BYTES];
         let mut into = ReadBuf::new(&mut bytes);
@@ -123,7 +125,7 @@ impl ControlStream {
         Poll::Ready(Ok(into.filled().len()))
     }
 
-    /// Waits until the peer has acknowledged everything written, for a last word before a close.
+    /// Ends the stream and waits until the peer has acknowledged everything written, before a close.
     pub(crate) async fn finish(&mut self) {
         if self.stream.finish().is_ok() {
             // However it ends, there is nothing more to be done for it.
@@ -155,7 +157,7 @@ impl Driver {
         )
     }
 
-    /// The same, whose socket is replaced while nothing is heard.
+    /// The driver with a socket that is replaced while nothing is heard.
     pub(crate) fn rebinding(mut self, rebinding: Rebinding) -> Self {
         self.rebinding = Some(rebinding);
         self
@@ -201,7 +203,7 @@ impl Driver {
         }
     }
 
-    /// Hands on what the session has to say. Never waits: what a blocked carrier does not take is written later.
+    /// Sends the session's frames. Never waits: what a blocked carrier does not take is written later.
     fn send_frames(&mut self) -> Result<(), TunnelEnded> {
         let heartbeat = self.state.session().poll_heartbeat();
         if let Some(heartbeat) = heartbeat {
@@ -218,7 +220,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends a heartbeat beside all streams where that is possible, else as a frame like others.
+    /// Sends a heartbeat outside of all streams where that is possible, else as an ordinary frame.
     fn ping(&mut self, heartbeat: Frame) -> Result<(), TunnelEnded> {
         let frame = ControlFrame::from(heartbeat);
         let mut bytes = BytesMut::new();
@@ -233,7 +235,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes a heartbeat that came beside all streams. Nothing else may come that way, where no order holds.
+    /// Handles a datagram, which must be a heartbeat: datagrams have no order, so no other frame may come in
+    /// one.
     fn handle_datagram(&mut self, bytes: &[u8]) -> Result<(), TunnelEnded> {
         let frame = frame::decode::<ControlFrame>(&mut BytesMut::from(bytes))?;
         let heartbeat =
@@ -265,7 +268,7 @@ impl Driver {
         }
     }
 
-    /// Both sides are empty. Who asked for the drain closes; the other waits for it.
+    /// Waits for the close of an empty tunnel. The side that asked for the drain closes it; the other waits.
     async fn await_close(&mut self) -> TunnelEnded {
         if !self.drain_is_ours {
             let _ = timeout(CLOSE_MAX, self.connection.ended()).await;
@@ -273,8 +276,8 @@ impl Driver {
         TunnelEnded::Drained
     }
 
-    /// When to look at the session again: at its next instant, but at least every heartbeat, because streams that open
-    /// bring that instant nearer and packets that arrive are signs of life.
+    /// The next time at which to check the session. At least every heartbeat, because new streams bring the
+    /// session's own timeout nearer, and packets that arrive are signs of life.
     fn next_check(&self) -> Instant {
         let soon = Instant::now() + HEARTBEAT_ACTIVE;
         let due = self.state.session().poll_timeout().into_iter().chain(self.rtt_repair.next());
@@ -315,13 +318,13 @@ impl Drop for Driver {
     }
 }
 
-/// Why the control stream broke: what ended the tunnel, if it is that.
+/// The end of the tunnel that broke the control stream.
 fn tunnel_ended(error: io::Error) -> TunnelEnded {
     let ended = error.get_ref().and_then(|inside| inside.downcast_ref::<TunnelEnded>());
     ended.cloned().unwrap_or_else(|| TunnelEnded::Carrier(error.to_string()))
 }
 
-/// What the other side is told of the end.
+/// The code with which this side closes a tunnel that ended so.
 fn close_code(ended: &TunnelEnded) -> CloseCode {
     match ended {
         TunnelEnded::Drained => CloseCode::Drained,

@@ -1,8 +1,9 @@
-//! A carrier as a tunnel: dial, greet, open streams, notice death, tell the truth about how a stream ended.
+//! Tunnels over QUIC or HTTP/2: dialing and accepting, greeting, streams, liveness, and exact reasons for
+//! every end.
 //!
-//! The only crate that speaks QUIC, and HTTP/2 as the second carrier. What it shows (`Tunnel`, `TunnelStream`, `Driver`) names
-//! no carrier. It starts no task by itself: the carriers' own drivers go to the [`Spawn`] that the caller hands in, everything
-//! else is a future for its caller to own.
+//! The only crate that speaks QUIC, and HTTP/2 as the second carrier. Its types (`Tunnel`, `TunnelStream`,
+//! `Driver`) hide the carrier. It starts no task by itself: the carriers' own drivers go to the [`Spawn`]
+//! that the caller passes in, everything else is a future for its caller to own.
 
 mod accept;
 mod alert;

@@ -1,20 +1,22 @@
-//! How far away a peer is, whatever one answer of it took.
+//! The shortest recent round trip to a peer, a measure of its distance that is independent of load.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// So many answers are looked back on. There is one for each heartbeat: 8 to 24 s.
+/// Number of answers that are kept. There is one for each heartbeat: 8 to 24 s.
 const ANSWERS: usize = 8;
 
-/// What each of the last [`ANSWERS`] answers took. Beyond the way there and back that is what the machines and queues between were
-/// busy with at that moment, and a smoothed estimate holds on to it the longer the fewer answers there are: a tunnel whose first
-/// answer was late would be passed over for as long as it is asked nothing.
+/// The round trips of the last [`ANSWERS`] answers. Beyond the propagation delay, each includes the load of
+/// machines and queues at that moment.
+///
+/// A smoothed estimate keeps that load the longer the fewer answers there are: a tunnel whose first answer
+/// was late would be passed over for as long as it gets no request.
 #[derive(Default)]
 pub(crate) struct MinRtt(Mutex<VecDeque<Duration>>);
 
 impl MinRtt {
-    /// Notes what an answer took.
+    /// Adds the round trip of an answer.
     pub(crate) fn record(&self, round_trip: Duration) {
         let mut answers = self.answers();
         if answers.len() == ANSWERS {
@@ -23,7 +25,7 @@ impl MinRtt {
         answers.push_back(round_trip);
     }
 
-    /// The least that one took; `None` before the first.
+    /// The shortest round trip; `None` before the first answer.
     pub(crate) fn get(&self) -> Option<Duration> {
         self.answers().iter().min().copied()
     }

@@ -1,4 +1,4 @@
-//! How large the packets are that the route to the other side may take.
+//! The packet size that the route to a peer may allow.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,14 +12,15 @@ use rustix::net::sockopt;
 /// (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel refuses the batch.
 pub(crate) const PACKET_BYTES_MAX: u16 = 6_550;
 
-/// What is probed for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
+/// Packet size to probe for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
 pub(crate) const PACKET_BYTES_USUAL: u16 = 1_452;
 
-/// The headers of IPv6 and UDP.
+/// Length of the headers of IPv6 and UDP, in bytes.
 const HEADER_BYTES: u32 = 40 + 8;
 
-/// For how many bytes of QUIC in a packet the path to `peer` is probed: as many as this machine's route takes, where that is more than
-/// Ethernet's. Probing every path that far would cost those of the Internet round trips, and probes that are lost.
+/// Bytes of QUIC in a packet for which the path to `peer` is probed: as many as this machine's route takes,
+/// where that is more than Ethernet's. Probing every path that far would cost those of the Internet round
+/// trips, and probes that are lost.
 pub(crate) fn packet_bytes(peer: SocketAddr) -> u16 {
     let packet = |route: u32| u16::try_from(route.saturating_sub(HEADER_BYTES)).unwrap_or(u16::MAX);
     route_bytes(peer).map_or(PACKET_BYTES_USUAL, packet).clamp(PACKET_BYTES_USUAL, PACKET_BYTES_MAX)

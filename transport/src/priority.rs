@@ -1,55 +1,58 @@
-//! Whose bytes leave a tunnel first: those of streams that carry little beside what the others carry.
+//! Decides which streams of a tunnel send first: those that carry little beside the others.
 //!
-//! `kubectl cp` is an exec as a shell is, so nothing that is asked says which of both a stream is; what it carries does. A
-//! stream is *light* until it has sent [`LIGHT_BYTES`]; then it is *bulk*, until others have carried [`SHARE`] times as
-//! much without it. There is no clock in it: a stream is measured by what its tunnel carries, so the same figures fit a slow
-//! link and a fast one, and on an idle tunnel nothing changes, where it would not matter.
+//! `kubectl cp` is an exec as a shell is, so no request says which of both a stream is; the number of bytes
+//! that it carries does. A stream is *light* until it has sent [`LIGHT_BYTES`]; then it is *bulk*, until
+//! others have carried [`SHARE`] times as much without it. There is no clock in it: a stream is measured by
+//! the bytes of its tunnel, so the same constants fit a slow link and a fast one. On an idle tunnel nothing
+//! changes, where it would not matter.
 //!
-//! Bulk is never starved by many who are light: together they may be ahead of it by [`LIGHT_CREDIT_BYTES`], and from there on by as
-//! much as bulk has sent, which leaves it half of the link. What goes beyond takes its turns among bulk.
+//! Many light streams never starve bulk: together they may be ahead of it by [`LIGHT_CREDIT_BYTES`], and from
+//! there on by as much as bulk has sent, which leaves it half of the link. Beyond that they take their turns
+//! with bulk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a stream may send before it is bulk: a screenful, a list, the head of a request; no file.
+/// Bytes that a stream may send before it is bulk: a screenful, a list, the head of a request; no file.
 const LIGHT_BYTES: u64 = 64 * 1024;
 
-/// A stream earns one byte back for so many that the tunnel's others have sent. More equal streams than this, and each
-/// earns what it spends.
+/// A stream earns one byte back for every this many bytes that the tunnel's others have sent. With more equal
+/// streams than this, each earns what it spends.
 const SHARE: u64 = 32;
 
-/// By how much light streams may be ahead of bulk, all together.
+/// Bytes by which all light streams together may be ahead of bulk.
 const LIGHT_CREDIT_BYTES: u64 = 4 * LIGHT_BYTES;
 
-/// In which order bytes leave; within one priority streams take turns.
+/// The order in which bytes leave. Streams of one priority take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
     Bulk,
     Light,
-    /// The session's frames.
+    /// Frames of the session, before all others.
     Control,
 }
 
-/// What one direction of a stream has carried lately.
+/// The budget of one direction of a stream, which decides whether it is light or bulk.
 #[derive(Debug)]
 pub(crate) struct SendBudget {
     is_bulk: bool,
-    /// What it may still send.
+    /// Bytes that it may still send as a light stream.
     left: u64,
-    /// Of what the whole tunnel has sent: its own, and what of others' was counted for it.
+    /// Bytes of the whole tunnel that are accounted for: its own, and those of others that were credited to
+    /// it.
     seen: u64,
 }
 
-/// What the light streams of a tunnel may still send ahead of bulk.
+/// Bytes that the light streams of a tunnel may still send ahead of bulk.
 #[derive(Debug)]
 pub(crate) struct LightCredit(AtomicU64);
 
 impl SendBudget {
-    /// Of a new stream of a tunnel that has `carried` so many bytes.
+    /// The budget of a new stream, on a tunnel that has `carried` this many bytes.
     pub(crate) fn new(carried: u64) -> Self {
         Self { is_bulk: false, left: LIGHT_BYTES, seen: carried }
     }
 
-    /// The priority of `bytes` that are to be sent next. The tunnel has `carried` so many until now.
+    /// The priority of the next `bytes` of the stream, on a tunnel that has `carried` this many so far.
     pub(crate) fn priority(&mut self, carried: u64, bytes: u64, credit: &LightCredit) -> Priority {
         let earned = carried.saturating_sub(self.seen) / SHARE;
         self.seen += earned * SHARE;
@@ -60,7 +63,7 @@ impl SendBudget {
         if self.is_bulk || !credit.covers(bytes) { Priority::Bulk } else { Priority::Light }
     }
 
-    /// So many of them were taken, at this priority.
+    /// Notes that the carrier took this many bytes, at this priority.
     pub(crate) fn sent(&mut self, bytes: u64, priority: Priority, credit: &LightCredit) {
         self.seen += bytes;
         self.left = self.left.saturating_sub(bytes);
@@ -101,11 +104,11 @@ impl Default for LightCredit {
 mod tests {
     use super::*;
 
-    /// What one read off a file or a socket brings.
+    /// Bytes of one read from a file or a socket.
     const CHUNK: u64 = 16 * 1024;
     const KEYSTROKE: u64 = 50;
 
-    /// A tunnel's count, and its credit.
+    /// The byte count and the credit of a tunnel.
     #[derive(Default)]
     struct TestTunnel {
         carried: u64,

@@ -1,9 +1,9 @@
-//! What lets a probe pass a full congestion window, and tells when the peer has received it.
+//! Lets a probe pass a full congestion window, and reports when the peer has received it.
 //!
-//! After an outage QUIC waits: its probe timeout has doubled at each silence, and what was in flight fills the window, so
-//! that nothing may be sent whose acknowledgement would show that the path is back. So each tunnel's congestion controller,
-//! whichever it is, is wrapped: a *permit* raises its window by two packets until they are sent. The first probe that is
-//! acknowledged makes QUIC declare the rest lost and send it again.
+//! After an outage QUIC waits: its probe timeout has doubled at each silence, and the packets in flight fill
+//! the window, so that nothing may be sent whose acknowledgement would show that the path is back. So each
+//! tunnel's congestion controller is wrapped: an *allowance* raises its window by two packets until they are
+//! sent. The first probe that is acknowledged makes QUIC declare the rest lost and send it again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,27 +18,29 @@ pub(crate) use rtt_repair::RttRepair;
 
 mod rtt_repair;
 
-/// Packets that a permit lets pass: the probe, and one more, because quinn asks whether a whole one would still fit behind.
+/// Packets of an allowance: the probe, and one more, because quinn asks whether another full packet would
+/// still fit behind.
 const ALLOWANCE_PACKETS: u64 = 2;
 
-/// Most pings whose answer is awaited: a second's on a tunnel that is healed, four seconds' in an outage.
+/// Most pings whose answer is awaited: those of a second while the RTT is repaired, or of four seconds in an
+/// outage.
 const PINGS_MAX: usize = 16;
 
-/// A permit of so many bytes switches quinn's pacer off (`quinn_proto`, `Pacer::delay`): the pacer divides by a round trip
-/// that may be as long as the outage was.
+/// An allowance of this many bytes switches quinn's pacer off (`quinn_proto`, `Pacer::delay`): the pacer
+/// divides by a round trip that may be as long as the outage was.
 const UNPACED_BYTES: u64 = 1 << 33;
 
 /// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for each path.
 #[derive(Clone)]
 pub(crate) struct Probe(Arc<ProbeState>);
 
-/// Makes the controllers of one tunnel.
+/// Makes the wrapped controllers of one tunnel.
 pub(crate) struct ProbingFactory {
     inner: Arc<dyn ControllerFactory + Send + Sync>,
     probe: Probe,
 }
 
-/// When the peer was shown to have received a ping, and how long that took.
+/// The acknowledgement of a ping: its time, and the ping's round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) at: Instant,
@@ -46,11 +48,12 @@ pub(crate) struct Answer {
 }
 
 struct ProbeState {
-    /// By how much quinn's pacer is to be corrected; see `RttRepair`.
+    /// The factor by which quinn's pacer is corrected; see `RttRepair`.
     pace_factor: AtomicU64,
-    /// What may still be sent beyond the window.
+    /// Bytes that may still be sent beyond the window.
     allowance_bytes: AtomicU64,
-    /// As the controller sees it: a little too much where packets hold nothing but acknowledgements.
+    /// Bytes in flight as the controller sees them: a little too many where packets hold nothing but
+    /// acknowledgements.
     in_flight_bytes: AtomicU64,
     packet_bytes: AtomicU64,
     pings: Mutex<Pings>,
@@ -60,14 +63,15 @@ struct ProbeState {
 /// Pings that await their answer.
 #[derive(Default)]
 struct Pings {
-    /// The next packet is one.
+    /// Whether the next packet carries a ping.
     is_next: bool,
-    /// Packet numbers, and when they were sent. The last of an outage: whatever was sent before them will not be answered.
+    /// Packet numbers of pings, with the times of sending. In an outage only the latest are kept: earlier
+    /// ones will not be answered.
     unanswered: VecDeque<(u64, Instant)>,
     answer: Option<Answer>,
 }
 
-/// A controller of one path, whose window a permit raises.
+/// A controller of one path, whose window an allowance raises.
 struct ProbingController {
     inner: Box<dyn Controller>,
     probe: Probe,
@@ -85,13 +89,13 @@ impl Probe {
         }))
     }
 
-    /// A factory whose controllers this probe speaks to.
+    /// A factory whose controllers share this probe's allowance.
     pub(crate) fn factory(&self, inner: Arc<dyn ControllerFactory + Send + Sync>) -> ProbingFactory {
         ProbingFactory { inner, probe: self.clone() }
     }
 
-    /// Lets what is sent next pass whatever the window, and awaits its acknowledgement. To be called *before* the connection
-    /// is given what is to be sent, because that wakes it.
+    /// Lets the next packet pass whatever the window, and awaits its acknowledgement. Must be called *before*
+    /// the connection gets the bytes to send, because that wakes it.
     pub(crate) fn allow_probe(&self) {
         let packets = ALLOWANCE_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
         // A permit that was not used means that the pacer, or an error of our count, was in its way.
@@ -101,7 +105,7 @@ impl Probe {
         self.pings().is_next = true;
     }
 
-    /// Corrects quinn's pacer by this factor from now on; one is none.
+    /// Corrects quinn's pacer by this factor from now on; a factor of one corrects nothing.
     pub(crate) fn correct_pace(&self, factor: u64) {
         self.0.pace_factor.store(factor, Ordering::Relaxed);
     }
@@ -160,8 +164,8 @@ impl Probe {
         self.0.in_flight_bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// What quinn is told of the controller's `window`. It asks twice for each packet: whether one more may be in flight, and
-    /// how long the pacer has to wait, which sends a window in each round trip.
+    /// The controller's `window`, raised as quinn shall see it. quinn asks twice for each packet: whether one
+    /// more may be in flight, and how long the pacer has to wait, which sends a window in each round trip.
     fn raised_window(&self, window: u64) -> u64 {
         let (allowance, factor) =
             (self.0.allowance_bytes.load(Ordering::Relaxed), self.0.pace_factor.load(Ordering::Relaxed));

@@ -1,23 +1,24 @@
-//! A new UDP socket for an agent's tunnel that hears nothing, because a NAT may hold on to a mapping that leads nowhere.
+//! Moves a silent agent's tunnel to a new UDP socket, because a NAT may keep a mapping that leads nowhere.
 //!
-//! Such a mapping is kept by the very probes that wait for an answer: a router whose uplink came back with another address
-//! may map the old flow to the old address for as long as it is in use. From another port it is another flow.
+//! The probes that wait for an answer keep such a mapping alive: a router whose uplink came back with another
+//! address may map the old flow to the old address for as long as it is in use. From another port it is
+//! another flow.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-/// How long nothing is heard before each new socket. quinn hears what still comes to the last one, too.
+/// Silence before each new socket. quinn still receives packets on the previous one, too.
 pub(crate) const REBIND_EVERY: Duration = Duration::from_secs(5);
 
-/// The socket of one tunnel.
+/// Rebinds the socket of one tunnel.
 pub(crate) struct Rebinding {
     rebind: Box<Rebind>,
     bound_at: Instant,
 }
 
-/// Takes another socket.
+/// The function that binds another socket.
 type Rebind = dyn Fn() -> io::Result<()> + Send + Sync;
 
 impl Rebinding {
@@ -25,7 +26,7 @@ impl Rebinding {
         Self { rebind, bound_at: now }
     }
 
-    /// Takes another socket, if nothing was heard for long enough since the last one.
+    /// Binds another socket, if nothing was heard for long enough since the last one.
     pub(crate) fn rebind_if_silent(&mut self, now: Instant, silence: Duration) {
         let is_due = silence >= REBIND_EVERY && now >= self.bound_at + REBIND_EVERY;
         if is_due {

@@ -19,57 +19,62 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(8);
 /// Most streams that a server may have open on one tunnel.
 pub const STREAMS_MAX: u32 = 4096;
 
-/// What an agent grants at first. It doubles that whenever half of it is open, up to [`STREAMS_MAX`], because every slot
-/// costs in the long run: quinn parks the buffers of a stream that has ended (57 KiB after a large upload) in the slot of one
-/// to come, so that an agent which grants 4,096 at once ends up with 4,096 of them.
+/// Streams that an agent grants at first. It doubles the grant whenever half of it is open, up to
+/// [`STREAMS_MAX`], because every slot costs memory in the long run: quinn parks the buffers of a stream that
+/// has ended (57 KiB after a large upload) in the slot of one to come, so that an agent which grants 4,096 at
+/// once ends up with 4,096 of them.
 pub(crate) const STREAMS_AT_FIRST: u32 = 128;
 
 /// Streams that an agent may open: the control stream, and a spare. Each costs the server memory for every agent.
 const AGENT_STREAMS_MAX: u32 = 2;
 
-/// What one stream may have in flight towards a reader who does not read. Larger windows with 10 % loss can make more
-/// gaps than quinn tolerates on a stream, which would cost the whole connection.
+/// Most bytes that one stream has in flight towards a reader who does not read. Larger windows with 10 % loss
+/// can make more gaps than quinn tolerates on a stream, which would cost the whole connection.
 pub const STREAM_WINDOW_BYTES: u32 = 1_250_000;
 
-/// What all streams of a tunnel may have in flight towards this side: it never binds before the streams' own windows,
-/// because it is shared, and thirteen callers who stop reading would otherwise stop the tunnel.
+/// Most bytes that all streams of a tunnel have in flight towards this side. It never binds before the
+/// streams' own windows, because it is shared, and thirteen callers who stop reading would otherwise stop the
+/// tunnel.
 const CONNECTION_WINDOW_BYTES: u64 = STREAMS_MAX as u64 * STREAM_WINDOW_BYTES as u64;
 
-/// What this side holds unacknowledged for all streams of a tunnel. At 100 Mbit/s it fills a round trip of 1.3 s.
+/// Most bytes that this side keeps unacknowledged for all streams of a tunnel. At 100 Mbit/s it fills a round
+/// trip of 1.3 s.
 pub(crate) const SEND_WINDOW_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What it holds beyond that of streams that are light: bulk alone may fill the window, and who types must not wait until
-/// the path has carried some of it.
+/// Further bytes that it keeps of light streams. Bulk alone may fill the window, and a keystroke must not
+/// wait until the path has carried some of it.
 pub(crate) const SEND_RESERVE_BYTES: u64 = 1024 * 1024;
 
-/// Liveness is decided by heartbeats; QUIC's own limit, so much longer than the silence that is borne, only ends what they
-/// did not.
+/// QUIC's idle timeout exceeds the tunnel's limit for silence by this much. Heartbeats decide about liveness;
+/// QUIC only ends connections that they did not end.
 pub(crate) const IDLE_BEYOND_SILENCE: Duration = Duration::from_secs(60);
 
 /// Backstop for the heartbeats, below the 30 s after which common NATs forget a UDP mapping.
 pub(crate) const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 
-/// Handshakes of strangers held at once, and what each may send before it is accepted.
+/// Most handshakes of unauthenticated peers at once, and most bytes that each, and all of them, may send
+/// before they are accepted.
 const INCOMING_MAX: usize = 1024;
 const INCOMING_BYTES_MAX: u64 = 64 * 1024;
 const INCOMING_BYTES_TOTAL_MAX: u64 = 16 * 1024 * 1024;
 
-/// A thousand agents that lost their server are each told within a second; at quinn's 20 ms it would be fifty.
+/// Least time between two stateless resets. A thousand agents that lost their server all get one within a
+/// second; at quinn's 20 ms it would be fifty.
 const RESET_INTERVAL_MIN: Duration = Duration::from_millis(1);
 
-/// Which side of a tunnel an endpoint is.
+/// The side of a tunnel that an endpoint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Server,
     Agent,
 }
 
-/// Heartbeats that wait to be sent or read: a few, of which the oldest are dropped. quinn counts about 32 bytes for each
-/// beside what is in it.
+/// Buffer for heartbeats that wait to be sent or read: a few, of which the oldest are dropped. quinn counts
+/// about 32 bytes for each beside its content.
 const DATAGRAM_BYTES_MAX: usize = 512;
 
-/// The parameters of a tunnel's connection, with the probe that its driver speaks to, the silence that it bears, and the size of
-/// packets for which its path is probed ([`packet_bytes`](crate::path_mtu::packet_bytes)).
+/// The parameters of a tunnel's connection: its driver's probe, its limit for silence, and the packet size
+/// for which its path is probed ([`packet_bytes`](crate::path_mtu::packet_bytes)).
 pub(crate) fn connection(
     side: Side,
     probe: &Probe,
@@ -120,7 +125,8 @@ pub(crate) fn connection(
     config
 }
 
-/// The parameters of an endpoint, with the keys that outlive it. No peer probes for larger packets than `packet_bytes`.
+/// The parameters of an endpoint, with the keys that it keeps over a restart. No peer probes for larger
+/// packets than `packet_bytes`.
 pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16, packet_bytes: u16) -> EndpointConfig {
     let mut config = EndpointConfig::new(Arc::new(keys.reset_key()));
     let cid_key = keys.connection_id_key();

@@ -1,4 +1,4 @@
-//! One stream of a tunnel, which tells the truth about how it ended.
+//! A stream of a tunnel, whose end always shows whether the peer finished it or broke it off.
 
 use std::future::Future;
 use std::io;
@@ -21,45 +21,46 @@ use crate::tunnel_state::StreamGuard;
 
 /// A bidirectional stream of bytes.
 ///
-/// It ends in one of two ways: each direction is *shut down* on its own (`AsyncWrite::poll_shutdown` here, end of file
-/// there), or the frame_bytes stream is *aborted* with a code, by [`TunnelStream::abort`] or by being dropped before it was
-/// shut down. A peer sees the first as a clean end and the second as an error, always.
+/// It ends in one of two ways: each direction is *shut down* on its own (`AsyncWrite::poll_shutdown` here,
+/// end of file there), or the whole stream is *aborted* with a code, by [`TunnelStream::abort`] or by being
+/// dropped before it was shut down. A peer sees the first as a clean end and the second as an error, always.
 ///
-/// `poll_shutdown` is ready once the peer's carrier has acknowledged the last byte: then, and not before, closing the
-/// tunnel would lose nothing.
+/// `poll_shutdown` is ready once the peer's carrier has acknowledged the last byte: then, and not before,
+/// closing the tunnel would lose nothing.
 pub struct TunnelStream {
     carrier_stream: Stream,
     write: WriteState,
     read_to_end: bool,
     abort_codes: AbortCodes,
     guard: StreamGuard,
-    /// Of the writing direction.
+    /// The budget of the writing direction.
     budget: SendBudget,
 }
 
-/// The codes of a stream's end, for whoever has handed the stream itself to somebody else.
+/// The abort codes of a stream in both directions, for code that has handed the stream itself over to other
+/// code.
 #[derive(Clone, Debug)]
 pub struct AbortCodes(Arc<SharedCodes>);
 
 #[derive(Debug)]
 struct SharedCodes {
-    /// With which a drop aborts.
+    /// The code with which a drop aborts.
     ours: AtomicU32,
-    /// With which the peer aborted; zero, which is no code, until then.
+    /// The code with which the peer aborted; zero, which is no code, until then.
     theirs: AtomicU32,
 }
 
-/// How far the writing direction has come.
+/// The state of the writing direction.
 enum WriteState {
     Open,
     /// Finished; waits for the acknowledgement.
     Finishing(Stopped),
     Finished,
-    /// By either side.
+    /// The stream was aborted, by either side.
     Aborted,
 }
 
-/// Why the first frame of a stream could not be read.
+/// The reason why the first frame of a stream could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFrameError {
     /// The stream ended or broke before the frame's end.
@@ -76,12 +77,13 @@ impl AbortCodes {
         Self(Arc::new(SharedCodes { ours, theirs: AtomicU32::new(0) }))
     }
 
-    /// Says with which code the stream is aborted if it is dropped before it was shut down; `Abandoned` until then.
+    /// Sets the code with which the stream is aborted if it is dropped before it was shut down; `Abandoned`
+    /// until then.
     pub fn set(&self, code: AbortCode) {
         self.0.ours.store(code.number(), Ordering::Relaxed);
     }
 
-    /// The code with which the peer aborted, once a read or a write has met it.
+    /// The code with which the peer aborted, once a read or a write has failed with it.
     #[must_use]
     pub fn peer_code(&self) -> Option<AbortCode> {
         match self.0.theirs.load(Ordering::Relaxed) {
@@ -94,7 +96,7 @@ impl AbortCodes {
         self.0.ours.load(Ordering::Relaxed)
     }
 
-    /// Notes the code that stands in an error of the stream, if one does.
+    /// Remembers the code in an error of the stream, if it has one.
     fn note(&self, error: io::Error) -> io::Error {
         if let Some(code) = abort_code(&error) {
             self.0.theirs.store(code.number(), Ordering::Relaxed);
@@ -116,7 +118,7 @@ impl TunnelStream {
         }
     }
 
-    /// What decides the code of a drop, and remembers the peer's.
+    /// A handle that sets the code of a drop, and remembers the peer's code.
     #[must_use]
     pub fn abort_codes(&self) -> AbortCodes {
         self.abort_codes.clone()
@@ -130,7 +132,7 @@ impl TunnelStream {
         self.read_frame().await
     }
 
-    /// Reads the frame with which the peer answers the first one of ours, and not one byte behind it.
+    /// Reads the peer's reply to our first frame, and not one byte behind it.
     ///
     /// # Errors
     /// `OpenFrameError`. The deadline is the caller's.
@@ -138,7 +140,7 @@ impl TunnelStream {
         self.read_frame().await
     }
 
-    /// Answers the first frame of the peer.
+    /// Replies to the first frame of the peer.
     ///
     /// # Errors
     /// The stream broke. The deadline is the caller's.
@@ -173,8 +175,8 @@ impl TunnelStream {
         self.abort_codes.set(code);
     }
 
-    /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or writes.
-    /// Never resolves where the stream was shut down and the peer took it all.
+    /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or
+    /// writes. Never resolves if the stream was shut down and the peer received everything.
     pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let stopped = self.carrier_stream.stopped();
         async move {
@@ -199,7 +201,7 @@ impl Drop for TunnelStream {
         if self.is_over() {
             return;
         }
-        // quinn would finish a dropped sender and so make half an answer look frame_bytes.
+        // quinn would finish a dropped sender and so make half an answer look complete.
         self.carrier_stream.abort(self.abort_codes.ours());
     }
 }

@@ -1,4 +1,4 @@
-//! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
+//! TLS of the tunnel: version 1.3 only, certificates on both sides, no resumption.
 
 mod chain_length;
 mod error;
@@ -26,18 +26,19 @@ use server_verifier::ServerVerifier;
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
 
-/// What one side shows and whom it trusts.
+/// The certificate of one side, and the roots that it trusts.
 #[derive(Debug)]
 pub struct Material {
     /// This side's certificate, leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Its key.
+    /// The certificate's private key.
     pub key: PrivateKeyDer<'static>,
     /// The roots of the other side's role, and of no other.
     pub peer_roots: Vec<CertificateDer<'static>>,
 }
 
-/// The server's side of TCP: the same certificates and the same trust as the endpoint's, for agents and nobody else.
+/// The server's TLS configuration for TCP, with the certificates and the trust of the endpoint: for agents
+/// and nobody else.
 ///
 /// # Errors
 /// `TlsError`.
@@ -45,7 +46,7 @@ pub fn tcp_server_config(material: Material) -> Result<Arc<ServerConfig>, TlsErr
     server(material).map(Arc::new)
 }
 
-/// The server's side: agents must show a certificate of the agents' root.
+/// The server's TLS configuration: agents must present a certificate of the agents' root.
 pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let roots = Arc::new(roots(material.peer_roots)?);
@@ -65,8 +66,9 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// Shows the server's certificate to whoever offers the tunnel's protocol and nothing else: who might speak another one too
-/// could be led to another door, by somebody between who sees the same address.
+/// Presents the server's certificate only to clients that offer the tunnel's protocol and nothing else. A
+/// client that might speak another protocol could be redirected to another listener of the same address by
+/// somebody in between.
 #[derive(Debug)]
 struct TunnelAlpnOnly(Arc<CertifiedKey>);
 
@@ -77,8 +79,8 @@ impl ResolvesServerCert for TunnelAlpnOnly {
     }
 }
 
-/// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed and with the URI
-/// of a server that is `meant`. The system's roots are never asked.
+/// The agent's TLS configuration: the server must present a certificate of the servers' root, for the name
+/// that was dialed and with the URI of an `expected` server. The system's roots are never used.
 pub(crate) fn agent(
     material: Material,
     expected: ExpectedServers,
@@ -99,7 +101,8 @@ pub(crate) fn agent(
     Ok(config)
 }
 
-/// What TLS exports of a connection and no other (RFC 8446, section 7.5), for proofs that hold on it alone.
+/// The keying material that TLS exports for a connection and no other (RFC 8446, section 7.5), for proofs
+/// that hold on it alone.
 pub(crate) fn exporter<D>(connection: &ConnectionCommon<D>) -> Option<[u8; EXPORTER_BYTES]> {
     connection.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None).ok()
 }

@@ -28,17 +28,17 @@ pub struct Tunnel {
     state: Arc<TunnelState>,
 }
 
-/// Why a stream could not be opened. Not one byte was handed to the carrier, so whatever was to be sent may be sent
-/// another way.
+/// The reason why a stream could not be opened. Not one byte was handed to the carrier, so the request may be
+/// sent another way.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The tunnel drains and begins nothing new.
+    /// The tunnel drains and opens no new stream.
     #[error("the tunnel is draining")]
     Draining,
     /// As many streams are open as the peer grants, and none ended in time.
     #[error("no stream could be opened within {} s", OPEN_MAX.as_secs())]
     Full,
-    /// The tunnel is over.
+    /// The tunnel has ended, for this reason.
     #[error("the tunnel ended")]
     Ended(#[from] TunnelEnded),
     /// The first frame is too large: the caller's identity, most likely.
@@ -74,7 +74,7 @@ impl Tunnel {
     /// The next stream that the peer opens. Cancel-safe.
     ///
     /// # Errors
-    /// How the tunnel ended.
+    /// The end of the tunnel.
     pub async fn accept(&self) -> Result<TunnelStream, TunnelEnded> {
         let carried = self.connection.accept().await?;
         let guard = StreamGuard::accepted(&self.state);
@@ -84,7 +84,7 @@ impl Tunnel {
         Ok(TunnelStream::new(carried, guard))
     }
 
-    /// How the tunnel does.
+    /// The tunnel's health at this moment.
     #[must_use]
     pub fn health(&self) -> Health {
         if self.connection.end().is_some() {
@@ -93,7 +93,7 @@ impl Tunnel {
         self.state.session().health()
     }
 
-    /// For how long nothing has been heard of the peer, to about a second.
+    /// Time since the last sign of life from the peer, to about a second.
     #[must_use]
     pub fn silence(&self) -> Duration {
         self.state.session().silence(Instant::now())
@@ -111,7 +111,7 @@ impl Tunnel {
         self.state.streams_open()
     }
 
-    /// What carries it.
+    /// The protocol that carries the tunnel.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.connection.carrier()
@@ -123,21 +123,22 @@ impl Tunnel {
         self.connection.round_trip()
     }
 
-    /// How far away the peer is: the least that one of its last eight answers to a heartbeat took, and before the first one
-    /// the estimate of the round trip. For a choice between tunnels, which shall not hang on how busy a machine was once.
+    /// The shortest round trip of the last eight answers to heartbeats, and before the first one the estimate
+    /// of the round trip. A measure of distance for a choice between tunnels, which shall not depend on the
+    /// load of a moment.
     #[must_use]
     pub fn min_rtt(&self) -> Duration {
         self.state.min_rtt().get().unwrap_or_else(|| self.round_trip())
     }
 
-    /// What the link has carried and lost so far. Takes the connection's lock and copies all of its figures: not for the
-    /// way of a request.
+    /// Counters of everything that the link has carried and lost so far. Takes the connection's lock and
+    /// copies all counters, so it is not for the path of a request.
     #[must_use]
     pub fn link_stats(&self) -> LinkStats {
         self.connection.link_stats(self.state.stream_bytes())
     }
 
-    /// Where the peer's packets come from now; changes when its address does.
+    /// The address from which the peer's packets come now; changes when the peer's address does.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.connection.peer_address()
@@ -149,33 +150,34 @@ impl Tunnel {
         self.connection.heard()
     }
 
-    /// Says something to the peer now, so that one that lives is heard soon.
+    /// Sends a heartbeat to the peer now, so that a live one answers soon.
     pub fn nudge(&self) {
         self.state.update_session(|session| session.nudge(Instant::now()));
     }
 
-    /// Asks both sides to begin nothing new. The tunnel closes by itself when no stream is open any more.
+    /// Asks both sides to open no new stream. The tunnel closes by itself when no stream is open any more.
     pub fn begin_drain(&self) {
         self.state.update_session(proto::Session::begin_drain);
     }
 
-    /// Tells the server of other control-plane endpoints, or of other certificates of theirs.
+    /// Sends changed control-plane endpoints, or changed certificates of theirs, to the server.
     pub fn advertise(&self, endpoints: Endpoints) {
         self.state.update_session(|session| session.advertise(endpoints));
     }
 
-    /// Shows the server a newer certificate than the one with which the tunnel was opened.
+    /// Presents a newer certificate to the server than the one with which the tunnel was opened.
     pub fn extend(&self, extension: Extension) {
         self.state.update_session(|session| session.extend(extension));
     }
 
-    /// What a proof is bound to, so that it holds on this tunnel alone; the same on both sides, and on no other tunnel.
+    /// The TLS keying material that binds a proof to this tunnel; the same on both sides, and on no other
+    /// tunnel.
     #[must_use]
     pub fn exporter(&self) -> Option<[u8; EXPORTER_BYTES]> {
         self.connection.exporter()
     }
 
-    /// Ends the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.
+    /// Closes the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.
     pub fn close(&self, code: CloseCode) {
         self.connection.close(code);
     }

@@ -1,4 +1,5 @@
-//! How many streams of a tunnel are open, told to its session, and what they carry.
+//! The state that a tunnel shares with its driver and its streams: session, open streams, byte counters,
+//! round trips.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +13,11 @@ use crate::min_rtt::MinRtt;
 use crate::priority::{LightCredit, Priority, SendBudget};
 use crate::settings::{STREAMS_AT_FIRST, STREAMS_MAX, Side};
 
-/// A tunnel's session, and what wakes the task that speaks for it.
+/// A tunnel's session, with the notification that wakes its driver, and the counters of its streams.
 pub(crate) struct TunnelState {
     session: Mutex<Session>,
     streams_open: AtomicU32,
-    /// How many the peer may have open now.
+    /// Number of streams that the peer may have open now.
     granted: AtomicU32,
     session_changed: Notify,
     stream_bytes: StreamBytes,
@@ -42,19 +43,19 @@ impl TunnelState {
         }
     }
 
-    /// The session, for a moment and never over an await.
+    /// Locks the session: for a moment, and never over an await.
     pub(crate) fn session(&self) -> MutexGuard<'_, Session> {
         // A panic under this lock left a session behind that is whole: it changes by single assignments.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the session and wakes its driver, because there may be something to say.
+    /// Updates the session and wakes its driver, because there may be a frame to send.
     pub(crate) fn update_session(&self, update: impl FnOnce(&mut Session)) {
         update(&mut self.session());
         self.session_changed.notify_one();
     }
 
-    /// Resolves when somebody told the session something.
+    /// Resolves when the session was updated.
     pub(crate) async fn session_changed(&self) {
         self.session_changed.notified().await;
     }
@@ -63,8 +64,8 @@ impl TunnelState {
         self.streams_open.load(Ordering::Relaxed)
     }
 
-    /// How many streams to grant from now on, if half of what is granted is open: early enough that nobody waits for a
-    /// round trip, unless more come at once than were granted.
+    /// The number of streams to grant from now on, if half of the granted ones are open. That is early enough
+    /// that no stream waits for a round trip, unless more come at once than were granted.
     pub(crate) fn grant_more(&self) -> Option<u32> {
         let granted = self.granted.load(Ordering::Relaxed);
         if granted >= STREAMS_MAX || self.streams_open() < granted / 2 {
@@ -84,12 +85,12 @@ impl TunnelState {
     }
 }
 
-/// One open stream. Dropped when the stream is over for this side: its end was read and its last byte acknowledged, or
-/// it was aborted.
+/// Counts one open stream. Dropped when the stream is over for this side: its end was read and its last byte
+/// acknowledged, or it was aborted.
 pub(crate) struct StreamGuard(Arc<TunnelState>);
 
 impl StreamGuard {
-    /// Counts one more, unless the tunnel takes no new streams.
+    /// Counts a new stream of this side, unless the tunnel takes no new streams.
     pub(crate) fn open(state: &Arc<TunnelState>) -> Option<Self> {
         let mut session = state.session();
         if session.is_draining() {
@@ -100,7 +101,8 @@ impl StreamGuard {
         Some(Self(Arc::clone(state)))
     }
 
-    /// Counts one more that the peer began, whatever the tunnel's state: it may have been under way when a drain began.
+    /// Counts a stream that the peer opened, whatever the tunnel's state: it may have been under way when a
+    /// drain began.
     pub(crate) fn accepted(state: &Arc<TunnelState>) -> Self {
         change(state, &mut state.session(), true);
         Self(Arc::clone(state))
@@ -108,12 +110,12 @@ impl StreamGuard {
 }
 
 impl StreamGuard {
-    /// What one more stream has carried: nothing.
+    /// The budget of a new stream, which has sent nothing.
     pub(crate) fn budget(&self) -> SendBudget {
         SendBudget::new(self.0.stream_bytes.sent_so_far())
     }
 
-    /// When `bytes` are to leave that a stream of this budget sends next.
+    /// The priority of the next `bytes` of a stream with this budget.
     pub(crate) fn priority(&self, budget: &mut SendBudget, bytes: usize) -> Priority {
         budget.priority(self.0.stream_bytes.sent_so_far(), bytes as u64, &self.0.credit)
     }
@@ -138,8 +140,8 @@ impl Drop for StreamGuard {
     }
 }
 
-/// Changes the count under the session's lock, so that both always agree. Where that makes a heartbeat due, because the
-/// tunnel was silent for a while, it goes along with the request.
+/// Changes the count under the session's lock, so that both always agree. If that makes a heartbeat due,
+/// because the tunnel was silent for a while, it goes along with the request.
 fn change(state: &TunnelState, session: &mut Session, more: bool) {
     let open = if more {
         state.streams_open.fetch_add(1, Ordering::Relaxed) + 1

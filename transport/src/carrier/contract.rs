@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 
-/// The way in which a heartbeat has to be sent.
+/// The result of sending a heartbeat.
 pub(crate) enum Pinged {
     /// The carrier has sent it, and will report its answer.
     Sent,

@@ -1,7 +1,8 @@
-//! HTTP/2 over TLS over TCP as a carrier, for where UDP is blocked.
+//! HTTP/2 over TLS over TCP as a carrier, for networks that block UDP.
 //!
-//! The agent dials TCP and is then HTTP/2's server, because the tunnel's server opens the streams. Three kinds of requests
-//! tell the streams apart; the heads say nothing else, and the bytes are those that QUIC would carry.
+//! The agent dials TCP and is then HTTP/2's server, because the tunnel's server opens the streams. The
+//! request's path tells three kinds of streams apart; the heads say nothing else, and the bytes are those
+//! that QUIC would carry.
 
 mod carrier_frames;
 mod codes;
@@ -51,7 +52,7 @@ struct ConnectionInner {
     stats: Arc<WireStats>,
     control: Mutex<mpsc::Receiver<Http2Stream>>,
     exchanges: Exchanges,
-    /// What TLS exports of the connection beneath.
+    /// The keying material that TLS exports for the connection.
     exporter: OnceLock<[u8; EXPORTER_BYTES]>,
 }
 
@@ -62,25 +63,26 @@ impl Drop for ConnectionInner {
     }
 }
 
-/// How exchanges begin.
+/// The source of the streams that carry exchanges.
 enum Exchanges {
-    /// The server opens them.
+    /// The server opens the streams.
     Opens(ExchangeOpener),
-    /// The agent takes them.
+    /// The agent accepts the streams.
     Accepts(Mutex<mpsc::Receiver<Http2Stream>>),
 }
 
 struct ExchangeOpener {
     requests: SendRequest<Bytes>,
-    /// As many as the agent grants: what waits, waits here and not in h2, where it would be opened even if given up.
+    /// One slot for each stream that the agent grants. Callers wait here and not in h2, which would open even
+    /// a stream whose caller has given up.
     slots: Arc<Semaphore>,
-    /// From this id on the tunnel is to be replaced.
+    /// From this stream id on the tunnel has to be replaced.
     replace_at: u32,
     needs_replacement: AtomicBool,
 }
 
 impl Http2Connection {
-    /// Makes the server's side of a carrier of `io`, and what drives it.
+    /// Makes the server's side of a carrier over `io`, and the future that drives it.
     pub(crate) async fn server<T>(
         io: T,
         peer: SocketAddr,
@@ -136,7 +138,7 @@ impl Http2Connection {
         ))
     }
 
-    /// Makes the agent's side of a carrier of `io`, and what drives it.
+    /// Makes the agent's side of a carrier over `io`, and the future that drives it.
     pub(crate) async fn agent<T>(
         io: T,
         peer: SocketAddr,
@@ -213,7 +215,7 @@ impl Http2Connection {
         }
     }
 
-    /// Whether so many streams were opened that the tunnel is to be replaced.
+    /// Whether so many streams were opened that the tunnel has to be replaced.
     pub(super) fn needs_replacement(&self) -> bool {
         match &self.0.exchanges {
             Exchanges::Opens(opener) => opener.needs_replacement.load(Ordering::Relaxed),
@@ -233,12 +235,12 @@ impl Http2Connection {
         self.0.shared.ended().await
     }
 
-    /// Resolves when the other side was told of the end, or could not be.
+    /// Resolves when the peer was notified of the end, or could not be.
     pub(super) async fn close_sent(&self) {
         self.0.shared.close_sent().await;
     }
 
-    /// What the peer said when it closed.
+    /// The reason that the peer gave, if it closed the connection.
     pub(crate) fn peer_close_reason(&self) -> Option<CloseReason> {
         self.0.shared.peer_close_reason()
     }
@@ -247,7 +249,8 @@ impl Http2Connection {
         self.0.shared.round_trip()
     }
 
-    /// A heartbeat is due. It has to be written to the control stream; the carrier's own stream tells of the answer.
+    /// Sends a ping for a heartbeat that is due. The heartbeat itself may have to be written to the control
+    /// stream.
     pub(super) fn ping(&self) -> Pinged {
         if self.0.shared.ping(Instant::now()) { Pinged::Unsent } else { Pinged::Sent }
     }
@@ -264,7 +267,7 @@ impl Http2Connection {
         self.0.stats.received()
     }
 
-    /// Keeps what TLS exports of the connection beneath.
+    /// Sets the keying material that TLS exports for the connection.
     pub(crate) fn exporting(self, exporter: Option<[u8; EXPORTER_BYTES]>) -> Self {
         if let Some(exporter) = exporter {
             // Once, by who made it.

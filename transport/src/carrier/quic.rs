@@ -1,4 +1,4 @@
-//! QUIC as a carrier: quinn's connection and streams, and what their ends mean.
+//! QUIC as a carrier: quinn's connections and streams, and the meaning of their errors.
 
 use std::io;
 use std::pin::Pin;
@@ -22,12 +22,12 @@ use crate::settings::{SEND_RESERVE_BYTES, SEND_WINDOW_BYTES, Side};
 pub(crate) struct QuicStream {
     send: SendStream,
     recv: RecvStream,
-    /// What was written last; what is of a higher priority leaves first.
+    /// Priority of the bytes that were written last; those of a higher one leave first.
     priority: Priority,
     connection: Connection,
 }
 
-/// The agent's first stream.
+/// The first stream that the agent opens.
 pub(super) async fn control(connection: &Connection, side: Side) -> Result<QuicStream, TunnelEnded> {
     match side {
         Side::Agent => open(connection).await,
@@ -53,7 +53,7 @@ pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
     connection.close(VarInt::from_u32(code.number()), reason.as_bytes());
 }
 
-/// Sends it as a datagram (RFC 9221), which no lost packet and no full window of a stream holds up.
+/// Sends a heartbeat as a datagram (RFC 9221), which neither a lost packet nor a stream's full window delays.
 pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> Pinged {
     probe.allow_probe();
     match connection.send_datagram(heartbeat) {
@@ -119,7 +119,7 @@ impl QuicStream {
     }
 }
 
-/// The higher, the sooner.
+/// quinn's number for a priority: higher ones are sent first.
 fn quic_priority(priority: Priority) -> i32 {
     match priority {
         Priority::Bulk => 0,
@@ -145,7 +145,7 @@ impl From<ConnectionError> for TunnelEnded {
     }
 }
 
-/// Our codes have 32 bits.
+/// The number of a QUIC error code. Our codes have 32 bits.
 pub(crate) fn number(code: VarInt) -> u32 {
     u32::try_from(code.into_inner()).unwrap_or(u32::MAX)
 }

@@ -1,8 +1,8 @@
-//! The controller as quinn's.
+//! Adapts the controller to quinn's trait.
 //!
-//! What quinn's trait does not offer, and what it costs: there is no pace to set (the window sets it), nothing is said of
-//! packets whose loss was an error, and sent bytes include bare acknowledgements, which are never in flight; what is in
-//! flight is therefore corrected at each acknowledgement.
+//! quinn's trait lacks three things. There is no pace to set, so the window sets it. Losses that turn out to
+//! be wrong are not reported. Sent bytes include bare acknowledgements, which are never in flight, so the
+//! bytes in flight are corrected at each acknowledgement.
 
 use std::any::Any;
 use std::sync::Arc;

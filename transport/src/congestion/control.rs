@@ -1,11 +1,12 @@
-//! The interface of a congestion controller: it is told of packets and times, and answers with a window.
+//! The interface of a congestion controller: it gets packets and times, and returns a window.
 
 use std::time::Instant;
 
-/// Decides how much may be in flight on one path. Learns time only as an argument.
+/// Decides how many bytes may be in flight on one path. Time comes in only as an argument.
 ///
-/// Order of calls at an acknowledgement: [`acked`](Self::acked) for each packet, [`acks_end`](Self::acks_end) once, then
-/// [`lost`](Self::lost) for what it showed to be missing. Losses may also come alone, by a timer.
+/// Order of calls at an acknowledgement: [`acked`](Self::acked) for each packet, [`acks_end`](Self::acks_end)
+/// once, then [`lost`](Self::lost) for the packets that it showed to be missing. Losses may also come alone,
+/// by a timer.
 pub(crate) trait CongestionControl {
     /// `bytes` left, in one or more packets.
     fn sent(&mut self, now: Instant, bytes: u64);
@@ -17,7 +18,7 @@ pub(crate) trait CongestionControl {
     /// application had nothing more to send before it came.
     fn acks_end(&mut self, now: Instant, in_flight: u64, app_limited: bool);
 
-    /// `bytes` are taken for lost.
+    /// `bytes` are declared lost.
     fn lost(&mut self, now: Instant, bytes: u64);
 
     /// A router marked packets because its queue grows (ECN).

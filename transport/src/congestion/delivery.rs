@@ -1,8 +1,9 @@
-//! How fast the path delivers, measured at each acknowledgement.
+//! Measures the path's delivery rate at each acknowledgement.
 //!
-//! draft-ietf-ccwg-bbr, section 4.1 (delivery rate samples): what was delivered between a packet's departure and its
-//! acknowledgement, over the longer of the two times that sending and acknowledging it took. A carrier that names only
-//! the time at which an acknowledged packet was sent is enough, because a departure is found again by that time.
+//! draft-ietf-ccwg-bbr, section 4.1 (delivery rate samples): the bytes that were delivered between a packet's
+//! departure and its acknowledgement, over the longer of the two times that sending and acknowledging it
+//! took. A carrier that reports only the time at which an acknowledged packet was sent is enough, because a
+//! departure is found again by that time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,20 +20,20 @@ const DEPARTURES_PER_ROUND_TRIP: u32 = 256;
 /// After this many round trips without any delivery the path is measured afresh, as if it had been idle.
 const SILENT_ROUND_TRIPS: u32 = 2;
 
-/// Counts what was delivered, and since when.
+/// Counts delivered bytes, and the times to which they belong.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Delivery {
     delivered: u64,
     delivered_at: Option<Instant>,
-    /// When the packet left that was acknowledged last.
+    /// The departure of the packet that was acknowledged last.
     first_sent: Option<Instant>,
-    /// What must be delivered until samples no longer show the application's pace instead of the path's.
+    /// Up to this count of delivered bytes, samples may show the application's pace instead of the path's.
     limited_until: u64,
     departures: VecDeque<Departure>,
     newest: Option<Departure>,
 }
 
-/// What was known when packets left.
+/// The counters at the time when packets left.
 #[derive(Debug, Clone, Copy)]
 struct Departure {
     at: Instant,
@@ -51,7 +52,7 @@ pub(super) struct Sample {
     pub(super) app_limited: bool,
     /// From the newest acknowledged packet's departure to its acknowledgement.
     pub(super) round_trip: Duration,
-    /// What had been delivered when that packet left.
+    /// Bytes that had been delivered when that packet left.
     pub(super) delivered_before: u64,
 }
 
@@ -129,7 +130,7 @@ impl Delivery {
     }
 }
 
-/// Bytes a second.
+/// A rate in bytes a second.
 pub(super) fn per_second(bytes: u64, interval: Duration) -> u64 {
     let nanos = interval.as_nanos().max(1);
     u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)

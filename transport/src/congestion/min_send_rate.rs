@@ -1,33 +1,36 @@
-//! What leaves although the window is full: a packet now and then, because acknowledgements leave with it.
+//! Lets a packet leave now and then although the window is full, because acknowledgements leave with it.
 //!
-//! RFC 9002, section 7, exempts acknowledgements from congestion control. quinn sends none while data waits for its window
-//! (`quinn_proto`, `Connection::poll_transmit`), and where both directions carry bulk, data always waits: each side then hears
-//! nothing of what it sent until the other's window opens, which it does by what this side acknowledges. So both stand still
-//! and burst in turns, and everything else waits behind the bursts.
+//! RFC 9002, section 7, exempts acknowledgements from congestion control. quinn sends none while data waits
+//! for its window (`quinn_proto`, `Connection::poll_transmit`), and where both directions carry bulk, data
+//! always waits. Each side then gets no acknowledgement until the other's window opens, which it does only by
+//! the acknowledgements of this side. So both would stand still and burst in turns, and everything else would
+//! wait behind the bursts.
 
 use std::time::{Duration, Instant};
 
-/// One packet for so many that the path carries in the same time, or that a round trip of startup has room for: hardly a
-/// queue on any path, and for the other side hardly a bunch.
+/// One packet leaves for this many that the path carries in the same time, or that a round trip of startup
+/// has room for. That is hardly a queue on any path, and hardly a bunch for the other side.
 pub(super) const ONE_OF: u32 = 16;
 
-/// What is in flight beyond the window may be a part of it. More means that nothing is acknowledged because the path is dark.
+/// Bytes in flight may exceed the window by this part of it. More means that nothing is acknowledged because
+/// the path is dark.
 const BEYOND_PART: u64 = 2;
 
-/// Knows when a packet left last.
+/// Tracks the time at which the last packet left.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MinSendRate {
     sent: Option<Instant>,
 }
 
 impl MinSendRate {
-    /// Packets leave, whatever is in them.
+    /// Notes that packets leave now.
     pub(super) fn sent(&mut self, now: Instant) {
         self.sent = Some(now);
     }
 
-    /// The window to be told of: with room for one more packet where it is full and none has left for `every`, which is asked for
-    /// only then, because this is asked for each packet.
+    /// The window to report to quinn. It has room for one more packet where the window is full and no packet
+    /// has left for the time that `every` returns. `every` is called only then, because quinn asks for the
+    /// window at each packet.
     pub(super) fn raised_window(
         &self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Numbers that look random, from a seed.
+//! A random generator whose numbers a seed repeats.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): one addition and a mix, and any seed is good.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! The path's round trip: without any queue, and with the part of the queue that is not ours.
+//! Estimates the path's round trip, without any queue and with the part of the queue that is not ours.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const SAME_MIN: Duration = Duration::from_micros(500);
 /// milliseconds what they answer in microseconds when idle.
 pub(super) const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 
-/// What is known of a path's round trip.
+/// Estimates of a path's round trip.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundTrip {
     shortest: Option<RttSample>,
@@ -51,7 +51,7 @@ impl RoundTrip {
         self.shortest.map(|sample| sample.round_trip)
     }
 
-    /// The last one.
+    /// The round trip that was measured last.
     pub(super) fn latest(&self) -> Option<Duration> {
         self.latest
     }
@@ -65,12 +65,12 @@ impl RoundTrip {
         }
     }
 
-    /// How long everything waited in queues throughout the last round, in whichever direction.
+    /// The time that everything waited in queues throughout the last round, in both directions together.
     pub(super) fn queued(&self) -> Duration {
         self.beyond_shortest(self.round_before)
     }
 
-    /// The same of the round that runs.
+    /// The same for the current round.
     pub(super) fn queued_now(&self) -> Duration {
         self.beyond_shortest(self.round)
     }
@@ -81,7 +81,8 @@ impl RoundTrip {
             .map_or(Duration::ZERO, |(round_trip, shortest)| round_trip.saturating_sub(shortest))
     }
 
-    /// Learns a round trip. Returns true if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be probed for.
+    /// Adds a measured round trip. Returns true if the shortest was not seen for [`LOOKED_FOR_AFTER`] and
+    /// should be probed for.
     pub(super) fn measured(&mut self, now: Instant, round_trip: Duration, app_limited: bool) -> bool {
         self.latest = Some(round_trip);
         self.round = Some(self.round.map_or(round_trip, |round| round.min(round_trip)));
@@ -109,18 +110,18 @@ impl RoundTrip {
         old
     }
 
-    /// A new round begins.
+    /// Begins a new round of packets.
     pub(super) fn next_round(&mut self) {
         self.round_before = self.round.take();
     }
 
-    /// A new cycle of probing begins.
+    /// Begins a new cycle of probing.
     pub(super) fn next_cycle(&mut self) {
         self.cycle_before = self.cycle.take();
     }
 }
 
-/// A round trip this much longer is the same.
+/// The tolerance within which two round trips count as equal.
 fn slack(round_trip: Duration) -> Duration {
     (round_trip / SAME_PART).max(SAME_MIN)
 }

@@ -20,29 +20,29 @@ use super::control::CongestionControl;
 /// A receiver acknowledges every second packet, and a single one after this.
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// What an acknowledgement has on the wire.
+/// Size of an acknowledgement on the wire, in bytes.
 const ACK_BYTES: u64 = 60;
 
 /// Small requests are made this far apart.
 const SMALL_EVERY: Duration = Duration::from_millis(37);
 
-/// How finely deliveries are counted.
+/// Length of the slices in which deliveries are counted.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// What an application has to send.
+/// The data that an application has to send.
 #[derive(Debug, Clone)]
 pub(super) enum Demand {
     /// Always more, from this time on.
     Bulk { from: Duration },
-    /// So many bytes at once, so often, until a time; then always more.
+    /// This many bytes at once, at this interval, until a time; then always more.
     Ticks { bytes: u64, every: Duration, until: Duration },
 }
 
-/// What came of a flow.
+/// The measurements of one flow.
 pub(super) struct FlowResult {
     /// Bytes delivered in each [`SLICE`].
     slices: Vec<u64>,
-    /// How long each small request took, there and back.
+    /// The time at which each small request was made, and its response time.
     small: Vec<(Duration, Duration)>,
     /// Greatest window within each slice.
     windows: Vec<u64>,
@@ -122,12 +122,12 @@ impl Sim {
         Self { back, ..Self::new(link, seed) }
     }
 
-    /// Adds a flow.
+    /// Adds a flow in the link's direction.
     pub(super) fn add(&mut self, control: Box<dyn CongestionControl>, demand: Demand) {
         self.add_flow(control, demand, false);
     }
 
-    /// Adds one in the other direction.
+    /// Adds a flow in the other direction.
     pub(super) fn add_back(&mut self, control: Box<dyn CongestionControl>, demand: Demand) {
         self.add_flow(control, demand, true);
     }
@@ -152,7 +152,7 @@ impl Sim {
         }
     }
 
-    /// Runs for so long, and tells what came of each flow.
+    /// Runs the simulation for this time, and returns the measurements of each flow.
     pub(super) fn run(mut self, lasts: Duration) -> SimResult {
         while let Some(Reverse((now, _, event))) = self.events.pop() {
             if now > lasts {
@@ -271,8 +271,8 @@ impl Sim {
         }
     }
 
-    /// Small requests have arrived. They are answered by the flow of the other direction, if there is one, and else at once
-    /// and past all queues.
+    /// Handles small requests that have arrived. They are answered by the flow of the other direction, if
+    /// there is one, and else at once and past all queues.
     fn small(&mut self, now: Duration, flow: usize, made: Vec<Instant>) {
         let (start, delay) = (self.start, self.link.spec.delay);
         let is_back = self.flows[flow].is_back;
@@ -300,7 +300,7 @@ impl Sim {
         self.flows.iter().position(|other| other.is_back != is_back)
     }
 
-    /// What is due leaves alone, where nothing of the same end is to leave; else with that.
+    /// Sends a due acknowledgement with data of the same end, if there is some, and alone otherwise.
     fn acknowledge_when_free(&mut self, now: Duration, flow: usize) {
         match self.opposite(flow) {
             Some(other) => self.send(now, other),
@@ -308,7 +308,8 @@ impl Sim {
         }
     }
 
-    /// quinn sends what is due with data, or alone where there is none: not while data waits for its window or its pace.
+    /// quinn sends due acknowledgements with data, or alone where there is none: not while data waits for its
+    /// window or its pace.
     fn acknowledge_with(&mut self, now: Duration, sender: usize, data_leaves: bool) {
         let Some(other) = self.opposite(sender) else { return };
         let has_nothing = self.flows[sender].sender.app_limited;
@@ -348,7 +349,7 @@ impl Sim {
     }
 }
 
-/// What came of a simulation.
+/// The measurements of a simulation.
 pub(super) struct SimResult {
     pub(super) flows: Vec<FlowResult>,
     /// Longest wait in the queue, within each slice.

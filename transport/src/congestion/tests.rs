@@ -1,4 +1,4 @@
-//! What the controller promises, in simulated time: nothing here waits, and nothing depends on the machine.
+//! The controller's goals, tested in simulated time: no test waits, and none depends on the machine.
 
 mod both_directions;
 mod changes;
@@ -17,7 +17,7 @@ const MEGABIT: u64 = 125_000;
 
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 
-/// Of a link, and of the flow on it.
+/// Seeds of a link, and of the flow on it.
 const USUAL_SEEDS: [u64; 2] = [3, 7];
 
 fn secs(secs: f64) -> Duration {
@@ -57,7 +57,7 @@ fn alone(link: LinkSpec, lasts: f64) -> SimResult {
     alone_by(USUAL_SEEDS, link, lasts)
 }
 
-/// The same by other seeds.
+/// One bulk flow of ours, with other seeds.
 fn alone_by([of_link, of_flow]: [u64; 2], link: LinkSpec, lasts: f64) -> SimResult {
     let mut sim = Sim::new(link, of_link);
     sim.add(ours(of_flow), Demand::Bulk { from: Duration::ZERO });

@@ -1,12 +1,12 @@
-//! The controller that ships: a model of the path decides, and loss only says when the model is wrong.
+//! The controller that ships: a model of the path decides, and loss only shows that the model is wrong.
 //!
-//! After BBR (draft-ietf-ccwg-bbr, "the draft" below): the window follows bandwidth × round trip, both measured, and every
-//! few rounds a little more is tried. It differs from the draft where edge links differ from the internet at large, or
-//! where the carrier offers less than a TCP stack:
+//! After BBR (draft-ietf-ccwg-bbr, "the draft" below): the window follows bandwidth × round trip, both
+//! measured, and every few rounds it probes for a little more. It differs from the draft where edge links
+//! differ from the internet at large, or where the carrier offers less than a TCP stack:
 //!
 //! * **The window is the only lever**, because quinn's pacer runs at 1.25 × window / round trip and so never binds before
 //!   the window does. The draft lets two bandwidth-delay products be in flight and keeps the queue short by its pace;
-//!   here the window itself is one product, and more only for what others have queued.
+//!   here the window itself is one product, and more only to match the queue of others.
 //! * **Loss below [`LOSS_EXCESSIVE`] changes nothing**; the draft backs off at 2 %.
 //! * **A bandwidth that fell is believed within a few round trips** ([`BandwidthDrop`]), not after the filter's whole length.
 
@@ -22,14 +22,14 @@ use super::probing::{self, CruiseInterval};
 use super::rng::Rng;
 use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
 
-/// RFC 9002, section 7.2: what may be in flight before anything is known, in packets.
+/// Packets that may be in flight before the first measurement (RFC 9002, section 7.2).
 const INITIAL_PACKETS: u64 = 10;
 
 /// The draft's `BBRMinPipeCwnd`: with fewer, an acknowledgement for every second packet and one loss stop the flow.
 const MIN_PACKETS: u64 = 4;
 
-/// More than the product, so that acknowledgements for every second packet and a sender that wants room for a whole
-/// packet do not leave the path idle.
+/// Packets beyond the product, so that acknowledgements for every second packet and a sender that wants room
+/// for a whole packet do not leave the path idle.
 const SPARE_PACKETS: u64 = 3;
 
 /// Doubles what is in flight each round (the draft's `BBRStartupCwndGain`).
@@ -40,16 +40,17 @@ const STARTUP_GAIN: f64 = 2.0;
 const PLATEAU_ROUNDS: u8 = 3;
 const PLATEAU_GROWTH: f64 = 1.25;
 
-/// BBRv1's gain after a probe (the draft has 0.9): lets out what the probe has queued and what flows of ours have queued
-/// together, and shows whose the rest of the queue is.
+/// BBRv1's gain after a probe (the draft has 0.9): drains the queue of the probe and of other flows of ours,
+/// and so shows the part of the queue that belongs to others.
 const DOWN_GAIN: f64 = 0.75;
 
-/// Rounds between two probes, from a draw, so that flows do not probe in step. With the probe's own it is BBRv1's cycle.
+/// Rounds between two probes, drawn at random, so that flows do not probe in step. With the probe's own it is
+/// BBRv1's cycle.
 const CRUISE_ROUNDS_MIN: u64 = 5;
 const CRUISE_ROUNDS_SPAN: u64 = 4;
 
-/// The draft's `BBRProbeRTTCwndGain` and `ProbeRTTDuration`: half a window for a fifth of a second, and only where the
-/// shortest round trip has not shown itself for some seconds.
+/// The draft's `BBRProbeRTTCwndGain` and `ProbeRTTDuration`: half a window for a fifth of a second, and only
+/// where the shortest round trip has not been seen for some seconds.
 const PROBE_RTT_GAIN: f64 = 0.5;
 const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
 
@@ -57,7 +58,7 @@ const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
 /// the draft's window of two products allows.
 const STANDING_MAX: u32 = 2;
 
-/// Twice the random loss that we promise to bear. More of it is the path's answer to too much.
+/// Twice the random loss that we promise to tolerate. More of it is the path's answer to too much.
 const LOSS_EXCESSIVE: f64 = 0.2;
 /// Fewer lost packets in a round than this are chance (the draft's `BBRStartupFullLossCnt`, and two more).
 const LOSS_EXCESSIVE_PACKETS: u64 = 8;
@@ -80,7 +81,7 @@ pub(crate) struct LossTolerant {
     phase: Phase,
     /// Routers marked packets since the last probe.
     marked: bool,
-    /// After an outage: what may be in flight until it has grown to what the model allows.
+    /// The window after an outage, until it has grown to the model's target.
     ramp: Option<u64>,
     window: u64,
     min_send_rate: MinSendRate,
@@ -88,25 +89,25 @@ pub(crate) struct LossTolerant {
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Double until the bandwidth no longer grows.
+    /// Doubles the window until the bandwidth no longer grows.
     Startup {
         best: u64,
         plateau: u8,
     },
-    /// Let out what starting has queued.
+    /// Drains the queue that startup has built.
     Drain,
     Cruise {
         rounds_left: u64,
         interval: CruiseInterval,
     },
-    /// Try for more. `before` is the bandwidth as it was at the end of the last round.
+    /// Probes for more bandwidth. `before` is the bandwidth at the end of the last round.
     Up {
         step: usize,
         rounds: u8,
         before: u64,
     },
     Down,
-    /// Look for the shortest round trip. `until` is set once little is in flight.
+    /// Probes for the shortest round trip. `until` is set once little is in flight.
     ProbeRtt {
         until: Option<Instant>,
     },
@@ -118,7 +119,7 @@ struct Round {
     ends_at: u64,
     began_at: u64,
     lost: u64,
-    /// A sample showed the path's pace and not the application's.
+    /// Whether a sample showed the path's pace and not the application's.
     path_limited: bool,
 }
 
@@ -144,7 +145,7 @@ impl LossTolerant {
         }
     }
 
-    /// What may be in flight before anything is known, in bytes.
+    /// Bytes that may be in flight before the first measurement.
     pub(crate) fn initial_window(&self) -> u64 {
         INITIAL_PACKETS * self.packet_bytes
     }
@@ -209,7 +210,8 @@ impl LossTolerant {
         Phase::Up { step, rounds: 0, before: self.bandwidth.get() }
     }
 
-    /// What leaves in a probe's first round is acknowledged in its second: only then there is something to judge.
+    /// Ends a round of a probe. Packets of its first round are acknowledged in its second, so only then there
+    /// is a result.
     fn end_up_round(&self, step: usize, rounds: u8, before: u64, excessive: bool) -> Phase {
         if rounds == 0 && !excessive {
             return Phase::Up { step, rounds: 1, before };
@@ -223,7 +225,7 @@ impl LossTolerant {
         }
     }
 
-    /// Phases that end when little enough is in flight.
+    /// Ends phases that last until little enough is in flight.
     fn follow_in_flight(&mut self, now: Instant, round_ended: bool) {
         let drained = self.in_flight <= self.target();
         match self.phase {
@@ -258,7 +260,7 @@ impl LossTolerant {
         }
     }
 
-    /// What the model allows, in bytes.
+    /// The model's window, in bytes.
     fn target(&self) -> u64 {
         let bandwidth = self.bandwidth.get();
         let Some(shortest) = self.round_trip.shortest().filter(|_| bandwidth > 0) else {
@@ -282,8 +284,10 @@ impl LossTolerant {
         target.max(least)
     }
 
-    /// What is in flight beyond the product because acknowledgements come in bunches. It is there to keep the path busy
-    /// between them, and what is queued anyway does that as well, whoever queued it: were it not counted, two flows in
+    /// Bytes in flight beyond the product because acknowledgements come in bunches. They keep the path busy
+    /// between the bunches.
+    ///
+    /// A queue does that as well, whichever flow built it, so it is subtracted. Otherwise two flows in
     /// opposite directions would take each other's queue for bunches, and add to it.
     fn excess(&self, bandwidth: u64, shortest: Duration) -> u64 {
         let excess = self.aggregation.excess().min(product(bandwidth, shortest));
@@ -298,21 +302,21 @@ impl LossTolerant {
         excess.saturating_sub(product(bandwidth, self.round_trip.queued())).saturating_sub(probing as u64)
     }
 
-    /// The shortest round trip beside the queue that others keep.
+    /// The shortest round trip plus the queue that other flows keep.
     fn shared_round_trip(&self, shortest: Duration) -> Duration {
         // What stays queued of ours while we drain is not others'.
         let standing = self.round_trip.standing().unwrap_or(shortest).saturating_sub(self.spare_time());
         standing.clamp(shortest, shortest * STANDING_MAX)
     }
 
-    /// How long the bottleneck takes for [`SPARE_PACKETS`].
+    /// The time that the bottleneck takes for [`SPARE_PACKETS`].
     fn spare_time(&self) -> Duration {
         let bandwidth = self.bandwidth.get().max(1);
         Duration::from_secs_f64((SPARE_PACKETS * self.packet_bytes) as f64 / bandwidth as f64)
     }
 
-    /// How often a packet may leave whatever the window. While the bandwidth is not known, because the application has had
-    /// little to say, the round trip alone tells what is not often.
+    /// The interval at which a packet may leave whatever the window. While the bandwidth is unknown, because
+    /// the application has sent little, the round trip alone decides.
     fn min_send_interval(&self) -> Option<Duration> {
         let shortest = self.round_trip.shortest()?;
         let carried = Duration::from_secs_f64(self.packet_bytes as f64 / self.bandwidth.get().max(1) as f64);

@@ -8,22 +8,22 @@ use proto::wire::Refused;
 use super::proxy::ProxyError;
 use crate::error::TunnelEnded;
 
-/// Why a dial did not come as far as a tunnel.
+/// The reason why a dial did not lead to a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The name is not one that a certificate could bear.
+    /// The name cannot stand in a certificate.
     #[error("{0:?} is not a server name")]
     Name(String),
-    /// Nothing answered.
+    /// No packet of the server came back.
     #[error("no answer: check that UDP to this address is allowed, and that the server runs")]
     NoAnswer,
-    /// TCP came to no connection, or broke before TLS was agreed on.
+    /// The TCP connection failed, or broke before TLS was agreed on.
     #[error("no TCP connection: check that TCP to this address is allowed, and that the server runs")]
     Tcp(#[source] io::Error),
     /// The proxy on the way opened no connection.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// The server refuses the handshake; the reason is its TLS alert in words.
+    /// The server refuses the handshake; the text explains its TLS alert.
     #[error("the server refuses the handshake: {0}")]
     Rejected(String),
     /// The server's certificate is not what was asked for.
@@ -31,13 +31,13 @@ pub enum DialError {
         "the server cannot be trusted: {0}; check tls.serverCAFile and serverName, and that nothing in between opens TLS"
     )]
     Untrusted(String),
-    /// The handshake broke.
+    /// The handshake broke for another reason.
     #[error("the handshake failed: {0}")]
     Handshake(String),
-    /// The server takes nobody at the moment; a later dial may find it, or its successor, otherwise.
+    /// The server accepts no tunnel at the moment; a later dial may succeed, at this server or its successor.
     #[error("the server takes no new tunnel at the moment: it is stopping, or holds as many as it may")]
     ServerUnavailable,
-    /// The server accepted the certificate and cannot use what it says, for this reason.
+    /// The server accepted the certificate, but cannot use its content, for this reason.
     #[error("turned away by the server: {0}")]
     TurnedAway(String),
     /// The greeting took too long.
@@ -52,12 +52,12 @@ pub enum DialError {
     /// The connection broke in the greeting.
     #[error("the connection broke in the greeting")]
     Broke(#[from] TunnelEnded),
-    /// The local side failed.
+    /// This side failed, before anything was sent.
     #[error("cannot dial")]
     Local(#[source] io::Error),
 }
 
-/// What a server says that closes the connection in place of a Welcome.
+/// The error for a server that closes the connection in place of a Welcome.
 pub(super) fn turned_away(code: CloseCode, reason: &str) -> DialError {
     match code {
         CloseCode::Stopping | CloseCode::Drained => DialError::ServerUnavailable,
@@ -74,7 +74,8 @@ pub(super) fn turned_away(code: CloseCode, reason: &str) -> DialError {
     }
 }
 
-/// What is wrong with a server's certificate, without the names of rustls's types around what our own verifier says.
+/// The reason why a server's certificate is not trusted, without the names of rustls's types around our own
+/// verifier's text.
 pub(super) fn untrusted(reason: &str) -> String {
     let ours = reason.split_once("Other(OtherError(").and_then(|(_, ours)| ours.strip_suffix("))"));
     ours.unwrap_or(reason).to_owned()

@@ -16,15 +16,15 @@ use crate::tunnel::Tunnel;
 
 /// A tunnel that an agent has dialed.
 pub struct Dialed {
-    /// The tunnel.
+    /// The handle of the tunnel.
     pub tunnel: Tunnel,
-    /// What speaks for it.
+    /// The driver that has to be polled for it.
     pub driver: Driver,
-    /// What the server said.
+    /// The server's answer to the greeting.
     pub welcome: Welcome,
 }
 
-/// Greets the server on a connection whose handshake is done. The caller closes it where that comes to nothing.
+/// Greets the server on a connection whose handshake is done. The caller closes the connection if that fails.
 pub(super) async fn greet(connection: Connection, hello: Hello) -> Result<Dialed, DialError> {
     let limit = silence_limit(&hello);
     let greeted = timeout(GREETING_MAX, greet_server(&connection, hello)).await;
@@ -34,7 +34,8 @@ pub(super) async fn greet(connection: Connection, hello: Hello) -> Result<Dialed
     Ok(Dialed { tunnel, driver, welcome })
 }
 
-/// The silence that the agent bears: what it says, or whatever the server does.
+/// The agent's own limit for silence; the longest possible one if the greeting has none, so that the server's
+/// decides.
 pub(super) fn silence_limit(hello: &Hello) -> Duration {
     match Duration::from_millis(hello.silence_max_ms.into()) {
         Duration::ZERO => SILENCE_MOST,
@@ -42,7 +43,7 @@ pub(super) fn silence_limit(hello: &Hello) -> Duration {
     }
 }
 
-/// The silence that is borne by both: a server that does not know the agent's limit says its own.
+/// The agreed limit for silence. A server that does not know the agent's limit answers with its own.
 fn agreed_silence(welcome: &Welcome, limit: Duration) -> Duration {
     match Duration::from_millis(welcome.silence_max_ms.into()) {
         Duration::ZERO => SILENCE_MAX.min(limit),

@@ -1,4 +1,4 @@
-//! Dials over QUIC.
+//! Dials a server over QUIC and greets it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +23,8 @@ use crate::rebind::Rebinding;
 use crate::settings::{self, Side};
 
 impl Endpoint {
-    /// Dials, shakes hands and greets. The tunnel is held without a sign of life for as long as `hello` and the server bear.
+    /// Dials, completes the handshake and greets. The tunnel's limit for silence is the shorter of `hello`'s
+    /// and the server's.
     ///
     /// # Errors
     /// `DialError`, within `handshake_max` + `GREETING_MAX`.
@@ -76,7 +77,8 @@ fn dial_refused(error: &quinn::ConnectError, server_name: &str) -> DialError {
     }
 }
 
-/// A certificate that the server does not accept shows only in the greeting, as a close in place of a Welcome.
+/// The error of a greeting that failed. A certificate that the server does not accept shows only here, as a
+/// close in place of a Welcome.
 fn greeting_failed(reason: Option<ConnectionError>, error: DialError) -> DialError {
     match (reason, error) {
         (Some(reason @ ConnectionError::ConnectionClosed(_)), DialError::Broke(_)) => {

@@ -1,4 +1,4 @@
-//! Dials over TCP: through a proxy if there is one, then TLS, then HTTP/2 in which the agent serves.
+//! Dials a server over TCP: through a proxy if there is one, then TLS, then HTTP/2 in which the agent serves.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,24 +19,24 @@ use crate::alert;
 use crate::carrier::{Connection, http2};
 use crate::runtime::Spawn;
 
-/// How TCP reaches a server.
+/// The path of a TCP connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DialPath {
-    /// At this address.
+    /// Directly to this address and port.
     Direct(SocketAddr),
     /// Through a proxy, which resolves the name.
     Proxied {
-        /// The proxy.
+        /// The HTTP proxy to ask.
         proxy: Proxy,
         /// The server's name or address.
         host: String,
-        /// Its port.
+        /// The server's port there.
         port: u16,
     },
 }
 
 impl DialPath {
-    /// A connection to the server, for whatever is spoken on it.
+    /// Opens a TCP connection to the server, for any protocol on it.
     ///
     /// # Errors
     /// `DialError::Tcp` or `DialError::Proxy`.
@@ -48,9 +48,11 @@ impl DialPath {
     }
 }
 
-/// Dials over TCP, shakes hands and greets. The server has to show a certificate for `server_name`; it is the same TLS, the
-/// same greeting and the same tunnel as [`Endpoint::dial`](crate::Endpoint::dial)'s. What drives the connection goes to
-/// `spawn`. Dropping the future gives the dial up and closes what there is.
+/// Dials over TCP, completes the TLS handshake and greets.
+///
+/// The server has to present a certificate for `server_name`. TLS, greeting and tunnel are those of
+/// [`Endpoint::dial`](crate::Endpoint::dial). The connection's driver goes to `spawn`. Dropping the future
+/// aborts the dial and closes its connection.
 ///
 /// # Errors
 /// `DialError`, within `handshake_max`, the proxy's answer included, + `GREETING_MAX`.
@@ -97,7 +99,7 @@ async fn connect(
     Ok((stream, peer))
 }
 
-/// Why TLS was not agreed on, and whose verdict that is.
+/// The error of a TLS handshake: which side refused it, and why.
 fn of_tls(error: io::Error) -> DialError {
     match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::explain(*alert)),
@@ -107,7 +109,7 @@ fn of_tls(error: io::Error) -> DialError {
     }
 }
 
-/// Why the server's first bytes did not come: what TLS says there is of our certificate.
+/// The error of an HTTP/2 handshake. The server's TLS alert about our certificate shows only here.
 fn of_handshake(error: h2::Error) -> DialError {
     let text = error.to_string();
     error.into_io().map_or(DialError::Handshake(text), of_tls)

@@ -16,7 +16,7 @@ pub struct DialTls {
 }
 
 impl DialTls {
-    /// Builds it, for dials of the servers that are `meant`.
+    /// Builds the configuration, for dials of the `expected` servers.
     ///
     /// # Errors
     /// `TlsError`.
@@ -24,7 +24,8 @@ impl DialTls {
         Self::with_clock(material, expected, Arc::new(DefaultTimeProvider))
     }
 
-    /// The same, judging servers' certificates by another clock than the system's.
+    /// Builds the configuration with another clock than the system's, for the validity of servers'
+    /// certificates.
     ///
     /// # Errors
     /// `TlsError`.

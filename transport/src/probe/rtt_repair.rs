@@ -1,28 +1,29 @@
-//! Heals QUIC's estimate of the round trip where an outage has got into it.
+//! Repairs QUIC's round-trip estimate after an outage that distorted it.
 //!
-//! What arrived just before a path went dark is acknowledged when it is back, and quinn takes the whole outage for a sample
-//! of the round trip (`quinn_proto`, `Connection::on_ack_received`). An eighth of it stays in the estimate, and half of it
-//! in the variation: after an outage of two minutes the probe timeout is two minutes, and the pacer sends one window in
-//! fifteen seconds. Only further samples heal it, each by an eighth. So pings are sent, as many as that takes, each of
-//! some sixty bytes, and meanwhile the pacer is corrected.
+//! Packets that arrived just before a path went dark are acknowledged when it is back, and quinn takes the
+//! whole outage for a sample of the round trip (`quinn_proto`, `Connection::on_ack_received`). An eighth of
+//! it stays in the estimate, and half of it in the variation: after an outage of two minutes the probe
+//! timeout is two minutes, and the pacer sends one window in fifteen seconds. Only further samples repair it,
+//! each by an eighth. So as many pings are sent as that takes, each of some sixty bytes, and meanwhile the
+//! pacer is corrected.
 
 use std::time::{Duration, Instant};
 
-/// Between two pings that heal: as many as that take half a second at most.
+/// Interval of repairing pings. As many as a repair needs take half a second at most.
 const PING_EVERY: Duration = Duration::from_millis(4);
 
 /// Pings that halve the error: five samples, of which each takes two pings, because a peer acknowledges every second packet.
 const PINGS_PER_HALVING: u32 = 11;
 
-/// An estimate so many times a ping's own round trip, and so much beyond it, is poisoned and not merely old: a queue that
-/// has filled up or emptied since explains less.
+/// An estimate is distorted, and not merely old, if it is this many times a ping's own round trip and exceeds
+/// it by this much. A queue that has filled up or emptied since explains less.
 const FACTOR_MIN: u128 = 3;
 const BEYOND_MIN: Duration = Duration::from_millis(200);
 
-/// Most halvings: from the longest outage that is borne to a millisecond.
+/// Most halvings: from the longest outage that a tunnel survives down to a millisecond.
 const HALVINGS_MAX: u32 = 20;
 
-/// How far the healing has come.
+/// The progress of a repair: the pings that are left, and the time of the next one.
 #[derive(Debug, Default)]
 pub(crate) struct RttRepair {
     pings_left: u32,
@@ -30,7 +31,8 @@ pub(crate) struct RttRepair {
 }
 
 impl RttRepair {
-    /// Judges the estimate by a ping's round trip, and returns the factor by which it is too long; one, if it is not.
+    /// Compares the estimate with a ping's round trip, and returns the factor by which it is too long; one,
+    /// if it is not.
     pub(crate) fn correction_factor(&mut self, now: Instant, estimate: Duration, ping: Duration) -> u64 {
         let factor = estimate.as_micros() / ping.as_micros().max(1);
         if factor < FACTOR_MIN || estimate < ping + BEYOND_MIN {
@@ -44,12 +46,12 @@ impl RttRepair {
         u64::try_from(factor).unwrap_or(u64::MAX)
     }
 
-    /// When the next ping is due.
+    /// The time at which the next ping is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Whether a ping is due; it counts as sent then.
+    /// Whether a ping is due. If it is, it counts as sent.
     pub(crate) fn is_due(&mut self, now: Instant) -> bool {
         let due = self.next.is_some_and(|next| next <= now);
         if due {

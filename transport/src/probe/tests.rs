@@ -1,4 +1,4 @@
-//! A wrapped controller, as quinn would use it.
+//! A wrapped controller, called as quinn would call it.
 
 use std::any::Any;
 
@@ -136,7 +136,7 @@ fn factory(probe: &Probe) -> Arc<ProbingFactory> {
     Arc::new(probe.factory(Arc::new(Fixed)))
 }
 
-/// Always the same window.
+/// A controller whose window never changes.
 #[derive(Clone)]
 struct Fixed;
 

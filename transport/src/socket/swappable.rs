@@ -1,10 +1,11 @@
-//! A UDP socket that can be left for another while an endpoint uses it.
+//! A UDP socket that can be replaced by another while an endpoint uses it.
 //!
-//! quinn's own `Endpoint::rebind` tells every connection of the change, and a connection that a stateless reset has ended in
-//! the meantime then brings the endpoint down (`quinn_proto::Endpoint::handle_event` takes a reset token for a connection that
-//! is gone, and panics). Here quinn is told of nothing: the next packet leaves by the new socket, and the peer takes that for
-//! the rebinding of a NAT (RFC 9000, section 9.3). The connection ID stays the same, so whoever watches both paths can tell
-//! that they are one tunnel; behind the NATs for which this is done that is no secret.
+//! quinn's own `Endpoint::rebind` notifies every connection of the change, and a connection that a stateless
+//! reset has ended in the meantime then panics the endpoint (`quinn_proto::Endpoint::handle_event` takes a
+//! reset token for a connection that is gone). Here quinn does not learn of the change: the next packet
+//! leaves by the new socket, and the peer takes that for the rebinding of a NAT (RFC 9000, section 9.3). The
+//! connection ID stays the same, so an observer of both paths can tell that they are one tunnel; behind the
+//! NATs for which this is done that is no secret.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -19,10 +20,11 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 /// The length field of UDP has 16 bits (RFC 768).
 const UDP_BYTES: usize = 65_535;
 
-/// The sockets of one endpoint: the present one, and the one before it until something has come by the present one.
+/// The sockets of one endpoint: the current one, and the previous one until something has arrived on the
+/// current one.
 pub(crate) struct SwappableSocket {
     sockets: Mutex<Sockets>,
-    /// How large the packets are that come.
+    /// Largest packet that arrives, in bytes.
     packet_bytes: u16,
 }
 
@@ -30,11 +32,11 @@ struct Sockets {
     current: Arc<dyn AsyncUdpSocket>,
     previous: Option<Arc<dyn AsyncUdpSocket>>,
     swaps: u64,
-    /// Who waits for datagrams: it has to look at the new socket.
+    /// The waker of the task that waits for datagrams: it has to poll the new socket.
     receiver: Option<Waker>,
 }
 
-/// Waits until the present socket takes datagrams.
+/// Waits until the current socket accepts datagrams.
 struct SwappablePoller {
     swapped: Arc<SwappableSocket>,
     swaps: u64,
@@ -47,7 +49,7 @@ impl SwappableSocket {
         Self { sockets: Mutex::new(sockets), packet_bytes }
     }
 
-    /// Leaves the socket for this one. What still comes by the last one is heard until something comes by this.
+    /// Replaces the current socket. The previous one is still read until something arrives on the new one.
     pub(crate) fn swap(&self, socket: Arc<dyn AsyncUdpSocket>) {
         let receiver = {
             let mut sockets = self.sockets();
@@ -124,7 +126,8 @@ impl AsyncUdpSocket for SwappableSocket {
         self.current().max_transmit_segments()
     }
 
-    /// As many packets as make a datagram of UDP: the kernel joins no more of what has arrived, and quinn keeps room for so many.
+    /// As many packets as fit one UDP datagram: the kernel joins no more of those that have arrived, and
+    /// quinn keeps room for so many.
     fn max_receive_segments(&self) -> usize {
         self.current().max_receive_segments().min(UDP_BYTES.div_ceil(usize::from(self.packet_bytes)))
     }

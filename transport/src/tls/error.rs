@@ -2,13 +2,13 @@
 
 use rustls::server::VerifierBuilderError;
 
-/// Why TLS cannot be set up.
+/// The reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A root certificate that cannot be used.
     #[error("a root certificate cannot be used")]
     Root(#[source] rustls::Error),
-    /// No root at all would mean that nobody is trusted, or everybody.
+    /// No root was given, which would mean to trust nobody, or everybody.
     #[error("no root certificate was given")]
     NoRoots,
     /// The verifier for the other side's certificates cannot be built.

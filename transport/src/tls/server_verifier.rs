@@ -1,5 +1,7 @@
-//! Which servers an agent takes for its own: those whose certificate chains to the servers' root, bears the name that was
-//! dialed, and says by its URI that it is a server of the trust domain.
+//! Verifies that a server is one of the agent's own: its chain, its name and its role.
+//!
+//! Its certificate must chain to the servers' root, have the name that was dialed, and say by its URI that it
+//! is a server of the trust domain.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +16,16 @@ use super::chain_length;
 use super::error::TlsError;
 use super::provider::provider;
 
-/// The servers that an agent means.
+/// The servers to which an agent connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedServers {
     /// The trust domain of their certificates.
     pub trust_domain: String,
-    /// Their ids; any, if there is none.
+    /// Their ids; any server of the domain, if empty.
     pub ids: Vec<String>,
 }
 
-/// Why a certificate that chains to the servers' root is not a meant server's.
+/// The reason why a certificate that chains to the servers' root is not an expected server's.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnexpectedServer {
     #[error(transparent)]
@@ -32,7 +34,7 @@ pub(super) enum UnexpectedServer {
     Id(String),
 }
 
-/// Verifies as rustls does, and then the role.
+/// Verifies a server's certificate as rustls does, and then its role.
 #[derive(Debug)]
 pub(super) struct ServerVerifier {
     chain: Arc<WebPkiServerVerifier>,
@@ -94,7 +96,7 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-/// In words, because rustls shows the errors of other verifiers by their `Debug` alone.
+/// The same text as `Display`, because rustls shows the errors of other verifiers by their `Debug` alone.
 impl fmt::Debug for UnexpectedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

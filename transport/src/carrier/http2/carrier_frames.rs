@@ -15,7 +15,7 @@ use super::settings::CARRIER_FRAMES_BYTES_MAX;
 use super::stream::Http2Stream;
 use crate::priority::Priority;
 
-/// Bytes read at once.
+/// Bytes read from the stream at once.
 const READ_BYTES: usize = 1024;
 
 /// The stream of the carrier's own frames, with queues in both directions.
@@ -77,7 +77,7 @@ impl CarrierFrames {
         self.poll_next(cx)
     }
 
-    /// Reads the next frame.
+    /// Reads the next frame of the peer.
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,

@@ -22,7 +22,7 @@ use super::stream::{Http2Stream, Receiving};
 use super::wire::{Wire, WireStats};
 use crate::error::TunnelEnded;
 
-/// Drives a connection until it is over.
+/// Drives a connection until it has ended.
 pub(super) struct ConnectionDriver<T> {
     pub(super) role: Role<T>,
     pub(super) frames: CarrierFrames,
@@ -56,17 +56,17 @@ pub(super) struct StreamQueues {
 /// The purpose of a stream, from the path of its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamKind {
-    /// The session's frames.
+    /// The stream of the session's frames.
     Control,
-    /// The carrier's own frames.
+    /// The stream of the carrier's own frames.
     CarrierFrames,
-    /// One exchange.
+    /// The stream of one exchange.
     Exchange,
 }
 
 /// The result of polling the connection.
 enum Polled {
-    /// The connection has ended.
+    /// The connection has ended, with this error.
     Over(Option<h2::Error>),
     /// The peer opened the stream of the carrier's own frames.
     CarrierFrames(Http2Stream),

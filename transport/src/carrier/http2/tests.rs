@@ -1,4 +1,4 @@
-//! Two sides of the carrier over bytes in memory.
+//! Two sides of the HTTP/2 carrier over bytes in memory.
 
 use std::time::Instant;
 
@@ -107,7 +107,7 @@ async fn a_tunnels_socket_sends_again_within_a_second_where_the_kernel_can_be_to
     assert_eq!(sys::tcp_rto_max(&tcp).ok(), can_be_told.then_some(Duration::from_secs(1)));
 }
 
-/// Both sides, driven.
+/// A server's and an agent's side, both driven.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn pair(replace_at: u32) -> (Http2Connection, Http2Connection) {
     let (here, there) = duplex(64 * 1024);
@@ -120,7 +120,7 @@ async fn pair(replace_at: u32) -> (Http2Connection, Http2Connection) {
     (server, agent)
 }
 
-/// Both sides, driven, with a shutter for what the server sends.
+/// A server's and an agent's side, both driven, with a shutter for the bytes that the server sends.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn shuttered() -> (Http2Connection, Http2Connection, Shutter) {
     let ((here, near), (far, there)) = (duplex(1024), duplex(64 * 1024));
@@ -186,7 +186,7 @@ impl Shutter {
     }
 }
 
-/// How much of it is taken at once.
+/// Number of bytes that the stream accepts at once.
 async fn written(stream: &mut Http2Stream, bytes: &[u8], priority: Priority) -> usize {
     poll_fn(|cx| stream.poll_write(cx, bytes, priority)).await.unwrap()
 }

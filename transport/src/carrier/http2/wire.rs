@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::settings::Side;
 
-/// What precedes the frames of an HTTP/2 client (RFC 9113, section 3.4).
+/// Length of the preface of an HTTP/2 client, before its first frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 
 /// A frame's header (RFC 9113, section 4.1): three bytes of length, type, flags, four bytes of stream.
@@ -60,12 +60,12 @@ impl<T> Wire<T> {
 }
 
 impl WireStats {
-    /// Bytes of HTTP/2 received.
+    /// Bytes of HTTP/2 received so far.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes of HTTP/2 sent.
+    /// Bytes of HTTP/2 sent so far.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A flow as most of them are: CUBIC (RFC 9438), which takes each loss for congestion.
+//! A CUBIC flow (RFC 9438), the most common kind, which takes each loss for congestion.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::sender::PACKET_BYTES;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 
-/// Windows in packets.
+/// The state of CUBIC; windows count packets.
 pub(in super::super) struct Cubic {
     window: f64,
     threshold: f64,

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use super::super::rng::Rng;
 
-/// What a link is like. Times count from the beginning of the simulation.
+/// The properties of a link. Times count from the beginning of the simulation.
 #[derive(Debug, Clone)]
 pub(in super::super) struct LinkSpec {
     /// Bytes a second, each from a time on; the first from the beginning.
     pub(in super::super) rates: Vec<(Duration, u64)>,
-    /// One way.
+    /// The propagation delay, one way.
     pub(in super::super) delay: Duration,
     /// Added to the delay of each packet, up to this much, without reordering.
     pub(in super::super) jitter: Duration,
-    /// What the queue holds; more is dropped.
+    /// Size of the queue; more is dropped.
     pub(in super::super) queue_bytes: u64,
     pub(in super::super) loss: Loss,
     /// Nothing passes from the first time until the second.
@@ -24,25 +24,25 @@ pub(in super::super) struct LinkSpec {
     pub(in super::super) acks_every: Duration,
 }
 
-/// How a link loses packets, beside its full queue.
+/// The pattern of losses, beside those of the full queue.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Loss {
-    /// This part of them, each for itself.
+    /// This part of the packets, each by its own chance.
     Random(f64),
     /// Gilbert and Elliott: every packet of a bad time is lost with `lost`; a bad time begins and ends with a packet by
     /// these chances.
     Bursts { begins: f64, ends: f64, lost: f64 },
 }
 
-/// A link as it runs.
+/// A link in operation, with the state of its queue.
 pub(super) struct Link {
     pub(super) spec: LinkSpec,
     rng: Rng,
-    /// When the last packet of the queue has left it.
+    /// The time at which the last packet of the queue will have left it.
     busy_until: Duration,
     last_arrival: Duration,
     bad: bool,
-    /// When a packet found the queue full.
+    /// The times at which a packet found the queue full.
     pub(super) overflows: Vec<Duration>,
 }
 
@@ -58,12 +58,13 @@ impl Link {
         }
     }
 
-    /// How long a packet that comes now waits in the queue.
+    /// The time that a packet that comes now waits in the queue.
     pub(super) fn waits(&self, now: Duration) -> Duration {
         self.busy_until.saturating_sub(now)
     }
 
-    /// When a packet that enters now arrives at the other end, and whether it was marked; never, where it is lost.
+    /// The time at which a packet that enters now arrives at the other end, and whether it was marked; `None`
+    /// if it is lost.
     pub(super) fn enter(&mut self, now: Duration, bytes: u64) -> Option<(Duration, bool)> {
         if self.spec.dark.is_some_and(|(from, until)| (from..until).contains(&now)) {
             return None;

@@ -22,7 +22,7 @@ impl Pacer {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 
-    /// When to ask again; nothing, if a packet may leave now.
+    /// The time at which to ask again; `None` if a packet may leave now.
     pub(super) fn blocks(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Flows that share a bottleneck.
+//! Flows that compete for one bottleneck.
 
 use super::super::sim::Cubic;
 use super::*;

@@ -36,7 +36,7 @@ impl FromStr for ClusterId {
         if is_dns_label(text) {
             return Ok(Self(text.into()));
         }
-        // A quotation of at most one label, so that nobody can fill a log with it.
+        // Quotes at most one label's length, so that nobody can fill a log with it.
         Err(NotAClusterId(text.chars().take(LABEL_BYTES_MAX).collect()))
     }
 }

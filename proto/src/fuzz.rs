@@ -52,7 +52,7 @@ fn messages() {
 #[test]
 fn socks5() {
     fn read<T: Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Result<socks5::Parsed<T>, socks5::Socks5Error>) {
-        // As they are read: so many bytes as are lacking, and never one more.
+        // Reads like the server: as many bytes as are missing, and never one more.
         let mut end = 0;
         while let Ok(socks5::Parsed::Incomplete(lacking)) = parse(&bytes[..end]) {
             assert!(lacking > 0 && end + lacking <= socks5::MESSAGE_BYTES_MAX, "{lacking} behind {end}");

@@ -352,7 +352,7 @@ mod tests {
             let kept = told(vec![certificate("a:1", &vec![name.as_str(); count])]);
             assert_eq!((kept[0].names.len(), kept[0].is_cut), (most, is_cut));
         }
-        // Of all together.
+        // The limit applies to all certificates together.
         let kept = told(vec![certificate("a:1", &vec![name.as_str(); most]), plain]);
         assert_eq!((kept[1].names.len(), kept[1].is_cut), (0, true));
     }

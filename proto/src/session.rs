@@ -259,7 +259,7 @@ impl Session {
         let heard_for = now.saturating_duration_since(self.heard_at);
         if heard_for >= self.suspect_after() || self.unanswered_for(now) >= self.answer_timeout() {
             self.change_health(Health::Suspect);
-            // Only here, where the clock was looked at: a stream may end in the very moment in which the peer is back.
+            // Only here, where the health is up to date: a stream may end in the very moment in which the peer is back.
             if self.drain.is_alone(self.streams_open) {
                 self.events.push_back(Event::Empty);
             }

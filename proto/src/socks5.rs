@@ -105,7 +105,7 @@ pub fn greeting(bytes: &[u8]) -> Result<Parsed<bool>, Socks5Error> {
 /// # Errors
 /// [`Socks5Error`].
 pub fn login(bytes: &[u8]) -> Result<Parsed<Login>, Socks5Error> {
-    // The version, two lengths and no text.
+    // The shortest message: the version and two empty texts.
     let Some((&version, rest)) = bytes.split_first() else { return Ok(Parsed::Incomplete(3)) };
     if version != LOGIN_VERSION {
         return Err(Socks5Error::Version);
@@ -128,7 +128,7 @@ pub fn login(bytes: &[u8]) -> Result<Parsed<Login>, Socks5Error> {
 /// # Errors
 /// [`Socks5Error`].
 pub fn request(bytes: &[u8]) -> Result<Parsed<String>, Socks5Error> {
-    // The least that there is: with a name of no length.
+    // The shortest request has an empty name.
     const HEAD_BYTES: usize = 4;
     const PORT_BYTES: usize = 2;
     if bytes.first().is_some_and(|version| *version != VERSION) {

@@ -21,7 +21,7 @@ pub use tunnel_v1::{
 
 use control_frame::Frame;
 
-// prost derives it for no message that has others in it.
+// prost does not derive it for a message that contains others.
 impl Eq for Endpoints {}
 
 impl From<Frame> for ControlFrame {

@@ -80,7 +80,7 @@ impl Incoming {
     /// Asks the sender to prove that the address is its own (RFC 9000, section 8.1.2), at the cost of a round
     /// trip.
     pub fn retry(self) {
-        // Only an address that was validated cannot be asked again.
+        // Fails only for an address that is validated already.
         let _ = self.incoming.retry();
     }
 

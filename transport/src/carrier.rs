@@ -74,7 +74,7 @@ impl Connection {
     pub(crate) fn grant(&self, streams: u32) {
         match self {
             Self::Quic(connection, _) => quic::grant(connection, streams),
-            // What is granted costs nothing, so it was all granted at once.
+            // A grant costs nothing here, so all streams were granted at the start.
             Self::Http2(_) => {}
         }
     }

@@ -128,7 +128,7 @@ impl ControlStream {
     /// Ends the stream and waits until the peer has acknowledged everything written, before a close.
     pub(crate) async fn finish(&mut self) {
         if self.stream.finish().is_ok() {
-            // However it ends, there is nothing more to be done for it.
+            // The outcome does not matter: the connection is closed next.
             let _ = self.stream.stopped().await;
         }
     }
@@ -169,7 +169,7 @@ impl Driver {
             Ok(never) => match never {},
             Err(ended) => ended,
         };
-        // The carrier knows better why a stream broke, if not in the same moment.
+        // The connection knows the reason why the stream broke, perhaps a moment later.
         let ended = if matches!(ended, TunnelEnded::Carrier(_)) {
             timeout(REASON_MAX, self.connection.ended()).await.unwrap_or(ended)
         } else {
@@ -188,8 +188,8 @@ impl Driver {
             self.send_frames()?;
             self.report(on_event).await?;
             let next_check = self.next_check();
-            // All arms are cancel-safe: `read` keeps what it read, a notification that came is kept, an answer is taken
-            // by `look`, a sleep has nothing to lose.
+            // All arms are cancel-safe: `read` keeps what it read, a notification is kept, an answer is taken by
+            // `check`, a sleep has nothing to lose.
             tokio::select! {
                 frame = self.stream.read() => {
                     self.state.session().handle_frame(Instant::now(), frame?.frame)?;
@@ -210,7 +210,7 @@ impl Driver {
             self.ping(heartbeat)?;
         }
         while self.stream.is_written() {
-            // Taken in a statement of its own: no lock is held longer.
+            // In a statement of its own, so that the lock is released at its end.
             let frame = self.state.session().poll_frame();
             let Some(frame) = frame else {
                 return Ok(());
@@ -227,7 +227,7 @@ impl Driver {
         frame::encode(&frame, &mut bytes)?;
         match self.connection.ping(bytes.freeze()) {
             Pinged::Sent => {}
-            // One that waits says as much as two.
+            // A heartbeat waits already, and a second one would add nothing.
             Pinged::Unsent if self.stream.is_written() => self.stream.queue(&frame)?,
             Pinged::Unsent => {}
         }
@@ -313,7 +313,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Nothing happens where the connection was closed before.
+        // Does nothing if the connection was closed before.
         self.connection.close(CloseCode::Stopping);
     }
 }

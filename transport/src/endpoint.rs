@@ -161,7 +161,7 @@ impl Endpoint {
     /// Closes the endpoint and every connection on it, and waits until the peers were notified.
     pub async fn close(&self, code: CloseCode) {
         self.quic.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
-        // A peer that does not answer must not hold this up: three probe timeouts of a slow link.
+        // Does not wait longer for a peer that does not answer: three probe timeouts of a slow link.
         let _ = timeout(Duration::from_secs(1), self.quic.wait_idle()).await;
     }
 }

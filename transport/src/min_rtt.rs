@@ -31,7 +31,7 @@ impl MinRtt {
     }
 
     fn answers(&self) -> MutexGuard<'_, VecDeque<Duration>> {
-        // Whatever panicked under it left whole answers behind.
+        // A panic under the lock leaves complete entries behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -36,7 +36,7 @@ fn route_bytes(peer: SocketAddr) -> io::Result<u32> {
     };
     match peer.ip() {
         IpAddr::V4(_) => Ok(sockopt::ip_mtu(asked(Ipv4Addr::UNSPECIFIED.into())?)?),
-        // Of IPv4 behind `::ffff:0:0/96`, too.
+        // Includes IPv4 addresses mapped to `::ffff:0:0/96`.
         IpAddr::V6(_) => Ok(sockopt::ipv6_mtu(asked(Ipv6Addr::UNSPECIFIED.into())?)?),
     }
 }
@@ -57,7 +57,7 @@ mod tests {
         for loopback in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(packet_bytes(loopback.parse().unwrap()), PACKET_BYTES_MAX, "{loopback}");
         }
-        // No machine routes there: it takes an option of a socket.
+        // Broadcasts need a socket option, so no machine routes there without it.
         assert_eq!(packet_bytes("255.255.255.255:1".parse().unwrap()), PACKET_BYTES_USUAL);
     }
 }

@@ -57,7 +57,7 @@ impl SendBudget {
         let earned = carried.saturating_sub(self.seen) / SHARE;
         self.seen += earned * SHARE;
         self.left = LIGHT_BYTES.min(self.left.saturating_add(earned));
-        // Not before it has earned all of it back: what it still has to send as bulk would go ahead with what is light.
+        // Only once it has earned all of it back, or the rest of its bulk would be sent as light.
         self.is_bulk &= self.left < LIGHT_BYTES;
         self.is_bulk |= self.left < bytes;
         if self.is_bulk || !credit.covers(bytes) { Priority::Bulk } else { Priority::Light }
@@ -158,7 +158,7 @@ mod tests {
         tunnel.send(&mut copy, LIGHT_BYTES + 1);
         for _ in 0..1000 {
             tunnel.send(&mut other, CHUNK);
-            // As the header before a WebSocket's message.
+            // Like the header before a WebSocket message.
             assert_eq!(tunnel.send(&mut copy, 4), Priority::Bulk);
             assert_eq!(tunnel.send(&mut copy, CHUNK), Priority::Bulk);
         }
@@ -168,7 +168,7 @@ mod tests {
     fn a_stream_that_was_bulk_is_light_again_once_others_have_carried_thirty_two_times_a_budget() {
         let mut tunnel = TestTunnel::default();
         let (mut shell, mut copy) = (tunnel.stream(), tunnel.stream());
-        // A file was shown in it.
+        // Somebody printed a file in it.
         tunnel.send(&mut shell, LIGHT_BYTES + 1);
         let chunks = LIGHT_BYTES * SHARE / CHUNK;
         for chunk in 0..chunks {
@@ -197,7 +197,7 @@ mod tests {
         tunnel.send(&mut copy, LIGHT_BYTES + 1);
         let (mut ahead, mut in_turn, mut copied) = (0, 0, 0);
         for _ in 0..1000 {
-            // As many new requests as anybody likes, each small, for each chunk of the copy.
+            // Many new requests, each small, for each chunk of the copy.
             for _ in 0..20 {
                 let mut request = tunnel.stream();
                 match tunnel.send(&mut request, 2000) {

@@ -98,7 +98,7 @@ impl Probe {
     /// the connection gets the bytes to send, because that wakes it.
     pub(crate) fn allow_probe(&self) {
         let packets = ALLOWANCE_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
-        // A permit that was not used means that the pacer, or an error of our count, was in its way.
+        // An unused allowance means that the pacer, or an error of our count, has blocked the probe.
         let unused = self.0.allowance_bytes.load(Ordering::Relaxed) >= packets;
         let bytes = if unused { UNPACED_BYTES } else { packets };
         self.0.allowance_bytes.store(bytes, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Probe {
     }
 
     fn pings(&self) -> MutexGuard<'_, Pings> {
-        // Whatever a panic left of them, they are whole enough to go on with.
+        // A panic under the lock leaves valid state behind.
         self.0.pings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,7 +149,7 @@ impl Probe {
         let mut pings = self.pings();
         let mut answered = None;
         while let Some((_, sent)) = pings.unanswered.pop_front_if(|(packet, _)| *packet <= largest) {
-            // The youngest says how long the path takes; those before it were lost, perhaps.
+            // The latest ping measures the path; earlier ones may have been lost.
             answered = Some(sent);
         }
         if let Some(sent) = answered {
@@ -173,7 +173,7 @@ impl Probe {
             return window;
         }
         let in_flight = self.0.in_flight_bytes.load(Ordering::Relaxed);
-        // For two packets: room for one alone may be what trickles past a full window, and is no room for a pace.
+        // Room for two packets: room for one alone may come from the minimum send rate on a full window.
         let there_is_room = in_flight + 2 * self.0.packet_bytes.load(Ordering::Relaxed) < window;
         let paced = if there_is_room { window.saturating_mul(factor) } else { window };
         if allowance == 0 { paced } else { paced.max(in_flight.saturating_add(allowance)) }
@@ -182,7 +182,7 @@ impl Probe {
 
 impl ControllerFactory for ProbingFactory {
     fn build(self: Arc<Self>, now: Instant, packet_bytes: u16) -> Box<dyn Controller> {
-        // A path of its own begins with nothing in flight.
+        // A new path begins with nothing in flight.
         self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
         self.probe.0.packet_bytes.store(packet_bytes.into(), Ordering::Relaxed);
         let inner = Arc::clone(&self.inner).build(now, packet_bytes);

@@ -90,7 +90,7 @@ pub(crate) fn connection(
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(peer_streams))
-        // Nothing of ours is one-way.
+        // We use no unidirectional streams.
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u64(CONNECTION_WINDOW_BYTES).unwrap_or(VarInt::MAX))
@@ -99,28 +99,28 @@ pub(crate) fn connection(
         .send_fairness(true)
         .max_idle_timeout(IdleTimeout::try_from(silence_max + IDLE_BEYOND_SILENCE).ok())
         .keep_alive_interval(Some(KEEP_ALIVE_EVERY))
-        // RFC 9002, section 6.2.2: what is assumed before the first sample; `HANDSHAKE_MAX` is reckoned with it.
+        // RFC 9002, section 6.2.2: what is assumed before the first sample; `HANDSHAKE_MAX` is derived from it.
         .initial_rtt(Duration::from_millis(333))
         // RFC 9002, sections 6.1.1, 6.1.2 and 7.6.1.
         .packet_threshold(3)
         .time_threshold(9.0 / 8.0)
         .persistent_congestion_threshold(3)
-        // What every path carries (RFC 9000, section 14), and then what this one carries; a black hole is noticed and answered by
-        // falling back.
+        // Starts with the size that every path carries (RFC 9000, section 14), then probes for this path's; falls back after a
+        // black hole.
         .initial_mtu(1200)
         .min_mtu(1200)
         .mtu_discovery_config(Some(discovery))
         .pad_to_mtu(false)
         .ack_frequency_config(None)
         .crypto_buffer_size(16 * 1024)
-        // Lets operators of networks see round trips, and nothing else.
+        // Lets network operators measure round trips, and nothing else.
         .allow_spin(true)
         // Heartbeats and nothing else.
         .datagram_receive_buffer_size(Some(DATAGRAM_BYTES_MAX))
         .datagram_send_buffer_size(DATAGRAM_BYTES_MAX)
         // CUBIC takes each lost packet for congestion and at 1 % loss keeps 4 % of a 100 Mbit/s link.
         .congestion_controller_factory(Arc::new(probe.factory(Arc::new(LossTolerantFactory))))
-        // Batches of packets a system call; quinn falls back where the path refuses.
+        // Sends batches of packets in one system call; quinn falls back where the path refuses.
         .enable_segmentation_offload(true);
     config
 }
@@ -134,9 +134,9 @@ pub(crate) fn endpoint(keys: &EndpointKeys, server_number: u16, packet_bytes: u1
         .cid_generator(move || Box::new(Generator::new(cid_key.clone(), server_number)))
         .min_reset_interval(RESET_INTERVAL_MIN)
         .supported_versions(vec![1])
-        // Keeps middleboxes from hardening around a bit (RFC 9287).
+        // Keeps middleboxes from relying on a fixed bit (RFC 9287).
         .grease_quic_bit(true);
-    // quinn refuses less than 1,200 bytes and more than 65,527, which no route of `path_mtu` is.
+    // quinn refuses less than 1,200 bytes and more than 65,527, which `path_mtu` never returns.
     let _ = config.max_udp_payload_size(packet_bytes);
     config
 }
@@ -152,7 +152,7 @@ pub(crate) fn server(crypto: Arc<dyn quinn::crypto::ServerConfig>, keys: &Endpoi
         .max_incoming(INCOMING_MAX)
         .incoming_buffer_size(INCOMING_BYTES_MAX)
         .incoming_buffer_size_total(INCOMING_BYTES_TOTAL_MAX)
-        // RFC 9000, section 8.1.3: long enough for a slow link, too short to be collected.
+        // RFC 9000, section 8.1.3: long enough for a slow link, too short to collect tokens.
         .retry_token_lifetime(Duration::from_secs(15));
     config
 }

@@ -155,7 +155,7 @@ impl TunnelStream {
         let mut buffer = BytesMut::new();
         while let Some(lacking) = frame::missing(&buffer)? {
             let frame_bytes = buffer.len() + lacking;
-            // At most a frame's maximum: `missing` has refused larger claims.
+            // At most `FRAME_BYTES_MAX`: `missing` has refused longer frames.
             buffer.reserve(lacking);
             while buffer.len() < frame_bytes {
                 let rest = frame_bytes - buffer.len();
@@ -201,7 +201,7 @@ impl Drop for TunnelStream {
         if self.is_over() {
             return;
         }
-        // quinn would finish a dropped sender and so make half an answer look complete.
+        // quinn would finish a dropped sender and so make half a response look complete.
         self.carrier_stream.abort(self.abort_codes.ours());
     }
 }
@@ -240,7 +240,7 @@ impl AsyncWrite for TunnelStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What was written is the carrier's.
+        // Written bytes belong to the carrier already.
         Poll::Ready(Ok(()))
     }
 

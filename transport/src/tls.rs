@@ -86,7 +86,7 @@ pub(crate) fn agent(
     expected: ExpectedServers,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    // `dangerous`, because a verifier could ask for less than rustls. This one asks for the same, and for the role.
+    // rustls calls it `dangerous`, because a verifier could require less than rustls does. This one requires the same, and the role.
     let verifier = Arc::new(ServerVerifier::new(roots(material.peer_roots)?, expected)?);
     let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&TLS13])

@@ -63,7 +63,7 @@ impl Tunnel {
             let mut stream = TunnelStream::new(self.connection.open().await?, guard);
             stream.write_first(&first).await?;
             if self.connection.needs_replacement() && !self.is_draining() {
-                // The agent dials another one at once, and this one ends with its last stream.
+                // The agent dials another tunnel at once, and this one ends with its last stream.
                 self.begin_drain();
             }
             Ok(stream)

@@ -45,7 +45,7 @@ impl TunnelState {
 
     /// Locks the session: for a moment, and never over an await.
     pub(crate) fn session(&self) -> MutexGuard<'_, Session> {
-        // A panic under this lock left a session behind that is whole: it changes by single assignments.
+        // A panic under the lock leaves a valid session behind: it changes by single assignments.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

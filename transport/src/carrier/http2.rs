@@ -58,7 +58,7 @@ struct ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
-        // Nobody speaks for it any more. Nothing happens where it was closed before.
+        // The last handle is gone. Does nothing if the connection was closed before.
         self.shared.close(CloseCode::Stopping, &CloseCode::Stopping.to_string());
     }
 }
@@ -110,7 +110,7 @@ impl Http2Connection {
         };
         let (control, notes) = (open(StreamKind::Control)?, open(StreamKind::CarrierFrames)?);
         let (control_sender, control_receiver) = mpsc::channel(1);
-        // There is room for it.
+        // The channel has room for it.
         let _ = control_sender.try_send(control);
         let slots = Arc::new(Semaphore::new(STREAMS_MAX as usize));
         let exchanges = Exchanges::Opens(ExchangeOpener {
@@ -150,7 +150,7 @@ impl Http2Connection {
         let connection = settings::agent().handshake(wire).await?;
         let shared = Arc::new(SharedConnection::new());
         let (control_sender, control_receiver) = mpsc::channel(1);
-        // What the server may have open finds room, though nobody has accepted it yet.
+        // Has room for all streams that the server may open before any is accepted.
         let (exchange_sender, exchange_receiver) = mpsc::channel(STREAMS_MAX as usize);
         let queues = StreamQueues { control: control_sender, exchanges: exchange_sender };
         let drive = ConnectionDriver {
@@ -183,7 +183,7 @@ impl Http2Connection {
             return Err(TunnelEnded::Carrier("only the server opens streams".to_owned()));
         };
         let slot = Arc::clone(&opener.slots).acquire_owned().await;
-        // Never closed.
+        // The semaphore is never closed.
         let slot = slot.map_err(|error| TunnelEnded::Carrier(error.to_string()))?;
         let mut requests = opener.requests.clone();
         let broken = |error| self.0.shared.end().unwrap_or_else(|| codes::tunnel_ended(error));
@@ -192,7 +192,7 @@ impl Http2Connection {
         if stream.id() >= opener.replace_at {
             opener.needs_replacement.store(true, Ordering::Relaxed);
         }
-        // Open for the peer, too: it may count one as open that has ended here.
+        // Waits until the peer counts it as open, too: it may still count one that has ended here.
         poll_fn(|cx| requests.poll_ready(cx)).await.map_err(broken)?;
         Ok(stream)
     }
@@ -200,7 +200,7 @@ impl Http2Connection {
     pub(super) async fn accept(&self) -> Result<Http2Stream, TunnelEnded> {
         match &self.0.exchanges {
             Exchanges::Accepts(streams) => self.next_of(streams).await,
-            // The agent has no way to open one.
+            // The agent never opens a stream.
             Exchanges::Opens(_) => Err(self.0.shared.ended().await),
         }
     }
@@ -270,7 +270,7 @@ impl Http2Connection {
     /// Sets the keying material that TLS exports for the connection.
     pub(crate) fn exporting(self, exporter: Option<[u8; EXPORTER_BYTES]>) -> Self {
         if let Some(exporter) = exporter {
-            // Once, by who made it.
+            // Set only once, by the code that made the connection.
             let _ = self.0.exporter.set(exporter);
         }
         self

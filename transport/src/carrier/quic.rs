@@ -57,7 +57,7 @@ pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
 pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> Pinged {
     probe.allow_probe();
     match connection.send_datagram(heartbeat) {
-        // What ended the connection is told elsewhere.
+        // The driver learns of the end of the connection by itself.
         Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => Pinged::Sent,
         Err(
             SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled | SendDatagramError::TooLarge,
@@ -67,7 +67,7 @@ pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> 
 
 impl QuicStream {
     fn new(send: SendStream, recv: RecvStream, connection: &Connection) -> Self {
-        // quinn's priority of a stream that was given none.
+        // quinn's default priority.
         Self { send, recv, priority: Priority::Bulk, connection: connection.clone() }
     }
 
@@ -82,7 +82,7 @@ impl QuicStream {
         priority: Priority,
     ) -> Poll<io::Result<usize>> {
         if priority != self.priority {
-            // Fails where the stream is over, of which the write tells.
+            // Fails if the stream has ended, which the write reports.
             let _ = self.send.set_priority(quic_priority(priority));
             self.priority = priority;
         }
@@ -90,7 +90,7 @@ impl QuicStream {
         if written.is_ready() || priority == Priority::Bulk {
             return written;
         }
-        // Bulk may have filled the window. Who writes at the same moment may get something of the reserve, and nobody more
+        // Bulk may have filled the window. A stream that writes at the same moment may use part of the reserve, but no stream more
         // than that.
         self.connection.set_send_window(SEND_WINDOW_BYTES + SEND_RESERVE_BYTES);
         let written = self.write(cx, bytes);
@@ -113,7 +113,7 @@ impl QuicStream {
 
     pub(super) fn abort(&mut self, code: u32) {
         let code = VarInt::from_u32(code);
-        // Already gone is as good as reset.
+        // A stream that has ended already needs no reset.
         let _ = self.send.reset(code);
         let _ = self.recv.stop(code);
     }

@@ -25,7 +25,7 @@ struct Adapter(LossTolerant);
 impl ControllerFactory for LossTolerantFactory {
     fn build(self: Arc<Self>, _now: Instant, packet_bytes: u16) -> Box<dyn Controller> {
         let mut seed = [0; 8];
-        // Without randomness tunnels would probe in step; the trait knows no failure, and it would cost no more than that.
+        // Without randomness tunnels would probe in step, and no more than that; the trait allows no error.
         let _ = rand::fill(&mut seed);
         Box::new(Adapter(LossTolerant::new(packet_bytes, u64::from_ne_bytes(seed))))
     }
@@ -52,7 +52,7 @@ impl Controller for Adapter {
     }
 
     fn on_congestion_event(&mut self, now: Instant, _sent: Instant, persistent: bool, lost_bytes: u64) {
-        // quinn's word for a mark: congestion without a lost byte.
+        // quinn reports an ECN mark as congestion without a lost byte.
         if lost_bytes == 0 {
             self.0.marked(now);
         } else {

@@ -108,11 +108,11 @@ impl Delivery {
     /// a rate over less time than that would be that of a burst of acknowledgements.
     pub(super) fn sample(&mut self, now: Instant, shortest: Option<Duration>) -> Option<Sample> {
         let newest = self.newest.take()?;
-        // Whatever left before it is only missing by loss or reordering, and gives no measurement any more.
+        // Earlier packets are missing only by loss or reordering, and give no measurement any more.
         let stale = self.departures.partition_point(|departure| departure.at <= newest.at);
         self.departures.drain(..stale.saturating_sub(1));
         if self.departures.len() == 1 && self.departures.capacity() > DEPARTURES_IDLE {
-            // An idle connection keeps no memory of a busy one.
+            // An idle connection releases the memory of a busy time.
             self.departures.shrink_to(DEPARTURES_IDLE);
         }
         self.first_sent = Some(newest.at);

@@ -169,7 +169,7 @@ impl LossTolerant {
             Phase::Up { step, rounds, before } => self.end_up_round(step, rounds, before, excessive),
             Phase::Drain | Phase::Down | Phase::ProbeRtt { .. } => self.phase,
         };
-        // While less is sent than before on purpose, or more, loss says nothing about the bandwidth.
+        // In other phases the rate differs on purpose, so loss says nothing about the bandwidth.
         if excessive && matches!(self.phase, Phase::Cruise { .. }) {
             self.bandwidth.replace(self.bandwidth.this_round());
         }
@@ -272,7 +272,7 @@ impl LossTolerant {
             Phase::Startup { .. } | Phase::Cruise { .. } | Phase::Up { .. } => {
                 (self.shared_round_trip(shortest), spare.max(self.excess(bandwidth, shortest)))
             }
-            // To see what others have queued, ours must be gone.
+            // The queue of others shows only once ours is drained.
             Phase::Drain | Phase::Down => (shortest, spare),
             Phase::ProbeRtt { .. } => (shortest, 0),
         };
@@ -304,7 +304,7 @@ impl LossTolerant {
 
     /// The shortest round trip plus the queue that other flows keep.
     fn shared_round_trip(&self, shortest: Duration) -> Duration {
-        // What stays queued of ours while we drain is not others'.
+        // Our own remaining queue while we drain does not count as others'.
         let standing = self.round_trip.standing().unwrap_or(shortest).saturating_sub(self.spare_time());
         standing.clamp(shortest, shortest * STANDING_MAX)
     }
@@ -381,7 +381,7 @@ impl CongestionControl for LossTolerant {
         if round_ended {
             self.end_round(now);
         }
-        // While the application pauses, nothing of ours is queued that would hide it.
+        // While the application pauses, no queue of ours hides the shortest round trip.
         if look_for_shortest && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
             self.phase = Phase::ProbeRtt { until: None };
         }
@@ -405,7 +405,7 @@ impl CongestionControl for LossTolerant {
     }
 
     fn persistent_congestion(&mut self, _now: Instant) {
-        // What the model knew may be true no longer. It is kept, and reached again by doubling.
+        // The model may no longer be valid. It is kept, and reached again by doubling.
         self.ramp = Some(self.initial_window());
         self.update_window();
     }

@@ -110,7 +110,7 @@ impl Proxy {
             let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
             let mut response = httparse::Response::new(&mut headers);
             match (response.parse(&head), response.code) {
-                // A refusal may bring a page along.
+                // A refusal may have a body.
                 (Ok(httparse::Status::Complete(bytes)), Some(status))
                     if bytes == head.len() || status >= 300 =>
                 {

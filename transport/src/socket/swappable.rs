@@ -68,7 +68,7 @@ impl SwappableSocket {
     }
 
     fn sockets(&self) -> MutexGuard<'_, Sockets> {
-        // It changes by single assignments.
+        // A panic under the lock leaves valid state behind: it changes by single assignments.
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,7 +111,7 @@ impl AsyncUdpSocket for SwappableSocket {
             }
         }
         let mut sockets = self.sockets();
-        // Not one that came to be the last in the meantime.
+        // Unless another swap has replaced it in the meantime.
         if sockets.previous.as_ref().is_some_and(|last| Arc::ptr_eq(last, &previous)) {
             sockets.previous = None;
         }

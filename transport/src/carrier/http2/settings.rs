@@ -97,7 +97,7 @@ pub(super) fn agent() -> h2::server::Builder {
         .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
         .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
         .reset_stream_duration(RESET_REMEMBERED)
-        // Counted over the whole life of a connection, so every number is reached by a tunnel that lives for months.
+        // h2 counts over the whole life of a connection, so a tunnel that lives for months would reach any limit.
         .max_local_error_reset_streams(None)
         .data_frame_budget(SMALL_FRAMES_BYTES_MAX);
     builder
@@ -129,18 +129,18 @@ pub(super) fn server() -> h2::client::Builder {
 /// Sets the options of a tunnel's TCP socket.
 pub(crate) fn socket(tcp: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(tcp);
-    // A frame is sent when it is there.
+    // Frames are sent without delay.
     socket.set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
-    // The kernel gives a path up no earlier than the session does. Without this it would after `tcp_retries2` doublings,
+    // The kernel must not give a path up before the session does. By default it does so after `tcp_retries2` doublings,
     // about 15 minutes, or at a host's own shorter setting.
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE_MOST + IDLE_BEYOND_SILENCE))?;
-    // Behind the user timeout: without one the kernel would give up after fifteen such pauses.
+    // Set after the user timeout: without one the kernel would give up after fifteen such timeouts.
     #[cfg(target_os = "linux")]
     if let Err(error) = sys::set_tcp_rto_max(tcp, RESENT_WITHIN) {
-        debug!(%error, "this kernel does not bound TCP's pauses: after an outage old streams over TCP go on late");
+        debug!(%error, "this kernel cannot bound TCP's retransmission timeout: after an outage, streams over TCP resume late");
     }
     // Backstop for the heartbeats; with a user timeout the kernel counts no probes.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE_EVERY).with_interval(KEEP_ALIVE_EVERY))

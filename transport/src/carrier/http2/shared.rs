@@ -88,7 +88,7 @@ impl SharedConnection {
     pub(super) async fn ended(&self) -> TunnelEnded {
         let mut status = self.status.subscribe();
         let ended = status.wait_for(|status| status.end.is_some()).await;
-        // The sender is ours, so it cannot be gone.
+        // The sender belongs to `self`, so it cannot be dropped.
         let end = ended.ok().and_then(|status| status.end.as_ref().map(|end| end.outcome.clone()));
         end.unwrap_or(TunnelEnded::Lost)
     }

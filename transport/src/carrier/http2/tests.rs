@@ -44,7 +44,7 @@ async fn a_stream_that_was_given_up_while_it_waited_for_its_turn_is_never_opened
     let waiting = tokio::time::timeout(Duration::from_millis(50), server.open());
     assert!(waiting.await.is_err(), "as many are open as may be");
 
-    // Nobody takes more than may be open.
+    // The agent accepts all streams that may be open.
     for _ in 0..STREAMS_MAX {
         agent.accept().await.unwrap();
     }
@@ -87,7 +87,7 @@ async fn a_keystroke_waits_for_one_small_frame_of_each_stream_that_is_bulk_and_f
     poll_fn(|cx| far_shell.poll_read(cx, &mut ReadBuf::new(&mut typed))).await.unwrap();
     assert_eq!(&typed, b"ls\n");
     let before = shutter.data_before(shell.id());
-    // One that was begun when the shutter was closed, and the carrier's own frames.
+    // One frame that was begun when the shutter was closed, and the carrier's own frames.
     let most = (COPIES + 2) * settings::BULK_FRAME_BYTES;
     assert!(
         (settings::BULK_FRAME_BYTES..=most).contains(&before),

@@ -65,7 +65,7 @@ impl CongestionControl for Cubic {
     fn acks_end(&mut self, _now: Instant, _in_flight: u64, _app_limited: bool) {}
 
     fn lost(&mut self, now: Instant, _bytes: u64) {
-        // One answer for each round trip.
+        // Reduces the window once for each round trip.
         if self.recovering_since.is_some_and(|since| self.newest_sent.is_none_or(|newest| newest <= since)) {
             return;
         }

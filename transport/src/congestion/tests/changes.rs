@@ -83,7 +83,7 @@ fn a_link_that_comes_back_slower_is_not_flooded() {
         ..usual()
     };
     let ran = alone(slower, 12.0);
-    // What was in flight before would take four seconds at the new rate.
+    // The packets in flight from before would take four seconds at the new rate.
     let wait = ran.longest_wait(between(8.0, 12.0));
     assert!(wait <= secs(1.0), "{wait:?}");
 }
@@ -98,7 +98,7 @@ fn an_application_that_pauses_does_not_inflate_the_window() {
         let ran = sim.run(secs(14.0));
         let flow = &ran.flows[0];
         let window = flow.window(between(5.0, 9.5)) as f64 / product;
-        // Two is what starting may have, and bunches of acknowledgements count as such.
+        // Startup may have two products in flight, and bunches of acknowledgements add to that.
         assert!(window <= 2.5, "{bytes} bytes every {every} s: {window} products");
         let part = flow.rate(between(11.5, 14.0)) / FAST as f64;
         assert!(part >= 0.9, "{bytes} bytes every {every} s, then bulk: {part}");

@@ -18,8 +18,8 @@ pub const PATTERNS_MAX: usize = 256;
 /// The pattern that applies where the configuration lists none.
 const DEFAULT: &str = "tombolo:*";
 
-/// Names that no rule of a cluster restrains: `system:masters` skips authorization, `system:nodes` is a kubelet. Refused even
-/// if listed.
+/// Names that no rule of a cluster restrains: `system:masters` skips authorization, `system:nodes` is a
+/// kubelet. Refused even if listed.
 const NEVER: [&str; 2] = ["system:masters", "system:nodes"];
 
 /// Prefixes of the names that Kubernetes and its installer reserve for themselves.
@@ -90,8 +90,9 @@ pub struct AllowListError {
 }
 
 impl AllowList {
-    /// A list of patterns, in which `*` stands for any text, of names of users and of groups, [`tombolo:*`](Self::default)
-    /// where there is none, and of names of Kubernetes' own, each in full, which no pattern matches.
+    /// A list of patterns, in which `*` stands for any text, of names of users and of groups,
+    /// [`tombolo:*`](Self::default) where there is none, and of names of Kubernetes' own, each in full, which
+    /// no pattern matches.
     ///
     /// # Errors
     ///
@@ -139,8 +140,8 @@ impl AllowList {
     ///
     /// # Errors
     ///
-    /// [`NotAssertable`]: the first thing that is wrong. One group that is not allowed refuses the whole identity, since
-    /// an identity with a part left out is another identity.
+    /// [`NotAssertable`]: the first thing that is wrong. One group that is not allowed refuses the whole
+    /// identity, since an identity with a part left out is another identity.
     pub fn check(&self, identity: &Assert) -> Result<Assertable, NotAssertable> {
         let user = self.check_name(NameKind::User, &identity.user)?;
         if identity.groups.len() > GROUPS_MAX {
@@ -243,7 +244,8 @@ fn is_kubernetes_name(name: &str) -> bool {
     KUBERNETES_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The name as a header's value. Kubernetes reads the bytes as they are, without decoding, so that UTF-8 passes.
+/// The name as a header's value. Kubernetes reads the bytes as they are, without decoding, so that UTF-8
+/// passes.
 fn header_value(kind: NameKind, name: &str) -> Result<HeaderValue, NotAssertable> {
     if name.is_empty() {
         return Err(NotAssertable::Empty(kind));

@@ -61,9 +61,11 @@ codes! {
         BadRequest = 0x13, "the agent refused the request's head";
         /// The agent's own configuration lets no caller's credential pass through.
         NoPassThrough = 0x14, "the agent's own configuration lets no credential pass through";
-        /// The caller's own credential should pass through, and the request does not have exactly one bearer token.
+        /// The caller's own credential should pass through, and the request does not have exactly one bearer
+        /// token.
         NoBearer = 0x15, "the request does not bear exactly one bearer token for the cluster";
-        /// The agent has as many requests at its API server as it may, and too many wait. Not one byte was sent on.
+        /// The agent has as many requests at its API server as it may, and too many wait. Not one byte was
+        /// sent on.
         Busy = 0x16, "the agent asks its API server as much as it may";
         /// No connection to the cluster's API server could be made.
         ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
@@ -101,8 +103,8 @@ codes! {
         Revoked = 0x06, "the agent's certificate was revoked or its cluster deleted";
         /// The certificate with which the tunnel was opened, or last extended, has ended.
         Expired = 0x07, "the agent's certificate has expired and no newer one was shown";
-        /// The same as `KeyCopied`, sent to the earlier process, where the server prefers the later one. A process that reconnects at
-        /// once is then the later one.
+        /// The same as `KeyCopied`, sent to the earlier process, where the server prefers the later one. A
+        /// process that reconnects at once is then the later one.
         Replaced = 0x08, "a later process that uses the same certificate was preferred, give each agent one of its own";
     }
 }

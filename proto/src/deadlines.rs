@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-/// Deadline of an agent for its API server, which itself gives an ordinary request 60 s (`--request-timeout`).
+/// Deadline of an agent for its API server, which itself gives an ordinary request 60 s
+/// (`--request-timeout`).
 pub const API_SERVER_HEAD_MAX: Duration = Duration::from_secs(75);
 
 /// Deadline of a gateway for an agent.

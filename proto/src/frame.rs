@@ -41,8 +41,8 @@ pub fn encode(message: &impl Message, buffer: &mut BytesMut) -> Result<(), Frame
 /// Takes the first frame off `buffer`, or nothing if it is not whole yet.
 ///
 /// # Errors
-/// The first prefix that is too long or too large, at once and before its body has come, and bytes that are not
-/// protobuf.
+/// The first prefix that is too long or too large, at once and before its body has come, and bytes that are
+/// not protobuf.
 pub fn decode<M: Message + Default>(buffer: &mut BytesMut) -> Result<Option<M>, FrameError> {
     let Some((prefix_bytes, body_bytes)) = prefix(buffer)? else {
         return Ok(None);

@@ -22,7 +22,8 @@ use crate::{ClusterId, socks5, upgrade_protocol};
 /// environment.
 const ITERATIONS: usize = 2_000;
 
-/// A frame is decoded completely or not at all, `missing` agrees with that, and a decoded frame encodes to the same bytes.
+/// A frame is decoded completely or not at all, `missing` agrees with that, and a decoded frame encodes to
+/// the same bytes.
 #[test]
 fn frames() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -48,7 +49,8 @@ fn messages() {
     });
 }
 
-/// No proper prefix of a SOCKS5 message parses as complete, and none asks for more bytes than the longest message has.
+/// No proper prefix of a SOCKS5 message parses as complete, and none asks for more bytes than the longest
+/// message has.
 #[test]
 fn socks5() {
     fn read<T: Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Result<socks5::Parsed<T>, socks5::Socks5Error>) {
@@ -125,7 +127,8 @@ fn sessions() {
     });
 }
 
-/// Both walls: what the first lets pass holds nothing of a caller's identity, and the second finds nothing more to do.
+/// Both walls: what the first lets pass holds nothing of a caller's identity, and the second finds nothing
+/// more to do.
 #[test]
 fn request_headers() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {

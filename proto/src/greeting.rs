@@ -9,8 +9,8 @@ use crate::wire::{Endpoints, Hello, Refused, ServedCertificate, Welcome, refused
 /// The protocol versions that this build speaks, newest last.
 pub const VERSIONS: [u32; 1] = [1];
 
-/// A greeting, from the carrier's handshake to the `Welcome`, takes no longer than this. Six round trips of the slowest
-/// link that we serve, a satellite's 2 s, would fit.
+/// A greeting, from the carrier's handshake to the `Welcome`, takes no longer than this. Six round trips of
+/// the slowest link that we serve, a satellite's 2 s, would fit.
 pub const GREETING_MAX: Duration = Duration::from_secs(12);
 
 /// Most endpoints that one agent may advertise.
@@ -19,8 +19,8 @@ pub const ENDPOINTS_MAX: usize = 64;
 /// Longest endpoint, in bytes: a DNS name of 253, a colon and a port, rounded up.
 const ENDPOINT_BYTES_MAX: usize = 260;
 
-/// Most serving certificates of API servers that one agent advertises: those among which it balances, and the one that its
-/// credential names.
+/// Most serving certificates of API servers that one agent advertises: those among which it balances, and the
+/// one that its credential names.
 pub const CERTIFICATES_MAX: usize = 17;
 
 /// Most bytes of names in all of them.
@@ -33,7 +33,8 @@ const SOFTWARE_BYTES_MAX: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootNonce(pub [u8; 16]);
 
-/// A server that is stopping asks agents to retry after this time: its successor at the same address may be there then.
+/// A server that is stopping asks agents to retry after this time: its successor at the same address may be
+/// there then.
 const RETRY_AFTER_DRAINING: Duration = Duration::from_secs(2);
 
 /// A server that has as many tunnels as it may asks agents to retry after this time.
@@ -177,7 +178,8 @@ pub fn advertised(endpoints: Endpoints) -> Advertised {
     }
 }
 
-/// Cuts certificates and their names to the limits and to what can be printed. A certificate that loses names is marked as cut.
+/// Cuts certificates and their names to the limits and to what can be printed. A certificate that loses names
+/// is marked as cut.
 #[must_use]
 pub fn truncate_certificates(certificates: Vec<ServedCertificate>) -> Vec<ServedCertificate> {
     let mut bytes = 0;

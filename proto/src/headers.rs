@@ -21,12 +21,12 @@ pub const AUDIT_ID: &str = "audit-id";
 /// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/audit/context.go>
 pub const AUDIT_ID_BYTES_MAX: usize = 64;
 
-/// The WebSocket subprotocol in which browsers put a bearer token. It is a credential, and so it is taken out.
-/// <https://github.com/kubernetes/kubernetes/pull/47740>
+/// The WebSocket subprotocol in which browsers put a bearer token. It is a credential, and so it is taken
+/// out. <https://github.com/kubernetes/kubernetes/pull/47740>
 const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Hop-by-hop headers (RFC 9110, section 7.6.1) and what proxies of old made of them. `Expect` has been answered by the
-/// hop that received it.
+/// Hop-by-hop headers (RFC 9110, section 7.6.1) and what proxies of old made of them. `Expect` has been
+/// answered by the hop that received it.
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
     "keep-alive",
@@ -106,8 +106,8 @@ pub enum HeaderError {
     Hosts,
 }
 
-/// Whether a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add one where there
-/// is none.
+/// Whether a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add one
+/// where there is none.
 ///
 /// # Errors
 /// `TooMany` and `TooLarge`.
@@ -129,8 +129,8 @@ pub fn is_audit_id(id: &[u8]) -> bool {
     (1..=AUDIT_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
 }
 
-/// Takes the identity that the caller wants to assume out of a request: one user, and any groups. It is not authorized yet.
-/// Other impersonation headers stay, for [`clean_request`] to refuse.
+/// Takes the identity that the caller wants to assume out of a request: one user, and any groups. It is not
+/// authorized yet. Other impersonation headers stay, for [`clean_request`] to refuse.
 pub fn take_impersonation(headers: &mut HeaderMap) -> Option<Assert> {
     let named = |value: &HeaderValue| {
         let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| !name.is_empty());
@@ -178,7 +178,8 @@ pub fn offers_subprotocol(headers: &HeaderMap) -> bool {
     offered_subprotocols(headers).any(|entry| !entry.is_empty() && !entry.starts_with(BEARER_SUBPROTOCOL))
 }
 
-/// Removes hop-by-hop headers from a response, and headers that an edge may not set under the gateway's host name.
+/// Removes hop-by-hop headers from a response, and headers that an edge may not set under the gateway's host
+/// name.
 pub fn clean_response(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         headers.remove(&name);
@@ -188,8 +189,8 @@ pub fn clean_response(headers: &mut HeaderMap) {
     });
 }
 
-/// The value marked as sensitive: it names people, or is a credential. It stays out of debug output and of HTTP/2's compression
-/// table.
+/// The value marked as sensitive: it names people, or is a credential. It stays out of debug output and of
+/// HTTP/2's compression table.
 #[must_use]
 pub fn secret(value: &HeaderValue) -> HeaderValue {
     let mut value = value.clone();
@@ -220,7 +221,8 @@ fn check_names(headers: &HeaderMap) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// The header names that `Connection` lists, in lower case, without its own tokens (`close`, `keep-alive`, `upgrade`).
+/// The header names that `Connection` lists, in lower case, without its own tokens (`close`, `keep-alive`,
+/// `upgrade`).
 fn connection_options(headers: &HeaderMap) -> Vec<String> {
     headers
         .get_all(header::CONNECTION)

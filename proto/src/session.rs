@@ -30,14 +30,15 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// The shortest silence that may be agreed: three heartbeats of an idle tunnel.
 pub const SILENCE_LEAST: Duration = Duration::from_secs(9);
 
-/// The longest silence that may be agreed. With a longer one, the heartbeats of an outage could exceed the frame limit.
+/// The longest silence that may be agreed. With a longer one, the heartbeats of an outage could exceed the
+/// frame limit.
 pub const SILENCE_MOST: Duration = Duration::from_secs(600);
 
 /// Most control frames that a peer may send in a second, in the long run.
 pub const FRAMES_PER_SECOND_MAX: u32 = 100;
 
-/// Most control frames that may arrive at once: the heartbeats of a whole outage stand in the stream and come together
-/// when the link returns.
+/// Most control frames that may arrive at once: the heartbeats of a whole outage stand in the stream and come
+/// together when the link returns.
 pub const FRAMES_BURST_MAX: u32 = 1000;
 
 const _: () = assert!(HEARTBEAT_SLOWEST.as_millis() * 3 < SILENCE_MAX.as_millis());
@@ -67,8 +68,9 @@ pub enum Event {
     Endpoints(Endpoints),
     /// A newer certificate takes the tunnel over, if its proof holds (only agents say so).
     Extension(Extension),
-    /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or this side
-    /// asked for the drain, has none, and the other side is silent, so that there is nobody to wait for.
+    /// After a drain: both sides have no open stream any more, so the tunnel can be closed without loss. Or
+    /// this side asked for the drain, has none, and the other side is silent, so that there is nobody to wait
+    /// for.
     Empty,
 }
 
@@ -106,8 +108,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts a session now, with the silence that was agreed. Zero means the default; the lower bound keeps a peer from
-    /// making the tunnel brittle.
+    /// Starts a session now, with the silence that was agreed. Zero means the default; the lower bound keeps
+    /// a peer from making the tunnel brittle.
     #[must_use]
     pub fn new(now: Instant, silence_max: Duration) -> Self {
         let silence_max =
@@ -134,7 +136,8 @@ impl Session {
         self.health
     }
 
-    /// Time since the last sign of life from the peer, or since the oldest unanswered ping, whichever is longer.
+    /// Time since the last sign of life from the peer, or since the oldest unanswered ping, whichever is
+    /// longer.
     #[must_use]
     pub fn silence(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.silent_since())
@@ -239,7 +242,8 @@ impl Session {
         self.queue(Frame::Extension(extension));
     }
 
-    /// Begins a drain: the peer is notified, and `Event::Empty` follows once no stream is open on either side.
+    /// Begins a drain: the peer is notified, and `Event::Empty` follows once no stream is open on either
+    /// side.
     pub fn begin_drain(&mut self) {
         if self.drain.ask() {
             self.queue(Frame::Drain(Drain {}));
@@ -259,7 +263,8 @@ impl Session {
         let heard_for = now.saturating_duration_since(self.heard_at);
         if heard_for >= self.suspect_after() || self.unanswered_for(now) >= self.answer_timeout() {
             self.change_health(Health::Suspect);
-            // Only here, where the health is up to date: a stream may end in the very moment in which the peer is back.
+            // Only here, where the health is up to date: a stream may end in the very moment in which the
+            // peer is back.
             if self.drain.is_alone(self.streams_open) {
                 self.events.push_back(Event::Empty);
             }
@@ -294,7 +299,8 @@ impl Session {
         !self.outbox.is_empty()
     }
 
-    /// Takes the heartbeat out of the frames to send, for a driver that does not let it wait behind other frames.
+    /// Takes the heartbeat out of the frames to send, for a driver that does not let it wait behind other
+    /// frames.
     pub fn poll_heartbeat(&mut self) -> Option<Frame> {
         let at = self.outbox.iter().position(|frame| matches!(frame, Frame::Heartbeat(_)))?;
         self.outbox.remove(at)
@@ -380,7 +386,8 @@ impl Session {
         }
     }
 
-    /// Queues a frame in place of one of its kind that was not sent yet, so that a blocked carrier fills no queue.
+    /// Queues a frame in place of one of its kind that was not sent yet, so that a blocked carrier fills no
+    /// queue.
     fn queue(&mut self, frame: Frame) {
         let kind = std::mem::discriminant(&frame);
         self.outbox.retain(|queued| std::mem::discriminant(queued) != kind);

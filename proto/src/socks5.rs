@@ -123,7 +123,8 @@ pub fn login(bytes: &[u8]) -> Result<Parsed<Login>, Socks5Error> {
     Ok(Parsed::Complete(Login { user: utf8(user)?, password: utf8(password)? }))
 }
 
-/// Parses the request: `HOST:PORT` of the target, with an IPv6 address in brackets. The host is not validated here.
+/// Parses the request: `HOST:PORT` of the target, with an IPv6 address in brackets. The host is not validated
+/// here.
 ///
 /// # Errors
 /// [`Socks5Error`].
@@ -161,7 +162,8 @@ pub fn request(bytes: &[u8]) -> Result<Parsed<String>, Socks5Error> {
     Ok(Parsed::Complete(format!("{host}:{}", u16::from_be_bytes(*port))))
 }
 
-/// Splits a text off behind its length byte, and returns it with the rest; or the number of bytes that it lacks.
+/// Splits a text off behind its length byte, and returns it with the rest; or the number of bytes that it
+/// lacks.
 fn text(bytes: &[u8]) -> Result<(&[u8], &[u8]), usize> {
     let Some((&length, rest)) = bytes.split_first() else { return Err(1) };
     let length = usize::from(length);

@@ -54,7 +54,8 @@ impl AgentId {
         is_dns_label(instance).then(|| Self { cluster, instance: instance.into() })
     }
 
-    /// Reads an agent's URI. Everything must be in place: no other path, no query, no empty or escaped segment.
+    /// Reads an agent's URI. Everything must be in place: no other path, no query, no empty or escaped
+    /// segment.
     ///
     /// # Errors
     /// `NotAnAgent`, where anything differs.
@@ -94,7 +95,8 @@ impl fmt::Display for AgentId {
     }
 }
 
-/// Whether `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_` (SPIFFE-ID, section 2.1).
+/// Whether `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_` (SPIFFE-ID,
+/// section 2.1).
 #[must_use]
 pub fn is_trust_domain(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);

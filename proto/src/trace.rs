@@ -14,8 +14,8 @@ pub const TRACESTATE: &str = "tracestate";
 /// Most members of a `tracestate`.
 pub const TRACESTATE_MEMBERS_MAX: usize = 32;
 
-/// Longest `tracestate` that is passed on, all its lines together, in bytes: the length that the specification asks everybody to
-/// propagate at least.
+/// Longest `tracestate` that is passed on, all its lines together, in bytes: the length that the
+/// specification asks everybody to propagate at least.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// Longest `traceparent`, in bytes. Version 0 has 55; later ones may have more.
@@ -44,7 +44,8 @@ pub fn clean(headers: &mut HeaderMap) {
     }
 }
 
-/// `00-TRACE-PARENT-FLAGS` in lower-case hexadecimal, neither id all zeros; of a later version, what begins so.
+/// `00-TRACE-PARENT-FLAGS` in lower-case hexadecimal, neither id all zeros; of a later version, what begins
+/// so.
 fn is_traceparent(text: &[u8]) -> bool {
     let Some((known, more)) = text.split_at_checked(VERSION_0_BYTES) else {
         return false;

@@ -10,17 +10,19 @@ use seccompiler::{BackendError, BpfProgram, Error, SeccompAction, SeccompFilter,
 /// The system calls that execute a program.
 const EXEC_CALLS: [c_long; 2] = [libc::SYS_execve, libc::SYS_execveat];
 
-/// The same two in the table of x32, which a kernel with `CONFIG_X86_X32_ABI` takes from any process of x86-64: bit 30, and numbers
-/// of their own (`arch/x86/entry/syscalls/syscall_64.tbl`).
+/// The same two in the table of x32, which a kernel with `CONFIG_X86_X32_ABI` takes from any process of
+/// x86-64: bit 30, and numbers of their own (`arch/x86/entry/syscalls/syscall_64.tbl`).
 #[cfg(target_arch = "x86_64")]
 const EXEC_CALLS_X32: [c_long; 2] = [0x4000_0000 + 520, 0x4000_0000 + 545];
 #[cfg(not(target_arch = "x86_64"))]
 const EXEC_CALLS_X32: [c_long; 0] = [];
 
-/// Forbids every thread of this process, and every process that it forks, to execute a program: the kernel answers `EPERM`.
+/// Forbids every thread of this process, and every process that it forks, to execute a program: the kernel
+/// answers `EPERM`.
 ///
-/// Files that would give it rights (setuid, file capabilities) have no effect any more, either (`no_new_privs`). Neither can be
-/// undone. System calls of another architecture's table (32-bit ones) end the process.
+/// Files that would give it rights (setuid, file capabilities) have no effect any more, either
+/// (`no_new_privs`). Neither can be undone. System calls of another architecture's table (32-bit ones) end
+/// the process.
 ///
 /// # Errors
 /// A kernel without seccomp filters, one for which there is no table here, or one that refuses.

@@ -9,8 +9,8 @@ use libc::{c_int, c_uint, socklen_t};
 /// `TCP_RTO_MAX_MS` of `linux/tcp.h`, since Linux 6.15. `libc` does not have it yet.
 const TCP_RTO_MAX_MS: c_int = 44;
 
-/// Bounds the retransmission timeout of `socket`, which otherwise doubles up to 120 s, and the interval of its zero-window
-/// probes. From 1 s to 120 s, in whole milliseconds.
+/// Bounds the retransmission timeout of `socket`, which otherwise doubles up to 120 s, and the interval of
+/// its zero-window probes. From 1 s to 120 s, in whole milliseconds.
 ///
 /// # Errors
 /// `InvalidInput` beyond those; `ENOPROTOOPT` of a kernel before 6.15.

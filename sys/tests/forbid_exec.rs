@@ -28,7 +28,8 @@ fn no_call_starts_a_program_on_any_thread_whether_it_is_older_or_younger() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
 }
 
-/// The part of the trial's own process. The harness's main thread is older than all of its threads, and is not checked.
+/// The part of the trial's own process. The harness's main thread is older than all of its threads, and is
+/// not checked.
 fn confined() {
     let (ask, asked) = mpsc::channel::<()>();
     let older = thread::spawn(move || {

@@ -29,7 +29,8 @@ const RANDOM: std::ops::Range<usize> = 4..CID_BYTES;
 /// The only key epoch so far.
 const EPOCH_NOW: u8 = 0;
 
-/// Makes the connection IDs of one endpoint, and recognizes them, also those of an earlier process with the same key.
+/// Makes the connection IDs of one endpoint, and recognizes them, also those of an earlier process with the
+/// same key.
 pub(crate) struct Generator {
     key: hmac::Key,
     server: u16,
@@ -51,8 +52,8 @@ impl Generator {
 impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut cid = [0; CID_BYTES];
-        // If the system's generator fails, IDs are unique only by luck, but the trait allows no error. The keys could not have
-        // been made in that state either, so the process would not have come this far.
+        // If the system's generator fails, IDs are unique only by luck, but the trait allows no error. The
+        // keys could not have been made in that state either, so the process would not have come this far.
         let _ = rand::fill(&mut cid[RANDOM]);
         // One endpoint: every value of the steering byte leads to it.
         cid[0] = cid[RANDOM.start] ^ cid[RANDOM.end - 1];

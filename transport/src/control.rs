@@ -188,8 +188,8 @@ impl Driver {
             self.send_frames()?;
             self.report(on_event).await?;
             let next_check = self.next_check();
-            // All arms are cancel-safe: `read` keeps what it read, a notification is kept, an answer is taken by
-            // `check`, a sleep has nothing to lose.
+            // All arms are cancel-safe: `read` keeps what it read, a notification is kept, an answer is taken
+            // by `check`, a sleep has nothing to lose.
             tokio::select! {
                 frame = self.stream.read() => {
                     self.state.session().handle_frame(Instant::now(), frame?.frame)?;

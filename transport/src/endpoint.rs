@@ -72,8 +72,8 @@ impl Endpoint {
         Self::bind(address, Some(server), PACKET_BYTES_MAX, keys, number, spawn)
     }
 
-    /// An agent's endpoint on a free port, for dials of `server`. One for each tunnel: a change of the socket then concerns that
-    /// tunnel only.
+    /// An agent's endpoint on a free port, for dials of `server`. One for each tunnel: a change of the socket
+    /// then concerns that tunnel only.
     ///
     /// # Errors
     /// `EndpointError`.

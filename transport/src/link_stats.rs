@@ -8,7 +8,8 @@ use std::time::Duration;
 pub struct LinkStats {
     /// Current estimate of the path's round trip.
     pub round_trip: Duration,
-    /// Packets that this side has sent, probes of the path's MTU not counted. Zero on HTTP/2: its packets are the kernel's.
+    /// Packets that this side has sent, probes of the path's MTU not counted. Zero on HTTP/2: its packets are
+    /// the kernel's.
     pub packets_sent: u64,
     /// Sent packets that are declared lost; zero on HTTP/2. Only the peer knows about its own packets.
     pub packets_lost: u64,

@@ -8,8 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 #[cfg(target_os = "linux")]
 use rustix::net::sockopt;
 
-/// Most bytes of QUIC in a packet, whatever the route takes: ten of them, which quinn hands to the kernel at a time
-/// (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel refuses the batch.
+/// Most bytes of QUIC in a packet, whatever the route takes: ten of them, which quinn hands to the kernel at
+/// a time (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel
+/// refuses the batch.
 pub(crate) const PACKET_BYTES_MAX: u16 = 6_550;
 
 /// Packet size to probe for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].

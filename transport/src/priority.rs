@@ -135,7 +135,8 @@ mod tests {
         for kibibytes in (0..100_000).step_by(16) {
             let expected = if kibibytes < 64 { Priority::Light } else { Priority::Bulk };
             assert_eq!(tunnel.send(&mut copy, CHUNK), expected, "after {kibibytes} KiB");
-            // A keystroke for each twentieth of a megabyte: more than a hundred of them a second on a link of 50 Mbit/s.
+            // A keystroke for each twentieth of a megabyte: more than a hundred of them a second on a link of
+            // 50 Mbit/s.
             if kibibytes % 48 == 0 {
                 assert_eq!(tunnel.send(&mut shell, KEYSTROKE), Priority::Light, "after {kibibytes} KiB");
             }

@@ -30,7 +30,8 @@ const PINGS_MAX: usize = 16;
 /// divides by a round trip that may be as long as the outage was.
 const UNPACED_BYTES: u64 = 1 << 33;
 
-/// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for each path.
+/// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for
+/// each path.
 #[derive(Clone)]
 pub(crate) struct Probe(Arc<ProbeState>);
 

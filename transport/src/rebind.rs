@@ -32,7 +32,7 @@ impl Rebinding {
         if is_due {
             self.bound_at = now;
             if let Err(error) = (self.rebind)() {
-                debug!(%error, "no other UDP socket for the tunnel");
+                debug!(%error, "the tunnel could not bind another UDP socket");
             }
         }
     }

@@ -12,8 +12,8 @@ use crate::keys::EndpointKeys;
 use crate::path_mtu::PACKET_BYTES_USUAL;
 use crate::probe::Probe;
 
-/// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began while the
-/// server was away is answered within 4 s of its return.
+/// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began
+/// while the server was away is answered within 4 s of its return.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(8);
 
 /// Most streams that a server may have open on one tunnel.
@@ -25,7 +25,8 @@ pub const STREAMS_MAX: u32 = 4096;
 /// once ends up with 4,096 of them.
 pub(crate) const STREAMS_AT_FIRST: u32 = 128;
 
-/// Streams that an agent may open: the control stream, and a spare. Each costs the server memory for every agent.
+/// Streams that an agent may open: the control stream, and a spare. Each costs the server memory for every
+/// agent.
 const AGENT_STREAMS_MAX: u32 = 2;
 
 /// Most bytes that one stream has in flight towards a reader who does not read. Larger windows with 10 % loss
@@ -99,14 +100,15 @@ pub(crate) fn connection(
         .send_fairness(true)
         .max_idle_timeout(IdleTimeout::try_from(silence_max + IDLE_BEYOND_SILENCE).ok())
         .keep_alive_interval(Some(KEEP_ALIVE_EVERY))
-        // RFC 9002, section 6.2.2: what is assumed before the first sample; `HANDSHAKE_MAX` is derived from it.
+        // RFC 9002, section 6.2.2: what is assumed before the first sample; `HANDSHAKE_MAX` is derived from
+        // it.
         .initial_rtt(Duration::from_millis(333))
         // RFC 9002, sections 6.1.1, 6.1.2 and 7.6.1.
         .packet_threshold(3)
         .time_threshold(9.0 / 8.0)
         .persistent_congestion_threshold(3)
-        // Starts with the size that every path carries (RFC 9000, section 14), then probes for this path's; falls back after a
-        // black hole.
+        // Starts with the size that every path carries (RFC 9000, section 14), then probes for this path's;
+        // falls back after a black hole.
         .initial_mtu(1200)
         .min_mtu(1200)
         .mtu_discovery_config(Some(discovery))

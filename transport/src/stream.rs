@@ -127,7 +127,8 @@ impl TunnelStream {
     /// Reads the first frame, and not one byte behind it.
     ///
     /// # Errors
-    /// `OpenFrameError`; the caller aborts the stream with `AbortCode::BadOpen`. The deadline is the caller's, too.
+    /// `OpenFrameError`; the caller aborts the stream with `AbortCode::BadOpen`. The deadline is the
+    /// caller's, too.
     pub async fn read_open(&mut self) -> Result<StreamOpen, OpenFrameError> {
         self.read_frame().await
     }

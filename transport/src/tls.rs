@@ -59,7 +59,8 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
         .with_client_cert_verifier(ChainLengthVerifier::wrap(verifier))
         .with_cert_resolver(Arc::new(TunnelAlpnOnly(Arc::new(shown))));
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no 0-RTT.
+    // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no
+    // 0-RTT.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
@@ -86,7 +87,8 @@ pub(crate) fn agent(
     expected: ExpectedServers,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    // rustls calls it `dangerous`, because a verifier could require less than rustls does. This one requires the same, and the role.
+    // rustls calls it `dangerous`, because a verifier could require less than rustls does. This one requires
+    // the same, and the role.
     let verifier = Arc::new(ServerVerifier::new(roots(material.peer_roots)?, expected)?);
     let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&TLS13])

@@ -18,10 +18,12 @@ use crate::link_stats::LinkStats;
 use crate::stream::TunnelStream;
 use crate::tunnel_state::{StreamGuard, TunnelState};
 
-/// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is reached.
+/// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is
+/// reached.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
-/// A greeted tunnel. Clones are the same tunnel; dropping all of them closes nothing, the [`Driver`](crate::Driver) does.
+/// A greeted tunnel. Clones are the same tunnel; dropping all of them closes nothing, the
+/// [`Driver`](crate::Driver) does.
 #[derive(Clone)]
 pub struct Tunnel {
     connection: Connection,

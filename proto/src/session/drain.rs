@@ -25,7 +25,8 @@ impl DrainState {
         !std::mem::replace(&mut self.asked_there, true)
     }
 
-    /// Notes that the peer has no open stream. It says so only in a drain, so this counts as asking for one, too.
+    /// Notes that the peer has no open stream. It says so only in a drain, so this counts as asking for one,
+    /// too.
     pub(super) fn peer_drained(&mut self) {
         self.asked_there = true;
         self.peer_said_drained = true;
@@ -40,15 +41,17 @@ impl DrainState {
 
     /// Whether both sides are empty; true once.
     ///
-    /// A stream that the server opened just before it drained may reach the agent after the agent said `Drained`. The
-    /// server still counts that stream, so it has not said `Drained`, and neither side comes to this point early.
+    /// A stream that the server opened just before it drained may reach the agent after the agent said
+    /// `Drained`. The server still counts that stream, so it has not said `Drained`, and neither side comes
+    /// to this point early.
     pub(super) fn is_newly_empty(&mut self, streams_open: u32) -> bool {
         let now = self.said_drained && self.peer_said_drained && streams_open == 0 && !self.reported_empty;
         self.reported_empty |= now;
         now
     }
 
-    /// Whether this side is stopping, empty, and has nobody to wait for, because the peer is silent; true once.
+    /// Whether this side is stopping, empty, and has nobody to wait for, because the peer is silent; true
+    /// once.
     pub(super) fn is_alone(&mut self, streams_open: u32) -> bool {
         let now = self.asked_here && streams_open == 0 && !self.reported_empty;
         self.reported_empty |= now;

@@ -15,13 +15,15 @@ pub const PROBE_EVERY_IDLE: Duration = Duration::from_millis(500);
 /// An idle tunnel probes fast for this long. Most outages are over by then.
 pub const PROBE_FAST_FOR: Duration = Duration::from_secs(60);
 
-/// Least time between two heartbeats that are sent at once because the peer was heard on a path that had seemed dark.
+/// Least time between two heartbeats that are sent at once because the peer was heard on a path that had
+/// seemed dark.
 pub(super) const ANSWER_EVERY_MIN: Duration = Duration::from_millis(50);
 
 const _: () = assert!(PROBE_EVERY.as_millis() < HEARTBEAT_ACTIVE.as_millis());
 const _: () = assert!(PROBE_EVERY_IDLE.as_millis() < HEARTBEAT_ACTIVE.as_millis());
 
-/// The time of the next probe, while something that was sent has been waiting for its answer since `unanswered_since`.
+/// The time of the next probe, while something that was sent has been waiting for its answer since
+/// `unanswered_since`.
 pub(super) fn next_probe_at(
     unanswered_since: Instant,
     last_heartbeat_at: Instant,

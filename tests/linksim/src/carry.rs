@@ -55,8 +55,8 @@ fn read_packets(link: &Link, direction: Direction, from: &SyncDevice, buffer: &m
     Ok(true)
 }
 
-// Writes the packets that are due, and returns when the next one is. Writing holds the lock, so that nothing passes once
-// `Link::down` has returned.
+// Writes the packets that are due, and returns when the next one is. Writing holds the lock, so that nothing
+// passes once `Link::down` has returned.
 fn write_due_packets(link: &Link, direction: Direction, to: &SyncDevice) -> Option<Duration> {
     let mut pipe = link.pipe(direction);
     let now = link.now();

@@ -37,7 +37,8 @@ pub async fn serve(listener: UnixListener, link: Arc<Link>) -> io::Result<()> {
         let (connection, _) = listener.accept().await?;
         let link = Arc::clone(&link);
         tokio::spawn(async move {
-            let _ = serve_connection(connection, &link).await; // A client that hung up has no use for an error.
+            // A client that hung up has no use for an error.
+            let _ = serve_connection(connection, &link).await;
             drop(slot);
         });
     }

@@ -126,8 +126,8 @@ impl Link {
         DIRECTIONS.into_iter().for_each(|direction| self.wake_thread(direction));
     }
 
-    /// Makes one direction, or both, dark until [`Self::up`]. Nothing passes after the instant that is returned, in
-    /// nanoseconds of the machine's `CLOCK_MONOTONIC`.
+    /// Makes one direction, or both, dark until [`Self::up`]. Nothing passes after the instant that is
+    /// returned, in nanoseconds of the machine's `CLOCK_MONOTONIC`.
     pub fn down(&self, direction: Option<Direction>) -> u64 {
         self.set_down(direction, true)
     }
@@ -194,7 +194,8 @@ impl Link {
     }
 
     fn set_down(&self, direction: Option<Direction>, is_down: bool) -> u64 {
-        // Both are locked while the clock is read, so that neither passes a packet on the wrong side of the instant.
+        // Both are locked while the clock is read, so that neither passes a packet on the wrong side of the
+        // instant.
         let mut pipes = DIRECTIONS
             .into_iter()
             .filter(|way| direction.is_none_or(|only| only == *way))

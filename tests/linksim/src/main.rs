@@ -41,7 +41,8 @@ Example, as root: two namespaces, 40 ms and 1 % loss between them, dark from sec
 It prints `ready` when packets pass, and at its end what it did: a table, then a line of JSON. It ends after --for, at
 SIGINT or SIGTERM, and with the process that started it.";
 
-/// Joins two network namespaces by a link that delays, loses, reorders, doubles and breaks packets, from a seed.
+/// Joins two network namespaces by a link that delays, loses, reorders, doubles and breaks packets, from a
+/// seed.
 ///
 /// TCP, QUIC and all else suffer alike: it works on packets of IP. Each direction has impairments of its own.
 #[derive(Debug, Parser)]

@@ -30,7 +30,8 @@ pub struct NatOptions {
     pub expiry: Duration,
 }
 
-/// The mappings of senders to the ports under which the other side sees them. It rewrites packets and moves none.
+/// The mappings of senders to the ports under which the other side sees them. It rewrites packets and moves
+/// none.
 #[derive(Debug)]
 pub struct Nat {
     options: NatOptions,
@@ -98,8 +99,8 @@ impl Nat {
         true
     }
 
-    /// Forgets all senders: the next packet of each leaves from another port, from `address` if one is given, and packets
-    /// to the old port are dropped.
+    /// Forgets all senders: the next packet of each leaves from another port, from `address` if one is given,
+    /// and packets to the old port are dropped.
     pub fn rebind(&mut self, address: Option<Ipv4Addr>) -> usize {
         let forgotten = self.by_inside.len();
         self.by_inside.clear();

@@ -16,8 +16,8 @@ pub enum End {
     Destination,
 }
 
-/// Whether a packet is link-local multicast (IPv6 neighbour and router discovery, for example). It is never routed, and must
-/// not cross to another link.
+/// Whether a packet is link-local multicast (IPv6 neighbour and router discovery, for example). It is never
+/// routed, and must not cross to another link.
 pub fn is_link_local_multicast(packet: &[u8]) -> bool {
     match version(packet) {
         Some(4) => packet.get(16..19) == Some(&[224, 0, 0]),
@@ -31,7 +31,8 @@ pub fn protocol(packet: &[u8]) -> Option<u8> {
     transport(packet).map(|(protocol, _)| protocol)
 }
 
-/// Flips one bit behind the IP header; `choice` chooses which. A packet without anything there stays as it is.
+/// Flips one bit behind the IP header; `choice` chooses which. A packet without anything there stays as it
+/// is.
 pub fn flip(packet: &mut [u8], choice: u64) {
     let begin = match version(packet) {
         Some(4) => header_bytes(packet),
@@ -44,7 +45,8 @@ pub fn flip(packet: &mut [u8], choice: u64) {
     packet[begin + bit / 8] ^= 1 << (bit % 8);
 }
 
-/// Flips one bit of the payload of UDP or TCP, and makes the checksum agree. A packet without payload stays as it is.
+/// Flips one bit of the payload of UDP or TCP, and makes the checksum agree. A packet without payload stays
+/// as it is.
 ///
 /// Returns whether a bit was flipped.
 pub fn flip_hidden(packet: &mut [u8], choice: u64) -> bool {
@@ -82,7 +84,8 @@ pub fn port(packet: &[u8], end: End) -> Option<u16> {
     (is_known && packet.len() >= begin + 4).then(|| word(packet, begin + port_offset(end)))
 }
 
-/// Gives one end of an IPv4 packet another address and port, and makes the checksums agree. The packet has both.
+/// Gives one end of an IPv4 packet another address and port, and makes the checksums agree. The packet has
+/// both.
 pub fn readdress(packet: &mut [u8], end: End, address: Ipv4Addr, port: u16) {
     let Some((protocol, begin)) = transport(packet) else { return };
     let (at, sum) = (address_at(end), checksum_at(protocol, begin));

@@ -53,8 +53,9 @@ pub struct Counters {
 
 /// One direction of a link.
 ///
-/// The contract: [`Self::admit`] takes a packet in; [`Self::release`] is asked until it has none; then nothing is due
-/// before [`Self::next_release`]. Time is what has passed since the link's start, and never runs backwards.
+/// The contract: [`Self::admit`] takes a packet in; [`Self::release`] is asked until it has none; then
+/// nothing is due before [`Self::next_release`]. Time is what has passed since the link's start, and never
+/// runs backwards.
 #[derive(Debug)]
 pub struct Pipe {
     impairment: Impairment,
@@ -204,7 +205,8 @@ impl Pipe {
         }
         let Some(rate) = self.impairment.rate else { return Some(now) };
         let waiting = self.free_at.saturating_sub(now).as_secs_f64() * rate as f64 / 8.0;
-        // Nothing waits behind what is just being sent, so that a queue shorter than a packet lets packets through.
+        // Nothing waits behind what is just being sent, so that a queue shorter than a packet lets packets
+        // through.
         if waiting > 0.0 && waiting as usize + bytes > self.impairment.queue_bytes {
             return None;
         }
@@ -235,7 +237,8 @@ impl Pipe {
         self.admitted += 1;
     }
 
-    // A share of zero or one draws no number, so that switching one impairment on does not change the outcome of others.
+    // A share of zero or one draws no number, so that switching one impairment on does not change the outcome
+    // of others.
     fn chance(&mut self, share: f64) -> bool {
         share > 0.0 && (share >= 1.0 || self.rng.next_f64() < share)
     }

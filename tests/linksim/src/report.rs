@@ -34,7 +34,8 @@ pub struct DirectionReport {
     pub impairment: String,
     /// Whether nothing passes at this time.
     pub is_dark: bool,
-    /// Dropped by the kernel before this program could read them: it was too slow, or had too little of the processor.
+    /// Dropped by the kernel before this program could read them: it was too slow, or had too little of the
+    /// processor.
     pub dropped_unread: u64,
     /// Counters of everything that happened so far.
     #[serde(flatten)]

@@ -19,7 +19,8 @@ pub enum UnitError {
     Size(String),
 }
 
-/// Longest time that is accepted, 30 days: longer than any trial, and sums of such times stay far from overflow.
+/// Longest time that is accepted, 30 days: longer than any trial, and sums of such times stay far from
+/// overflow.
 pub const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A length of time, at most [`TIME_MAX`].

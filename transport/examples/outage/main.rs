@@ -1,7 +1,8 @@
-//! Measures how soon the first byte flows after an outage: `cargo run --release -p transport --example outage -- --help`.
+//! Measures how soon the first byte flows after an outage: `cargo run --release -p transport --example outage
+//! -- --help`.
 //!
-//! Many tunnels at once, each over a link of its own that goes dark and comes back, beside plain quinn with a keep-alive of
-//! a second over links of the same kind.
+//! Many tunnels at once, each over a link of its own that goes dark and comes back, beside plain quinn with a
+//! keep-alive of a second over links of the same kind.
 
 #![expect(
     clippy::disallowed_methods,

@@ -90,8 +90,8 @@ impl QuicStream {
         if written.is_ready() || priority == Priority::Bulk {
             return written;
         }
-        // Bulk may have filled the window. A stream that writes at the same moment may use part of the reserve, but no stream more
-        // than that.
+        // Bulk may have filled the window. A stream that writes at the same moment may use part of the
+        // reserve, but no stream more than that.
         self.connection.set_send_window(SEND_WINDOW_BYTES + SEND_RESERVE_BYTES);
         let written = self.write(cx, bytes);
         self.connection.set_send_window(SEND_WINDOW_BYTES);

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::bandwidth::product;
 
-/// Rounds for which an excess counts. The draft has twice as many (draft-ietf-ccwg-bbr: `ExtraAckedFilterLen`); its pace
-/// keeps them from becoming a queue, and ours would not.
+/// Rounds for which an excess counts. The draft has twice as many (draft-ietf-ccwg-bbr:
+/// `ExtraAckedFilterLen`); its pace keeps them from becoming a queue, and ours would not.
 const ROUNDS: usize = 5;
 
 /// The excess of the last [`ROUNDS`] rounds.

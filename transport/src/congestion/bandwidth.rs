@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Rounds for which a measurement counts: longer than a cycle of probing, so that what the last probe found lasts until
-/// the next one (BBRv1 has 10 rounds for a cycle of 8).
+/// Rounds for which a measurement counts: longer than a cycle of probing, so that what the last probe found
+/// lasts until the next one (BBRv1 has 10 rounds for a cycle of 8).
 const ROUNDS: usize = 12;
 
 /// The greatest delivery rate of the last [`ROUNDS`] rounds, in bytes a second.

@@ -14,8 +14,8 @@ pub(crate) trait CongestionControl {
     /// A packet of `bytes` that left at `sent` was acknowledged.
     fn acked(&mut self, now: Instant, sent: Instant, bytes: u64);
 
-    /// All packets of one acknowledgement were named; `in_flight` bytes are still under way. `app_limited` says that the
-    /// application had nothing more to send before it came.
+    /// All packets of one acknowledgement were named; `in_flight` bytes are still under way. `app_limited`
+    /// says that the application had nothing more to send before it came.
     fn acks_end(&mut self, now: Instant, in_flight: u64, app_limited: bool);
 
     /// `bytes` are declared lost.
@@ -33,6 +33,7 @@ pub(crate) trait CongestionControl {
     /// The most bytes that may be in flight now. Never zero.
     fn window(&self, now: Instant) -> u64;
 
-    /// The pace at which to send, in bytes a second, for a sender that can keep one; none before the first measurement.
+    /// The pace at which to send, in bytes a second, for a sender that can keep one; none before the first
+    /// measurement.
     fn pacing_rate(&self) -> Option<u64>;
 }

@@ -8,7 +8,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Most departures remembered. A round trip holds about [`DEPARTURES_PER_ROUND_TRIP`], so this is four of them.
+/// Most departures remembered. A round trip holds about [`DEPARTURES_PER_ROUND_TRIP`], so this is four of
+/// them.
 const DEPARTURES_MAX: usize = 1024;
 
 /// Room for departures that an idle connection keeps.
@@ -94,7 +95,8 @@ impl Delivery {
         }
         let known = self.departures.partition_point(|departure| departure.at <= sent);
         if let Some(departure) = known.checked_sub(1).and_then(|index| self.departures.get(index)) {
-            // The time of the packet itself, which may have left a little after the departure it was counted with.
+            // The time of the packet itself, which may have left a little after the departure it was counted
+            // with.
             self.newest = Some(Departure { at: sent, ..*departure });
         }
     }
@@ -104,8 +106,8 @@ impl Delivery {
         self.limited_until = self.delivered + in_flight.max(1);
     }
 
-    /// The measurement of the packets acknowledged since the last call. `shortest` is the shortest round trip known:
-    /// a rate over less time than that would be that of a burst of acknowledgements.
+    /// The measurement of the packets acknowledged since the last call. `shortest` is the shortest round trip
+    /// known: a rate over less time than that would be that of a burst of acknowledgements.
     pub(super) fn sample(&mut self, now: Instant, shortest: Option<Duration>) -> Option<Sample> {
         let newest = self.newest.take()?;
         // Earlier packets are missing only by loss or reordering, and give no measurement any more.

@@ -44,8 +44,9 @@ impl MinSendRate {
             let known = self.sent.zip(every());
             known.is_some_and(|(sent, every)| now.saturating_duration_since(sent) >= every)
         };
-        // Room for two, because quinn asks for more room than one packet fills. It asks again for the next packet of a
-        // batch, and `in_flight` does not count the batch until all of it has left: the second packet finds no room.
+        // Room for two, because quinn asks for more room than one packet fills. It asks again for the next
+        // packet of a batch, and `in_flight` does not count the batch until all of it has left: the second
+        // packet finds no room.
         if is_full && is_due() { in_flight + 2 * packet_bytes } else { window }
     }
 }

@@ -11,8 +11,8 @@ const GAINS: [f64; 4] = [1.125, 1.25, 1.5, 2.0];
 /// The step to begin with where the path is not known to be full.
 pub(super) const UNKNOWN: usize = 1;
 
-/// A path that carries this part of its bandwidth while nothing is tried is full. On one whose round trips vary, less is
-/// carried: one product does not fill it, and its bandwidth is what probes show.
+/// A path that carries this part of its bandwidth while nothing is tried is full. On one whose round trips
+/// vary, less is carried: one product does not fill it, and its bandwidth is what probes show.
 const FULL: f64 = 0.85;
 
 /// A period without probes, in which the path's utilization is measured.

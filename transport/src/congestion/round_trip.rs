@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// A shortest round trip that has not been seen for this long is probed for (draft-ietf-ccwg-bbr: `ProbeRTTInterval`).
+/// A shortest round trip that has not been seen for this long is probed for (draft-ietf-ccwg-bbr:
+/// `ProbeRTTInterval`).
 const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
-/// On a far path at least so many of its round trips, so that a cycle of probing, which empties the queue, fits in.
+/// On a far path at least so many of its round trips, so that a cycle of probing, which empties the queue,
+/// fits in.
 const LOOKED_FOR_AFTER_ROUND_TRIPS: u32 = 20;
 
 /// After twice that time it is believed no longer (the draft's `MinRTTFilterLen`).
@@ -14,16 +16,16 @@ const BELIEVED_FACTOR: u32 = 2;
 const SAME_PART: u32 = 32;
 const SAME_MIN: Duration = Duration::from_micros(500);
 
-/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other answer in
-/// milliseconds what they answer in microseconds when idle.
+/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other
+/// answer in milliseconds what they answer in microseconds when idle.
 pub(super) const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 
 /// Estimates of a path's round trip.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundTrip {
     shortest: Option<RttSample>,
-    /// The shortest since it was last looked for. All flows of a bottleneck see its queue shrink at the same moment, and
-    /// therefore look for the next one at the same moment, when all of them make room.
+    /// The shortest since it was last looked for. All flows of a bottleneck see its queue shrink at the same
+    /// moment, and therefore look for the next one at the same moment, when all of them make room.
     lately: Option<RttSample>,
     latest: Option<Duration>,
     cycle: Option<Duration>,
@@ -56,8 +58,8 @@ impl RoundTrip {
         self.latest
     }
 
-    /// The shortest one of this cycle of probing and the one before, in each of which we drained what we had queued: what
-    /// it is above [`shortest`](Self::shortest) is the queue of others.
+    /// The shortest one of this cycle of probing and the one before, in each of which we drained what we had
+    /// queued: what it is above [`shortest`](Self::shortest) is the queue of others.
     pub(super) fn standing(&self) -> Option<Duration> {
         match (self.cycle, self.cycle_before) {
             (Some(now), Some(before)) => Some(now.min(before)),

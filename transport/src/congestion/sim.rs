@@ -51,7 +51,8 @@ pub(super) struct FlowResult {
 pub(super) struct Sim {
     start: Instant,
     link: Link,
-    /// The other direction, where it is a bottleneck, too. Acknowledgements wait in its queue like everything else.
+    /// The other direction, where it is a bottleneck, too. Acknowledgements wait in its queue like everything
+    /// else.
     back: Option<Link>,
     rng: super::rng::Rng,
     flows: Vec<Flow>,

@@ -25,7 +25,8 @@ use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
 /// Packets that may be in flight before the first measurement (RFC 9002, section 7.2).
 const INITIAL_PACKETS: u64 = 10;
 
-/// The draft's `BBRMinPipeCwnd`: with fewer, an acknowledgement for every second packet and one loss stop the flow.
+/// The draft's `BBRMinPipeCwnd`: with fewer, an acknowledgement for every second packet and one loss stop the
+/// flow.
 const MIN_PACKETS: u64 = 4;
 
 /// Packets beyond the product, so that acknowledgements for every second packet and a sender that wants room
@@ -35,8 +36,9 @@ const SPARE_PACKETS: u64 = 3;
 /// Doubles what is in flight each round (the draft's `BBRStartupCwndGain`).
 const STARTUP_GAIN: f64 = 2.0;
 
-/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter. One is enough where
-/// everything has waited throughout it for half a round trip, because that is the queue which more would only lengthen.
+/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter. One is
+/// enough where everything has waited throughout it for half a round trip, because that is the queue which
+/// more would only lengthen.
 const PLATEAU_ROUNDS: u8 = 3;
 const PLATEAU_GROWTH: f64 = 1.25;
 
@@ -54,8 +56,8 @@ const CRUISE_ROUNDS_SPAN: u64 = 4;
 const PROBE_RTT_GAIN: f64 = 0.5;
 const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
 
-/// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside theirs, as
-/// the draft's window of two products allows.
+/// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside
+/// theirs, as the draft's window of two products allows.
 const STANDING_MAX: u32 = 2;
 
 /// Twice the random loss that we promise to tolerate. More of it is the path's answer to too much.

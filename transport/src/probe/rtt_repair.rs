@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// Interval of repairing pings. As many as a repair needs take half a second at most.
 const PING_EVERY: Duration = Duration::from_millis(4);
 
-/// Pings that halve the error: five samples, of which each takes two pings, because a peer acknowledges every second packet.
+/// Pings that halve the error: five samples, of which each takes two pings, because a peer acknowledges every
+/// second packet.
 const PINGS_PER_HALVING: u32 = 11;
 
 /// An estimate is distorted, and not merely old, if it is this many times a ping's own round trip and exceeds

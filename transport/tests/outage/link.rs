@@ -81,7 +81,8 @@ impl Link {
         *self.0.agent.lock().unwrap()
     }
 
-    /// Carries nothing from where the agent is now, nor to there: a mapping that leads nowhere, for as long as it is in use.
+    /// Carries nothing from where the agent is now, nor to there: a mapping that leads nowhere, for as long
+    /// as it is in use.
     pub(crate) fn forget(&self) {
         *self.0.stale.lock().unwrap() = self.agent();
     }

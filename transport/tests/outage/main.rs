@@ -26,8 +26,8 @@ mod link;
 /// No event of these tests is later than this.
 const SOON: Duration = Duration::from_secs(40);
 
-/// Packets that a side sends into the dark in a few seconds, though its window is full. QUIC by itself doubles its pauses and
-/// would take an hour.
+/// Packets that a side sends into the dark in a few seconds, though its window is full. QUIC by itself
+/// doubles its pauses and would take an hour.
 const PROBES: u64 = 30;
 
 #[tokio::test]

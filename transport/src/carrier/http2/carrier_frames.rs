@@ -1,7 +1,8 @@
 //! The carrier's own frames on a stream of their own: acknowledged stream ends, pings and the close reason.
 //!
-//! HTTP/2 does not acknowledge bytes. Its PING says nothing about data that waits behind a window, and only one side could use
-//! it: h2 reads nothing while a PING cannot be written, so two busy sides that both ping could wait for each other.
+//! HTTP/2 does not acknowledge bytes. Its PING says nothing about data that waits behind a window, and only
+//! one side could use it: h2 reads nothing while a PING cannot be written, so two busy sides that both ping
+//! could wait for each other.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -68,8 +69,8 @@ impl CarrierFrames {
         number == self.pings
     }
 
-    /// Writes queued frames, and then reads the next frame. Cancel-safe: bytes that were read stay in the inbox. `None` is a
-    /// frame of a newer peer.
+    /// Writes queued frames, and then reads the next frame. Cancel-safe: bytes that were read stay in the
+    /// inbox. `None` is a frame of a newer peer.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Note>, CarrierFramesError>> {
         while let Poll::Ready(written) = self.poll_write(cx) {
             written?;

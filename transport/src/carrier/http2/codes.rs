@@ -6,7 +6,8 @@ use h2::Reason;
 
 use crate::error::{TunnelEnded, aborted, ended};
 
-/// This bit marks a code of ours, so that it differs from HTTP/2's own (RFC 9113, section 7, allows unknown codes).
+/// This bit marks a code of ours, so that it differs from HTTP/2's own (RFC 9113, section 7, allows unknown
+/// codes).
 const OURS: u32 = 1 << 31;
 
 /// A code of ours as the error code of RST_STREAM.

@@ -117,7 +117,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ConnectionDriver<T> {
             for stream in stats.take_ended_streams() {
                 frames.queue(Note::Taken(stream))?;
             }
-            // All arms are cancel-safe: the connection and the frames keep their state, and a request stays pending.
+            // All arms are cancel-safe: the connection and the frames keep their state, and a request stays
+            // pending.
             tokio::select! {
                 polled = poll_fn(|cx| role.poll(cx, shared, stats)) => match polled {
                     Polled::Over(error) => return read_last_frames(frames, shared, error),

@@ -76,8 +76,8 @@ pub(super) const REPLACE_AT_STREAM_ID: u32 = 1 << 29;
 /// The round trip that is assumed before the first measurement, as on QUIC (RFC 9002, section 6.2.2).
 pub(super) const ROUND_TRIP_AT_FIRST: Duration = Duration::from_millis(333);
 
-/// Most bytes of carrier frames that wait to be sent. Every stream of a full tunnel may end at once, at nine bytes each; a peer
-/// that does not read them is broken.
+/// Most bytes of carrier frames that wait to be sent. Every stream of a full tunnel may end at once, at nine
+/// bytes each; a peer that does not read them is broken.
 pub(super) const CARRIER_FRAMES_BYTES_MAX: usize = 16 * 9 * STREAMS_MAX as usize;
 
 /// Longest time that a side waits after it has closed, for the peer to read the reason.
@@ -97,7 +97,8 @@ pub(super) fn agent() -> h2::server::Builder {
         .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
         .max_concurrent_reset_streams(RESETS_REMEMBERED_MAX)
         .reset_stream_duration(RESET_REMEMBERED)
-        // h2 counts over the whole life of a connection, so a tunnel that lives for months would reach any limit.
+        // h2 counts over the whole life of a connection, so a tunnel that lives for months would reach any
+        // limit.
         .max_local_error_reset_streams(None)
         .data_frame_budget(SMALL_FRAMES_BYTES_MAX);
     builder
@@ -133,8 +134,8 @@ pub(crate) fn socket(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
-    // The kernel must not give a path up before the session does. By default it does so after `tcp_retries2` doublings,
-    // about 15 minutes, or at a host's own shorter setting.
+    // The kernel must not give a path up before the session does. By default it does so after `tcp_retries2`
+    // doublings, about 15 minutes, or at a host's own shorter setting.
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(SILENCE_MOST + IDLE_BEYOND_SILENCE))?;
     // Set after the user timeout: without one the kernel would give up after fifteen such timeouts.

@@ -1,4 +1,5 @@
-//! The state that one HTTP/2 connection shares with its streams and its driver: its end, its pings, unacknowledged streams.
+//! The state that one HTTP/2 connection shares with its streams and its driver: its end, its pings,
+//! unacknowledged streams.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +20,8 @@ pub(super) struct SharedConnection {
     status: watch::Sender<Status>,
     close_request: Mutex<Option<CloseReason>>,
     close_requested: Notify,
-    /// Streams whose writers have finished and wait until the peer has received the last byte; `None` once the connection
-    /// is over and no acknowledgement will come.
+    /// Streams whose writers have finished and wait until the peer has received the last byte; `None` once
+    /// the connection is over and no acknowledgement will come.
     finishing: Mutex<Option<HashMap<u32, Arc<SendOutcome>>>>,
     round_trip_micros: AtomicU64,
     pings: Mutex<PingState>,
@@ -98,7 +99,8 @@ impl SharedConnection {
         let _ = self.status.subscribe().wait_for(|status| status.is_close_sent).await;
     }
 
-    /// Closes the connection from this side. This side's streams end at once; the peer is notified as soon as possible.
+    /// Closes the connection from this side. This side's streams end at once; the peer is notified as soon as
+    /// possible.
     pub(super) fn close(&self, code: CloseCode, message: &str) {
         let outcome = TunnelEnded::Carrier("closed by this side".to_owned());
         if self.set_end(outcome, None) {
@@ -165,8 +167,9 @@ impl SharedConnection {
         Duration::from_micros(self.round_trip_micros.load(Ordering::Relaxed))
     }
 
-    /// Requests a ping, unless one is unanswered. Returns whether a heartbeat is to be written, too: TCP retransmits lost bytes,
-    /// and further heartbeats on a dark path would arrive all at once when it is back.
+    /// Requests a ping, unless one is unanswered. Returns whether a heartbeat is to be written, too: TCP
+    /// retransmits lost bytes, and further heartbeats on a dark path would arrive all at once when it is
+    /// back.
     pub(super) fn ping(&self, now: Instant) -> bool {
         let mut pings = lock(&self.pings);
         let is_due = pings.last_heartbeat_at.is_none_or(|last| now >= last + HEARTBEAT_ACTIVE);

@@ -135,7 +135,8 @@ impl Http2Stream {
         let read = self.chunk.len().min(into.remaining());
         into.put_slice(&self.chunk[..read]);
         self.chunk.advance(read);
-        // The peer's window grows only once the bytes are read. A stream that has ended has no window any more.
+        // The peer's window grows only once the bytes are read. A stream that has ended has no window any
+        // more.
         let _ = body.flow_control().release_capacity(read);
         Poll::Ready(Ok(()))
     }
@@ -186,8 +187,8 @@ impl Drop for Http2Stream {
     }
 }
 
-/// Largest DATA frame of a priority, in bytes. h2 knows no priorities: it sends one frame of each stream in turn, so bulk
-/// gets small frames.
+/// Largest DATA frame of a priority, in bytes. h2 knows no priorities: it sends one frame of each stream in
+/// turn, so bulk gets small frames.
 fn frame_bytes(priority: Priority) -> usize {
     match priority {
         Priority::Bulk => BULK_FRAME_BYTES,

@@ -171,7 +171,8 @@ impl Shutter {
     /// Payload of DATA frames of others that passed before the first of this stream.
     fn data_before(&self, stream: u32) -> usize {
         let passed = self.0.1.lock().unwrap();
-        // RFC 9113, sections 3.4 and 4.1: a preface, then headers of nine bytes, each with its payload behind it.
+        // RFC 9113, sections 3.4 and 4.1: a preface, then headers of nine bytes, each with its payload behind
+        // it.
         let (mut at, mut before) = (24, 0);
         while let Some([l0, l1, l2, kind, _, id @ ..]) = passed.get(at..at + 9) {
             let length = u32::from_be_bytes([0, *l0, *l1, *l2]) as usize;

@@ -31,13 +31,13 @@ pub(super) struct Wire<T> {
 pub(super) struct WireStats {
     received: AtomicU64,
     sent: AtomicU64,
-    /// Streams whose last byte has arrived since the last call of `take_ended_streams`. The list is bounded by the streams that
-    /// the peer ends between two polls of the connection.
+    /// Streams whose last byte has arrived since the last call of `take_ended_streams`. The list is bounded
+    /// by the streams that the peer ends between two polls of the connection.
     ended: Mutex<Vec<u32>>,
 }
 
-/// Finds the ends of streams in the received bytes. h2 reports an end only to a reader that has read up to it; the peer wants
-/// to know when the bytes have arrived.
+/// Finds the ends of streams in the received bytes. h2 reports an end only to a reader that has read up to
+/// it; the peer wants to know when the bytes have arrived.
 struct Scanner {
     header: [u8; HEADER_BYTES],
     have: usize,

@@ -29,8 +29,8 @@ pub(in super::super) struct LinkSpec {
 pub(in super::super) enum Loss {
     /// This part of the packets, each by its own chance.
     Random(f64),
-    /// Gilbert and Elliott: every packet of a bad time is lost with `lost`; a bad time begins and ends with a packet by
-    /// these chances.
+    /// Gilbert and Elliott: every packet of a bad time is lost with `lost`; a bad time begins and ends with a
+    /// packet by these chances.
     Bursts { begins: f64, ends: f64, lost: f64 },
 }
 

@@ -1,4 +1,5 @@
-//! quinn's pacer (quinn-proto 0.11, `connection/pacing.rs`): a bucket that refills at 1.25 × window / round trip.
+//! quinn's pacer (quinn-proto 0.11, `connection/pacing.rs`): a bucket that refills at 1.25 × window / round
+//! trip.
 
 use std::time::{Duration, Instant};
 

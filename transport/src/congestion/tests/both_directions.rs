@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A bulk flow each way, from the beginning; small requests that are sent beside the one are answered beside the other.
+/// A bulk flow each way, from the beginning; small requests that are sent beside the one are answered beside
+/// the other.
 fn both_ways(seed: u64) -> SimResult {
     let mut sim = Sim::both_ways(usual(), seed);
     sim.add(ours(seed + 7), Demand::Bulk { from: Duration::ZERO });

@@ -44,7 +44,8 @@ fn two_flows_of_ours_queue_a_product_most_of_the_time_and_never_more_than_two_an
 
 #[test]
 fn neither_we_nor_a_cubic_flow_starve_beside_each_other() {
-    // A queue below half a product is left out: each probe of ours overflows it, and CUBIC keeps 7 % of the link.
+    // A queue below half a product is left out: each probe of ours overflows it, and CUBIC keeps 7 % of the
+    // link.
     for queue in [0.5, 1.0, 2.0, 4.0] {
         let [ours_first, cubic] = parts(queue, 0.0, ours(7), Box::new(Cubic::new()), 40.0);
         assert!(ours_first.min(cubic) >= 0.2, "{queue}: ours {ours_first}, then CUBIC {cubic}");

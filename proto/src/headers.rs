@@ -95,10 +95,10 @@ pub enum HeaderError {
     /// `Connection: NAME` for a header that is not hop-by-hop.
     #[error("the Connection header may not name {0}")]
     ConnectionNames(String),
-    /// More headers than `HEADERS_MAX`.
+    /// The request has more headers than `HEADERS_MAX`.
     #[error("more than {max} headers", max = HEADERS_MAX)]
     TooMany,
-    /// More bytes than `HEADER_BYTES_MAX`.
+    /// The headers have more bytes than `HEADER_BYTES_MAX`.
     #[error("headers of more than {max} bytes", max = HEADER_BYTES_MAX)]
     TooLarge,
     /// More than one header says whom the request is for.

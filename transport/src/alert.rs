@@ -22,7 +22,7 @@ pub(crate) fn explain(alert: AlertDescription) -> String {
         AlertDescription::CertificateRequired => "it got no certificate; check tls.certificateFile".to_owned(),
         AlertDescription::UnrecognisedName => "it has no certificate for the name that was dialed".to_owned(),
         AlertDescription::NoApplicationProtocol => {
-            "it speaks no protocol of this agent: is it a tunnel-server, and one of a version near to this agent's?"
+            "it speaks no protocol of this agent: is it a tunnel-server, and one of a version close to this agent's?"
                 .to_owned()
         }
         AlertDescription::ProtocolVersion

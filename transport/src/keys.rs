@@ -31,7 +31,7 @@ impl EndpointKeys {
     /// Length of `to_bytes`, in bytes.
     pub const BYTES: usize = 3 * KEY_BYTES;
 
-    /// Generates new random keys.
+    /// Generates new random keys from the system's generator.
     ///
     /// # Errors
     /// `Unspecified`, if the system gives no random bytes.

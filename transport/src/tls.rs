@@ -31,7 +31,7 @@ pub const ALPN: &[u8] = b"tombolo/1";
 pub struct Material {
     /// This side's certificate, leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// The certificate's private key.
+    /// The private key of the certificate.
     pub key: PrivateKeyDer<'static>,
     /// The roots of the other side's role, and of no other.
     pub peer_roots: Vec<CertificateDer<'static>>,

@@ -69,7 +69,7 @@ struct Arguments {
     /// The devices' own MTU: what the kernels know, not what the link drops (that is the impairment mtu=)
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     device_mtu: u16,
-    /// Impairments of both directions
+    /// Impairments that apply to both directions
     #[arg(long, value_name = "IMPAIRMENTS", default_value = "")]
     both: String,
     /// Further impairments from A to B

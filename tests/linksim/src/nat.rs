@@ -45,7 +45,7 @@ pub struct Nat {
 /// Counters of a NAT's mappings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct NatCounters {
-    /// Mappings that were made.
+    /// Mappings made since the start.
     pub mapped: u64,
     /// Mappings forgotten because they were quiet.
     pub expired: u64,

@@ -34,7 +34,7 @@ mod watch;
 /// From the last tunnel's first byte to the first link's end.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// What has not come so long after a link's return counts as never.
+/// A first byte that comes later than this after a link's return counts as never.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Both ends of a tunnel, ours or plain quinn's, over one link.
+//! Both ends of a tunnel over one link, ours or plain quinn's.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -138,7 +138,7 @@ impl Pair {
 }
 
 impl Ends {
-    /// What either end believes of the round trip; the server's first.
+    /// The round-trip estimates of both ends; the server's first.
     pub(crate) fn round_trips(&self) -> (Duration, Duration) {
         match self {
             Self::Ours { server, agent } => (server.round_trip(), agent.round_trip()),

@@ -18,7 +18,7 @@ pub(crate) trait CongestionControl {
     /// says that the application had nothing more to send before it came.
     fn acks_end(&mut self, now: Instant, in_flight: u64, app_limited: bool);
 
-    /// `bytes` are declared lost.
+    /// Packets of `bytes` in total are declared lost.
     fn lost(&mut self, now: Instant, bytes: u64);
 
     /// A router marked packets because its queue grows (ECN).

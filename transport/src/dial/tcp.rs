@@ -30,7 +30,7 @@ pub enum DialPath {
         proxy: Proxy,
         /// The server's name or address.
         host: String,
-        /// The server's port there.
+        /// The server's port behind the proxy.
         port: u16,
     },
 }

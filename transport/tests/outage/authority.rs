@@ -1,4 +1,4 @@
-//! Certificates, endpoints and greeted tunnels between them.
+//! Makes certificates, endpoints and greeted tunnels for the tests.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -49,23 +49,23 @@ impl Authority {
         &self,
         server: &Endpoint,
         address: SocketAddr,
-        agent_bears: Duration,
+        agent_silence_max: Duration,
     ) -> (Endpoint, (Tunnel, Driver), Dialed) {
         let keys = EndpointKeys::generate().unwrap();
         let endpoint = Endpoint::dialing(address, &keys, Arc::new(Tokio)).unwrap();
-        let tls = DialTls::new(self.agent_material(), meant()).unwrap();
+        let tls = DialTls::new(self.agent_material(), expected_servers()).unwrap();
         let hello = Hello {
             versions: VERSIONS.to_vec(),
             cluster: "edge-a".to_owned(),
             boot_nonce: vec![1; 16],
             sequence: 1,
-            silence_max_ms: agent_bears.as_millis().try_into().unwrap(),
+            silence_max_ms: agent_silence_max.as_millis().try_into().unwrap(),
             ..Hello::default()
         };
         let accepting = async {
-            let arrived = server.accept().await.unwrap().handshake().await.unwrap();
+            let accepted = server.accept().await.unwrap().handshake().await.unwrap();
             let agent = AgentId::parse(AGENT_URI, "tombolo").unwrap();
-            arrived.greet(&agent, &host(), |_| Ok(())).await.unwrap()
+            accepted.greet(&agent, &server_info(), |_| Ok(())).await.unwrap()
         };
         let dialing = endpoint.dial(address, SERVER_NAME, &tls, hello, HANDSHAKE_MAX);
         let ((tunnel, driver, _), dialed) = tokio::join!(accepting, dialing);
@@ -90,7 +90,7 @@ fn material((chain, key): &(CertificateDer<'static>, Vec<u8>), root: &Certificat
     }
 }
 
-fn meant() -> ExpectedServers {
+fn expected_servers() -> ExpectedServers {
     ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
 }
 
@@ -109,7 +109,7 @@ fn issue(
     (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
 }
 
-fn host() -> ServerInfo {
+fn server_info() -> ServerInfo {
     ServerInfo {
         server_id: "server".to_owned(),
         software: "outage".to_owned(),

@@ -1,4 +1,4 @@
-//! A tunnel between two real ends on loopback, over each carrier.
+//! Tests a tunnel between two real ends on loopback, over each carrier.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Two ends of a greeted tunnel, and what it takes to make them.
+//! Makes the two ends of a greeted tunnel, with their certificates.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -36,16 +36,16 @@ pub(crate) struct Pair {
     pub(crate) server_ended: tokio::task::JoinHandle<TunnelEnded>,
     pub(crate) agent_ended: tokio::task::JoinHandle<TunnelEnded>,
     /// Because a closed endpoint closes its connections.
-    pub(crate) held: (Server, Option<Endpoint>),
+    pub(crate) kept: (Server, Option<Endpoint>),
 }
 
-/// Where agents come.
+/// A server's listener for agents.
 pub(crate) enum Server {
     Quic(Box<Endpoint>),
     Http2(TcpListener, TlsAcceptor),
 }
 
-/// Certificates of both roles.
+/// Certificate authorities and certificates of both roles.
 pub(crate) struct Authority {
     pub(crate) server_root: CertificateDer<'static>,
     server: (CertificateDer<'static>, Vec<u8>),
@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// The next agent, unless its handshake fails.
-    pub(crate) async fn arrived(&self) -> Option<AcceptedConnection> {
+    pub(crate) async fn accept_connection(&self) -> Option<AcceptedConnection> {
         match self {
             Self::Quic(endpoint) => endpoint.accept().await.unwrap().handshake().await.ok(),
             Self::Http2(listener, tls) => {
@@ -96,29 +96,31 @@ impl Server {
     }
 
     pub(crate) async fn accept(&self) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        Self::greet(self.arrived().await.unwrap()).await
+        Self::greet(self.accept_connection().await.unwrap()).await
     }
 
-    pub(crate) async fn greet(arrived: AcceptedConnection) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+    pub(crate) async fn greet(
+        accepted: AcceptedConnection,
+    ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
-        let host = ServerInfo {
+        let server_info = ServerInfo {
             server_id: "server".to_owned(),
             software: "test".to_owned(),
             boot: BootNonce([7; 16]),
             keys_mark: [7; 8],
             trust_bundle: Vec::new(),
         };
-        arrived.greet(&agent, &host, |_| Ok(())).await
+        accepted.greet(&agent, &server_info, |_| Ok(())).await
     }
 }
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        Self::whose_servers_say(&["spiffe://tombolo/server/gateway"])
+        Self::with_server_uris(&["spiffe://tombolo/server/gateway"])
     }
 
     /// With these URIs in the certificate of its server.
-    pub(crate) fn whose_servers_say(uris: &[&str]) -> Self {
+    pub(crate) fn with_server_uris(uris: &[&str]) -> Self {
         let (server_root, server) = issue(&["gateway.test"], uris, ExtendedKeyUsagePurpose::ServerAuth);
         let agent = ["spiffe://tombolo/cluster/edge-a/agent/x"];
         let (agent_root, agent) = issue(&[], &agent, ExtendedKeyUsagePurpose::ClientAuth);
@@ -185,7 +187,7 @@ impl Authority {
             server_task: server_ended.abort_handle(),
             server_ended,
             agent_ended: tokio::spawn(dialed.driver.run(|_| {})),
-            held: (server, endpoint),
+            kept: (server, endpoint),
         }
     }
 
@@ -197,7 +199,7 @@ impl Authority {
     }
 }
 
-/// What an agent does; its endpoint is to be held, if it has one.
+/// Dials as an agent does. The caller has to keep the endpoint, if there is one.
 pub(crate) async fn dial(
     carrier: Carrier,
     address: SocketAddr,
@@ -205,7 +207,7 @@ pub(crate) async fn dial(
     material: Material,
     hello: Hello,
 ) -> Result<(Dialed, Option<Endpoint>), DialError> {
-    dial_one_of(carrier, address, server_name, material, meant(), hello).await
+    dial_one_of(carrier, address, server_name, material, expected_servers(), hello).await
 }
 
 /// The same of an agent that means these servers.
@@ -234,7 +236,7 @@ pub(crate) async fn dial_one_of(
 }
 
 /// Servers of the trust domain that everything here is of.
-pub(crate) fn meant() -> ExpectedServers {
+pub(crate) fn expected_servers() -> ExpectedServers {
     ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
 }
 

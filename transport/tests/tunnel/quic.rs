@@ -1,4 +1,4 @@
-//! What holds on QUIC alone.
+//! Tests that apply to QUIC alone.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -86,17 +86,17 @@ async fn a_restarted_server_is_noticed_by_its_persisted_keys() {
     let first = authority.endpoint("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(spawner.clone())).unwrap();
     let address = first.address().unwrap();
     let pair = authority.greet(Server::Quic(Box::new(first))).await;
-    // As SIGKILL does: nobody says goodbye, and the port is free.
+    // As SIGKILL does: no close is sent, and the port is free.
     pair.server_task.abort();
     spawner.kill();
-    drop((pair.server, pair.held));
+    drop((pair.server, pair.kept));
 
     let _second = rebound(&authority, address, &keys).await;
 
     assert_eq!(soon(pair.agent_ended).await.unwrap(), TunnelEnded::Restarted);
 }
 
-/// Binds the address that a killed endpoint held, as soon as the system has let go of it.
+/// Binds the address that a killed endpoint kept, as soon as the system has let go of it.
 async fn rebound(authority: &Authority, address: SocketAddr, keys: &EndpointKeys) -> Endpoint {
     soon(async {
         loop {

@@ -1,4 +1,4 @@
-//! What holds for a tunnel whatever carries it.
+//! Tests that apply to a tunnel over every carrier.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::tls::{ExpectedServers, Material};
 use transport::{Carrier, DialError, OpenError, TunnelEnded, TunnelEvent, abort_code};
 
-use crate::pair::{Authority, Pair, Server, dial, dial_one_of, hello, meant, open, soon};
+use crate::pair::{Authority, Pair, Server, dial, dial_one_of, expected_servers, hello, open, soon};
 
 /// Makes of each claim a test over each carrier.
 macro_rules! on_both_carriers {
@@ -160,7 +160,7 @@ async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier)
 async fn who_writes_beyond_the_window_waits_and_hears_why_its_reader_left(carrier: Carrier) {
     let mut pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
-    // More than what is read and a window on top of it, so that its end cannot have arrived.
+    // More than what is read and a window on top of it, so that its end cannot have accepted.
     let writing = tokio::spawn(async move {
         let bytes = vec![0; 3_000_000];
         there.write_all(&bytes).await?;
@@ -217,9 +217,9 @@ async fn more_streams_than_granted_wait_for_their_turn_and_then_say_so(carrier: 
     let pair = Pair::greeted(carrier).await;
     let agent = pair.agent.clone();
     let _accepted = tokio::spawn(async move {
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         while let Ok(stream) = agent.accept().await {
-            held.push(stream);
+            kept.push(stream);
         }
     });
     let mut streams = Vec::new();
@@ -236,9 +236,9 @@ async fn an_agent_of_another_authority_gets_no_tunnel(carrier: Carrier) {
     let material = Material { peer_roots: vec![ours.server_root.clone()], ..theirs.agent_material() };
 
     let dialing = dial(carrier, server.address(), "gateway.test", material, hello());
-    let (dialed, arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+    let (dialed, accepted) = soon(async { tokio::join!(dialing, server.accept_connection()) }).await;
 
-    assert!(arrived.is_none());
+    assert!(accepted.is_none());
     match dialed.map(drop) {
         Err(DialError::Rejected(reason)) => assert!(reason.contains("agents' CA"), "{reason}"),
         other => panic!("{other:?}"),
@@ -250,7 +250,7 @@ async fn a_server_of_another_authority_or_name_is_not_trusted(carrier: Carrier) 
     for (authority, name) in [(&theirs, "gateway.test"), (&ours, "elsewhere.test")] {
         let server = authority.server(carrier).await;
         let dialing = dial(carrier, server.address(), name, ours.agent_material(), hello());
-        let (dialed, _arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+        let (dialed, _accepted) = soon(async { tokio::join!(dialing, server.accept_connection()) }).await;
         assert!(matches!(dialed, Err(DialError::Untrusted(_))), "{name}");
     }
 }
@@ -267,14 +267,14 @@ async fn who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signe
         (&["spiffe://elsewhere/server/gateway"], expected),
         (&["spiffe://tombolo/server/gateway/x"], expected),
     ] {
-        let authority = Authority::whose_servers_say(uris);
+        let authority = Authority::with_server_uris(uris);
         let server = authority.server(carrier).await;
 
         let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());
-        let (dialed, arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+        let (dialed, accepted) = soon(async { tokio::join!(dialing, server.accept_connection()) }).await;
 
-        // It was told nothing: not even who dialed.
-        assert!(arrived.is_none(), "{uris:?}");
+        // It did not even learn who dialed.
+        assert!(accepted.is_none(), "{uris:?}");
         match dialed.map(drop) {
             Err(DialError::Untrusted(reason)) => assert_eq!(reason, said, "{uris:?}"),
             other => panic!("{uris:?}: {other:?}"),
@@ -286,11 +286,13 @@ async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) 
     let authority = Authority::new();
     for (ids, is_dialed) in [(&[][..], true), (&["west", "gateway"], true), (&["west"], false)] {
         let server = authority.server(carrier).await;
-        let meant = ExpectedServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..meant() };
+        let expected =
+            ExpectedServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..expected_servers() };
         let material = authority.agent_material();
 
-        let dialing = dial_one_of(carrier, server.address(), "gateway.test", material, meant, hello());
-        let accepting = async { server.arrived().await.map(|arrived| tokio::spawn(Server::greet(arrived))) };
+        let dialing = dial_one_of(carrier, server.address(), "gateway.test", material, expected, hello());
+        let accepting =
+            async { server.accept_connection().await.map(|accepted| tokio::spawn(Server::greet(accepted))) };
         let (dialed, _accepted) = soon(async { tokio::join!(dialing, accepting) }).await;
 
         match dialed.map(drop) {
@@ -363,17 +365,17 @@ async fn an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behi
 
 async fn fifty_readers_who_stopped_do_not_stop_another(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
-    let mut stalled = Vec::new();
+    let mut unread = Vec::new();
     for _ in 0..50 {
         let there = pair.server.open(&open()).await.unwrap();
         let mut here = pair.accepted().await;
         here.read_open().await.unwrap();
         let writing = tokio::spawn(async move {
             let bytes = vec![0; 64 * 1024];
-            // Until the window is full, and then for good.
+            // Blocks once the window is full.
             while here.write_all(&bytes).await.is_ok() {}
         });
-        stalled.push((there, writing));
+        unread.push((there, writing));
     }
 
     let mut there = pair.server.open(&open()).await.unwrap();
@@ -390,14 +392,14 @@ async fn fifty_readers_who_stopped_do_not_stop_another(carrier: Carrier) {
 
     assert!(read == sent);
     assert_eq!(pair.server.health(), Health::Live);
-    stalled.into_iter().for_each(|(_, writing)| writing.abort());
+    unread.into_iter().for_each(|(_, writing)| writing.abort());
 }
 
 async fn an_agent_whose_certificate_is_of_no_use_is_told_why(carrier: Carrier) {
     let authority = Authority::new();
     let server = authority.server(carrier).await;
     let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());
-    let turning_away = async { server.arrived().await.unwrap().turn_away("it names no cluster") };
+    let turning_away = async { server.accept_connection().await.unwrap().turn_away("it names no cluster") };
 
     let (dialed, ()) = soon(async { tokio::join!(dialing, turning_away) }).await;
 

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn version_two_alone_is_refused_in_words_that_name_both() {
+    fn version_two_alone_is_refused_with_a_text_that_names_both() {
         let refused = judge(Hello { versions: vec![2], ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Version);
         assert_eq!(
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_by_itself_is_to_be_tried_again_soon() {
+    fn only_a_refusal_that_passes_by_itself_is_retried_soon() {
         let after = |reason| refuse(reason, String::new()).retry_after_ms;
         assert!(after(Reason::Draining) > 0 && after(Reason::Draining) < after(Reason::Limit));
         for reason in [Reason::Version, Reason::Cluster, Reason::Greeting] {
@@ -273,8 +273,9 @@ mod tests {
         }
     }
 
+    /// Below the minimum an idle tunnel would not last.
     #[test]
-    fn the_shorter_limit_holds_and_none_is_so_short_that_an_idle_tunnel_would_not_last() {
+    fn the_shorter_silence_limit_applies_but_not_below_the_minimum() {
         let seconds = Duration::from_secs;
         for (agents, servers, agreed) in [(0, 300, 300), (60, 300, 60), (600, 300, 300), (1, 300, 9)] {
             let greeting = judge(Hello { silence_max_ms: agents * 1000, ..hello() }, &agent()).unwrap();
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_shown_is_cut_and_cleaned() {
+    fn advertised_texts_are_cut_and_made_printable() {
         let addresses = std::iter::repeat_n("192.168.1.10:6443".to_owned(), 100);
         let addresses = ["\u{1b}[2J".to_owned()].into_iter().chain(addresses).collect();
         let endpoints = Some(Endpoints { addresses, certificates: Vec::new() });
@@ -329,20 +330,20 @@ mod tests {
     }
 
     #[test]
-    fn of_certificates_as_many_and_as_many_bytes_of_names_are_kept_as_may_be_and_not_one_more() {
+    fn certificates_and_their_names_are_kept_up_to_the_limits() {
         let certificate = |address: &str, names: &[&str]| ServedCertificate {
             address: address.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             cut: false,
         };
-        let told = |certificates: Vec<ServedCertificate>| {
+        let served = |certificates: Vec<ServedCertificate>| {
             advertised(Endpoints { addresses: Vec::new(), certificates }).certificates
         };
         let plain = certificate("10.0.0.1:6443", &["kubernetes", "10.96.0.1"]);
-        let kept = told(vec![plain.clone(); CERTIFICATES_MAX + 1]);
+        let kept = served(vec![plain.clone(); CERTIFICATES_MAX + 1]);
         assert_eq!(kept.len(), CERTIFICATES_MAX);
         assert_eq!((kept[0].names.len(), kept[0].is_cut), (2, false));
-        let kept = told(vec![certificate("a b:1", &["x"]), certificate("a:1", &["\u{1b}[2J", "x", ""])]);
+        let kept = served(vec![certificate("a b:1", &["x"]), certificate("a:1", &["\u{1b}[2J", "x", ""])]);
         assert_eq!(
             kept,
             [Certificate { address: "a:1".to_owned(), names: vec!["x".to_owned()], is_cut: true }]
@@ -351,11 +352,11 @@ mod tests {
         let name = "x".repeat(256);
         let most = CERTIFICATE_NAME_BYTES_MAX / name.len();
         for (count, is_cut) in [(most, false), (most + 1, true)] {
-            let kept = told(vec![certificate("a:1", &vec![name.as_str(); count])]);
+            let kept = served(vec![certificate("a:1", &vec![name.as_str(); count])]);
             assert_eq!((kept[0].names.len(), kept[0].is_cut), (most, is_cut));
         }
         // The limit applies to all certificates together.
-        let kept = told(vec![certificate("a:1", &vec![name.as_str(); most]), plain]);
+        let kept = served(vec![certificate("a:1", &vec![name.as_str(); most]), plain]);
         assert_eq!((kept[1].names.len(), kept[1].is_cut), (0, true));
     }
 

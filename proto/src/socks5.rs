@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_what_is_lacking_never_reads_beyond_a_message() {
+    fn reading_the_missing_bytes_never_reads_beyond_a_message() {
         type IsWhole = fn(&[u8]) -> bool;
         let by_request: IsWhole = |bytes| matches!(request(bytes), Ok(Parsed::Complete(_)));
         let whole: [(&[u8], IsWhole); 4] = [

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_a_byte_is_no_agents_uri() {
+    fn a_uri_that_differs_by_a_byte_is_no_agents() {
         for uri in [
             "",
             "spiffe://tombolo/cluster/edge-a/agent/",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_its_own_role_alone() {
+    fn a_uri_is_parsed_by_its_own_role_alone() {
         let agent = AgentId::new("edge-a".parse().unwrap(), "0f3c").unwrap();
         let uris = [agent.uri("t"), server_uri("t", "gateway"), admin_uri("t", "olga"), caller_uri("t")];
         assert_eq!(uris[3], "spiffe://t/caller");

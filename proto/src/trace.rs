@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_or_second_traceparent_is_dropped_and_takes_the_tracestate_along() {
+    fn a_malformed_or_second_traceparent_is_dropped_with_its_tracestate() {
         let beyond = format!("01{}-{}", &PARENT[2..], "x".repeat(TRACEPARENT_BYTES_MAX - PARENT.len()));
         for parent in [
             "",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_is_kept_or_dropped_whole() {
+    fn a_tracestate_is_kept_or_dropped_as_a_whole() {
         let members = |count: usize| (0..count).map(|n| format!("k{n}=v")).collect::<Vec<_>>().join(",");
         let long = |bytes: usize| {
             let rest = bytes - "a=,b=".len();
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_what_came(parent in "[0-9a-f-]{50,60}", state in "[a-z@=, ]{0,40}") {
+        fn trace_headers_that_are_kept_are_unchanged(parent in "[0-9a-f-]{50,60}", state in "[a-z@=, ]{0,40}") {
             let (kept, states) = cleaned(&[&parent], &[&state]);
             prop_assert!(kept.is_empty() || kept == [parent]);
             prop_assert!(states.is_empty() || (states == [state] && !kept.is_empty()));

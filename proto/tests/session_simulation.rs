@@ -46,8 +46,9 @@ fn sessions_keep_their_promises_over_thousands_of_bad_links() {
     assert!(settled > SCHEDULES / 2, "only {settled} schedules came to a drain");
 }
 
+/// They all arrive together at its end.
 #[test]
-fn the_heartbeats_of_the_longest_outage_arrive_together_and_violate_no_limit() {
+fn the_heartbeats_of_the_longest_outage_violate_no_limit() {
     for seed in 0..200 {
         let mut simulation = Simulation::new(seed);
         (simulation.loss_per_cent, simulation.jitter_ms) = (0, 0);

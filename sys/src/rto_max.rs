@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_what_the_kernel_has_and_what_it_does_not_take_is_an_error() {
+    fn a_limit_that_is_set_is_read_back_and_an_invalid_one_is_an_error() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let Ok(before) = tcp_rto_max(&socket) else {
             // Before Linux 6.15.

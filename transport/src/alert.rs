@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_can_put_right_is_said_and_the_rest_is_named() {
+    fn alerts_that_people_can_fix_are_explained_and_others_named() {
         assert!(
             explain(AlertDescription::CertificateExpired).starts_with("this agent's certificate has expired")
         );

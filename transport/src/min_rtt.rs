@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_became_longer_is_so_long_once_no_answer_is_left_of_before() {
+    fn a_longer_path_counts_once_no_earlier_answer_is_left() {
         let min_rtt = MinRtt::default();
         min_rtt.record(Duration::from_millis(1));
 

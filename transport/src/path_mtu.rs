@@ -51,10 +51,10 @@ fn route_bytes(_: SocketAddr) -> io::Result<u32> {
 mod tests {
     use super::*;
 
+    /// A route that does not exist is probed as Ethernet.
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_route_that_takes_more_than_ethernets_is_probed_up_to_a_tenth_of_a_datagram_and_one_that_is_not_there_as_ethernets()
-     {
+    fn a_route_with_jumbo_frames_is_probed_up_to_a_tenth_of_a_datagram() {
         for loopback in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(packet_bytes(loopback.parse().unwrap()), PACKET_BYTES_MAX, "{loopback}");
         }

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_bulk_from_its_sixty_fifth_kibibyte_on_and_a_shell_beside_it_stays_light() {
+    fn a_copy_is_bulk_after_64_kib_and_a_shell_beside_it_stays_light() {
         let mut tunnel = TestTunnel::default();
         let (mut copy, mut shell) = (tunnel.stream(), tunnel.stream());
         for kibibytes in (0..100_000).step_by(16) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_at_once_is_bulk_if_it_is_more_than_a_light_stream_may_send() {
+    fn one_write_of_more_than_a_light_budget_is_bulk() {
         let mut tunnel = TestTunnel::default();
         let mut stream = tunnel.stream();
         assert_eq!(tunnel.send(&mut stream, LIGHT_BYTES + 1), Priority::Bulk);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_was_bulk_is_light_again_once_others_have_carried_thirty_two_times_a_budget() {
+    fn a_bulk_stream_is_light_again_once_others_have_sent_32_budgets() {
         let mut tunnel = TestTunnel::default();
         let (mut shell, mut copy) = (tunnel.stream(), tunnel.stream());
         // Somebody printed a file in it.
@@ -191,8 +191,9 @@ mod tests {
         assert_eq!(tunnel.send(&mut copy, KEYSTROKE), Priority::Bulk);
     }
 
+    /// They may be ahead by the credit, and by as much as bulk has sent.
     #[test]
-    fn a_crowd_of_light_streams_is_ahead_of_bulk_by_its_lead_and_by_what_bulk_has_sent() {
+    fn many_light_streams_are_ahead_of_bulk_by_their_credit() {
         let mut tunnel = TestTunnel::default();
         let mut copy = tunnel.stream();
         tunnel.send(&mut copy, LIGHT_BYTES + 1);

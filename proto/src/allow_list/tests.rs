@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_the_patterns_match_may_be_asserted() {
+fn names_that_match_a_pattern_may_be_asserted() {
     let guard = guard(&["*@example.org", "bot-*", "a*b*c", "exact"], &["tombolo:*"]);
 
     for user in ["ann@example.org", "bot-", "bot-7", "abc", "a-b-b-c", "exact"] {
@@ -16,7 +16,7 @@ fn what_the_patterns_match_may_be_asserted() {
 }
 
 #[test]
-fn a_list_shows_what_stands_in_it() {
+fn a_list_returns_its_entries() {
     let listed = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>();
     let system = listed(&["system:serviceaccount:ci:deployer"]);
     let list = AllowList { system_names: system.clone(), ..guard(&["ann", "bot-*"], &["dev:*"]) };
@@ -26,7 +26,7 @@ fn a_list_shows_what_stands_in_it() {
 }
 
 #[test]
-fn each_reason_has_a_label_of_its_own_and_words_that_say_of_what_it_is() {
+fn each_reason_has_a_label_and_a_text_of_its_own() {
     let guard = guard(&["ann"], &["dev"]);
     let too_long = "x".repeat(NAME_BYTES_MAX + 1);
     let groups = vec!["dev"; GROUPS_MAX + 1];
@@ -128,7 +128,7 @@ fn nothing_listed_means_nothing_asserted() {
 }
 
 #[test]
-fn where_nothing_is_said_only_names_of_ours_may_be_asserted() {
+fn by_default_only_names_under_tombolo_may_be_asserted() {
     let guard = AllowList::new(None, None, None).unwrap();
 
     assert!(guard.check(&identity("tombolo:ann", &["tombolo:dev"])).is_ok());
@@ -139,7 +139,7 @@ fn where_nothing_is_said_only_names_of_ours_may_be_asserted() {
 }
 
 #[test]
-fn a_list_may_not_say_what_it_cannot_mean() {
+fn an_invalid_list_entry_is_refused() {
     let list = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
     for (users, system_names, wrong) in [
         (list(&["system:*"]), None, "users"),
@@ -151,8 +151,8 @@ fn a_list_may_not_say_what_it_cannot_mean() {
         (None, list(&["system:masters"]), "systemNames"),
         (None, list(&["system:nodes"]), "systemNames"),
     ] {
-        let fault = AllowList::new(users.clone(), None, system_names).unwrap_err();
-        assert_eq!(fault.list, wrong, "{fault}");
+        let error = AllowList::new(users.clone(), None, system_names).unwrap_err();
+        assert_eq!(error.list, wrong, "{error}");
     }
     let named = list(&["kubeadm:cluster-admins", "system:serviceaccount:ci:deployer"]);
     assert!(AllowList::new(Some(vec!["a".to_owned(); PATTERNS_MAX]), None, named).is_ok());

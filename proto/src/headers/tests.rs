@@ -28,8 +28,9 @@ fn any_impersonation_header_is_refused_in_every_spelling() {
     }
 }
 
+/// Other impersonation headers stay, to be refused.
 #[test]
-fn one_user_with_any_groups_is_taken_out_and_everything_else_stays_to_be_refused() {
+fn one_user_with_any_groups_is_taken_out_of_a_request() {
     let taken = |headers: &[(&'static str, &'static str)]| {
         let mut headers = map(headers);
         let identity = take_impersonation(&mut headers).map(|identity| (identity.user, identity.groups));
@@ -60,7 +61,7 @@ fn one_user_with_any_groups_is_taken_out_and_everything_else_stays_to_be_refused
 }
 
 #[test]
-fn credentials_and_front_proxy_headers_are_taken_out() {
+fn credentials_and_front_proxy_headers_are_removed() {
     let mut headers = map(&[
         ("Authorization", "Bearer secret"),
         ("authorization", "Basic secret"),
@@ -83,7 +84,7 @@ fn credentials_and_front_proxy_headers_are_taken_out() {
 }
 
 #[test]
-fn connection_cannot_take_out_what_decides_or_carries_meaning() {
+fn connection_cannot_remove_protected_or_meaningful_headers() {
     for named in [
         "authorization",
         "Authorization",
@@ -115,7 +116,7 @@ fn connection_cannot_take_out_what_decides_or_carries_meaning() {
 }
 
 #[test]
-fn what_connection_names_is_hop_by_hop_and_taken_out() {
+fn headers_that_connection_names_are_removed() {
     let mut headers = map(&[("connection", "close, X-Only-Here"), ("x-only-here", "1"), ("x-stays", "2")]);
     clean_request(&mut headers).unwrap();
     assert_eq!(headers, map(&[("x-stays", "2")]));
@@ -129,8 +130,9 @@ fn aliases_with_underscores_are_refused() {
     }
 }
 
+/// The other subprotocols stay.
 #[test]
-fn a_bearer_token_in_a_websocket_subprotocol_is_taken_out_and_the_others_stay() {
+fn a_bearer_token_in_a_websocket_subprotocol_is_removed() {
     let mut headers = map(&[
         ("sec-websocket-protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"),
         ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2VjcmV0"),
@@ -205,7 +207,7 @@ fn two_hosts_are_refused_and_one_stays() {
 }
 
 #[test]
-fn what_connection_says_of_the_connection_itself_names_no_header() {
+fn the_tokens_of_connection_itself_name_no_header() {
     let mut headers =
         map(&[("connection", "close, keep-alive,, x-one-hop"), ("close", "stays"), ("x-one-hop", "goes")]);
     assert_eq!(clean_request(&mut headers), Ok(()));
@@ -228,7 +230,7 @@ fn an_answer_sets_no_cookie_and_no_other_service() {
 
 proptest! {
     #[test]
-    fn whatever_is_accepted_holds_nothing_protected_and_nothing_of_one_hop(
+    fn accepted_requests_have_no_protected_and_no_hop_by_hop_headers(
         headers in prop::collection::vec(("[A-Za-z_-]{1,20}", "[ -~]{0,20}"), 0..12),
         special in prop::sample::select(vec!["authorization", "x-remote-user", "cookie", "te", "via", "upgrade"]),
     ) {

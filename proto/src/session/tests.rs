@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::{Hello, Refused, Welcome};
 
 #[test]
-fn an_idle_session_speaks_every_idle_interval_and_promises_so() {
+fn an_idle_session_sends_and_promises_the_idle_interval() {
     let (mut session, began) = session();
     session.handle_timeout(began + HEARTBEAT_IDLE - Duration::from_millis(1));
     assert_eq!(session.poll_frame(), None);
@@ -23,7 +23,7 @@ fn the_first_stream_after_a_second_of_silence_takes_a_heartbeat_along() {
 }
 
 #[test]
-fn silence_of_two_and_a_half_promised_heartbeats_makes_suspect_and_a_sign_of_life_recovers() {
+fn silence_of_2_5_heartbeats_makes_suspect_and_a_frame_makes_live() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(heartbeat(HEARTBEAT_ACTIVE, 1))).unwrap();
     session.handle_timeout(began + Duration::from_millis(2499));
@@ -37,7 +37,7 @@ fn silence_of_two_and_a_half_promised_heartbeats_makes_suspect_and_a_sign_of_lif
 }
 
 #[test]
-fn a_suspect_session_speaks_at_the_active_pace() {
+fn a_suspect_session_sends_at_the_active_interval() {
     let (mut session, began) = session();
     let suspect_at = began + HEARTBEAT_IDLE * 5 / 2;
     session.handle_timeout(suspect_at);
@@ -89,8 +89,9 @@ fn a_slow_path_is_not_dark() {
     assert_eq!(session.health(), Health::Live);
 }
 
+/// An idle one then probes twice a second.
 #[test]
-fn without_an_answer_a_session_probes_four_times_a_second_for_a_minute_and_then_twice_if_it_is_idle() {
+fn an_unanswered_session_probes_4_times_a_second_for_a_minute() {
     for (streams, later) in [(0, PROBE_EVERY_IDLE), (1, PROBE_EVERY)] {
         let (mut session, began) = session();
         session.streams_changed(began, streams);
@@ -123,7 +124,7 @@ fn an_answer_ends_the_probes() {
 }
 
 #[test]
-fn a_word_of_the_peer_on_a_dark_path_is_answered_at_once_and_not_in_a_loop() {
+fn a_frame_on_a_dark_path_is_answered_at_once_and_not_in_a_loop() {
     let (mut session, began) = session();
     session.pinged(began);
     let back = began + Duration::from_secs(10);
@@ -159,7 +160,7 @@ fn a_heartbeat_does_not_wait_behind_other_frames() {
 }
 
 #[test]
-fn a_promise_is_held_within_bounds() {
+fn a_promised_interval_is_clamped() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(heartbeat(Duration::from_secs(3600), 0))).unwrap();
     session.handle_timeout(began + HEARTBEAT_SLOWEST * 5 / 2);
@@ -196,7 +197,7 @@ fn an_open_stream_holds_a_drain_back() {
 }
 
 #[test]
-fn who_stops_does_not_wait_for_a_silent_peer_unless_a_stream_is_open() {
+fn a_stopping_side_waits_for_a_silent_peer_only_with_open_streams() {
     let (mut session, began) = session();
     session.streams_changed(began, 1);
     session.begin_drain();
@@ -211,7 +212,7 @@ fn who_stops_does_not_wait_for_a_silent_peer_unless_a_stream_is_open() {
 }
 
 #[test]
-fn who_was_asked_to_drain_waits_for_the_peer_however_silent_it_is() {
+fn a_side_that_was_asked_to_drain_waits_for_a_silent_peer() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(Frame::Drain(Drain {}))).unwrap();
     session.handle_timeout(began + HEARTBEAT_IDLE * 5 / 2);

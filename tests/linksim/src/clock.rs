@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_process_says_becomes_an_instant() {
+    fn a_time_from_another_process_becomes_an_instant() {
         let before = Instant::now();
         let told = instant(monotonic_ns());
         assert!(before.duration_since(told) < Duration::from_secs(1));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_answered_with_what_to_write() {
+    fn an_unknown_command_is_answered_with_the_known_ones() {
         let link = Link::new(LinkOptions::default()).unwrap();
         for (line, says) in [
             ("", "there are down, up"),

@@ -231,14 +231,14 @@ mod tests {
                        corrupt=2% corrupt-hidden=3% rate=50mbit queue=65536 mtu=1280 udp-mtu=0";
 
     #[test]
-    fn every_word_is_read_and_written_back() {
+    fn every_impairment_is_parsed_and_formatted_back() {
         let impairment: Impairment = ALL.parse().unwrap();
         assert_eq!(impairment.to_string(), ALL.split_whitespace().collect::<Vec<_>>().join(" "));
         assert_eq!(impairment.to_string().parse(), Ok(impairment));
     }
 
     #[test]
-    fn every_word_can_be_switched_off() {
+    fn every_impairment_can_be_switched_off() {
         let mut impairment: Impairment = ALL.parse().unwrap();
         let off: Vec<String> = ALL
             .split_whitespace()
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_word_changes_nothing_and_is_named() {
+    fn a_wrong_impairment_changes_nothing_and_is_named() {
         let mut impairment = Impairment::default();
         for (words, says) in [
             ("loss=5% dely=3ms", "dely"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_every_word() {
+    fn the_help_names_every_impairment() {
         for word in ALL.split_whitespace().filter_map(|word| word.split_once('=')) {
             assert!(HELP.contains(&format!("{}=", word.0)), "{word:?}");
         }

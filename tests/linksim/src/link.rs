@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reopening_is_told_with_its_instant() {
+    fn every_reopening_is_reported_with_its_time() {
         let darks = vec!["0s+0s".parse().unwrap(), "1h+1h".parse().unwrap()];
         let link = Link::new(LinkOptions { darks, ..LinkOptions::default() }).unwrap();
         let before = link.down(None);

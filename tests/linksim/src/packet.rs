@@ -247,7 +247,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn a_hidden_flip_changes_one_bit_of_the_payload_and_keeps_the_checksum_right(
+        fn a_hidden_flip_changes_one_payload_bit_and_keeps_the_checksum(
             payload in prop::collection::vec(any::<u8>(), 1..64), choice: u64,
         ) {
             let before = udp(HERE, THERE, &payload);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dark_time_is_refused() {
+    fn a_text_that_is_no_dark_time_is_refused() {
         for text in ["", "10s", "10s+", "10s+3s:up", "+3s"] {
             assert!(text.parse::<Dark>().is_err(), "{text:?}");
         }

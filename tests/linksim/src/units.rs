@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read_and_written_back() {
+    fn values_are_parsed_and_formatted_back() {
         for text in ["250us", "40ms", "3s", "0s"] {
             assert_eq!(format_time(time(text).unwrap()), text);
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_or_no_bound_is_refused() {
+    fn a_value_without_a_unit_or_bound_is_refused() {
         for text in ["", "40", "ms", "-1s", "1e9s", "infs", "nan%s", "800h", "1 s"] {
             assert_eq!(time(text), Err(UnitError::Time(text.to_owned())));
         }

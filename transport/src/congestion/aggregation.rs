@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_gathers_in_one_round_of_five_is_not_its_habit() {
+    fn aggregation_in_one_round_of_five_does_not_count() {
         let even = excess_after(&[false; 5]);
         assert_eq!(excess_after(&[false, false, true, false, false]), even);
     }
 
     #[test]
-    fn what_a_path_gathers_in_two_rounds_of_five_counts_until_these_are_over() {
+    fn aggregation_in_two_rounds_of_five_counts_until_they_have_passed() {
         let even = excess_after(&[false; 5]);
         assert!(excess_after(&[false, true, false, true, false]) > even + 2 * BUNCH);
         assert_eq!(excess_after(&[false, true, false, true, false, false, false]), even);

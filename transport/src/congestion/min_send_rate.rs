@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_with_room_is_told_as_it_is() {
+    fn a_window_with_room_is_not_raised() {
         let start = Instant::now();
         let mut min_send_rate = MinSendRate::default();
         min_send_rate.sent(start);

@@ -71,8 +71,9 @@ async fn greet_server(connection: &Connection, hello: Hello) -> Result<(ControlS
 mod tests {
     use super::*;
 
+    /// The agent's limit applies if it is shorter than the default.
     #[test]
-    fn a_server_that_says_nothing_of_the_limit_has_the_one_that_is_common_unless_the_agents_is_shorter() {
+    fn a_server_without_a_silence_limit_has_the_default_or_the_agents() {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         for (agents, servers, limit) in
             [(0, 0, 300), (0, 600, 600), (60, 0, 60), (60, 600, 60), (600, 60, 60)]

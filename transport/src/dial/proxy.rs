@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_understood_and_shown_without_the_password() {
+    fn a_proxy_is_parsed_and_shown_without_its_password() {
         for (written, shown, authorization) in [
             ("http://proxy.test:3128", "http://proxy.test:3128", None),
             ("proxy.test:3128", "http://proxy.test:3128", None),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused_in_words() {
+    fn a_text_that_is_no_proxy_is_refused_with_a_reason() {
         for (written, error) in [
             ("https://proxy.test:3128", NotAProxy::Scheme("https".to_owned())),
             ("socks5://proxy.test:1080", NotAProxy::Scheme("socks5".to_owned())),

@@ -70,7 +70,7 @@ mod tests {
     const PING: Duration = Duration::from_millis(40);
 
     #[test]
-    fn an_estimate_that_a_queue_explains_is_not_poisoned() {
+    fn an_estimate_that_a_queue_explains_is_not_repaired() {
         let (mut repair, now) = (RttRepair::default(), Instant::now());
         for estimate in [PING, PING * 5, PING / 2] {
             assert_eq!((repair.correction_factor(now, estimate, PING), repair.next()), (1, None));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_pings_are_sent_that_the_estimate_comes_down_to_what_a_ping_takes() {
+    fn enough_pings_are_sent_to_repair_the_estimate() {
         for outage in [3, 30, 120, 600] {
             let (mut repair, mut now) = (RttRepair::default(), Instant::now());
             let mut estimate = PING + Duration::from_secs(outage) / 8;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_poisoned_afterwards_is_healed_again() {
+    fn an_estimate_that_is_still_distorted_is_repaired_again() {
         let (mut repair, now) = (RttRepair::default(), Instant::now());
         repair.correction_factor(now, PING * 100, PING);
         while repair.next().is_some() {

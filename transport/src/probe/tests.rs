@@ -9,13 +9,13 @@ const WINDOW: u64 = 10_000;
 const PACKET: u64 = 1200;
 
 #[test]
-fn without_a_permit_the_window_is_the_controllers_own() {
+fn without_an_allowance_the_window_is_the_controllers_own() {
     let (_, controller, _) = controller();
     assert_eq!(controller.window(), WINDOW);
 }
 
 #[test]
-fn a_permit_lets_one_whole_packet_pass_a_full_window_and_not_two() {
+fn an_allowance_lets_one_full_packet_pass_a_full_window_and_not_two() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, WINDOW, 1);
 
@@ -29,7 +29,7 @@ fn a_permit_lets_one_whole_packet_pass_a_full_window_and_not_two() {
 }
 
 #[test]
-fn a_permit_that_was_not_used_is_followed_by_one_that_no_pacer_holds_up() {
+fn an_unused_allowance_is_followed_by_one_that_the_pacer_passes() {
     let (probe, mut controller, began) = controller();
     probe.allow_probe();
     probe.allow_probe();
@@ -39,7 +39,7 @@ fn a_permit_that_was_not_used_is_followed_by_one_that_no_pacer_holds_up() {
 }
 
 #[test]
-fn an_answer_is_an_acknowledgement_of_the_ping_or_of_what_was_sent_behind_it() {
+fn an_answer_is_an_acknowledgement_of_the_ping_or_a_later_packet() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, PACKET, 4);
     probe.allow_probe();
@@ -56,8 +56,9 @@ fn an_answer_is_an_acknowledgement_of_the_ping_or_of_what_was_sent_behind_it() {
     assert_eq!((probe.take_answer(), probe.take_answer()), (Some(answer), None));
 }
 
+/// It does not measure the outage.
 #[test]
-fn an_answer_after_an_outage_took_as_long_as_the_ping_that_crossed_and_not_as_the_outage() {
+fn an_answer_after_an_outage_measures_the_last_ping() {
     let (probe, mut controller, began) = controller();
     let mut now = began;
     for packet in 0..1000 {
@@ -83,7 +84,7 @@ fn a_pace_is_corrected_as_long_as_the_window_is_not_full() {
 }
 
 #[test]
-fn a_pace_is_not_corrected_where_a_packet_trickles_past_a_full_window() {
+fn a_pace_is_not_corrected_where_the_window_is_full() {
     let (probe, mut controller, began) = controller();
     probe.correct_pace(7);
     // The controller says that there is room for one more, and a corrected pace would let a whole batch go.
@@ -94,7 +95,7 @@ fn a_pace_is_not_corrected_where_a_packet_trickles_past_a_full_window() {
 }
 
 #[test]
-fn an_answer_takes_the_permit_back() {
+fn an_answer_takes_the_allowance_back() {
     let (probe, mut controller, began) = controller();
     probe.allow_probe();
     controller.on_sent(began, 60, 1);
@@ -104,7 +105,7 @@ fn an_answer_takes_the_permit_back() {
 }
 
 #[test]
-fn what_is_lost_is_not_in_flight() {
+fn lost_bytes_are_not_in_flight() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, WINDOW * 3, 1);
     controller.on_congestion_event(began, began, false, WINDOW * 2);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_datagrams_is_told_to_look_at_the_new_socket() {
+    async fn a_swap_wakes_the_task_that_waits_for_datagrams() {
         let (swapped, woken) =
             (SwappableSocket::new(bound(), PACKET_BYTES_USUAL), Arc::new(Woken(AtomicBool::new(false))));
         let waker = Waker::from(Arc::clone(&woken));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_poller_of_before_waits_for_the_new_socket() {
+    async fn a_poller_from_before_a_swap_waits_for_the_new_socket() {
         let swapped = Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_USUAL));
         let mut poller = Arc::clone(&swapped).create_io_poller();
         swapped.swap(bound());

@@ -30,8 +30,9 @@ const SOON: Duration = Duration::from_secs(40);
 /// doubles its pauses and would take an hour.
 const PROBES: u64 = 30;
 
+/// Every byte arrives after the outage.
 #[tokio::test]
-async fn both_sides_probe_through_full_windows_and_every_byte_arrives_after_the_outage() {
+async fn both_sides_probe_through_full_windows_during_an_outage() {
     let pair = Pair::greeted().await;
     let (there, here) = pair.stream().await;
     let ((there_read, there_write), (here_read, here_write)) =
@@ -54,8 +55,9 @@ async fn both_sides_probe_through_full_windows_and_every_byte_arrives_after_the_
     }
 }
 
+/// Both sides are live again once the path is back.
 #[tokio::test]
-async fn a_path_that_is_dark_in_one_direction_is_suspect_on_both_sides_until_it_is_back() {
+async fn a_path_that_is_dark_in_one_direction_is_suspect_on_both_sides() {
     for (to_server, to_agent) in [(true, false), (false, true)] {
         let pair = Pair::greeted().await;
         let (mut there, mut here) = pair.stream().await;
@@ -104,8 +106,9 @@ async fn an_agent_that_hears_nothing_comes_from_another_port_and_is_heard_again(
     soon(there.read_exact(&mut [0; 5])).await.unwrap();
 }
 
+/// The streams of both sides end with an error.
 #[tokio::test]
-async fn a_path_that_stays_dark_is_lost_on_both_sides_and_its_streams_end_with_an_error() {
+async fn a_path_that_stays_dark_is_lost_on_both_sides() {
     // The shorter limit applies, the server's or the agent's.
     let authority = Authority::new();
     let of_server =

@@ -68,7 +68,7 @@ async fn ten_thousand_small_events_that_nobody_reads_leave_the_tunnel_alive() {
 }
 
 #[tokio::test]
-async fn a_link_counts_what_its_streams_carried_and_measures_its_round_trip() {
+async fn a_link_counts_the_bytes_of_streams_and_measures_its_round_trip() {
     let pair = Pair::greeted(Carrier::Http2).await;
     let before = (pair.server.link_stats(), pair.agent.link_stats());
     let mut there = pair.server.open(&open()).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_link_counts_what_its_streams_carried_and_measures_its_round_trip() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_word_is_noticed_at_once() {
+async fn an_end_without_a_close_frame_is_noticed_at_once() {
     let (pair, relay) = greet_by_relay().await;
 
     relay.cut();
@@ -102,8 +102,9 @@ async fn an_end_without_a_word_is_noticed_at_once() {
     }
 }
 
+/// The streams resume when the path is back.
 #[tokio::test]
-async fn a_dark_path_makes_a_tunnel_suspect_and_what_was_under_way_goes_on_when_it_is_back() {
+async fn a_dark_path_makes_a_tunnel_suspect_and_its_streams_resume() {
     let (mut pair, relay) = greet_by_relay().await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -174,7 +175,7 @@ async fn a_tunnel_goes_through_a_proxy_with_a_password() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_has_against_a_dial_is_said_with_what_to_do() {
+async fn a_proxys_refusal_is_reported_with_advice() {
     let authority = Authority::new();
     let server = authority.server(Carrier::Http2).await;
     let proxy = HttpProxy::open(server.address()).await;

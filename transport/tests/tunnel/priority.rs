@@ -18,7 +18,7 @@ const SEND_WINDOW_BYTES: usize = 16 * 1024 * 1024;
 const FRAMES_BYTES: usize = 8 * 1024;
 
 #[tokio::test]
-async fn a_keystroke_leaves_before_the_bulk_of_sixty_streams_that_was_written_before_it() {
+async fn a_keystroke_leaves_before_earlier_bulk_of_sixty_streams() {
     let (pair, valve) = behind_valve().await;
     let (mut shell, mut far_shell) = stream(&pair).await;
     let mut copies = streams(&pair, 60).await;

@@ -11,7 +11,7 @@ use transport::{Carrier, Endpoint, EndpointKeys, OpenError, Spawn, TunnelEnded};
 use crate::pair::{Authority, Pair, Server, Tokio, open, soon};
 
 #[tokio::test]
-async fn a_link_counts_what_its_streams_carried_by_direction() {
+async fn a_link_counts_the_bytes_of_streams_by_direction() {
     let pair = Pair::greeted(Carrier::Quic).await;
     let before = (pair.server.link_stats(), pair.agent.link_stats());
     let mut there = pair.server.open(&open()).await.unwrap();

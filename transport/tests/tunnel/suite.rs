@@ -32,29 +32,29 @@ macro_rules! on_both_carriers {
 }
 
 on_both_carriers! {
-    bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own
+    all_bytes_arrive_in_both_directions_and_each_ends_on_its_own
     the_first_frame_is_read_and_not_one_byte_behind_it
     a_dropped_stream_is_an_error_and_never_a_clean_end
-    a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown
+    a_drop_after_shutdown_aborts_a_peer_that_still_writes
     an_abort_carries_its_code_to_readers_and_writers
-    a_verdict_said_from_elsewhere_is_the_code_of_the_drop
-    who_writes_beyond_the_window_waits_and_hears_why_its_reader_left
+    an_abort_code_that_a_handle_sets_is_the_code_of_the_drop
+    a_blocked_writer_gets_the_code_with_which_its_reader_left
     a_drain_lets_an_open_stream_finish_and_loses_nothing
     more_streams_than_granted_wait_for_their_turn_and_then_say_so
     an_agent_of_another_authority_gets_no_tunnel
     a_server_of_another_authority_or_name_is_not_trusted
-    who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signed_it
-    a_server_that_is_not_among_those_meant_is_not_dialed
-    version_two_alone_is_refused_in_words_and_one_and_two_are_accepted
+    a_certificate_without_a_servers_uri_is_not_trusted
+    a_server_that_is_not_among_the_expected_ones_is_not_dialed
+    version_two_alone_is_refused_and_one_and_two_are_accepted
     the_shorter_of_both_limits_for_an_outage_is_agreed
     changed_endpoints_reach_the_server
     a_dropped_driver_ends_the_tunnel_for_both
-    an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it
+    a_finished_response_is_complete_though_its_stream_is_dropped
     fifty_readers_who_stopped_do_not_stop_another
-    an_agent_whose_certificate_is_of_no_use_is_told_why
+    an_agent_with_an_unusable_certificate_learns_the_reason
 }
 
-async fn bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own(carrier: Carrier) {
+async fn all_bytes_arrive_in_both_directions_and_each_ends_on_its_own(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -104,7 +104,7 @@ async fn a_dropped_stream_is_an_error_and_never_a_clean_end(carrier: Carrier) {
     assert_eq!(abort_code(&error), Some(AbortCode::Abandoned));
 }
 
-async fn a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown(carrier: Carrier) {
+async fn a_drop_after_shutdown_aborts_a_peer_that_still_writes(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -144,7 +144,7 @@ async fn an_abort_carries_its_code_to_readers_and_writers(carrier: Carrier) {
     assert_eq!(abort_codes.peer_code(), Some(AbortCode::ApiServerUnreachable));
 }
 
-async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier) {
+async fn an_abort_code_that_a_handle_sets_is_the_code_of_the_drop(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let here = pair.accepted().await;
@@ -157,7 +157,7 @@ async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier)
     assert_eq!(abort_code(&error), Some(AbortCode::ApiServerLost));
 }
 
-async fn who_writes_beyond_the_window_waits_and_hears_why_its_reader_left(carrier: Carrier) {
+async fn a_blocked_writer_gets_the_code_with_which_its_reader_left(carrier: Carrier) {
     let mut pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     // More than what is read and a window on top of it, so that its end cannot have accepted.
@@ -255,7 +255,8 @@ async fn a_server_of_another_authority_or_name_is_not_trusted(carrier: Carrier) 
     }
 }
 
-async fn who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signed_it(carrier: Carrier) {
+/// Although the servers' root has signed it.
+async fn a_certificate_without_a_servers_uri_is_not_trusted(carrier: Carrier) {
     let expected = "the certificate's URI is not spiffe://tombolo/server/ID";
     let names = "the certificate's alternative names are not exactly one URI";
     for (uris, said) in [
@@ -282,7 +283,7 @@ async fn who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signe
     }
 }
 
-async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) {
+async fn a_server_that_is_not_among_the_expected_ones_is_not_dialed(carrier: Carrier) {
     let authority = Authority::new();
     for (ids, is_dialed) in [(&[][..], true), (&["west", "gateway"], true), (&["west"], false)] {
         let server = authority.server(carrier).await;
@@ -308,7 +309,7 @@ async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) 
     }
 }
 
-async fn version_two_alone_is_refused_in_words_and_one_and_two_are_accepted(carrier: Carrier) {
+async fn version_two_alone_is_refused_and_one_and_two_are_accepted(carrier: Carrier) {
     let authority = Authority::new();
     let refused = authority.try_greet(carrier, Hello { versions: vec![2], ..hello() }).await;
     let Err(DialError::Refused(refused)) = refused.map(drop) else { panic!("a tunnel, or another error") };
@@ -346,7 +347,7 @@ async fn a_dropped_driver_ends_the_tunnel_for_both(carrier: Carrier) {
     assert_eq!(pair.agent.health(), Health::Lost);
 }
 
-async fn an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it(carrier: Carrier) {
+async fn a_finished_response_is_complete_though_its_stream_is_dropped(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -395,7 +396,7 @@ async fn fifty_readers_who_stopped_do_not_stop_another(carrier: Carrier) {
     unread.into_iter().for_each(|(_, writing)| writing.abort());
 }
 
-async fn an_agent_whose_certificate_is_of_no_use_is_told_why(carrier: Carrier) {
+async fn an_agent_with_an_unusable_certificate_learns_the_reason(carrier: Carrier) {
     let authority = Authority::new();
     let server = authority.server(carrier).await;
     let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());

@@ -97,7 +97,7 @@ fn bursts_lose_in_rows_and_not_one_by_one() {
 }
 
 #[test]
-fn what_is_held_back_is_overtaken_and_nothing_is_lost() {
+fn delayed_packets_are_overtaken_and_none_is_lost() {
     let mut pipe = pipe("delay=10ms reorder=25%/50ms");
     let out = run(&mut pipe, 2000, 100);
     let mut seen = numbers(&out);
@@ -167,7 +167,7 @@ fn nothing_comes_out_in_the_dark_not_even_what_was_under_way() {
 }
 
 #[test]
-fn a_direction_that_is_told_to_be_down_is_dark_until_it_is_told_otherwise() {
+fn a_direction_that_is_set_down_is_dark_until_it_is_set_up() {
     let mut pipe = pipe("");
     pipe.set_down(true);
     pipe.admit(Duration::ZERO, numbered(1, 100));
@@ -178,7 +178,7 @@ fn a_direction_that_is_told_to_be_down_is_dark_until_it_is_told_otherwise() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn delayed_bytes_are_bounded() {
     let mut pipe = pipe("delay=1h");
     for _ in 0..=DELAYED_BYTES_MAX / 60_000 {
         pipe.admit(Duration::ZERO, vec![0; 60_000]);

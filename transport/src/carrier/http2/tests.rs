@@ -12,8 +12,9 @@ use crate::control::{ControlStream, Driver};
 use crate::priority::Priority;
 use crate::tunnel::OpenError;
 
+/// Its open streams go on.
 #[tokio::test]
-async fn a_tunnel_whose_stream_ids_run_out_asks_to_be_replaced_and_serves_what_it_has() {
+async fn a_tunnel_whose_stream_ids_run_out_drains_and_asks_for_another() {
     // The control stream and the carrier's own are 1 and 3, so this is the third exchange.
     let (server, _agent) = pair(9).await;
     let control = ControlStream::new(crate::carrier::Stream::Http2(server.control().await.unwrap()));
@@ -35,7 +36,7 @@ async fn a_tunnel_whose_stream_ids_run_out_asks_to_be_replaced_and_serves_what_i
 }
 
 #[tokio::test]
-async fn a_stream_that_was_given_up_while_it_waited_for_its_turn_is_never_opened() {
+async fn a_stream_whose_opener_gave_up_while_waiting_is_never_opened() {
     let (server, agent) = pair(settings::REPLACE_AT_STREAM_ID).await;
     let mut held = Vec::new();
     for _ in 0..STREAMS_MAX {
@@ -63,7 +64,7 @@ async fn the_last_handle_of_a_connection_closes_it() {
 }
 
 #[tokio::test]
-async fn a_keystroke_waits_for_one_small_frame_of_each_stream_that_is_bulk_and_for_nothing_else() {
+async fn a_keystroke_waits_only_for_one_small_frame_of_each_bulk_stream() {
     const COPIES: usize = 30;
     let (server, agent, shutter) = shuttered().await;
     let mut shell = server.open().await.unwrap();
@@ -95,9 +96,10 @@ async fn a_keystroke_waits_for_one_small_frame_of_each_stream_that_is_bulk_and_f
     );
 }
 
+/// A kernel before 6.15 does not support the socket option.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_tunnels_socket_sends_again_within_a_second_where_the_kernel_can_be_told() {
+async fn a_tunnels_socket_retransmits_within_a_second_where_supported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let can_be_told = sys::tcp_rto_max(&tcp).is_ok();

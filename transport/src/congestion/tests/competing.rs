@@ -31,8 +31,9 @@ fn two_flows_of_ours_have_at_least_a_third_each() {
     }
 }
 
+/// One product most of the time, two and a half at the peak.
 #[test]
-fn two_flows_of_ours_queue_a_product_most_of_the_time_and_never_more_than_two_and_a_half() {
+fn two_flows_of_ours_queue_one_product_and_at_most_two_and_a_half() {
     let mut sim = Sim::new(link(RATE, ROUND_TRIP, 10.0), 5);
     sim.add(ours(7), Demand::Bulk { from: Duration::ZERO });
     sim.add(ours(8), Demand::Bulk { from: secs(3.0) });

@@ -140,7 +140,7 @@ impl AllowList {
     ///
     /// # Errors
     ///
-    /// [`NotAssertable`]: the first thing that is wrong. One group that is not allowed refuses the whole
+    /// [`NotAssertable`] for the first name that is not allowed. One group that is not allowed refuses the whole
     /// identity, since an identity with a part left out is another identity.
     pub fn check(&self, identity: &Assert) -> Result<Assertable, NotAssertable> {
         let user = self.check_name(NameKind::User, &identity.user)?;

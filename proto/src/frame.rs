@@ -38,7 +38,7 @@ pub fn encode(message: &impl Message, buffer: &mut BytesMut) -> Result<(), Frame
     message.encode_length_delimited(buffer).map_err(|_| FrameError::TooLong(bytes))
 }
 
-/// Takes the first frame off `buffer`, or nothing if it is not whole yet.
+/// Takes the first frame off `buffer`, or nothing if it is incomplete.
 ///
 /// # Errors
 /// The first prefix that is too long or too large, at once and before its body has come, and bytes that are
@@ -66,11 +66,11 @@ pub fn missing(buffer: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some((prefix_bytes, body_bytes)) = prefix(buffer)? else {
         return Ok(Some(1));
     };
-    let whole = prefix_bytes + body_bytes;
-    Ok(whole.checked_sub(buffer.len()).filter(|lacking| *lacking > 0))
+    let complete = prefix_bytes + body_bytes;
+    Ok(complete.checked_sub(buffer.len()).filter(|lacking| *lacking > 0))
 }
 
-/// The length of the prefix and of the body behind it, once the prefix is whole.
+/// The length of the prefix and of the body behind it, once the prefix is complete.
 fn prefix(buffer: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
     let mut length = 0;
     for (index, byte) in buffer.iter().take(PREFIX_BYTES_MAX).enumerate() {

@@ -10,7 +10,7 @@ use prost::bytes::BytesMut;
 use crate::allow_list::AllowList;
 use crate::enrollment::{EnrollRequest, EnrollResponse, RenewRequest, RenewResponse};
 use crate::frame::{FrameError, decode, encode, missing};
-use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, judge};
+use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, verify_hello};
 use crate::headers::{clean_request, clean_response, is_protected, take_impersonation};
 use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
@@ -84,7 +84,7 @@ fn greetings() {
     let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let Ok(hello) = Hello::decode(bytes) else { return };
-        match judge(hello.clone(), &agent) {
+        match verify_hello(hello.clone(), &agent) {
             Ok(greeting) => {
                 assert_eq!((&greeting.agent, hello.cluster.as_str()), (&agent, "edge-a"));
                 let Advertised { endpoints, certificates } = &greeting.advertised;

@@ -12,10 +12,10 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     let (middle, last) = rest.rsplit_once('*').map_or((None, rest), |(middle, last)| (Some(middle), last));
     // The leftmost match of each part leaves most of the text to the parts behind it.
     for part in middle.into_iter().flat_map(|middle| middle.split('*')) {
-        let Some(place) = text.find(part) else {
+        let Some(index) = text.find(part) else {
             return false;
         };
-        text = &text[place + part.len()..];
+        text = &text[index + part.len()..];
     }
     text.ends_with(last)
 }

@@ -98,7 +98,7 @@ pub struct ServerInfo {
 ///
 /// # Errors
 /// The frame to send back, whose message says what is wrong and what to do.
-pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
+pub fn verify_hello(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
     let version = negotiate(&hello.versions)?;
     if hello.cluster != agent.cluster().as_str() {
         return Err(refuse(
@@ -233,13 +233,13 @@ mod tests {
 
     #[test]
     fn versions_one_and_two_are_accepted_with_one() {
-        let greeting = judge(Hello { versions: vec![1, 2], ..hello() }, &agent()).unwrap();
+        let greeting = verify_hello(Hello { versions: vec![1, 2], ..hello() }, &agent()).unwrap();
         assert_eq!(greeting.version, 1);
     }
 
     #[test]
     fn version_two_alone_is_refused_with_a_text_that_names_both() {
-        let refused = judge(Hello { versions: vec![2], ..hello() }, &agent()).unwrap_err();
+        let refused = verify_hello(Hello { versions: vec![2], ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Version);
         assert_eq!(
             refused.message,
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn another_cluster_than_the_certificates_is_refused() {
-        let refused = judge(Hello { cluster: "edge-b".to_owned(), ..hello() }, &agent()).unwrap_err();
+        let refused = verify_hello(Hello { cluster: "edge-b".to_owned(), ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Cluster);
         assert!(
             refused.message.contains("edge-a") && refused.message.contains("edge-b"),
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_cluster_comes_from_the_certificate() {
-        assert_eq!(judge(hello(), &agent()).unwrap().agent, agent());
+        assert_eq!(verify_hello(hello(), &agent()).unwrap().agent, agent());
     }
 
     #[test]
@@ -278,7 +278,8 @@ mod tests {
     fn the_shorter_silence_limit_applies_but_not_below_the_minimum() {
         let seconds = Duration::from_secs;
         for (agents, servers, agreed) in [(0, 300, 300), (60, 300, 60), (600, 300, 300), (1, 300, 9)] {
-            let greeting = judge(Hello { silence_max_ms: agents * 1000, ..hello() }, &agent()).unwrap();
+            let greeting =
+                verify_hello(Hello { silence_max_ms: agents * 1000, ..hello() }, &agent()).unwrap();
             assert_eq!(
                 silence_agreed(&greeting, seconds(servers)),
                 seconds(agreed),
@@ -296,7 +297,7 @@ mod tests {
             keys_mark: [5; 8],
             trust_bundle: vec![9],
         };
-        let welcome = |silence| welcome(&judge(hello(), &agent()).unwrap(), &host, silence);
+        let welcome = |silence| welcome(&verify_hello(hello(), &agent()).unwrap(), &host, silence);
         let expected = Welcome {
             version: 1,
             server_id: "gateway".to_owned(),
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_short_nonce_is_refused() {
-        let refused = judge(Hello { boot_nonce: vec![0; 15], ..hello() }, &agent()).unwrap_err();
+        let refused = verify_hello(Hello { boot_nonce: vec![0; 15], ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Greeting);
     }
 
@@ -323,7 +324,7 @@ mod tests {
         let endpoints = Some(Endpoints { addresses, certificates: Vec::new() });
         let software = format!("agent\r\n\u{1b}{}", "x".repeat(200));
 
-        let greeting = judge(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
+        let greeting = verify_hello(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
 
         assert_eq!(greeting.advertised.endpoints, vec!["192.168.1.10:6443"; ENDPOINTS_MAX]);
         assert_eq!(greeting.software, format!("agent{}", "x".repeat(59)));

@@ -37,7 +37,7 @@ pub const SILENCE_MOST: Duration = Duration::from_secs(600);
 /// Most control frames that a peer may send in a second, in the long run.
 pub const FRAMES_PER_SECOND_MAX: u32 = 100;
 
-/// Most control frames that may arrive at once: the heartbeats of a whole outage stand in the stream and come
+/// Most control frames that may arrive at once: the heartbeats of a whole outage wait in the stream and come
 /// together when the link returns.
 pub const FRAMES_BURST_MAX: u32 = 1000;
 

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_login_has_two_texts_and_its_debug_shows_one() {
-        let Ok(Parsed::Complete(found)) = login(b"\x01\x02ci\x03pw0") else { panic!("whole") };
+        let Ok(Parsed::Complete(found)) = login(b"\x01\x02ci\x03pw0") else { panic!("a complete login") };
         assert_eq!((found.user.as_str(), found.password.as_str()), ("ci", "pw0"));
         assert!(!format!("{found:?}").contains("pw0"));
         assert_eq!(login(b"\x01\x00\x00").map(|_| ()), Ok(()));
@@ -278,9 +278,9 @@ mod tests {
 
     #[test]
     fn reading_the_missing_bytes_never_reads_beyond_a_message() {
-        type IsWhole = fn(&[u8]) -> bool;
-        let by_request: IsWhole = |bytes| matches!(request(bytes), Ok(Parsed::Complete(_)));
-        let whole: [(&[u8], IsWhole); 4] = [
+        type IsComplete = fn(&[u8]) -> bool;
+        let by_request: IsComplete = |bytes| matches!(request(bytes), Ok(Parsed::Complete(_)));
+        let messages: [(&[u8], IsComplete); 4] = [
             (b"\x05\x02\x00\x02", |bytes| {
                 greeting(bytes).is_ok_and(|parsed| parsed == Parsed::Complete(true))
             }),
@@ -288,11 +288,11 @@ mod tests {
             (b"\x05\x01\x00\x03\x03a.b\x00\x50", by_request),
             (b"\x05\x01\x00\x01\x01\x02\x03\x04\x00\x50", by_request),
         ];
-        for (message, is_whole) in whole {
+        for (message, is_complete) in messages {
             for end in 0..message.len() {
-                assert!(!is_whole(&message[..end]), "{message:?} at {end}");
+                assert!(!is_complete(&message[..end]), "{message:?} at {end}");
             }
-            assert!(is_whole(message), "{message:?}");
+            assert!(is_complete(message), "{message:?}");
         }
     }
 }

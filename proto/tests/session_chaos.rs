@@ -225,12 +225,12 @@ impl Pair {
     /// Takes frames and events out of the sessions, and checks the events.
     fn exchange(&mut self) {
         let arrival = self.arrival();
-        speak(&mut self.server, &mut self.agent, arrival, self.streams);
-        speak(&mut self.agent, &mut self.server, arrival, self.streams);
+        deliver(&mut self.server, &mut self.agent, arrival, self.streams);
+        deliver(&mut self.agent, &mut self.server, arrival, self.streams);
     }
 }
 
-fn speak(from: &mut End, to: &mut End, arrival: Instant, streams: u32) {
+fn deliver(from: &mut End, to: &mut End, arrival: Instant, streams: u32) {
     while let Some(frame) = from.session.poll_frame() {
         from.sent += 1;
         to.inbound.push_back((arrival, frame));

@@ -79,12 +79,12 @@ fn every_call() -> Vec<Result<(), i32>> {
 /// The outcome of starting a child process, as a library would.
 fn spawned() -> Result<(), i32> {
     let ended = Command::new(PROGRAM).status();
-    ended.map(drop).map_err(|error| error.raw_os_error().expect("the kernel's word"))
+    ended.map(drop).map_err(|error| error.raw_os_error().expect("the kernel's error"))
 }
 
 fn outcome_of(outcome: c_long) -> Result<(), i32> {
     if outcome == -1 {
-        Err(io::Error::last_os_error().raw_os_error().expect("the kernel's word"))
+        Err(io::Error::last_os_error().raw_os_error().expect("the kernel's error"))
     } else {
         Ok(())
     }

@@ -134,11 +134,11 @@ impl AcceptedConnection {
         let chain = shaken.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         let exporter = tls::exporter(shaken);
-        let (connection, drive) = timeout(HANDSHAKE_MAX, http2::Http2Connection::server(stream, peer))
+        let (connection, driver) = timeout(HANDSHAKE_MAX, http2::Http2Connection::server(stream, peer))
             .await
             .map_err(|_| GreetError::TooSlow)?
             .map_err(|error| broke(&error))?;
-        spawn.spawn(Box::pin(drive));
+        spawn.spawn(Box::pin(driver));
         Ok(Self {
             connection: Connection::Http2(connection.exporting(exporter)),
             chain,
@@ -205,11 +205,11 @@ async fn greet_agent(
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };
-    let judged = greeting::judge(hello, agent).and_then(|greeting| {
+    let verified = greeting::verify_hello(hello, agent).and_then(|greeting| {
         may_enter(&greeting).map_err(|(reason, message)| greeting::refuse(reason, message))?;
         Ok(greeting)
     });
-    match judged {
+    match verified {
         Ok(greeting) => {
             let silence_max = greeting::silence_agreed(&greeting, accepted.silence_max);
             let welcome = greeting::welcome(&greeting, server_info, silence_max);

@@ -30,7 +30,7 @@ use crate::tunnel_state::TunnelState;
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// Longest time that a broken control stream waits for its connection to report the reason.
-const REASON_MAX: Duration = Duration::from_millis(500);
+const END_REASON_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Bytes read from the control stream at once.
 const READ_BYTES: usize = 4096;
@@ -171,7 +171,7 @@ impl Driver {
         };
         // The connection knows the reason why the stream broke, perhaps a moment later.
         let ended = if matches!(ended, TunnelEnded::Carrier(_)) {
-            timeout(REASON_MAX, self.connection.ended()).await.unwrap_or(ended)
+            timeout(END_REASON_WAIT_MAX, self.connection.ended()).await.unwrap_or(ended)
         } else {
             ended
         };

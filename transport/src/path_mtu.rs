@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 pub(crate) const PACKET_BYTES_MAX: u16 = 6_550;
 
 /// Packet size to probe for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
-pub(crate) const PACKET_BYTES_USUAL: u16 = 1_452;
+pub(crate) const PACKET_BYTES_DEFAULT: u16 = 1_452;
 
 /// Length of the headers of IPv6 and UDP, in bytes.
 const HEADER_BYTES: u32 = 40 + 8;
@@ -24,7 +24,7 @@ const HEADER_BYTES: u32 = 40 + 8;
 /// trips, and probes that are lost.
 pub(crate) fn packet_bytes(peer: SocketAddr) -> u16 {
     let packet = |route: u32| u16::try_from(route.saturating_sub(HEADER_BYTES)).unwrap_or(u16::MAX);
-    route_bytes(peer).map_or(PACKET_BYTES_USUAL, packet).clamp(PACKET_BYTES_USUAL, PACKET_BYTES_MAX)
+    route_bytes(peer).map_or(PACKET_BYTES_DEFAULT, packet).clamp(PACKET_BYTES_DEFAULT, PACKET_BYTES_MAX)
 }
 
 /// The MTU of the route to `peer` (`IP_MTU`, ip(7)). Nothing is sent.
@@ -59,6 +59,6 @@ mod tests {
             assert_eq!(packet_bytes(loopback.parse().unwrap()), PACKET_BYTES_MAX, "{loopback}");
         }
         // Broadcasts need a socket option, so no machine routes there without it.
-        assert_eq!(packet_bytes("255.255.255.255:1".parse().unwrap()), PACKET_BYTES_USUAL);
+        assert_eq!(packet_bytes("255.255.255.255:1".parse().unwrap()), PACKET_BYTES_DEFAULT);
     }
 }

@@ -9,7 +9,7 @@ use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, Trans
 use crate::cid::Generator;
 use crate::congestion::LossTolerantFactory;
 use crate::keys::EndpointKeys;
-use crate::path_mtu::PACKET_BYTES_USUAL;
+use crate::path_mtu::PACKET_BYTES_DEFAULT;
 use crate::probe::Probe;
 
 /// A handshake takes no longer than this: Initials go out after 0, 1, 3 and 7 s, so an attempt that began
@@ -23,7 +23,7 @@ pub const STREAMS_MAX: u32 = 4096;
 /// [`STREAMS_MAX`], because every slot costs memory in the long run: quinn parks the buffers of a stream that
 /// has ended (57 KiB after a large upload) in the slot of one to come, so that an agent which grants 4,096 at
 /// once ends up with 4,096 of them.
-pub(crate) const STREAMS_AT_FIRST: u32 = 128;
+pub(crate) const STREAMS_INITIAL: u32 = 128;
 
 /// Streams that an agent may open: the control stream, and a spare. Each costs the server memory for every
 /// agent.
@@ -86,7 +86,7 @@ pub(crate) fn connection(
     discovery.upper_bound(packet_bytes);
     let peer_streams = match side {
         Side::Server => AGENT_STREAMS_MAX,
-        Side::Agent => STREAMS_AT_FIRST,
+        Side::Agent => STREAMS_INITIAL,
     };
     let mut config = TransportConfig::default();
     config
@@ -148,7 +148,12 @@ pub(crate) fn server(crypto: Arc<dyn quinn::crypto::ServerConfig>, keys: &Endpoi
     let mut config = ServerConfig::new(crypto, Arc::new(keys.token_key()));
     config
         // Each connection has its own: see `Incoming`.
-        .transport_config(Arc::new(connection(Side::Server, &Probe::new(), SILENCE_MOST, PACKET_BYTES_USUAL)))
+        .transport_config(Arc::new(connection(
+            Side::Server,
+            &Probe::new(),
+            SILENCE_MOST,
+            PACKET_BYTES_DEFAULT,
+        )))
         // An agent's address changes with its uplink and its NAT.
         .migration(true)
         .max_incoming(INCOMING_MAX)

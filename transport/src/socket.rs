@@ -15,7 +15,7 @@ pub(crate) use swappable::SwappableSocket;
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// With smaller buffers than this, bulk transfers are slow, and a warning is logged.
-const BUFFER_BYTES_FAIR: usize = 1024 * 1024;
+const BUFFER_BYTES_WARN: usize = 1024 * 1024;
 
 /// The buffer sizes that the kernel granted to a socket, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<(UdpSocket, Buffers)> {
     socket.set_send_buffer_size(BUFFER_BYTES)?;
     socket.bind(&address.into())?;
     let (receive, send) = (socket.recv_buffer_size()?, socket.send_buffer_size()?);
-    if receive.min(send) < BUFFER_BYTES_FAIR {
+    if receive.min(send) < BUFFER_BYTES_WARN {
         warn!(
             receive,
             send,

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::link_stats::StreamBytes;
 use crate::min_rtt::MinRtt;
 use crate::priority::{LightCredit, Priority, SendBudget};
-use crate::settings::{STREAMS_AT_FIRST, STREAMS_MAX, Side};
+use crate::settings::{STREAMS_INITIAL, STREAMS_MAX, Side};
 
 /// A tunnel's session, with the notification that wakes its driver, and the counters of its streams.
 pub(crate) struct TunnelState {
@@ -30,7 +30,7 @@ impl TunnelState {
         let granted = match side {
             // What a server grants never grows.
             Side::Server => STREAMS_MAX,
-            Side::Agent => STREAMS_AT_FIRST,
+            Side::Agent => STREAMS_INITIAL,
         };
         Self {
             session: Mutex::new(session),

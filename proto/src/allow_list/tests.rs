@@ -30,7 +30,7 @@ fn each_reason_has_a_label_and_a_text_of_its_own() {
     let guard = guard(&["ann"], &["dev"]);
     let too_long = "x".repeat(NAME_BYTES_MAX + 1);
     let groups = vec!["dev"; GROUPS_MAX + 1];
-    for (user, groups, label, words) in [
+    for (user, groups, label, text) in [
         ("", &[][..], "empty", "user"),
         (&too_long, &[], "too_long", "user"),
         ("ann", &groups, "too_many_groups", "groups"),
@@ -41,7 +41,7 @@ fn each_reason_has_a_label_and_a_text_of_its_own() {
     ] {
         let refusal = guard.check(&identity(user, groups)).unwrap_err();
         assert_eq!(refusal.reason(), label);
-        assert!(refusal.to_string().contains(words), "{label}: {refusal}");
+        assert!(refusal.to_string().contains(text), "{label}: {refusal}");
     }
 }
 

@@ -97,13 +97,13 @@ fn an_unanswered_session_probes_4_times_a_second_for_a_minute() {
         session.streams_changed(began, streams);
         session.pinged(began);
         assert_eq!(session.poll_timeout(), Some(began + PROBE_EVERY));
-        let mut spoke = Vec::new();
-        while spoke.last().is_none_or(|at| *at < began + PROBE_FAST_FOR * 2) {
+        let mut sent_at = Vec::new();
+        while sent_at.last().is_none_or(|at| *at < began + PROBE_FAST_FOR * 2) {
             let now = session.poll_timeout().unwrap();
             session.handle_timeout(now);
-            spoke.extend(session.poll_heartbeat().map(|_| now));
+            sent_at.extend(session.poll_heartbeat().map(|_| now));
         }
-        let pauses: Vec<_> = spoke.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
+        let pauses: Vec<_> = sent_at.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
         for (at, pause) in pauses {
             let expected = if at < began + PROBE_FAST_FOR { PROBE_EVERY } else { later };
             assert_eq!(pause, expected, "{:?} after the ping, {streams} streams", at - began);

@@ -10,7 +10,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The instant at which [`monotonic_ns`] said so much, in this process or another.
+/// The instant at which [`monotonic_ns`] had this value, in this process or another.
 pub fn instant(ns: u64) -> Instant {
     let now = Instant::now();
     let now_ns = monotonic_ns();
@@ -28,8 +28,8 @@ mod tests {
     #[test]
     fn a_time_from_another_process_becomes_an_instant() {
         let before = Instant::now();
-        let told = instant(monotonic_ns());
-        assert!(before.duration_since(told) < Duration::from_secs(1));
+        let other = instant(monotonic_ns());
+        assert!(before.duration_since(other) < Duration::from_secs(1));
         assert!(instant(monotonic_ns() + 1_000_000_000) > before);
     }
 }

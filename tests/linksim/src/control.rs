@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn an_unknown_command_is_answered_with_the_known_ones() {
         let link = Link::new(LinkOptions::default()).unwrap();
-        for (line, says) in [
+        for (line, expected) in [
             ("", "there are down, up"),
             ("dwon", "dwon"),
             ("up now", "no command"),
@@ -130,7 +130,7 @@ mod tests {
             ("rebind there", "no IPv4 address"),
         ] {
             let error = answer(&link, line)["error"].as_str().unwrap_or_default().to_owned();
-            assert!(error.contains(says), "{line:?}: {error}");
+            assert!(error.contains(expected), "{line:?}: {error}");
         }
     }
 }

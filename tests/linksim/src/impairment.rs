@@ -31,7 +31,7 @@ pub const QUEUE_BYTES_DEFAULT: usize = 256 * 1024;
 pub struct Impairment {
     /// Added to the time that every packet takes.
     pub delay: Duration,
-    /// At most so much more or less than `delay`; packets stay in order.
+    /// Largest deviation from `delay`, up or down; packets stay in order.
     pub jitter: Duration,
     /// The share that is lost, each packet by its own chance.
     pub loss: f64,
@@ -93,10 +93,10 @@ pub enum ImpairmentError {
     #[error("reorder is SHARE/TIME, as in reorder=25%/50ms, not {0:?}")]
     Reorder(String),
     /// A value that cannot be read.
-    #[error("{word}: {source}")]
+    #[error("{key}: {source}")]
     Value {
         /// The key that has the value.
-        word: String,
+        key: String,
         /// The reason why it cannot be parsed.
         #[source]
         source: UnitError,
@@ -123,15 +123,15 @@ impl Default for Impairment {
 }
 
 impl Impairment {
-    /// Changes the impairments that `words` name, and no others.
+    /// Changes the impairments that `impairments` name, and no others.
     ///
     /// # Errors
     /// [`ImpairmentError`]; then nothing has changed.
-    pub fn change(&mut self, words: &str) -> Result<(), ImpairmentError> {
+    pub fn change(&mut self, impairments: &str) -> Result<(), ImpairmentError> {
         let mut changed = self.clone();
-        for word in words.split_whitespace() {
+        for entry in impairments.split_whitespace() {
             let (key, value) =
-                word.split_once('=').ok_or_else(|| ImpairmentError::NoValue(word.to_owned()))?;
+                entry.split_once('=').ok_or_else(|| ImpairmentError::NoValue(entry.to_owned()))?;
             changed.set(key, value)?;
         }
         *self = changed;
@@ -140,7 +140,7 @@ impl Impairment {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ImpairmentError> {
         let off = Self::default();
-        let bad = |source| ImpairmentError::Value { word: key.to_owned(), source };
+        let bad = |source| ImpairmentError::Value { key: key.to_owned(), source };
         let is_off = value == "off";
         let time = || if is_off { Ok(Duration::ZERO) } else { units::time(value).map_err(bad) };
         let share = || if is_off { Ok(0.0) } else { units::share(value).map_err(bad) };
@@ -170,9 +170,9 @@ impl Impairment {
 impl FromStr for Impairment {
     type Err = ImpairmentError;
 
-    fn from_str(words: &str) -> Result<Self, Self::Err> {
+    fn from_str(impairments: &str) -> Result<Self, Self::Err> {
         let mut impairment = Self::default();
-        impairment.change(words)?;
+        impairment.change(impairments)?;
         Ok(impairment)
     }
 }
@@ -180,35 +180,39 @@ impl FromStr for Impairment {
 impl fmt::Display for Impairment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let off = Self::default();
-        let mut words = Vec::new();
-        let mut word = |key: &str, is_on: bool, value: &dyn Fn() -> String| {
+        let mut entries = Vec::new();
+        let mut add = |key: &str, is_on: bool, value: &dyn Fn() -> String| {
             if is_on {
-                words.push(format!("{key}={}", value()));
+                entries.push(format!("{key}={}", value()));
             }
         };
-        word("delay", self.delay != off.delay, &|| units::format_time(self.delay));
-        word("jitter", self.jitter != off.jitter, &|| units::format_time(self.jitter));
-        word("loss", self.loss > 0.0, &|| units::format_share(self.loss));
+        add("delay", self.delay != off.delay, &|| units::format_time(self.delay));
+        add("jitter", self.jitter != off.jitter, &|| units::format_time(self.jitter));
+        add("loss", self.loss > 0.0, &|| units::format_share(self.loss));
         if let Some(burst) = self.burst {
             let shares = [burst.begins, burst.ends, burst.loss].map(units::format_share);
-            word("burst", true, &|| shares.join("/"));
+            add("burst", true, &|| shares.join("/"));
         }
         if let Some(Reorder { share, by }) = self.reorder {
-            word("reorder", true, &|| format!("{}/{}", units::format_share(share), units::format_time(by)));
+            add("reorder", true, &|| format!("{}/{}", units::format_share(share), units::format_time(by)));
         }
-        word("duplicate", self.duplicate > 0.0, &|| units::format_share(self.duplicate));
-        word("corrupt", self.corrupt > 0.0, &|| units::format_share(self.corrupt));
-        word("corrupt-hidden", self.corrupt_hidden > 0.0, &|| units::format_share(self.corrupt_hidden));
-        word("rate", self.rate.is_some(), &|| units::format_rate(self.rate.unwrap_or_default()));
-        word("queue", self.queue_bytes != off.queue_bytes, &|| self.queue_bytes.to_string());
-        word("mtu", self.mtu.is_some(), &|| self.mtu.unwrap_or_default().to_string());
-        word("udp-mtu", self.udp_mtu.is_some(), &|| self.udp_mtu.unwrap_or_default().to_string());
-        if words.is_empty() { formatter.write_str("nothing") } else { formatter.write_str(&words.join(" ")) }
+        add("duplicate", self.duplicate > 0.0, &|| units::format_share(self.duplicate));
+        add("corrupt", self.corrupt > 0.0, &|| units::format_share(self.corrupt));
+        add("corrupt-hidden", self.corrupt_hidden > 0.0, &|| units::format_share(self.corrupt_hidden));
+        add("rate", self.rate.is_some(), &|| units::format_rate(self.rate.unwrap_or_default()));
+        add("queue", self.queue_bytes != off.queue_bytes, &|| self.queue_bytes.to_string());
+        add("mtu", self.mtu.is_some(), &|| self.mtu.unwrap_or_default().to_string());
+        add("udp-mtu", self.udp_mtu.is_some(), &|| self.udp_mtu.unwrap_or_default().to_string());
+        if entries.is_empty() {
+            formatter.write_str("nothing")
+        } else {
+            formatter.write_str(&entries.join(" "))
+        }
     }
 }
 
 fn burst(value: &str) -> Result<Burst, ImpairmentError> {
-    let bad = |source| ImpairmentError::Value { word: "burst".to_owned(), source };
+    let bad = |source| ImpairmentError::Value { key: "burst".to_owned(), source };
     let shares: Result<Vec<f64>, _> = value.split('/').map(units::share).collect();
     match shares.map_err(bad)?[..] {
         [begins, ends] => Ok(Burst { begins, ends, loss: 1.0 }),
@@ -218,7 +222,7 @@ fn burst(value: &str) -> Result<Burst, ImpairmentError> {
 }
 
 fn reorder(value: &str) -> Result<Reorder, ImpairmentError> {
-    let bad = |source| ImpairmentError::Value { word: "reorder".to_owned(), source };
+    let bad = |source| ImpairmentError::Value { key: "reorder".to_owned(), source };
     let (share, by) = value.split_once('/').ok_or_else(|| ImpairmentError::Reorder(value.to_owned()))?;
     Ok(Reorder { share: units::share(share).map_err(bad)?, by: units::time(by).map_err(bad)? })
 }
@@ -253,15 +257,15 @@ mod tests {
     #[test]
     fn a_wrong_impairment_changes_nothing_and_is_named() {
         let mut impairment = Impairment::default();
-        for (words, says) in [
+        for (impairments, expected) in [
             ("loss=5% dely=3ms", "dely"),
             ("loss=5% delay", "KEY=VALUE"),
             ("loss=5% delay=3", "delay: \"3\" is no length of time"),
             ("loss=5% burst=1%", "BEGINS/ENDS"),
             ("loss=5% reorder=1%", "SHARE/TIME"),
         ] {
-            let error = impairment.change(words).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            let error = impairment.change(impairments).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
             assert_eq!(impairment, Impairment::default());
         }
     }

@@ -142,19 +142,19 @@ impl Link {
         opened_ns
     }
 
-    /// Changes the impairments that `words` name, of one direction or both.
+    /// Changes the impairments that `impairments` name, of one direction or both.
     ///
     /// # Errors
     /// [`ImpairmentError`]; then nothing has changed.
-    pub fn change(&self, direction: Option<Direction>, words: &str) -> Result<(), ImpairmentError> {
-        let chosen = || DIRECTIONS.into_iter().filter(|way| direction.is_none_or(|only| only == *way));
-        for way in chosen() {
-            self.pipe(way).impairment().clone().change(words)?;
+    pub fn change(&self, direction: Option<Direction>, impairments: &str) -> Result<(), ImpairmentError> {
+        let chosen = || DIRECTIONS.into_iter().filter(|one| direction.is_none_or(|only| only == *one));
+        for one in chosen() {
+            self.pipe(one).impairment().clone().change(impairments)?;
         }
-        for way in chosen() {
-            let mut pipe = self.pipe(way);
+        for one in chosen() {
+            let mut pipe = self.pipe(one);
             let mut impairment = pipe.impairment().clone();
-            impairment.change(words)?;
+            impairment.change(impairments)?;
             pipe.set_impairment(impairment);
         }
         Ok(())
@@ -198,8 +198,8 @@ impl Link {
         // instant.
         let mut pipes = DIRECTIONS
             .into_iter()
-            .filter(|way| direction.is_none_or(|only| only == *way))
-            .map(|way| self.pipe(way))
+            .filter(|one| direction.is_none_or(|only| only == *one))
+            .map(|one| self.pipe(one))
             .collect::<Vec<_>>();
         pipes.iter_mut().for_each(|pipe| pipe.set_down(is_down));
         monotonic_ns()
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_change_that_cannot_be_read_changes_neither_direction() {
         let link = Link::new(LinkOptions::default()).unwrap();
-        assert!(link.change(None, "loss=5% nonsense=1").is_err());
+        assert!(link.change(None, "loss=5% unknown=1").is_err());
         assert_eq!(link.report().a_to_b.impairment, "nothing");
         link.change(Some(Direction::BToA), "loss=5%").unwrap();
         let report = link.report();

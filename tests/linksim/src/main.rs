@@ -272,8 +272,8 @@ mod tests {
 
     #[test]
     fn one_direction_adds_to_both() {
-        let words = ["linksim", "--both", "delay=20ms loss=1%", "--a-to-b", "loss=5%"];
-        let options = options(&Arguments::parse_from(words)).unwrap();
+        let arguments = ["linksim", "--both", "delay=20ms loss=1%", "--a-to-b", "loss=5%"];
+        let options = options(&Arguments::parse_from(arguments)).unwrap();
         assert_eq!(options.a_to_b.to_string(), "delay=20ms loss=5%");
         assert_eq!(options.b_to_a.to_string(), "delay=20ms loss=1%");
     }

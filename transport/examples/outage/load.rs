@@ -21,15 +21,15 @@ enum Kind {
     Upload,
     /// A few bytes every tenth of a second, both ways.
     Trickle,
-    /// A stream on which something is said in the middle of the outage.
+    /// A stream on which a few bytes are sent in the middle of the outage.
     Idle,
     /// No stream, only the tunnel's heartbeats.
     Heartbeats,
-    /// All of these at once; what is seen is the trickle.
+    /// All of these at once; the trickle is measured.
     All,
 }
 
-/// Over so long goodput is compared.
+/// The time over which goodput is compared.
 pub(crate) const SECONDS: Duration = Duration::from_secs(5);
 
 const KINDS: [Kind; 6] =
@@ -140,7 +140,7 @@ impl Load {
             sleep(SECONDS).await;
             let before = bytes() - before;
             let (to_server, to_agent) = (dark != Dark::ToAgent, dark != Dark::ToServer);
-            // One direction goes first, so that words of one side arrive whose acknowledgement is lost.
+            // One direction goes first, so that some packets arrive whose acknowledgement is lost.
             if number.is_multiple_of(2) {
                 link.darken(to_server, false);
             } else {

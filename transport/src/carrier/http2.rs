@@ -108,7 +108,7 @@ impl Http2Connection {
             let (head, send) = requests.send_request(kind.request(), false)?;
             Ok(Http2Stream::new(send, Receiving::Head(head), &shared, None))
         };
-        let (control, notes) = (open(StreamKind::Control)?, open(StreamKind::CarrierFrames)?);
+        let (control, carrier_frames) = (open(StreamKind::Control)?, open(StreamKind::CarrierFrames)?);
         let (control_sender, control_receiver) = mpsc::channel(1);
         // The channel has room for it.
         let _ = control_sender.try_send(control);
@@ -119,9 +119,9 @@ impl Http2Connection {
             replace_at,
             needs_replacement: AtomicBool::new(false),
         });
-        let drive = ConnectionDriver {
+        let driver = ConnectionDriver {
             role: Role::Server(connection),
-            frames: CarrierFrames::new(Some(notes)),
+            frames: CarrierFrames::new(Some(carrier_frames)),
             shared: FinishOnDrop(Arc::clone(&shared)),
             stats: Arc::clone(&stats),
         };
@@ -134,7 +134,7 @@ impl Http2Connection {
                 exchanges,
                 exporter: OnceLock::new(),
             })),
-            drive.run(),
+            driver.run(),
         ))
     }
 
@@ -153,7 +153,7 @@ impl Http2Connection {
         // Has room for all streams that the server may open before any is accepted.
         let (exchange_sender, exchange_receiver) = mpsc::channel(STREAMS_MAX as usize);
         let queues = StreamQueues { control: control_sender, exchanges: exchange_sender };
-        let drive = ConnectionDriver {
+        let driver = ConnectionDriver {
             role: Role::Agent(connection, queues),
             frames: CarrierFrames::new(None),
             shared: FinishOnDrop(Arc::clone(&shared)),
@@ -169,7 +169,7 @@ impl Http2Connection {
                 exchanges,
                 exporter: OnceLock::new(),
             })),
-            drive.run(),
+            driver.run(),
         ))
     }
 

@@ -32,7 +32,7 @@ fn ours(seed: u64) -> Box<dyn CongestionControl> {
     Box::new(LossTolerant::new(1200, seed))
 }
 
-/// A link of so many bytes a second, whose queue holds `queue` bandwidth-delay products.
+/// A link of `rate` bytes a second, whose queue holds `queue` bandwidth-delay products.
 fn link(rate: u64, round_trip: Duration, queue: f64) -> LinkSpec {
     let product = rate as f64 * round_trip.as_secs_f64();
     LinkSpec {

@@ -364,7 +364,7 @@ impl CongestionControl for LossTolerant {
         let Some(sample) = self.delivery.sample(now, self.round_trip.shortest()) else {
             return self.update_window();
         };
-        let look_for_shortest = self.round_trip.measured(now, sample.round_trip, sample.app_limited);
+        let probe_rtt = self.round_trip.measured(now, sample.round_trip, sample.app_limited);
         if let Some(rate) = sample.rate {
             // An application that paused can hide bandwidth but not invent it.
             if !sample.app_limited || rate > self.bandwidth.get() {
@@ -384,7 +384,7 @@ impl CongestionControl for LossTolerant {
             self.end_round(now);
         }
         // While the application pauses, no queue of ours hides the shortest round trip.
-        if look_for_shortest && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
+        if probe_rtt && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
             self.phase = Phase::ProbeRtt { until: None };
         }
         self.follow_in_flight(now, round_ended);

@@ -71,11 +71,12 @@ pub async fn dial_tcp(
         let (stream, peer) = connect(path, name, tls).await?;
         let exporter = crate::tls::exporter(stream.get_ref().1);
         // Waits for the server's first bytes, which it sends only after it has verified our certificate.
-        let (connection, drive) = http2::Http2Connection::agent(stream, peer).await.map_err(of_handshake)?;
-        Ok((connection.exporting(exporter), drive))
+        let (connection, driver) = http2::Http2Connection::agent(stream, peer).await.map_err(of_handshake)?;
+        Ok((connection.exporting(exporter), driver))
     };
-    let (connection, drive) = timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
-    spawn.spawn(Box::pin(drive));
+    let (connection, driver) =
+        timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
+    spawn.spawn(Box::pin(driver));
     // Dropping the connection without a greeting closes it.
     greet(Connection::Http2(connection.clone()), hello).await.map_err(|error| {
         match (connection.peer_close_reason(), error) {

@@ -38,9 +38,9 @@ struct Sockets {
 
 /// Waits until the current socket accepts datagrams.
 struct SwappablePoller {
-    swapped: Arc<SwappableSocket>,
+    socket: Arc<SwappableSocket>,
     swaps: u64,
-    of_socket: Pin<Box<dyn UdpPoller>>,
+    inner: Pin<Box<dyn UdpPoller>>,
 }
 
 impl SwappableSocket {
@@ -79,7 +79,7 @@ impl AsyncUdpSocket for SwappableSocket {
             let sockets = self.sockets();
             (Arc::clone(&sockets.current), sockets.swaps)
         };
-        Box::pin(SwappablePoller { swapped: self, swaps, of_socket: socket.create_io_poller() })
+        Box::pin(SwappablePoller { socket: self, swaps, inner: socket.create_io_poller() })
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
@@ -140,14 +140,14 @@ impl AsyncUdpSocket for SwappableSocket {
 impl UdpPoller for SwappablePoller {
     fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, swaps) = {
-            let sockets = self.swapped.sockets();
+            let sockets = self.socket.sockets();
             (Arc::clone(&sockets.current), sockets.swaps)
         };
         if swaps != self.swaps {
             self.swaps = swaps;
-            self.of_socket = socket.create_io_poller();
+            self.inner = socket.create_io_poller();
         }
-        self.of_socket.as_mut().poll_writable(cx)
+        self.inner.as_mut().poll_writable(cx)
     }
 }
 
@@ -159,7 +159,7 @@ impl fmt::Debug for SwappableSocket {
 
 impl fmt::Debug for SwappablePoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SwappablePoller").field("of_socket", &self.of_socket).finish_non_exhaustive()
+        f.debug_struct("SwappablePoller").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -175,12 +175,12 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::path_mtu::PACKET_BYTES_USUAL;
+    use crate::path_mtu::PACKET_BYTES_DEFAULT;
 
     #[tokio::test]
     async fn datagrams_leave_by_the_new_socket_and_come_by_both() {
         let (swapped, peer) = (
-            Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_USUAL)),
+            Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT)),
             UdpSocket::bind(localhost()).unwrap(),
         );
         let first = swapped.local_addr().unwrap();
@@ -200,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_socket_is_closed_once_something_came_by_the_new_one() {
         let (swapped, peer) =
-            (SwappableSocket::new(bound(), PACKET_BYTES_USUAL), UdpSocket::bind(localhost()).unwrap());
+            (SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT), UdpSocket::bind(localhost()).unwrap());
         let first = swapped.local_addr().unwrap();
         swapped.swap(bound());
 
@@ -213,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn a_swap_wakes_the_task_that_waits_for_datagrams() {
         let (swapped, woken) =
-            (SwappableSocket::new(bound(), PACKET_BYTES_USUAL), Arc::new(Woken(AtomicBool::new(false))));
+            (SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT), Arc::new(Woken(AtomicBool::new(false))));
         let waker = Waker::from(Arc::clone(&woken));
         let (mut bytes, mut meta) = ([0; 64], [RecvMeta::default()]);
         let polled = swapped.poll_recv(
@@ -230,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_poller_from_before_a_swap_waits_for_the_new_socket() {
-        let swapped = Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_USUAL));
+        let swapped = Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT));
         let mut poller = Arc::clone(&swapped).create_io_poller();
         swapped.swap(bound());
 

@@ -43,7 +43,7 @@ impl Authority {
         Endpoint::serve(address, self.server_material(), &keys, ServerNumber(1), Arc::new(Tokio)).unwrap()
     }
 
-    /// A tunnel to `server`, dialed at `address` by an agent that bears so much silence, or with zero
+    /// A tunnel to `server`, dialed at `address` by an agent with this limit for silence, or with zero
     /// whatever the server does: the agent's endpoint, the server's end, the agent's end.
     pub(crate) async fn greeted(
         &self,

@@ -248,7 +248,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_dark: wat
     }
 }
 
-/// An HTTP proxy that lets nobody through but an agent with a password, or says the same to everybody.
+/// An HTTP proxy that either requires a password, or answers every request in the same way.
 struct HttpProxy {
     address: SocketAddr,
     /// The first line of the last request.

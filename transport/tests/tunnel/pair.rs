@@ -216,10 +216,10 @@ pub(crate) async fn dial_one_of(
     address: SocketAddr,
     server_name: &str,
     material: Material,
-    meant: ExpectedServers,
+    expected: ExpectedServers,
     hello: Hello,
 ) -> Result<(Dialed, Option<Endpoint>), DialError> {
-    let tls = DialTls::new(material, meant).unwrap();
+    let tls = DialTls::new(material, expected).unwrap();
     match carrier {
         Carrier::Quic => {
             let keys = EndpointKeys::generate().unwrap();

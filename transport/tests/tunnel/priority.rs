@@ -49,11 +49,11 @@ async fn a_keystroke_is_taken_though_bulk_has_filled_all_that_a_tunnel_holds() {
     let (mut shell, mut far_shell) = stream(&pair).await;
     let mut copies = streams(&pair, 20).await;
     valve.shut();
-    let mut held = 0;
+    let mut filled = 0;
     for (copy, _) in &mut copies {
-        held += (0..).map(|_| written_at_once(copy, &CHUNK)).take_while(|&bytes| bytes > 0).sum::<usize>();
+        filled += (0..).map(|_| written_at_once(copy, &CHUNK)).take_while(|&bytes| bytes > 0).sum::<usize>();
     }
-    assert!((SEND_WINDOW_BYTES - FRAMES_BYTES..=SEND_WINDOW_BYTES).contains(&held), "{held}");
+    assert!((SEND_WINDOW_BYTES - FRAMES_BYTES..=SEND_WINDOW_BYTES).contains(&filled), "{filled}");
 
     // More room than the first frames can have left.
     let listed = [7; 4 * FRAMES_BYTES];

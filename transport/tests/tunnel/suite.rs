@@ -259,7 +259,7 @@ async fn a_server_of_another_authority_or_name_is_not_trusted(carrier: Carrier) 
 async fn a_certificate_without_a_servers_uri_is_not_trusted(carrier: Carrier) {
     let expected = "the certificate's URI is not spiffe://tombolo/server/ID";
     let names = "the certificate's alternative names are not exactly one URI";
-    for (uris, said) in [
+    for (uris, text) in [
         (&[][..], names),
         (&["spiffe://tombolo/server/a", "spiffe://tombolo/server/b"], names),
         (&["spiffe://tombolo/cluster/edge-a/agent/x"], expected),
@@ -277,7 +277,7 @@ async fn a_certificate_without_a_servers_uri_is_not_trusted(carrier: Carrier) {
         // It did not even learn who dialed.
         assert!(accepted.is_none(), "{uris:?}");
         match dialed.map(drop) {
-            Err(DialError::Untrusted(reason)) => assert_eq!(reason, said, "{uris:?}"),
+            Err(DialError::Untrusted(reason)) => assert_eq!(reason, text, "{uris:?}"),
             other => panic!("{uris:?}: {other:?}"),
         }
     }

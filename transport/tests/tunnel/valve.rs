@@ -43,7 +43,7 @@ impl Valve {
         self.0.address
     }
 
-    /// Holds what the server sends from now on.
+    /// Keeps back everything that the server sends from now on.
     pub(crate) fn shut(&self) {
         self.0.queue.lock().unwrap().may_pass = Some(0);
     }
@@ -53,7 +53,7 @@ impl Valve {
         self.0.queue.lock().unwrap().packets.len()
     }
 
-    /// Lets those that are queue pass, and so many of what comes behind them.
+    /// Lets the queued packets pass, and this many of those that follow.
     pub(crate) fn let_pass(&self, behind: usize) {
         let mut queue = self.0.queue.lock().unwrap();
         queue.may_pass = Some(queue.packets.len() + behind);

@@ -7,11 +7,11 @@ use crate::packet::tests::{is_right, udp};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-fn pipe(words: &str) -> Pipe {
-    Pipe::new(words.parse().unwrap(), Vec::new(), 7)
+fn pipe(impairments: &str) -> Pipe {
+    Pipe::new(impairments.parse().unwrap(), Vec::new(), 7)
 }
 
-/// A UDP packet whose payload is its number, and which is so long.
+/// A UDP packet of this length whose payload begins with its number.
 fn numbered(number: u32, bytes: usize) -> Vec<u8> {
     let mut payload = number.to_be_bytes().to_vec();
     payload.resize(bytes - 28, 0);
@@ -117,8 +117,8 @@ fn a_duplicate_follows_its_original() {
 
 #[test]
 fn open_corruption_breaks_the_checksum_and_hidden_corruption_does_not() {
-    let changed = |words| {
-        let mut pipe = pipe(words);
+    let changed = |impairments| {
+        let mut pipe = pipe(impairments);
         let out = run(&mut pipe, 100, 100);
         assert_eq!(pipe.counters.corrupted, 100);
         let differ = out.iter().enumerate().filter(|(at, out)| out.1 != numbered(*at as u32, 100)).count();

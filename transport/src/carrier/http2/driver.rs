@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::carrier_frames::{CarrierFrames, CarrierFramesError};
 use super::codes;
-use super::settings::FAREWELL_MAX;
+use super::settings::CLOSE_WAIT_MAX;
 use super::shared::{CloseReason, SharedConnection};
 use super::stream::{Http2Stream, Receiving};
 use super::wire::{Wire, WireStats};
@@ -101,12 +101,12 @@ impl StreamKind {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ConnectionDriver<T> {
     pub(super) async fn run(mut self) {
-        let how = match self.drive().await {
-            Ok(how) => how,
+        let outcome = match self.drive().await {
+            Ok(outcome) => outcome,
             Err(error) => TunnelEnded::Carrier(error.to_string()),
         };
         // Before h2 fails the streams, so that their errors carry the reason.
-        self.shared.0.finish(how);
+        self.shared.0.finish(outcome);
     }
 
     async fn drive(&mut self) -> Result<TunnelEnded, CarrierFramesError> {
@@ -126,8 +126,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> ConnectionDriver<T> {
                     Polled::Ended => {}
                 },
                 note = poll_fn(|cx| frames.poll(cx)) => {
-                    if let Some(note) = note? && let Some(how) = handle_frame(note, frames, shared)? {
-                        return Ok(how);
+                    if let Some(note) = note? && let Some(outcome) = handle_frame(note, frames, shared)? {
+                        return Ok(outcome);
                     }
                 }
                 () = shared.ping_requested() => frames.ping()?,
@@ -217,12 +217,12 @@ fn read_last_frames(
     let mut cx = Context::from_waker(Waker::noop());
     while let Poll::Ready(Ok(note)) = frames.poll_next(&mut cx) {
         if let Some(note) = note
-            && let Some(how) = handle_frame(note, frames, shared)?
+            && let Some(outcome) = handle_frame(note, frames, shared)?
         {
-            return Ok(how);
+            return Ok(outcome);
         }
     }
-    let cut = || TunnelEnded::Carrier("the TCP connection was closed without a word".to_owned());
+    let cut = || TunnelEnded::Carrier("the TCP connection was closed without a close frame".to_owned());
     Ok(error.map_or_else(cut, codes::tunnel_ended))
 }
 
@@ -236,8 +236,8 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<TunnelEnded, CarrierFramesError> {
     let CloseReason { code, message } = close_reason;
     frames.queue(Note::Closing(Closing { code: code.number(), reason: message }))?;
-    let farewell = sleep(FAREWELL_MAX);
-    tokio::pin!(farewell);
+    let deadline = sleep(CLOSE_WAIT_MAX);
+    tokio::pin!(deadline);
     loop {
         // All arms are cancel-safe: see `drive`.
         tokio::select! {
@@ -248,7 +248,7 @@ async fn close<T: AsyncRead + AsyncWrite + Unpin>(
                 Polled::CarrierFrames(stream) => frames.set_stream(stream),
             },
             note = poll_fn(|cx| frames.poll(cx)) => drop(note?),
-            () = &mut farewell => break,
+            () = &mut deadline => break,
         }
     }
     Ok(TunnelEnded::Carrier("closed by this side".to_owned()))

@@ -64,7 +64,7 @@ const UNSENT_BYTES: u32 = 16 * 1024;
 /// Longest retransmission timeout of TCP. By default it doubles up to 120 s, and after a long outage nothing
 /// flows before it has passed. One second is the least that Linux accepts.
 #[cfg(target_os = "linux")]
-const RESENT_WITHIN: Duration = Duration::from_secs(1);
+const RTO_MAX: Duration = Duration::from_secs(1);
 
 /// Most bytes that rustls holds until the socket takes them: one record and a little, for the same reason.
 pub(crate) const TLS_BYTES: usize = 20 * 1024;
@@ -74,14 +74,14 @@ pub(crate) const TLS_BYTES: usize = 20 * 1024;
 pub(super) const REPLACE_AT_STREAM_ID: u32 = 1 << 29;
 
 /// The round trip that is assumed before the first measurement, as on QUIC (RFC 9002, section 6.2.2).
-pub(super) const ROUND_TRIP_AT_FIRST: Duration = Duration::from_millis(333);
+pub(super) const ROUND_TRIP_INITIAL: Duration = Duration::from_millis(333);
 
 /// Most bytes of carrier frames that wait to be sent. Every stream of a full tunnel may end at once, at nine
 /// bytes each; a peer that does not read them is broken.
 pub(super) const CARRIER_FRAMES_BYTES_MAX: usize = 16 * 9 * STREAMS_MAX as usize;
 
 /// Longest time that a side waits after it has closed, for the peer to read the reason.
-pub(super) const FAREWELL_MAX: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The agent's parameters: it is HTTP/2's server, and accepts the streams.
 pub(super) fn agent() -> h2::server::Builder {
@@ -140,7 +140,7 @@ pub(crate) fn socket(tcp: &TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(SILENCE_MOST + IDLE_BEYOND_SILENCE))?;
     // Set after the user timeout: without one the kernel would give up after fifteen such timeouts.
     #[cfg(target_os = "linux")]
-    if let Err(error) = sys::set_tcp_rto_max(tcp, RESENT_WITHIN) {
+    if let Err(error) = sys::set_tcp_rto_max(tcp, RTO_MAX) {
         debug!(%error, "this kernel cannot bound TCP's retransmission timeout: after an outage, streams over TCP resume late");
     }
     // Backstop for the heartbeats; with a user timeout the kernel counts no probes.

@@ -11,7 +11,7 @@ use proto::session::HEARTBEAT_ACTIVE;
 use tokio::sync::{Notify, watch};
 
 use super::outcome::{SendOutcome, StreamDelivery};
-use super::settings::ROUND_TRIP_AT_FIRST;
+use super::settings::ROUND_TRIP_INITIAL;
 use crate::error::TunnelEnded;
 use crate::probe::Answer;
 
@@ -68,7 +68,7 @@ impl SharedConnection {
             close_request: Mutex::new(None),
             close_requested: Notify::new(),
             finishing: Mutex::new(Some(HashMap::new())),
-            round_trip_micros: AtomicU64::new(micros(ROUND_TRIP_AT_FIRST)),
+            round_trip_micros: AtomicU64::new(micros(ROUND_TRIP_INITIAL)),
             pings: Mutex::default(),
             ping_requested: Notify::new(),
             answered: Notify::new(),
@@ -195,7 +195,7 @@ impl SharedConnection {
             return;
         };
         let (before, round_trip) = (self.round_trip(), now.saturating_duration_since(since));
-        let smoothed = if before == ROUND_TRIP_AT_FIRST { round_trip } else { (before * 7 + round_trip) / 8 };
+        let smoothed = if before == ROUND_TRIP_INITIAL { round_trip } else { (before * 7 + round_trip) / 8 };
         self.round_trip_micros.store(micros(smoothed), Ordering::Relaxed);
         pings.answer = Some(Answer { at: now, round_trip });
         self.answered.notify_one();

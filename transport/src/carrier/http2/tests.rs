@@ -21,9 +21,9 @@ async fn a_tunnel_whose_stream_ids_run_out_drains_and_asks_for_another() {
     let session = Session::new(Instant::now(), SILENCE_MAX);
     let (tunnel, _driver) =
         Driver::new(crate::carrier::Connection::Http2(server), control, session, Side::Server);
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..2 {
-        held.push(tunnel.open(&StreamOpen::default()).await.unwrap());
+        streams.push(tunnel.open(&StreamOpen::default()).await.unwrap());
         assert!(!tunnel.is_draining());
     }
 
@@ -32,15 +32,15 @@ async fn a_tunnel_whose_stream_ids_run_out_drains_and_asks_for_another() {
     assert!(tunnel.is_draining());
     assert!(matches!(tunnel.open(&StreamOpen::default()).await, Err(OpenError::Draining)));
     assert_eq!(tunnel.streams_open(), 3);
-    drop((held, last));
+    drop((streams, last));
 }
 
 #[tokio::test]
 async fn a_stream_whose_opener_gave_up_while_waiting_is_never_opened() {
     let (server, agent) = pair(settings::REPLACE_AT_STREAM_ID).await;
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..STREAMS_MAX {
-        held.push(server.open().await.unwrap());
+        streams.push(server.open().await.unwrap());
     }
     let waiting = tokio::time::timeout(Duration::from_millis(50), server.open());
     assert!(waiting.await.is_err(), "as many are open as may be");
@@ -49,7 +49,7 @@ async fn a_stream_whose_opener_gave_up_while_waiting_is_never_opened() {
     for _ in 0..STREAMS_MAX {
         agent.accept().await.unwrap();
     }
-    drop(held.pop());
+    drop(streams.pop());
     let opened = server.open().await.unwrap();
 
     assert_eq!(agent.accept().await.unwrap().id(), opened.id());
@@ -125,15 +125,15 @@ async fn pair(replace_at: u32) -> (Http2Connection, Http2Connection) {
 /// A server's and an agent's side, both driven, with a shutter for the bytes that the server sends.
 #[expect(clippy::disallowed_methods, reason = "a test owns its tasks")]
 async fn shuttered() -> (Http2Connection, Http2Connection, Shutter) {
-    let ((here, near), (far, there)) = (duplex(1024), duplex(64 * 1024));
+    let ((server_io, server_relay), (agent_relay, agent_io)) = (duplex(1024), duplex(64 * 1024));
     let shutter = Shutter::default();
     shutter.open();
-    let (near, far) = (tokio::io::split(near), tokio::io::split(far));
-    tokio::spawn(shutter.clone().pass(near.0, far.1));
-    tokio::spawn(Shutter::default().opened().pass(far.0, near.1));
+    let (server_relay, agent_relay) = (tokio::io::split(server_relay), tokio::io::split(agent_relay));
+    tokio::spawn(shutter.clone().pass(server_relay.0, agent_relay.1));
+    tokio::spawn(Shutter::default().opened().pass(agent_relay.0, server_relay.1));
     let address = "127.0.0.1:1".parse().unwrap();
     let (server, agent) =
-        tokio::join!(Http2Connection::server(here, address), Http2Connection::agent(there, address));
+        tokio::join!(Http2Connection::server(server_io, address), Http2Connection::agent(agent_io, address));
     let ((server, driving), (agent, driven)) = (server.unwrap(), agent.unwrap());
     tokio::spawn(driving);
     tokio::spawn(driven);

@@ -18,7 +18,7 @@ pub(in super::super) struct LinkSpec {
     pub(in super::super) loss: Loss,
     /// Nothing passes from the first time until the second.
     pub(in super::super) dark: Option<(Duration, Duration)>,
-    /// Packets that wait so long are marked (ECN); all, if it is zero.
+    /// Packets that wait for this time are marked (ECN); all, if it is zero.
     pub(in super::super) marks_after: Option<Duration>,
     /// Acknowledgements come back in bunches, this far apart.
     pub(in super::super) acks_every: Duration,

@@ -1,4 +1,4 @@
-//! Compiles the schemas in `proto/` without a system `protoc`.
+//! Compiles the protobuf schemas in `proto/` without a system `protoc`.
 
 use std::error::Error;
 

@@ -1,4 +1,5 @@
-//! The admin API, generated from `proto/tombolo/admin/v1/admin.proto`: messages, service and client, no transport.
+//! The admin API, generated from `proto/tombolo/admin/v1/admin.proto`: messages, service and client, without
+//! a transport.
 
 pub use generated::*;
 
@@ -14,7 +15,7 @@ pub const REQUEST_BYTES_MAX: usize = 128 * 1024;
 /// Most bytes of an answer: of 10,000 clusters of two agents with five endpoints each, and to spare.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Where a server's socket is unless its configuration names another place.
+/// Default path of a server's admin socket.
 pub const SOCKET_DEFAULT: &str = "/run/tombolo/admin.sock";
 
 #[allow(

@@ -1,4 +1,5 @@
-//! Which identities may be asserted at a cluster's API server: what server and agent each keep a list of.
+//! The allow-list of identities that may be asserted at a cluster's API server. Server and agent each keep
+//! one.
 
 use http::HeaderValue;
 
@@ -14,17 +15,18 @@ pub const GROUPS_MAX: usize = 64;
 /// Most names or patterns in one list.
 pub const PATTERNS_MAX: usize = 256;
 
-/// What may be asserted where nothing is said.
+/// The pattern that applies where the configuration lists none.
 const DEFAULT: &str = "tombolo:*";
 
-/// Names above every rule of a cluster: `system:masters` skips authorization, `system:nodes` is a kubelet. Refused even
-/// if listed.
+/// Names that no rule of a cluster restrains: `system:masters` skips authorization, `system:nodes` is a
+/// kubelet. Refused even if listed.
 const NEVER: [&str; 2] = ["system:masters", "system:nodes"];
 
-/// How names begin that Kubernetes and its installer keep for themselves.
-const OF_KUBERNETES: [&str; 2] = ["system:", "kubeadm:"];
+/// Prefixes of the names that Kubernetes and its installer reserve for themselves.
+const KUBERNETES_PREFIXES: [&str; 2] = ["system:", "kubeadm:"];
 
-/// Names that may be asserted, each list valid. Whoever has one decides by it alone; nobody else can widen it.
+/// Names that may be asserted, each list valid. The side that holds a list decides by it alone; no other side
+/// can widen it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowList {
     users: Vec<String>,
@@ -41,64 +43,65 @@ pub struct Assertable {
 
 /// Whether a name is a user's or a group's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// A user.
+pub enum NameKind {
+    /// The name of a user.
     User,
-    /// A group.
+    /// The name of a group.
     Group,
 }
 
-/// Why an identity may not be asserted. The text names people: for DEBUG and for the caller only;
+/// The reason why an identity may not be asserted. The text names people: for DEBUG and for the caller only;
 /// [`NotAssertable::reason`] does not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAssertable {
-    /// A name of no length. An empty `Impersonate-User` would leave the request to the agent itself.
+    /// An empty name. An empty `Impersonate-User` would run the request as the agent itself.
     #[error("an empty {0} name")]
-    Empty(Sort),
-    /// Longer than [`NAME_BYTES_MAX`].
+    Empty(NameKind),
+    /// A name longer than [`NAME_BYTES_MAX`].
     #[error("a {0} name of more than {NAME_BYTES_MAX} bytes")]
-    TooLong(Sort),
-    /// More than [`GROUPS_MAX`].
+    TooLong(NameKind),
+    /// An identity with more than [`GROUPS_MAX`] groups.
     #[error("more than {GROUPS_MAX} groups")]
     TooManyGroups,
     /// Control characters, or blanks at an end, which HTTP takes off: the name would arrive as another.
     #[error("the {0} name {1:?} cannot stand in a header unchanged")]
-    Unfit(Sort, String),
+    Unfit(NameKind, String),
     /// A name that is never asserted.
     #[error("the {0} {1} is never asserted")]
-    Never(Sort, String),
+    Never(NameKind, String),
     /// A name of Kubernetes itself that is not listed.
     #[error("the {0} {1} is not in impersonation.systemNames")]
-    System(Sort, String),
-    /// No pattern matches.
+    System(NameKind, String),
+    /// A name that matches no pattern.
     #[error("the {0} {1:?} matches no pattern of impersonation.{0}s")]
-    Unlisted(Sort, String),
+    Unlisted(NameKind, String),
 }
 
-/// What is wrong in a list.
+/// An entry of a configured list that is not allowed there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{list}: {entry} is not allowed, use {allowed}")]
-pub struct AllowListFault {
-    /// Which one: `users`, `groups` or `systemNames`.
+pub struct AllowListError {
+    /// The list that has it: `users`, `groups` or `systemNames`.
     pub list: &'static str,
     /// The entry, or what is wrong with all of them.
     pub entry: String,
-    /// What may stand there.
+    /// The values that are allowed instead.
     pub allowed: String,
 }
 
 impl AllowList {
-    /// A list of patterns, in which `*` stands for any text, of names of users and of groups, [`tombolo:*`](Self::default)
-    /// where there is none, and of names of Kubernetes' own, each in full, which no pattern matches.
+    /// A list of patterns, in which `*` stands for any text, of names of users and of groups,
+    /// [`tombolo:*`](Self::default) where there is none, and of names of Kubernetes' own, each in full, which
+    /// no pattern matches.
     ///
     /// # Errors
     ///
-    /// [`AllowListFault`] for the first entry that is wrong.
+    /// [`AllowListError`] for the first entry that is wrong.
     pub fn new(
         users: Option<Vec<String>>,
         groups: Option<Vec<String>>,
         system_names: Option<Vec<String>>,
-    ) -> Result<Self, AllowListFault> {
+    ) -> Result<Self, AllowListError> {
         let default = Self::default();
         let list = Self {
             users: users.unwrap_or(default.users),
@@ -106,20 +109,24 @@ impl AllowList {
             system_names: system_names.unwrap_or_default(),
         };
         for (name, patterns) in [("users", &list.users), ("groups", &list.groups)] {
-            fits(name, patterns)?;
-            if let Some(system) = patterns.iter().find(|pattern| is_of_kubernetes(pattern)) {
+            check_entries(name, patterns)?;
+            if let Some(system) = patterns.iter().find(|pattern| is_kubernetes_name(pattern)) {
                 let allowed = "impersonation.systemNames for a name of Kubernetes itself";
-                return Err(fault(name, system, allowed));
+                return Err(invalid_entry(name, system, allowed));
             }
         }
         let name = "systemNames";
-        fits(name, &list.system_names)?;
+        check_entries(name, &list.system_names)?;
         for entry in &list.system_names {
-            if !is_of_kubernetes(entry) || entry.contains('*') {
-                return Err(fault(name, entry, "names that begin with system: or kubeadm:, each in full"));
+            if !is_kubernetes_name(entry) || entry.contains('*') {
+                return Err(invalid_entry(
+                    name,
+                    entry,
+                    "names that begin with system: or kubeadm:, each in full",
+                ));
             }
             if NEVER.contains(&entry.as_str()) {
-                return Err(fault(
+                return Err(invalid_entry(
                     name,
                     entry,
                     "any other name; this one is above every rule of the cluster",
@@ -133,25 +140,28 @@ impl AllowList {
     ///
     /// # Errors
     ///
-    /// [`NotAssertable`]: the first thing that is wrong. One group that is not allowed refuses the whole identity, since
-    /// an identity with a part left out is another identity.
+    /// [`NotAssertable`] for the first name that is not allowed. One group that is not allowed refuses the whole
+    /// identity, since an identity with a part left out is another identity.
     pub fn check(&self, identity: &Assert) -> Result<Assertable, NotAssertable> {
-        let user = self.name(Sort::User, &identity.user)?;
+        let user = self.check_name(NameKind::User, &identity.user)?;
         if identity.groups.len() > GROUPS_MAX {
             return Err(NotAssertable::TooManyGroups);
         }
-        let groups =
-            identity.groups.iter().map(|group| self.name(Sort::Group, group)).collect::<Result<_, _>>()?;
+        let groups = identity
+            .groups
+            .iter()
+            .map(|group| self.check_name(NameKind::Group, group))
+            .collect::<Result<_, _>>()?;
         Ok(Assertable { user, groups })
     }
 
-    /// Patterns of users' names.
+    /// The configured patterns of users' names.
     #[must_use]
     pub fn users(&self) -> &[String] {
         &self.users
     }
 
-    /// Patterns of groups' names.
+    /// The configured patterns of groups' names.
     #[must_use]
     pub fn groups(&self) -> &[String] {
         &self.groups
@@ -163,23 +173,23 @@ impl AllowList {
         &self.system_names
     }
 
-    fn name(&self, sort: Sort, name: &str) -> Result<HeaderValue, NotAssertable> {
-        let value = rendered(sort, name)?;
+    fn check_name(&self, kind: NameKind, name: &str) -> Result<HeaderValue, NotAssertable> {
+        let value = header_value(kind, name)?;
         if NEVER.contains(&name) {
-            return Err(NotAssertable::Never(sort, name.to_owned()));
+            return Err(NotAssertable::Never(kind, name.to_owned()));
         }
-        if is_of_kubernetes(name) {
+        if is_kubernetes_name(name) {
             let named = self.system_names.iter().any(|allowed| allowed == name);
-            return if named { Ok(value) } else { Err(NotAssertable::System(sort, name.to_owned())) };
+            return if named { Ok(value) } else { Err(NotAssertable::System(kind, name.to_owned())) };
         }
-        let patterns = match sort {
-            Sort::User => &self.users,
-            Sort::Group => &self.groups,
+        let patterns = match kind {
+            NameKind::User => &self.users,
+            NameKind::Group => &self.groups,
         };
         if patterns.iter().any(|pattern| glob::matches(pattern, name)) {
             return Ok(value);
         }
-        Err(NotAssertable::Unlisted(sort, name.to_owned()))
+        Err(NotAssertable::Unlisted(kind, name.to_owned()))
     }
 }
 
@@ -191,7 +201,7 @@ impl Default for AllowList {
 }
 
 impl Assertable {
-    /// The value of `Impersonate-User`.
+    /// The value of the header `Impersonate-User`.
     #[must_use]
     pub fn user(&self) -> &HeaderValue {
         &self.user
@@ -220,7 +230,7 @@ impl NotAssertable {
     }
 }
 
-impl std::fmt::Display for Sort {
+impl std::fmt::Display for NameKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::User => "user",
@@ -230,38 +240,39 @@ impl std::fmt::Display for Sort {
 }
 
 /// Whether a name is one of those that Kubernetes keeps for itself.
-fn is_of_kubernetes(name: &str) -> bool {
-    OF_KUBERNETES.iter().any(|prefix| name.starts_with(prefix))
+fn is_kubernetes_name(name: &str) -> bool {
+    KUBERNETES_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The name as a header's value. Kubernetes reads the bytes as they are, without decoding, so that UTF-8 passes.
-fn rendered(sort: Sort, name: &str) -> Result<HeaderValue, NotAssertable> {
+/// The name as a header's value. Kubernetes reads the bytes as they are, without decoding, so that UTF-8
+/// passes.
+fn header_value(kind: NameKind, name: &str) -> Result<HeaderValue, NotAssertable> {
     if name.is_empty() {
-        return Err(NotAssertable::Empty(sort));
+        return Err(NotAssertable::Empty(kind));
     }
     if name.len() > NAME_BYTES_MAX {
-        return Err(NotAssertable::TooLong(sort));
+        return Err(NotAssertable::TooLong(kind));
     }
-    let unfit = || NotAssertable::Unfit(sort, name.to_owned());
+    let unfit = || NotAssertable::Unfit(kind, name.to_owned());
     if name.chars().any(char::is_control) || name.trim() != name {
         return Err(unfit());
     }
     HeaderValue::from_bytes(name.as_bytes()).map_err(|_| unfit())
 }
 
-fn fits(list: &'static str, entries: &[String]) -> Result<(), AllowListFault> {
+fn check_entries(list: &'static str, entries: &[String]) -> Result<(), AllowListError> {
     if entries.iter().any(String::is_empty) {
-        return Err(fault(list, "an empty name", "names or patterns such as dev:*"));
+        return Err(invalid_entry(list, "an empty name", "names or patterns such as dev:*"));
     }
     if entries.len() > PATTERNS_MAX {
         let count = format!("a list of {}", entries.len());
-        return Err(fault(list, &count, &format!("at most {PATTERNS_MAX} entries")));
+        return Err(invalid_entry(list, &count, &format!("at most {PATTERNS_MAX} entries")));
     }
     Ok(())
 }
 
-fn fault(list: &'static str, entry: &str, allowed: &str) -> AllowListFault {
-    AllowListFault { list, entry: entry.to_owned(), allowed: allowed.to_owned() }
+fn invalid_entry(list: &'static str, entry: &str, allowed: &str) -> AllowListError {
+    AllowListError { list, entry: entry.to_owned(), allowed: allowed.to_owned() }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! How long to wait before trying again: exponential, with full jitter.
+//! Exponential backoff with full jitter, for repeated attempts.
 
 use std::time::Duration;
 
 /// Waits that grow from `base` to `cap`, each drawn evenly from zero to the current limit.
 ///
-/// Full jitter spreads a thousand agents whose server restarted, so that they do not come back at one instant.
-/// <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
+/// Full jitter spreads a thousand agents whose server restarted, so that they do not come back at one
+/// instant. <https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/>
 #[derive(Debug, Clone)]
 pub struct Backoff {
     base: Duration,
@@ -36,8 +36,8 @@ impl Backoff {
         (half + half.mul_f64(share)).min(self.cap)
     }
 
-    /// Begins anew. Called when a greeting has held, not when a handshake was made: in TLS 1.3 a handshake succeeds at
-    /// the dialing side before the other has judged its certificate.
+    /// Starts again from the shortest wait. Called when a greeting has held, not when a handshake was made:
+    /// in TLS 1.3 a handshake succeeds at the dialing side before the other has judged its certificate.
     pub fn reset(&mut self) {
         self.attempts = 0;
     }

@@ -1,4 +1,4 @@
-//! The name of a cluster.
+//! The name of a cluster: a DNS-1123 label.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub const LABEL_BYTES_MAX: usize = 63;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClusterId(Arc<str>);
 
-/// Why a text is not the name of a cluster.
+/// A text that is not the name of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a cluster name: use 1 to {max} lower-case letters, digits and '-', with a letter or digit at both ends",
@@ -22,7 +22,7 @@ pub struct ClusterId(Arc<str>);
 pub struct NotAClusterId(String);
 
 impl ClusterId {
-    /// The name as text.
+    /// The cluster's name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -36,7 +36,7 @@ impl FromStr for ClusterId {
         if is_dns_label(text) {
             return Ok(Self(text.into()));
         }
-        // A quotation of at most one label, so that nobody can fill a log with it.
+        // Quotes at most one label's length, so that nobody can fill a log with it.
         Err(NotAClusterId(text.chars().take(LABEL_BYTES_MAX).collect()))
     }
 }
@@ -53,7 +53,8 @@ impl fmt::Debug for ClusterId {
     }
 }
 
-/// Whether `text` is a label as Kubernetes names things (RFC 1123): `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, at most 63 bytes.
+/// Whether `text` is a label as Kubernetes names things (RFC 1123): `[a-z0-9]([-a-z0-9]*[a-z0-9])?`, at most
+/// 63 bytes.
 #[must_use]
 pub fn is_dns_label(text: &str) -> bool {
     let bytes = text.as_bytes();

@@ -1,4 +1,4 @@
-//! The numbers with which a stream is aborted and a tunnel is closed, and what they mean.
+//! The numbers with which a stream is aborted and a tunnel is closed, and their meanings.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What a number from the wire means.
+            /// The meaning of a number from the wire.
             #[must_use]
             pub fn from_number(number: u32) -> Self {
                 match number {
@@ -45,25 +45,27 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Why a whole stream was aborted, by either side.
+    /// The reason why either side aborted a whole stream.
     AbortCode {
-        /// Dropped before it was shut down: the caller hung up, or the task that held it ended.
+        /// Dropped before it was shut down: the caller hung up, or the task that owned it ended.
         Abandoned = 0x01, "abandoned";
-        /// The caller took nothing of the answer for so long that others needed the room.
-        CallerStalled = 0x02, "the caller did not read the answer";
-        /// The first frame is missing, late, too large, not understood, or bears no identity.
+        /// The caller read nothing of the response for so long that others needed the buffer space.
+        SlowReader = 0x02, "the caller did not read the answer";
+        /// The first frame is missing, late, too large, not understood, or has no identity.
         BadOpen = 0x10, "the stream's first frame was not understood";
-        /// The agent's own guard does not let this identity be asserted.
+        /// The agent's own guard does not allow this identity.
         GuardRefused = 0x11, "the agent's own guard refused the identity";
         /// The agent is stopping and takes no new streams.
         Draining = 0x12, "the agent is stopping";
-        /// The request itself cannot be passed on: its head breaks a rule that both walls check.
+        /// The request itself cannot be passed on: its head breaks a rule that gateway and agent both check.
         BadRequest = 0x13, "the agent refused the request's head";
         /// The agent's own configuration lets no caller's credential pass through.
         NoPassThrough = 0x14, "the agent's own configuration lets no credential pass through";
-        /// The caller's own credential was to pass through, and there is not exactly one bearer token.
+        /// The caller's own credential should pass through, and the request does not have exactly one bearer
+        /// token.
         NoBearer = 0x15, "the request does not bear exactly one bearer token for the cluster";
-        /// The agent asks its API server as much at once as it may, and too many wait. Not one byte was sent on.
+        /// The agent has as many requests at its API server as it may, and too many wait. Not one byte was
+        /// sent on.
         Busy = 0x16, "the agent asks its API server as much as it may";
         /// No connection to the cluster's API server could be made.
         ApiServerUnreachable = 0x20, "the cluster's API server cannot be reached";
@@ -73,8 +75,8 @@ codes! {
         ApiServerUntrusted = 0x22, "the cluster's API server could not be verified";
         /// The API server's connection broke before the answer's end.
         ApiServerLost = 0x23, "the cluster's API server broke off";
-        /// The API server's answer breaks HTTP: an upgrade to another protocol, say.
-        ApiServerNonsense = 0x24, "the cluster's API server answered nonsense";
+        /// The API server's response breaks HTTP, for example by an upgrade to another protocol.
+        ApiServerProtocolError = 0x24, "the cluster's API server broke the HTTP protocol";
         /// The agent has no credential that its API server could accept.
         NoCredential = 0x25, "the agent has no credential for its API server";
         /// The connection to the target of a dial broke before its end.
@@ -83,7 +85,7 @@ codes! {
 }
 
 codes! {
-    /// Why a tunnel was closed.
+    /// The reason why either side closed a tunnel.
     CloseCode {
         /// Both sides had no open stream any more.
         Drained = 0x00, "drained";
@@ -95,14 +97,14 @@ codes! {
         Violation = 0x03, "protocol violation";
         /// Nothing was heard for too long.
         Lost = 0x04, "nothing was heard for too long";
-        /// Two processes that are not one agent's, one after the other, have shown the same certificate.
+        /// Two processes of different agents have presented the same certificate, one after the other.
         KeyCopied = 0x05, "another process answers that uses the same certificate, give each agent one of its own";
         /// The agent's certificate was revoked, or its cluster deleted.
         Revoked = 0x06, "the agent's certificate was revoked or its cluster deleted";
         /// The certificate with which the tunnel was opened, or last extended, has ended.
         Expired = 0x07, "the agent's certificate has expired and no newer one was shown";
-        /// The same as `KeyCopied`, to the earlier process, where the server prefers the later one. Who comes back at once is the later
-        /// one then.
+        /// The same as `KeyCopied`, sent to the earlier process, where the server prefers the later one. A
+        /// process that reconnects at once is then the later one.
         Replaced = 0x08, "a later process that uses the same certificate was preferred, give each agent one of its own";
     }
 }

@@ -1,4 +1,4 @@
-//! Frames on a byte stream: a length as a varint, then that many bytes of protobuf.
+//! Frames on a byte stream: each is a length as a varint, then that many bytes of protobuf.
 
 pub use prost::Message;
 use prost::bytes::{Buf, Bytes, BytesMut};
@@ -10,7 +10,7 @@ pub const FRAME_BYTES_MAX: usize = 64 * 1024;
 const PREFIX_BYTES_MAX: usize = 3;
 const _: () = assert!(FRAME_BYTES_MAX < 1 << (7 * PREFIX_BYTES_MAX));
 
-/// Why bytes are not a frame. After this the stream cannot be read on.
+/// The reason why bytes are not a frame. After this error the stream cannot be read any further.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length prefix names more than `FRAME_BYTES_MAX`.
@@ -38,11 +38,11 @@ pub fn encode(message: &impl Message, buffer: &mut BytesMut) -> Result<(), Frame
     message.encode_length_delimited(buffer).map_err(|_| FrameError::TooLong(bytes))
 }
 
-/// Takes the first frame off `buffer`, or nothing if it is not whole yet.
+/// Takes the first frame off `buffer`, or nothing if it is incomplete.
 ///
 /// # Errors
-/// The first prefix that is too long or too large, at once and before its body has come, and bytes that are not
-/// protobuf.
+/// The first prefix that is too long or too large, at once and before its body has come, and bytes that are
+/// not protobuf.
 pub fn decode<M: Message + Default>(buffer: &mut BytesMut) -> Result<Option<M>, FrameError> {
     let Some((prefix_bytes, body_bytes)) = prefix(buffer)? else {
         return Ok(None);
@@ -55,7 +55,8 @@ pub fn decode<M: Message + Default>(buffer: &mut BytesMut) -> Result<Option<M>, 
     Ok(Some(M::decode(body)?))
 }
 
-/// How many bytes the first frame still lacks before `decode` can take it, at least 1; `None` where it is whole.
+/// Number of bytes that the first frame still lacks before `decode` can take it, at least 1; `None` once it
+/// is complete.
 ///
 /// A reader that may not read beyond one frame, because other bytes follow it, asks for exactly so many.
 ///
@@ -65,11 +66,11 @@ pub fn missing(buffer: &[u8]) -> Result<Option<usize>, FrameError> {
     let Some((prefix_bytes, body_bytes)) = prefix(buffer)? else {
         return Ok(Some(1));
     };
-    let whole = prefix_bytes + body_bytes;
-    Ok(whole.checked_sub(buffer.len()).filter(|lacking| *lacking > 0))
+    let complete = prefix_bytes + body_bytes;
+    Ok(complete.checked_sub(buffer.len()).filter(|lacking| *lacking > 0))
 }
 
-/// The length of the prefix and of the body behind it, once the prefix is whole.
+/// The length of the prefix and of the body behind it, once the prefix is complete.
 fn prefix(buffer: &[u8]) -> Result<Option<(usize, usize)>, FrameError> {
     let mut length = 0;
     for (index, byte) in buffer.iter().take(PREFIX_BYTES_MAX).enumerate() {

@@ -1,4 +1,4 @@
-//! Fuzz targets: what peers and callers send, in whatever bytes.
+//! Fuzz targets for everything that peers and callers send, with arbitrary bytes.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
@@ -10,18 +10,20 @@ use prost::bytes::BytesMut;
 use crate::allow_list::AllowList;
 use crate::enrollment::{EnrollRequest, EnrollResponse, RenewRequest, RenewResponse};
 use crate::frame::{FrameError, decode, encode, missing};
-use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, judge};
+use crate::greeting::{Advertised, CERTIFICATES_MAX, ENDPOINTS_MAX, verify_hello};
 use crate::headers::{clean_request, clean_response, is_protected, take_impersonation};
 use crate::session::{FRAMES_BURST_MAX, Session};
 use crate::spiffe::AgentId;
 use crate::trust::{Bundle, SignedBundle};
 use crate::wire::{Assert, CarrierNote, ControlFrame, Hello, StreamOpen};
-use crate::{ClusterId, socks5, upgrade};
+use crate::{ClusterId, socks5, upgrade_protocol};
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` overrides the number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// A frame is taken whole or not at all, `missing` agrees about that, and what was read is written alike.
+/// A frame is decoded completely or not at all, `missing` agrees with that, and a decoded frame encodes to
+/// the same bytes.
 #[test]
 fn frames() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -31,7 +33,7 @@ fn frames() {
     });
 }
 
-/// What was read of any message is read again from what it is written as.
+/// Every message that was decoded survives encoding and decoding again.
 #[test]
 fn messages() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -47,13 +49,14 @@ fn messages() {
     });
 }
 
-/// No beginning of a message of SOCKS5 is one, and none asks for more bytes than the longest has.
+/// No proper prefix of a SOCKS5 message parses as complete, and none asks for more bytes than the longest
+/// message has.
 #[test]
 fn socks5() {
-    fn read<T: Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Result<socks5::Parsed<T>, socks5::Fault>) {
-        // As they are read: so many bytes as are lacking, and never one more.
+    fn read<T: Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Result<socks5::Parsed<T>, socks5::Socks5Error>) {
+        // Reads like the server: as many bytes as are missing, and never one more.
         let mut end = 0;
-        while let Ok(socks5::Parsed::Lacks(lacking)) = parse(&bytes[..end]) {
+        while let Ok(socks5::Parsed::Incomplete(lacking)) = parse(&bytes[..end]) {
             assert!(lacking > 0 && end + lacking <= socks5::MESSAGE_BYTES_MAX, "{lacking} behind {end}");
             end += lacking;
             if end > bytes.len() {
@@ -61,7 +64,10 @@ fn socks5() {
             }
         }
         for shorter in 0..end {
-            assert!(!matches!(parse(&bytes[..shorter]), Ok(socks5::Parsed::Whole(_))), "{shorter} of {end}");
+            assert!(
+                !matches!(parse(&bytes[..shorter]), Ok(socks5::Parsed::Complete(_))),
+                "{shorter} of {end}"
+            );
         }
     }
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -71,13 +77,14 @@ fn socks5() {
     });
 }
 
-/// Whoever greets is whom its certificate names, and nothing that it says of itself reaches a terminal unprintable.
+/// An accepted greeting has the identity of its certificate, and no unprintable text of an agent reaches a
+/// terminal.
 #[test]
 fn greetings() {
     let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let Ok(hello) = Hello::decode(bytes) else { return };
-        match judge(hello.clone(), &agent) {
+        match verify_hello(hello.clone(), &agent) {
             Ok(greeting) => {
                 assert_eq!((&greeting.agent, hello.cluster.as_str()), (&agent, "edge-a"));
                 let Advertised { endpoints, certificates } = &greeting.advertised;
@@ -91,7 +98,7 @@ fn greetings() {
     });
 }
 
-/// A peer is borne up to its limit of frames, and what it makes us keep does not grow with them.
+/// A session accepts frames up to its limit, and the state that a peer makes it keep does not grow with them.
 #[test]
 #[expect(
     clippy::disallowed_methods,
@@ -120,12 +127,13 @@ fn sessions() {
     });
 }
 
-/// Both walls: what the first lets pass holds nothing of a caller's identity, and the second finds nothing more to do.
+/// Both walls: what the first lets pass holds nothing of a caller's identity, and the second finds nothing
+/// more to do.
 #[test]
 fn request_headers() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let Some(mut headers) = headers(bytes) else { return };
-        let _ = upgrade::Protocol::asked(&http::Method::GET, &headers);
+        let _ = upgrade_protocol::UpgradeProtocol::requested(&http::Method::GET, &headers);
         let assumed = take_impersonation(&mut headers);
         assert!(assumed.is_none_or(|identity| !identity.user.is_empty()));
         if clean_request(&mut headers).is_err() {
@@ -162,7 +170,7 @@ fn response_headers() {
     });
 }
 
-/// Whoever may be asserted is named by the list, and is rendered as it is named.
+/// An identity that may be asserted matches the list, and its header values are the names unchanged.
 #[test]
 fn allow_lists() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Patterns in which `*` stands for any text, also for none.
+//! Patterns in which `*` stands for any text, the empty one included.
 
 /// Whether the whole of `text` fits `pattern`. Takes time in proportion to both, whatever they are.
 #[must_use]
@@ -10,12 +10,12 @@ pub fn matches(pattern: &str, text: &str) -> bool {
         return false;
     };
     let (middle, last) = rest.rsplit_once('*').map_or((None, rest), |(middle, last)| (Some(middle), last));
-    // The leftmost place of each part leaves most to the parts behind it.
+    // The leftmost match of each part leaves most of the text to the parts behind it.
     for part in middle.into_iter().flat_map(|middle| middle.split('*')) {
-        let Some(place) = text.find(part) else {
+        let Some(index) = text.find(part) else {
             return false;
         };
-        text = &text[place + part.len()..];
+        text = &text[index + part.len()..];
     }
     text.ends_with(last)
 }
@@ -34,7 +34,7 @@ mod tests {
             // Beginning and end share no letter.
             ("aba*ba", &["ababa", "abaxba"], &["aba"]),
             ("*b*", &["abc", "b"], &["ac"]),
-            // What a part has taken is not there for the next.
+            // The next part cannot use text that a part has matched already.
             ("*ab*b", &["xxxabb"], &["ab", "xab"]),
             ("a**c", &["abc", "ac"], &["ab"]),
             ("ab*bc", &["abbc"], &["abc"]),

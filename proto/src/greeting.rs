@@ -1,4 +1,4 @@
-//! The greeting: what an agent says first, and how the server judges it.
+//! The greeting: an agent's first frame, and how the server checks it.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::wire::{Endpoints, Hello, Refused, ServedCertificate, Welcome, refused
 /// The protocol versions that this build speaks, newest last.
 pub const VERSIONS: [u32; 1] = [1];
 
-/// A greeting, from the carrier's handshake to the `Welcome`, takes no longer than this. Six round trips of the slowest
-/// link that we serve, a satellite's 2 s, would fit.
+/// A greeting, from the carrier's handshake to the `Welcome`, takes no longer than this. Six round trips of
+/// the slowest link that we serve, a satellite's 2 s, would fit.
 pub const GREETING_MAX: Duration = Duration::from_secs(12);
 
 /// Most endpoints that one agent may advertise.
@@ -19,7 +19,8 @@ pub const ENDPOINTS_MAX: usize = 64;
 /// Longest endpoint, in bytes: a DNS name of 253, a colon and a port, rounded up.
 const ENDPOINT_BYTES_MAX: usize = 260;
 
-/// Most serving certificates of API servers that one agent tells of: those among which it balances, and the one that its credential names.
+/// Most serving certificates of API servers that one agent advertises: those among which it balances, and the
+/// one that its credential names.
 pub const CERTIFICATES_MAX: usize = 17;
 
 /// Most bytes of names in all of them.
@@ -28,75 +29,76 @@ pub const CERTIFICATE_NAME_BYTES_MAX: usize = 8 * 1024;
 /// Longest software name that is kept, in bytes; the rest is cut off.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
-/// 16 random bytes that one process draws at its start.
+/// 16 random bytes that each process draws at its start, so that its peers recognize it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BootNonce(pub [u8; 16]);
 
-/// A server that is stopping asks agents to come again after so long: its successor at the same address may be there then.
+/// A server that is stopping asks agents to retry after this time: its successor at the same address may be
+/// there then.
 const RETRY_AFTER_DRAINING: Duration = Duration::from_secs(2);
 
-/// A server that holds as many tunnels as it may asks agents to come again after so long.
+/// A server that has as many tunnels as it may asks agents to retry after this time.
 const RETRY_AFTER_FULL: Duration = Duration::from_secs(20);
 
-/// A greeting that was accepted: which tunnel this is.
+/// An accepted greeting, which identifies the tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// Who greets, from the verified certificate.
+    /// The agent that greets, from its verified certificate.
     pub agent: AgentId,
-    /// Which process of this agent.
+    /// The process of this agent that dialed.
     pub boot: BootNonce,
-    /// Which tunnel of this process, counted from 1.
+    /// The number of this tunnel among those of its process, from 1.
     pub sequence: u64,
     /// The version that both sides speak from here on.
     pub version: u32,
     /// Name and version of the agent's software, printable, for people.
     pub software: String,
-    /// What the agent says of the cluster's control plane.
+    /// The control-plane endpoints and certificates that the agent advertises.
     pub advertised: Advertised,
-    /// For how long the agent holds the tunnel without a sign of life; `None` leaves that to the server.
+    /// Silence after which the agent gives the tunnel up; `None` leaves that to the server.
     pub silence_max: Option<Duration>,
 }
 
-/// What an agent says of its cluster's control plane, printable. Shown, never trusted.
+/// An agent's description of its cluster's control plane, printable. Shown, never trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Advertised {
-    /// Where the cluster says it answers.
+    /// Addresses at which the cluster claims to answer.
     pub endpoints: Vec<String>,
-    /// The serving certificates of API servers. No verdict asks for them.
+    /// The serving certificates of API servers. No decision depends on them.
     pub certificates: Vec<Certificate>,
 }
 
 /// The serving certificate of an API server, as an agent saw it last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// Where the agent asked: `host:port`.
+    /// The address that the agent dialed: `host:port`.
     pub address: String,
-    /// The DNS names and addresses for which it is.
+    /// The DNS names and addresses for which it is valid.
     pub names: Vec<String>,
-    /// It has more.
+    /// Whether the certificate has more names than are listed here.
     pub is_cut: bool,
 }
 
-/// What a server says of itself in every `Welcome`.
+/// The server's part of every `Welcome`: its name, its process and its trust bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    /// Its name.
+pub struct ServerInfo {
+    /// The server's name, a DNS label.
     pub server_id: String,
     /// Name and version of its software, for people.
     pub software: String,
-    /// Which process of it.
+    /// The server process that answers.
     pub boot: BootNonce,
-    /// Names its keys without showing them.
+    /// A digest that identifies the server's keys without revealing them.
     pub keys_mark: [u8; 8],
     /// The newest trust bundle that it knows, or nothing.
     pub trust_bundle: Vec<u8>,
 }
 
-/// Judges a greeting against the identity that the agent's certificate proved.
+/// Checks a greeting against the identity that the agent's certificate proved.
 ///
 /// # Errors
 /// The frame to send back, whose message says what is wrong and what to do.
-pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
+pub fn verify_hello(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
     let version = negotiate(&hello.versions)?;
     if hello.cluster != agent.cluster().as_str() {
         return Err(refuse(
@@ -123,7 +125,7 @@ pub fn judge(hello: Hello, agent: &AgentId) -> Result<Greeting, Refused> {
     })
 }
 
-/// For how long both sides of a tunnel hold it without a sign of life: the shorter of what each bears.
+/// Silence after which both sides give a tunnel up: the shorter of the two sides' limits.
 #[must_use]
 pub fn silence_agreed(greeting: &Greeting, servers: Duration) -> Duration {
     greeting.silence_max.map_or(servers, |agents| agents.min(servers)).max(SILENCE_LEAST)
@@ -131,19 +133,19 @@ pub fn silence_agreed(greeting: &Greeting, servers: Duration) -> Duration {
 
 /// The answer to an accepted greeting, with the silence that was agreed.
 #[must_use]
-pub fn welcome(greeting: &Greeting, host: &Host, silence_max: Duration) -> Welcome {
+pub fn welcome(greeting: &Greeting, server: &ServerInfo, silence_max: Duration) -> Welcome {
     Welcome {
         version: greeting.version,
-        server_id: host.server_id.clone(),
-        software: host.software.clone(),
+        server_id: server.server_id.clone(),
+        software: server.software.clone(),
         silence_max_ms: u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX),
-        boot_nonce: host.boot.0.to_vec(),
-        keys_mark: host.keys_mark.to_vec(),
-        trust_bundle: host.trust_bundle.clone(),
+        boot_nonce: server.boot.0.to_vec(),
+        keys_mark: server.keys_mark.to_vec(),
+        trust_bundle: server.trust_bundle.clone(),
     }
 }
 
-/// Builds a refusal that names the versions this build speaks, and when to come again.
+/// Builds a refusal that names the versions this build speaks, and the time after which to retry.
 #[must_use]
 pub fn refuse(reason: Reason, message: String) -> Refused {
     let after = retry_after(reason).unwrap_or_default();
@@ -155,7 +157,7 @@ pub fn refuse(reason: Reason, message: String) -> Refused {
     }
 }
 
-/// After how long a refusal may have passed; `None` where somebody has to change something first.
+/// Time after which a retry may succeed; `None` where somebody has to change something first.
 fn retry_after(reason: Reason) -> Option<Duration> {
     match reason {
         Reason::Draining => Some(RETRY_AFTER_DRAINING),
@@ -164,18 +166,22 @@ fn retry_after(reason: Reason) -> Option<Duration> {
     }
 }
 
-/// What an agent says of its cluster's control plane, cut to what may be said and can be printed.
+/// An agent's description of its cluster's control plane, cut to the limits and to what can be printed.
 #[must_use]
-pub fn advertised(said: Endpoints) -> Advertised {
-    let Endpoints { addresses, certificates } = said;
+pub fn advertised(endpoints: Endpoints) -> Advertised {
+    let Endpoints { addresses, certificates } = endpoints;
     let endpoints = addresses.into_iter().filter(|address| is_plain(address)).take(ENDPOINTS_MAX).collect();
     let certificate = |ServedCertificate { address, names, cut }| Certificate { address, names, is_cut: cut };
-    Advertised { endpoints, certificates: cut(certificates).into_iter().map(certificate).collect() }
+    Advertised {
+        endpoints,
+        certificates: truncate_certificates(certificates).into_iter().map(certificate).collect(),
+    }
 }
 
-/// As many certificates and names of them as may be said and can be printed. What has lost names says so.
+/// Cuts certificates and their names to the limits and to what can be printed. A certificate that loses names
+/// is marked as cut.
 #[must_use]
-pub fn cut(certificates: Vec<ServedCertificate>) -> Vec<ServedCertificate> {
+pub fn truncate_certificates(certificates: Vec<ServedCertificate>) -> Vec<ServedCertificate> {
     let mut bytes = 0;
     let plain = certificates.into_iter().filter(|certificate| is_plain(&certificate.address));
     let certificate = |ServedCertificate { address, names, cut }: ServedCertificate| {
@@ -190,7 +196,7 @@ pub fn cut(certificates: Vec<ServedCertificate>) -> Vec<ServedCertificate> {
     plain.take(CERTIFICATES_MAX).map(certificate).collect()
 }
 
-/// Whether it is a text without spaces that is no longer than an endpoint.
+/// Whether a text has no spaces and is no longer than an endpoint.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.len() <= ENDPOINT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -215,7 +221,8 @@ fn listed(versions: &[u32]) -> String {
     format!("{{{}}}", shown.join(", "))
 }
 
-/// Text of a stranger, made safe for logs and terminals: printable ASCII, and no longer than `bytes_max`.
+/// Text from an untrusted peer, made safe for logs and terminals: printable ASCII, and no longer than
+/// `bytes_max`.
 fn printable(text: &str, bytes_max: usize) -> String {
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(bytes_max).collect()
 }
@@ -226,13 +233,13 @@ mod tests {
 
     #[test]
     fn versions_one_and_two_are_accepted_with_one() {
-        let greeting = judge(Hello { versions: vec![1, 2], ..hello() }, &agent()).unwrap();
+        let greeting = verify_hello(Hello { versions: vec![1, 2], ..hello() }, &agent()).unwrap();
         assert_eq!(greeting.version, 1);
     }
 
     #[test]
-    fn version_two_alone_is_refused_in_words_that_name_both() {
-        let refused = judge(Hello { versions: vec![2], ..hello() }, &agent()).unwrap_err();
+    fn version_two_alone_is_refused_with_a_text_that_names_both() {
+        let refused = verify_hello(Hello { versions: vec![2], ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Version);
         assert_eq!(
             refused.message,
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn another_cluster_than_the_certificates_is_refused() {
-        let refused = judge(Hello { cluster: "edge-b".to_owned(), ..hello() }, &agent()).unwrap_err();
+        let refused = verify_hello(Hello { cluster: "edge-b".to_owned(), ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Cluster);
         assert!(
             refused.message.contains("edge-a") && refused.message.contains("edge-b"),
@@ -254,11 +261,11 @@ mod tests {
 
     #[test]
     fn the_cluster_comes_from_the_certificate() {
-        assert_eq!(judge(hello(), &agent()).unwrap().agent, agent());
+        assert_eq!(verify_hello(hello(), &agent()).unwrap().agent, agent());
     }
 
     #[test]
-    fn only_what_passes_by_itself_is_to_be_tried_again_soon() {
+    fn only_a_refusal_that_passes_by_itself_is_retried_soon() {
         let after = |reason| refuse(reason, String::new()).retry_after_ms;
         assert!(after(Reason::Draining) > 0 && after(Reason::Draining) < after(Reason::Limit));
         for reason in [Reason::Version, Reason::Cluster, Reason::Greeting] {
@@ -266,11 +273,13 @@ mod tests {
         }
     }
 
+    /// Below the minimum an idle tunnel would not last.
     #[test]
-    fn the_shorter_limit_holds_and_none_is_so_short_that_an_idle_tunnel_would_not_last() {
+    fn the_shorter_silence_limit_applies_but_not_below_the_minimum() {
         let seconds = Duration::from_secs;
         for (agents, servers, agreed) in [(0, 300, 300), (60, 300, 60), (600, 300, 300), (1, 300, 9)] {
-            let greeting = judge(Hello { silence_max_ms: agents * 1000, ..hello() }, &agent()).unwrap();
+            let greeting =
+                verify_hello(Hello { silence_max_ms: agents * 1000, ..hello() }, &agent()).unwrap();
             assert_eq!(
                 silence_agreed(&greeting, seconds(servers)),
                 seconds(agreed),
@@ -281,14 +290,14 @@ mod tests {
 
     #[test]
     fn a_welcome_says_who_the_server_is_and_what_was_agreed() {
-        let host = Host {
+        let host = ServerInfo {
             server_id: "gateway".to_owned(),
             software: "tombolo 1".to_owned(),
             boot: BootNonce([3; 16]),
             keys_mark: [5; 8],
             trust_bundle: vec![9],
         };
-        let welcome = |silence| welcome(&judge(hello(), &agent()).unwrap(), &host, silence);
+        let welcome = |silence| welcome(&verify_hello(hello(), &agent()).unwrap(), &host, silence);
         let expected = Welcome {
             version: 1,
             server_id: "gateway".to_owned(),
@@ -304,38 +313,38 @@ mod tests {
 
     #[test]
     fn a_short_nonce_is_refused() {
-        let refused = judge(Hello { boot_nonce: vec![0; 15], ..hello() }, &agent()).unwrap_err();
+        let refused = verify_hello(Hello { boot_nonce: vec![0; 15], ..hello() }, &agent()).unwrap_err();
         assert_eq!(refused.reason(), Reason::Greeting);
     }
 
     #[test]
-    fn what_is_only_shown_is_cut_and_cleaned() {
+    fn advertised_texts_are_cut_and_made_printable() {
         let addresses = std::iter::repeat_n("192.168.1.10:6443".to_owned(), 100);
         let addresses = ["\u{1b}[2J".to_owned()].into_iter().chain(addresses).collect();
         let endpoints = Some(Endpoints { addresses, certificates: Vec::new() });
         let software = format!("agent\r\n\u{1b}{}", "x".repeat(200));
 
-        let greeting = judge(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
+        let greeting = verify_hello(Hello { endpoints, software, ..hello() }, &agent()).unwrap();
 
         assert_eq!(greeting.advertised.endpoints, vec!["192.168.1.10:6443"; ENDPOINTS_MAX]);
         assert_eq!(greeting.software, format!("agent{}", "x".repeat(59)));
     }
 
     #[test]
-    fn of_certificates_as_many_and_as_many_bytes_of_names_are_kept_as_may_be_and_not_one_more() {
+    fn certificates_and_their_names_are_kept_up_to_the_limits() {
         let certificate = |address: &str, names: &[&str]| ServedCertificate {
             address: address.to_owned(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             cut: false,
         };
-        let told = |certificates: Vec<ServedCertificate>| {
+        let served = |certificates: Vec<ServedCertificate>| {
             advertised(Endpoints { addresses: Vec::new(), certificates }).certificates
         };
         let plain = certificate("10.0.0.1:6443", &["kubernetes", "10.96.0.1"]);
-        let kept = told(vec![plain.clone(); CERTIFICATES_MAX + 1]);
+        let kept = served(vec![plain.clone(); CERTIFICATES_MAX + 1]);
         assert_eq!(kept.len(), CERTIFICATES_MAX);
         assert_eq!((kept[0].names.len(), kept[0].is_cut), (2, false));
-        let kept = told(vec![certificate("a b:1", &["x"]), certificate("a:1", &["\u{1b}[2J", "x", ""])]);
+        let kept = served(vec![certificate("a b:1", &["x"]), certificate("a:1", &["\u{1b}[2J", "x", ""])]);
         assert_eq!(
             kept,
             [Certificate { address: "a:1".to_owned(), names: vec!["x".to_owned()], is_cut: true }]
@@ -344,11 +353,11 @@ mod tests {
         let name = "x".repeat(256);
         let most = CERTIFICATE_NAME_BYTES_MAX / name.len();
         for (count, is_cut) in [(most, false), (most + 1, true)] {
-            let kept = told(vec![certificate("a:1", &vec![name.as_str(); count])]);
+            let kept = served(vec![certificate("a:1", &vec![name.as_str(); count])]);
             assert_eq!((kept[0].names.len(), kept[0].is_cut), (most, is_cut));
         }
-        // Of all together.
-        let kept = told(vec![certificate("a:1", &vec![name.as_str(); most]), plain]);
+        // The limit applies to all certificates together.
+        let kept = served(vec![certificate("a:1", &vec![name.as_str(); most]), plain]);
         assert_eq!((kept[1].names.len(), kept[1].is_cut), (0, true));
     }
 

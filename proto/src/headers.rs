@@ -1,7 +1,7 @@
-//! Which headers of a request and of its answer may cross a tunnel: one function for both walls.
+//! Decides which headers of a request and of its response may cross a tunnel.
 //!
-//! The gateway applies it before it sends a request into a tunnel, and the agent applies it again before it adds its own
-//! credential and the caller's identity, so that a mistake on one side alone smuggles nothing.
+//! The gateway applies it before it sends a request into a tunnel, and the agent applies it again before it
+//! adds its own credential and the caller's identity, so that a mistake on one side alone smuggles nothing.
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 
@@ -14,19 +14,19 @@ pub const HEADERS_MAX: usize = 100;
 /// Largest sum of all names and values, in bytes.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// The name of an exchange in every log, the API server's too.
+/// The header with the id of an exchange, the same in every log, the API server's too.
 pub const AUDIT_ID: &str = "audit-id";
 
 /// Longest audit id, in bytes (a UUID has 36); Kubernetes cuts longer ones.
 /// <https://github.com/kubernetes/kubernetes/blob/v1.35.0/staging/src/k8s.io/apiserver/pkg/audit/context.go>
 pub const AUDIT_ID_BYTES_MAX: usize = 64;
 
-/// The WebSocket subprotocol in which browsers put a bearer token. It is a credential, and so it is taken out.
-/// <https://github.com/kubernetes/kubernetes/pull/47740>
+/// The WebSocket subprotocol in which browsers put a bearer token. It is a credential, and so it is taken
+/// out. <https://github.com/kubernetes/kubernetes/pull/47740>
 const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Hop-by-hop headers (RFC 9110, section 7.6.1) and what proxies of old made of them. `Expect` has been answered by the
-/// hop that received it.
+/// Hop-by-hop headers (RFC 9110, section 7.6.1) and what proxies of old made of them. `Expect` has been
+/// answered by the hop that received it.
 const HOP_BY_HOP: [&str; 11] = [
     "connection",
     "keep-alive",
@@ -41,7 +41,7 @@ const HOP_BY_HOP: [&str; 11] = [
     "expect",
 ];
 
-/// Credentials and statements about the caller that only we make. What a caller sends of these is taken out.
+/// Credentials and statements about the caller that only we make. They are removed from callers' requests.
 const OURS: [&str; 8] = [
     "authorization",
     "cookie",
@@ -54,8 +54,8 @@ const OURS: [&str; 8] = [
 ];
 const OURS_PREFIXES: [&str; 3] = ["x-remote-", "x-forwarded-", "x-tombolo-"];
 
-/// What asserts an identity at an API server. What of it is not taken out by [`take_impersonation`] is refused, never
-/// corrected.
+/// Headers by which a request asserts an identity at an API server. Those that [`take_impersonation`] does
+/// not take out are refused, never corrected.
 const IMPERSONATION_PREFIX: &str = "impersonate-";
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
@@ -81,9 +81,9 @@ const LOAD_BEARING: [&str; 17] = [
     "x-stream-protocol-version",
 ];
 
-/// Why a request's headers are refused.
+/// The reason why a request's headers are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderFault {
+pub enum HeaderError {
     /// An attempt to choose the identity.
     #[error(
         "{0} is not accepted here: of impersonation (kubectl --as) only one user with any groups is, each name not empty"
@@ -95,42 +95,42 @@ pub enum HeaderFault {
     /// `Connection: NAME` for a header that is not hop-by-hop.
     #[error("the Connection header may not name {0}")]
     ConnectionNames(String),
-    /// More than `HEADERS_MAX`.
+    /// The request has more headers than `HEADERS_MAX`.
     #[error("more than {max} headers", max = HEADERS_MAX)]
     TooMany,
-    /// More than `HEADER_BYTES_MAX`.
+    /// The headers have more bytes than `HEADER_BYTES_MAX`.
     #[error("headers of more than {max} bytes", max = HEADER_BYTES_MAX)]
     TooLarge,
-    /// Not exactly one place says whom the request is for.
+    /// More than one header says whom the request is for.
     #[error("more than one Host header")]
     Hosts,
 }
 
-/// Whether a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add one where there
-/// is none.
+/// Whether a request's headers are few and small enough. Its `Audit-ID` is not counted, because we add one
+/// where there is none.
 ///
 /// # Errors
 /// `TooMany` and `TooLarge`.
-pub fn check_limits(headers: &HeaderMap) -> Result<(), HeaderFault> {
+pub fn check_limits(headers: &HeaderMap) -> Result<(), HeaderError> {
     let (mut count, mut bytes) = (0, 0);
     for (name, value) in headers.iter().filter(|(name, _)| name.as_str() != AUDIT_ID) {
         count += 1;
         bytes += name.as_str().len() + value.len();
     }
     if count > HEADERS_MAX {
-        return Err(HeaderFault::TooMany);
+        return Err(HeaderError::TooMany);
     }
-    if bytes > HEADER_BYTES_MAX { Err(HeaderFault::TooLarge) } else { Ok(()) }
+    if bytes > HEADER_BYTES_MAX { Err(HeaderError::TooLarge) } else { Ok(()) }
 }
 
-/// Whether every log can hold this name of an exchange, and an API server takes it as it is.
+/// Whether this is an audit id that every log can hold, and that an API server keeps unchanged.
 #[must_use]
 pub fn is_audit_id(id: &[u8]) -> bool {
     (1..=AUDIT_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
 }
 
-/// Takes the identity out of a request that its caller wants to assume: one user, and any groups. Nobody has decided yet
-/// whether it may. Anything else of the kind stays where it is, for [`clean_request`] to refuse.
+/// Takes the identity that the caller wants to assume out of a request: one user, and any groups. It is not
+/// authorized yet. Other impersonation headers stay, for [`clean_request`] to refuse.
 pub fn take_impersonation(headers: &mut HeaderMap) -> Option<Assert> {
     let named = |value: &HeaderValue| {
         let name = std::str::from_utf8(value.as_bytes()).ok().filter(|name| !name.is_empty());
@@ -144,20 +144,20 @@ pub fn take_impersonation(headers: &mut HeaderMap) -> Option<Assert> {
     Some(Assert { user, groups })
 }
 
-/// Takes out of a request everything that must not reach the next hop.
+/// Removes everything from a request that must not reach the next hop.
 ///
 /// Hop-by-hop headers go first, so that nothing which is added later can be named by a caller's `Connection`.
 ///
 /// # Errors
-/// `HeaderFault`: the request must be refused, because it tries to be something that it is not.
-pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderFault> {
+/// `HeaderError`: the request must be refused, because it claims an identity or hides a header.
+pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderError> {
     check_names(headers)?;
     if headers.get_all(header::HOST).iter().count() > 1 {
-        return Err(HeaderFault::Hosts);
+        return Err(HeaderError::Hosts);
     }
     for name in connection_options(headers) {
         if is_protected(&name) || LOAD_BEARING.contains(&name.as_str()) {
-            return Err(HeaderFault::ConnectionNames(name));
+            return Err(HeaderError::ConnectionNames(name));
         }
         headers.remove(&name);
     }
@@ -167,7 +167,7 @@ pub fn clean_request(headers: &mut HeaderMap) -> Result<(), HeaderFault> {
     Ok(())
 }
 
-/// What stands behind the mark of each bearer token in the WebSocket subprotocols that a request offers.
+/// The bearer tokens among the WebSocket subprotocols that a request offers, still in base64url.
 pub fn bearer_subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     offered_subprotocols(headers).filter_map(|entry| entry.strip_prefix(BEARER_SUBPROTOCOL))
 }
@@ -178,7 +178,8 @@ pub fn offers_subprotocol(headers: &HeaderMap) -> bool {
     offered_subprotocols(headers).any(|entry| !entry.is_empty() && !entry.starts_with(BEARER_SUBPROTOCOL))
 }
 
-/// Takes out of an answer what concerns only one hop, and what an edge may not set at the gateway's name.
+/// Removes hop-by-hop headers from a response, and headers that an edge may not set under the gateway's host
+/// name.
 pub fn clean_response(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         headers.remove(&name);
@@ -188,7 +189,8 @@ pub fn clean_response(headers: &mut HeaderMap) {
     });
 }
 
-/// The same value kept out of debug output, and out of HTTP/2's compression table: it names people, or is a credential.
+/// The value marked as sensitive: it names people, or is a credential. It stays out of debug output and of
+/// HTTP/2's compression table.
 #[must_use]
 pub fn secret(value: &HeaderValue) -> HeaderValue {
     let mut value = value.clone();
@@ -196,7 +198,7 @@ pub fn secret(value: &HeaderValue) -> HeaderValue {
     value
 }
 
-/// Whether a header decides who is asking: no caller may add, remove or switch it.
+/// Whether a header decides the identity of a request: no caller may add, remove or change it.
 #[must_use]
 pub fn is_protected(name: &str) -> bool {
     is_ours(name) || name.starts_with(IMPERSONATION_PREFIX) || name == "proxy-authorization"
@@ -206,20 +208,21 @@ fn is_ours(name: &str) -> bool {
     OURS.contains(&name) || OURS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn check_names(headers: &HeaderMap) -> Result<(), HeaderFault> {
+fn check_names(headers: &HeaderMap) -> Result<(), HeaderError> {
     for name in headers.keys().map(HeaderName::as_str) {
         let folded = name.replace('_', "-");
         if folded.starts_with(IMPERSONATION_PREFIX) {
-            return Err(HeaderFault::Impersonation(name.to_owned()));
+            return Err(HeaderError::Impersonation(name.to_owned()));
         }
         if folded != name && (is_protected(&folded) || HOP_BY_HOP.contains(&folded.as_str())) {
-            return Err(HeaderFault::Alias(name.to_owned()));
+            return Err(HeaderError::Alias(name.to_owned()));
         }
     }
     Ok(())
 }
 
-/// The header names that `Connection` lists, in lower case, without its own words.
+/// The header names that `Connection` lists, in lower case, without its own tokens (`close`, `keep-alive`,
+/// `upgrade`).
 fn connection_options(headers: &HeaderMap) -> Vec<String> {
     headers
         .get_all(header::CONNECTION)

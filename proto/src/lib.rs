@@ -1,6 +1,7 @@
-//! What the bytes between server and agent mean, and what each side may do next.
+//! The protocol between server and agent: its messages, and the next steps that each side may take.
 //!
-//! This crate does no I/O: time, randomness and bytes come in as arguments, frames and events go out as values.
+//! This crate does no I/O: time, randomness and bytes come in as arguments, frames and events go out as
+//! values.
 
 #[cfg(feature = "grpc")]
 pub mod admin;
@@ -21,7 +22,7 @@ pub mod socks5;
 pub mod spiffe;
 pub mod trace;
 pub mod trust;
-pub mod upgrade;
+pub mod upgrade_protocol;
 pub mod wire;
 
 pub use allow_list::AllowList;

@@ -1,4 +1,5 @@
-//! The names in certificates, by role: `spiffe://DOMAIN/cluster/C/agent/ID`, `…/server/ID`, `…/admin/NAME` and `…/caller`.
+//! The SPIFFE IDs in certificates, by role: `spiffe://DOMAIN/cluster/C/agent/ID`, `…/server/ID`,
+//! `…/admin/NAME` and `…/caller`.
 //!
 //! SPIFFE-ID, <https://github.com/spiffe/spiffe/blob/main/standards/SPIFFE-ID.md>.
 
@@ -13,17 +14,17 @@ pub const TRUST_DOMAIN_DEFAULT: &str = "tombolo";
 /// Longest trust domain, in bytes (SPIFFE-ID, section 2.1).
 pub const TRUST_DOMAIN_BYTES_MAX: usize = 255;
 
-/// Longest URI that is looked at, in bytes.
+/// Longest URI that is parsed, in bytes.
 const URI_BYTES_MAX: usize = 2048;
 
-/// Who an agent is: its cluster, and which of the cluster's agents.
+/// The identity of an agent: its cluster, and its name among the cluster's agents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AgentId {
     cluster: ClusterId,
     instance: Arc<str>,
 }
 
-/// Why a certificate's URI does not name what was expected.
+/// The reason why a certificate's URI does not have the expected role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpiffeError {
     /// Not an agent's URI of this trust domain.
@@ -53,7 +54,8 @@ impl AgentId {
         is_dns_label(instance).then(|| Self { cluster, instance: instance.into() })
     }
 
-    /// Reads an agent's URI. Everything must be in place: no other path, no query, no empty or escaped segment.
+    /// Reads an agent's URI. Everything must be in place: no other path, no query, no empty or escaped
+    /// segment.
     ///
     /// # Errors
     /// `NotAnAgent`, where anything differs.
@@ -80,7 +82,7 @@ impl AgentId {
         &self.cluster
     }
 
-    /// Which of the cluster's agents this is, a DNS label.
+    /// The agent's name among those of its cluster, a DNS label.
     #[must_use]
     pub fn instance(&self) -> &str {
         &self.instance
@@ -93,7 +95,8 @@ impl fmt::Display for AgentId {
     }
 }
 
-/// Whether `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_` (SPIFFE-ID, section 2.1).
+/// Whether `text` can name a trust domain: 1 to 255 lower-case letters, digits, `.`, `-` and `_` (SPIFFE-ID,
+/// section 2.1).
 #[must_use]
 pub fn is_trust_domain(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
@@ -134,16 +137,16 @@ pub fn admin_uri(domain: &str, name: &str) -> String {
     format!("spiffe://{domain}/admin/{name}")
 }
 
-/// What every caller's certificate of this trust domain bears. Who the caller is stands in its subject: names of people are
-/// free text, for which a SPIFFE path has no letters.
+/// The URI in every caller's certificate of this trust domain. It names no caller: the name is in the
+/// certificate's subject, because names of people are free text, for which a SPIFFE path has no letters.
 #[must_use]
 pub fn caller_uri(domain: &str) -> String {
     format!("spiffe://{domain}/caller")
 }
 
-/// Whether `uri` is a name of this trust domain, of whatever role.
+/// Whether `uri` is a SPIFFE ID of this trust domain, in any role.
 #[must_use]
-pub fn is_of(uri: &str, domain: &str) -> bool {
+pub fn is_in_trust_domain(uri: &str, domain: &str) -> bool {
     let scheme = uri.get(.."spiffe://".len()).filter(|scheme| scheme.eq_ignore_ascii_case("spiffe://"));
     let authority = scheme.and_then(|scheme| uri[scheme.len()..].split(['/', '?', '#']).next());
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(domain))
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_a_byte_is_no_agents_uri() {
+    fn a_uri_that_differs_by_a_byte_is_no_agents() {
         for uri in [
             "",
             "spiffe://tombolo/cluster/edge-a/agent/",
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_its_own_role_alone() {
+    fn a_uri_is_parsed_by_its_own_role_alone() {
         let agent = AgentId::new("edge-a".parse().unwrap(), "0f3c").unwrap();
         let uris = [agent.uri("t"), server_uri("t", "gateway"), admin_uri("t", "olga"), caller_uri("t")];
         assert_eq!(uris[3], "spiffe://t/caller");
@@ -230,10 +233,10 @@ mod tests {
     #[test]
     fn a_name_is_of_the_trust_domain_however_it_is_spelled() {
         for uri in ["spiffe://t/x", "SPIFFE://t/caller", "spiffe://T/caller", "spiffe://t", "spiffe://t?x"] {
-            assert!(is_of(uri, "t"), "{uri}");
+            assert!(is_in_trust_domain(uri, "t"), "{uri}");
         }
         for uri in ["", "spiffe:/", "spiffe://tt/x", "https://t/x", "spiffe://ä/x", "späffe://t"] {
-            assert!(!is_of(uri, "t"), "{uri}");
+            assert!(!is_in_trust_domain(uri, "t"), "{uri}");
         }
     }
 }

@@ -1,33 +1,34 @@
-//! W3C Trace Context: which `traceparent` and `tracestate` are passed on, and which are dropped.
+//! W3C Trace Context: decides which `traceparent` and `tracestate` are passed on, and which are dropped.
 //!
-//! <https://www.w3.org/TR/trace-context/>. What is malformed is dropped and never mended, and where none came none is
-//! made: we start no traces, we pass them on.
+//! <https://www.w3.org/TR/trace-context/>. Malformed values are dropped and never repaired. None is added
+//! where none came: we start no traces, we pass them on.
 
 use http::HeaderMap;
 
 /// The header that says which trace a request belongs to.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The header in which tracing systems keep what is theirs.
+/// The header in which tracing systems keep data of their own.
 pub const TRACESTATE: &str = "tracestate";
 
 /// Most members of a `tracestate`.
 pub const TRACESTATE_MEMBERS_MAX: usize = 32;
 
-/// Longest `tracestate` that is passed on, all its lines together, in bytes: what everybody should propagate at least.
+/// Longest `tracestate` that is passed on, all its lines together, in bytes: the length that the
+/// specification asks everybody to propagate at least.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// Longest `traceparent`, in bytes. Version 0 has 55; later ones may have more.
 pub const TRACEPARENT_BYTES_MAX: usize = 256;
 
-/// What version 0 of `traceparent` has, in bytes, and every later one begins with.
+/// Length of version 0 of `traceparent`, in bytes. Every later version begins with the same fields.
 const VERSION_0_BYTES: usize = 55;
 
 /// Longest key of a member of `tracestate`, and longest value, in bytes.
 const KEY_BYTES_MAX: usize = 256;
 const VALUE_BYTES_MAX: usize = 256;
 
-/// Leaves in `headers` only what is well-formed: one `traceparent`, and with it `tracestate`.
+/// Removes malformed trace headers: at most one `traceparent` stays, and `tracestate` only together with it.
 pub fn clean(headers: &mut HeaderMap) {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let is_parent = match (parents.next(), parents.next()) {
@@ -43,7 +44,8 @@ pub fn clean(headers: &mut HeaderMap) {
     }
 }
 
-/// `00-TRACE-PARENT-FLAGS` in lower-case hexadecimal, neither id all zeros; of a later version, what begins so.
+/// `00-TRACE-PARENT-FLAGS` in lower-case hexadecimal, neither id all zeros; of a later version, what begins
+/// so.
 fn is_traceparent(text: &[u8]) -> bool {
     let Some((known, more)) = text.split_at_checked(VERSION_0_BYTES) else {
         return false;
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_or_second_traceparent_is_dropped_and_takes_the_tracestate_along() {
+    fn a_malformed_or_second_traceparent_is_dropped_with_its_tracestate() {
         let beyond = format!("01{}-{}", &PARENT[2..], "x".repeat(TRACEPARENT_BYTES_MAX - PARENT.len()));
         for parent in [
             "",
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tracestate_is_kept_or_dropped_whole() {
+    fn a_tracestate_is_kept_or_dropped_as_a_whole() {
         let members = |count: usize| (0..count).map(|n| format!("k{n}=v")).collect::<Vec<_>>().join(",");
         let long = |bytes: usize| {
             let rest = bytes - "a=,b=".len();
@@ -198,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_what_came(parent in "[0-9a-f-]{50,60}", state in "[a-z@=, ]{0,40}") {
+        fn trace_headers_that_are_kept_are_unchanged(parent in "[0-9a-f-]{50,60}", state in "[a-z@=, ]{0,40}") {
             let (kept, states) = cleaned(&[&parent], &[&state]);
             prop_assert!(kept.is_empty() || kept == [parent]);
             prop_assert!(states.is_empty() || (states == [state] && !kept.is_empty()));

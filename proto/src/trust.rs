@@ -1,4 +1,4 @@
-//! The schema of `proto/tombolo/trust/v1`, as generated types. The crate `trust` judges what they say.
+//! The schema of `proto/tombolo/trust/v1`, as generated types. The crate `trust` verifies them.
 
 #[allow(missing_docs, unused_qualifications, clippy::allow_attributes_without_reason, reason = "generated")]
 mod trust_v1 {

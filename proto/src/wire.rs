@@ -21,7 +21,7 @@ pub use tunnel_v1::{
 
 use control_frame::Frame;
 
-// prost derives it for no message that has others in it.
+// prost does not derive it for a message that contains others.
 impl Eq for Endpoints {}
 
 impl From<Frame> for ControlFrame {
@@ -46,13 +46,13 @@ impl StreamOpen {
 }
 
 impl DialReply {
-    /// The target is at the other end, at `address`.
+    /// The target is connected, at `address`.
     #[must_use]
     pub fn connected(address: String) -> Self {
         Self { outcome: Some(dial_reply::Outcome::Connected(Connected { address })) }
     }
 
-    /// It is not.
+    /// The target could not be connected, for this reason.
     #[must_use]
     pub fn not_connected(reason: not_connected::Reason) -> Self {
         let reason = reason.into();

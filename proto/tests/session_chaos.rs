@@ -1,6 +1,8 @@
-//! A pair of sessions over a link that goes dark and comes back, in virtual time, over thousands of schedules.
+//! A pair of sessions over a link that goes dark and comes back, in virtual time, over thousands of
+//! schedules.
 //!
-//! The link is what a carrier promises the control stream: what is sent arrives once and in order, late.
+//! The link keeps the promise of a carrier to the control stream: every frame arrives once and in order,
+//! late.
 
 #![expect(
     clippy::disallowed_methods,
@@ -16,9 +18,9 @@ use proto::Session;
 use proto::session::{Event, Health, SILENCE_MAX};
 use proto::wire::control_frame::Frame;
 
-/// What happens from outside, and how long after the happening before it.
+/// An event from outside. A schedule gives each one a pause after the event before it.
 #[derive(Debug, Clone)]
-enum Happening {
+enum ExternalEvent {
     StreamOpens,
     StreamEnds,
     LinkGoesDark(Duration),
@@ -37,15 +39,15 @@ proptest! {
     #[test]
     fn two_sessions_agree_in_the_end_and_never_close_over_an_open_stream(
         delay_ms in 1_u64..1500,
-        script in prop::collection::vec((0_u64..20_000, happening()), 0..40),
+        script in prop::collection::vec((0_u64..20_000, event()), 0..40),
     ) {
         let mut pair = Pair::new(Duration::from_millis(delay_ms));
-        for (pause_ms, happening) in script {
+        for (pause_ms, event) in script {
             pair.run_for(Duration::from_millis(pause_ms));
-            pair.happen(&happening);
+            pair.apply(&event);
         }
         pair.end_streams();
-        pair.happen(&Happening::Drain(Side::Agent));
+        pair.apply(&ExternalEvent::Drain(Side::Agent));
         pair.run_for(SILENCE_MAX);
 
         for end in [&pair.server, &pair.agent] {
@@ -58,7 +60,7 @@ proptest! {
     fn a_dark_link_makes_suspect_and_its_return_makes_live(dark_ms in 9_000_u64..170_000) {
         let mut pair = Pair::new(Duration::from_millis(20));
         pair.run_for(Duration::from_secs(10));
-        pair.happen(&Happening::LinkGoesDark(Duration::from_millis(dark_ms)));
+        pair.apply(&ExternalEvent::LinkGoesDark(Duration::from_millis(dark_ms)));
 
         pair.run_for(Duration::from_millis(dark_ms) - Duration::from_millis(20));
         prop_assert_eq!((pair.server.session.health(), pair.agent.session.health()), (Health::Suspect, Health::Suspect));
@@ -70,18 +72,18 @@ proptest! {
     #[test]
     fn a_link_that_stays_dark_is_lost_on_both_sides(delay_ms in 1_u64..1000) {
         let mut pair = Pair::new(Duration::from_millis(delay_ms));
-        pair.happen(&Happening::LinkGoesDark(SILENCE_MAX * 2));
+        pair.apply(&ExternalEvent::LinkGoesDark(SILENCE_MAX * 2));
         pair.run_for(SILENCE_MAX + Duration::from_secs(2));
         prop_assert_eq!((pair.server.session.health(), pair.agent.session.health()), (Health::Lost, Health::Lost));
     }
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn event() -> impl Strategy<Value = ExternalEvent> {
     prop_oneof![
-        4 => Just(Happening::StreamOpens),
-        3 => Just(Happening::StreamEnds),
-        2 => (100_u64..100_000).prop_map(|ms| Happening::LinkGoesDark(Duration::from_millis(ms))),
-        1 => prop_oneof![Just(Happening::Drain(Side::Server)), Just(Happening::Drain(Side::Agent))],
+        4 => Just(ExternalEvent::StreamOpens),
+        3 => Just(ExternalEvent::StreamEnds),
+        2 => (100_u64..100_000).prop_map(|ms| ExternalEvent::LinkGoesDark(Duration::from_millis(ms))),
+        1 => prop_oneof![Just(ExternalEvent::Drain(Side::Server)), Just(ExternalEvent::Drain(Side::Agent))],
     ]
 }
 
@@ -105,7 +107,7 @@ impl End {
         }
     }
 
-    /// One frame a second and the few of a drain: a session that speaks in a loop would be far beyond.
+    /// One frame a second and the few of a drain: a session that sends in a loop would be far beyond.
     fn allowance(&self, now: Instant) -> u32 {
         u32::try_from((now - self.began).as_secs()).unwrap() + 10
     }
@@ -138,19 +140,19 @@ impl Pair {
         }
     }
 
-    fn happen(&mut self, happening: &Happening) {
-        match happening {
+    fn apply(&mut self, event: &ExternalEvent) {
+        match event {
             // The server alone opens streams, and none once a drain was asked for.
-            Happening::StreamOpens if !self.server.session.is_draining() => {
+            ExternalEvent::StreamOpens if !self.server.session.is_draining() => {
                 self.set_streams(self.streams + 1)
             }
-            Happening::StreamOpens => {}
-            Happening::StreamEnds => self.set_streams(self.streams.saturating_sub(1)),
+            ExternalEvent::StreamOpens => {}
+            ExternalEvent::StreamEnds => self.set_streams(self.streams.saturating_sub(1)),
             // One outage at a time, with a breath between: together they would be longer than `SILENCE_MAX`.
-            Happening::LinkGoesDark(_) if self.now < self.dark_until + Duration::from_secs(10) => {}
-            Happening::LinkGoesDark(duration) => {
+            ExternalEvent::LinkGoesDark(_) if self.now < self.dark_until + Duration::from_secs(10) => {}
+            ExternalEvent::LinkGoesDark(duration) => {
                 self.dark_until = self.now + *duration;
-                // What was under way is held until the link returns.
+                // Frames under way wait until the link returns.
                 for at in self.server.inbound.iter_mut().chain(&mut self.agent.inbound).map(|(at, _)| at) {
                     *at = (*at).max(self.dark_until);
                 }
@@ -158,15 +160,15 @@ impl Pair {
                     *at = (*at).max(self.dark_until);
                 }
             }
-            Happening::Drain(Side::Server) => self.server.session.begin_drain(),
-            Happening::Drain(Side::Agent) => self.agent.session.begin_drain(),
+            ExternalEvent::Drain(Side::Server) => self.server.session.begin_drain(),
+            ExternalEvent::Drain(Side::Agent) => self.agent.session.begin_drain(),
         }
         self.exchange();
     }
 
     fn end_streams(&mut self) {
         while self.streams > 0 {
-            self.happen(&Happening::StreamEnds);
+            self.apply(&ExternalEvent::StreamEnds);
         }
     }
 
@@ -220,15 +222,15 @@ impl Pair {
         }
     }
 
-    /// Takes out what the sessions have to say, and checks what they conclude.
+    /// Takes frames and events out of the sessions, and checks the events.
     fn exchange(&mut self) {
         let arrival = self.arrival();
-        speak(&mut self.server, &mut self.agent, arrival, self.streams);
-        speak(&mut self.agent, &mut self.server, arrival, self.streams);
+        deliver(&mut self.server, &mut self.agent, arrival, self.streams);
+        deliver(&mut self.agent, &mut self.server, arrival, self.streams);
     }
 }
 
-fn speak(from: &mut End, to: &mut End, arrival: Instant, streams: u32) {
+fn deliver(from: &mut End, to: &mut End, arrival: Instant, streams: u32) {
     while let Some(frame) = from.session.poll_frame() {
         from.sent += 1;
         to.inbound.push_back((arrival, frame));

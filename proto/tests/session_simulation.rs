@@ -1,8 +1,10 @@
-//! Two sessions over a link that loses, delays, goes dark and stops their clocks, over thousands of seeded schedules.
+//! Two sessions over a link that loses, delays, goes dark and stops their clocks, over thousands of seeded
+//! schedules.
 //!
-//! Where `session_chaos` lets a script happen to a perfect link, here the link itself is bad: what is lost is sent again, so
-//! that it and all behind it arrive late, in order and once, as a carrier promises for the control stream. A side's process
-//! may be stopped and go on later, which is a step of its clock. Every schedule is its seed: a failure names it.
+//! `session_chaos` lets a script happen to a perfect link; here the link itself is bad. A lost frame is sent
+//! again, so that it and all behind it arrive late, in order and once, as a carrier promises for the control
+//! stream. A side's process may be stopped and go on later, which is a step of its clock. Every schedule is
+//! its seed: a failure names it.
 
 #![expect(
     clippy::disallowed_methods,
@@ -31,38 +33,39 @@ const SETTLED_MAX: Duration = Duration::from_secs(30);
 fn sessions_keep_their_promises_over_thousands_of_bad_links() {
     let mut settled = 0;
     for seed in 0..SCHEDULES {
-        let mut world = World::new(seed);
-        // Who has lost its tunnel closes it, so that there is nothing left to agree on.
-        while world.now < world.ends_at && !world.is_over() {
-            world.step();
+        let mut simulation = Simulation::new(seed);
+        // A side that has lost its tunnel closes it, so that there is nothing left to agree on.
+        while simulation.now < simulation.ends_at && !simulation.is_over() {
+            simulation.step();
         }
-        if !world.is_over() {
-            world.settle();
+        if !simulation.is_over() {
+            simulation.settle();
             settled += 1;
         }
     }
     assert!(settled > SCHEDULES / 2, "only {settled} schedules came to a drain");
 }
 
+/// They all arrive together at its end.
 #[test]
-fn the_heartbeats_of_the_longest_outage_arrive_together_and_violate_no_limit() {
+fn the_heartbeats_of_the_longest_outage_violate_no_limit() {
     for seed in 0..200 {
-        let mut world = World::new(seed);
-        (world.loss_per_cent, world.jitter_ms) = (0, 0);
-        world.run_for(Duration::from_secs(20));
-        // A little less than is borne: what was said all the while comes at once.
-        world.go_dark(world.silence_max - Duration::from_secs(5));
-        world.run_for(world.silence_max);
-        assert_eq!(world.healths(), [Health::Live; 2], "seed {seed}");
+        let mut simulation = Simulation::new(seed);
+        (simulation.loss_per_cent, simulation.jitter_ms) = (0, 0);
+        simulation.run_for(Duration::from_secs(20));
+        // A little less than the limit: all heartbeats of the outage arrive at once.
+        simulation.go_dark(simulation.silence_max - Duration::from_secs(5));
+        simulation.run_for(simulation.silence_max);
+        assert_eq!(simulation.healths(), [Health::Live; 2], "seed {seed}");
     }
 }
 
-/// A small generator of our own: a schedule must be the same for ever, whatever a library changes.
-struct Dice(u64);
+/// A random generator of our own: a schedule must stay the same for ever, whatever a library changes.
+struct Rng(u64);
 
-impl Dice {
-    /// SplitMix64.
-    fn roll(&mut self) -> u64 {
+impl Rng {
+    /// The next number of SplitMix64.
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -71,7 +74,7 @@ impl Dice {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.roll() % bound
+        self.next_u64() % bound
     }
 
     fn millis(&mut self, least: u64, most: u64) -> Duration {
@@ -83,19 +86,19 @@ impl Dice {
 struct Side {
     session: Session,
     inbound: VecDeque<(Instant, Frame)>,
-    /// Its process is stopped until then.
+    /// Until this instant its process is stopped.
     stopped_until: Instant,
     heard_at: Instant,
-    /// Since when the peer has promised to speak every [`HEARTBEAT_ACTIVE`].
+    /// Whether the peer has promised to send every [`HEARTBEAT_ACTIVE`].
     in_use: bool,
     streams: u32,
     is_empty: bool,
     is_lost: bool,
 }
 
-struct World {
+struct Simulation {
     seed: u64,
-    dice: Dice,
+    rng: Rng,
     now: Instant,
     ends_at: Instant,
     silence_max: Duration,
@@ -106,11 +109,11 @@ struct World {
     sides: [Side; 2],
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut rng = Rng(seed);
         let now = Instant::now();
-        let silence_max = dice.millis(30_000, 300_000);
+        let silence_max = rng.millis(30_000, 300_000);
         let side = || Side {
             session: Session::new(now, silence_max),
             inbound: VecDeque::new(),
@@ -122,35 +125,35 @@ impl World {
             is_lost: false,
         };
         let sides = [side(), side()];
-        let lasts = dice.millis(60_000, 600_000);
+        let lasts = rng.millis(60_000, 600_000);
         Self {
             seed,
             silence_max,
-            delay: dice.millis(1, 400),
-            jitter_ms: dice.below(200),
-            loss_per_cent: dice.below(30),
+            delay: rng.millis(1, 400),
+            jitter_ms: rng.below(200),
+            loss_per_cent: rng.below(30),
             dark_until: now,
             ends_at: now + lasts,
-            dice,
+            rng,
             now,
             sides,
         }
     }
 
-    /// Something happens, or nothing, and then time goes on.
+    /// Applies one random event, or none, and then lets time pass.
     fn step(&mut self) {
-        match self.dice.below(12) {
+        match self.rng.below(12) {
             0 => {
-                let outage = self.dice.millis(100, 100_000);
+                let outage = self.rng.millis(100, 100_000);
                 self.go_dark(outage);
             }
             1 => {
-                let which = usize::try_from(self.dice.below(2)).unwrap();
-                let stop = self.dice.millis(100, 20_000);
+                let which = usize::try_from(self.rng.below(2)).unwrap();
+                let stop = self.rng.millis(100, 20_000);
                 self.sides[which].stopped_until = self.now + stop;
             }
             2..=4 => {
-                let streams = u32::try_from(self.dice.below(4)).unwrap();
+                let streams = u32::try_from(self.rng.below(4)).unwrap();
                 for side in &mut self.sides {
                     if !side.session.is_draining() {
                         side.streams = streams;
@@ -160,7 +163,7 @@ impl World {
             }
             _ => {}
         }
-        let pause = self.dice.millis(1, 15_000);
+        let pause = self.rng.millis(1, 15_000);
         self.run_for(pause);
     }
 
@@ -172,7 +175,7 @@ impl World {
         if self.is_over() {
             return;
         }
-        let drains = usize::try_from(self.dice.below(2)).unwrap();
+        let drains = usize::try_from(self.rng.below(2)).unwrap();
         self.sides[drains].session.begin_drain();
         for side in &mut self.sides {
             side.streams = 0;
@@ -210,7 +213,7 @@ impl World {
         self.now = end;
     }
 
-    /// When anything is due next, at a side that is not stopped.
+    /// The time at which anything is due next, at a side that is not stopped.
     fn next(&self) -> Option<Instant> {
         let due = |side: &Side| {
             let arrival = side.inbound.front().map(|(at, _)| *at);
@@ -220,10 +223,10 @@ impl World {
         self.sides.iter().filter_map(due).min()
     }
 
-    /// One side does what is due, in the order that its process happens to take.
+    /// Lets one side handle its frames and timeouts, in a random order.
     fn turn(&mut self, which: usize) {
         let (seed, now, silence_max) = (self.seed, self.now, self.silence_max);
-        let timeout_first = self.dice.below(2) == 0;
+        let timeout_first = self.rng.below(2) == 0;
         let side = &mut self.sides[which];
         if now < side.stopped_until {
             return;
@@ -260,7 +263,7 @@ impl World {
         assert!(next.is_none_or(|next| next > now), "seed {seed}: a side is never due at once again");
     }
 
-    /// Takes out what the sides have to say. A stopped side says nothing.
+    /// Takes frames and events out of the sessions. A stopped side sends nothing.
     fn exchange(&mut self) {
         for which in 0..self.sides.len() {
             while self.sides[which].stopped_until <= self.now
@@ -279,12 +282,12 @@ impl World {
         }
     }
 
-    /// When what is sent now arrives: late by the delay, its jitter and what is lost on the way, and never before what was
-    /// sent earlier.
+    /// The time at which a frame that is sent now arrives: late by the delay, its jitter and its losses, and
+    /// never before an earlier frame.
     fn arrival(&mut self, from: usize) -> Instant {
         let mut at = self.now.max(self.dark_until) + self.delay;
-        at += Duration::from_millis(self.dice.below(self.jitter_ms + 1));
-        while self.dice.below(100) < self.loss_per_cent {
+        at += Duration::from_millis(self.rng.below(self.jitter_ms + 1));
+        while self.rng.below(100) < self.loss_per_cent {
             at += self.delay * 2 + Duration::from_millis(50);
         }
         let earlier = self.sides[1 - from].inbound.back().map(|(at, _)| *at);

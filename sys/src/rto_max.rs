@@ -1,4 +1,4 @@
-//! How long TCP waits at most before it sends again what was not acknowledged.
+//! The longest time that TCP waits before it retransmits (`TCP_RTO_MAX_MS`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use libc::{c_int, c_uint, socklen_t};
 
-/// Of `linux/tcp.h`, since Linux 6.15. `libc` does not have it yet.
+/// `TCP_RTO_MAX_MS` of `linux/tcp.h`, since Linux 6.15. `libc` does not have it yet.
 const TCP_RTO_MAX_MS: c_int = 44;
 
-/// Bounds the time after which `socket` sends again what was not acknowledged, which otherwise doubles up to 120 s, and
-/// that between two looks whether a closed window has opened. In milliseconds; from 1 s to 120 s.
+/// Bounds the retransmission timeout of `socket`, which otherwise doubles up to 120 s, and the interval of
+/// its zero-window probes. From 1 s to 120 s, in whole milliseconds.
 ///
 /// # Errors
 /// `InvalidInput` beyond those; `ENOPROTOOPT` of a kernel before 6.15.
@@ -30,7 +30,7 @@ pub fn set_tcp_rto_max(socket: impl AsFd, most: Duration) -> io::Result<()> {
     succeeded(outcome)
 }
 
-/// What [`set_tcp_rto_max`] has set, or the system's own.
+/// The limit that [`set_tcp_rto_max`] has set, or the system's default.
 ///
 /// # Errors
 /// `ENOPROTOOPT` of a kernel before 6.15.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_what_the_kernel_has_and_what_it_does_not_take_is_an_error() {
+    fn a_limit_that_is_set_is_read_back_and_an_invalid_one_is_an_error() {
         let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let Ok(before) = tcp_rto_max(&socket) else {
             // Before Linux 6.15.

@@ -1,10 +1,10 @@
-//! What a server's TLS alert means to the agent that gets it, in words.
+//! Explains a server's TLS alert to the people who read the agent's log.
 
 use rustls::AlertDescription;
 
-/// What the server has against the handshake, and what to do. The alerts: RFC 8446, section 6.2.
+/// The reason why the server refused the handshake, and what to do. The alerts: RFC 8446, section 6.2.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the alerts of another crate, which may be more")]
-pub(crate) fn words(alert: AlertDescription) -> String {
+pub(crate) fn explain(alert: AlertDescription) -> String {
     let about_certificate = |what: &str| {
         format!("{what}; issue a new one with `tombolo ca issue agent`, and check the clocks of both hosts")
     };
@@ -22,7 +22,7 @@ pub(crate) fn words(alert: AlertDescription) -> String {
         AlertDescription::CertificateRequired => "it got no certificate; check tls.certificateFile".to_owned(),
         AlertDescription::UnrecognisedName => "it has no certificate for the name that was dialed".to_owned(),
         AlertDescription::NoApplicationProtocol => {
-            "it speaks no protocol of this agent: is it a tunnel-server, and one of a version near to this agent's?"
+            "it speaks no protocol of this agent: is it a tunnel-server, and one of a version close to this agent's?"
                 .to_owned()
         }
         AlertDescription::ProtocolVersion
@@ -39,11 +39,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_can_put_right_is_said_and_the_rest_is_named() {
+    fn alerts_that_people_can_fix_are_explained_and_others_named() {
         assert!(
-            words(AlertDescription::CertificateExpired).starts_with("this agent's certificate has expired")
+            explain(AlertDescription::CertificateExpired).starts_with("this agent's certificate has expired")
         );
-        assert!(words(AlertDescription::UnknownCA).contains("agents' CA"));
-        assert_eq!(words(AlertDescription::UserCanceled), "UserCanceled");
+        assert!(explain(AlertDescription::UnknownCA).contains("agents' CA"));
+        assert_eq!(explain(AlertDescription::UserCanceled), "UserCanceled");
     }
 }

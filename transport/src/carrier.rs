@@ -1,5 +1,6 @@
-//! What carries a tunnel: one connection and its streams, whatever they are made of.
+//! The carrier of a tunnel: one connection and its streams, over QUIC or HTTP/2.
 
+pub(crate) mod contract;
 pub(crate) mod http2;
 mod quic;
 
@@ -7,7 +8,6 @@ pub(crate) use quic::number;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,16 +16,17 @@ use proto::CloseCode;
 use tokio::io::ReadBuf;
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
+use self::contract::{Pinged, Stopped};
 use crate::error::TunnelEnded;
-use crate::link::{Link, StreamBytes};
-use crate::precedence::Rank;
+use crate::link_stats::{LinkStats, StreamBytes};
+use crate::priority::Priority;
 use crate::probe::{Answer, Probe};
 use crate::settings::Side;
 
-/// What carries a tunnel.
+/// The protocol that carries a tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Carrier {
-    /// QUIC, over UDP.
+    /// QUIC over UDP, the default.
     Quic,
     /// HTTP/2 over TLS over TCP, for where UDP is blocked.
     Http2,
@@ -35,28 +36,17 @@ pub enum Carrier {
 #[derive(Clone)]
 pub(crate) enum Connection {
     Quic(quinn::Connection, Probe),
-    Http2(http2::Connection),
-}
-
-/// What became of a heartbeat.
-pub(crate) enum Pinged {
-    /// It was sent, and its answer will be told of.
-    Sent,
-    /// It has to be written to the control stream, and its answer will be told of.
-    Unsent,
+    Http2(http2::Http2Connection),
 }
 
 /// A carrier's stream: both directions.
 pub(crate) enum Stream {
-    Quic(quic::Stream),
-    Http2(http2::Stream),
+    Quic(quic::QuicStream),
+    Http2(http2::Http2Stream),
 }
 
-/// Resolves when the peer has taken a direction to its end, or has stopped it.
-pub(crate) type Stopped = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
-
 impl Connection {
-    /// The stream of the greeting, the session's frames and nothing else. The agent speaks first on it.
+    /// The control stream: it carries the greeting and the session's frames. The agent speaks first on it.
     pub(crate) async fn control(&self, side: Side) -> Result<Stream, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => quic::control(connection, side).await.map(Stream::Quic),
@@ -64,7 +54,7 @@ impl Connection {
         }
     }
 
-    /// Opens a stream. Waits while as many are open as the peer grants. A drop opens none.
+    /// Opens a stream. Waits while as many are open as the peer grants. Dropping the future opens none.
     pub(crate) async fn open(&self) -> Result<Stream, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => quic::open(connection).await.map(Stream::Quic),
@@ -80,21 +70,21 @@ impl Connection {
         }
     }
 
-    /// Lets the peer have so many streams open.
+    /// Allows the peer to have this many streams open.
     pub(crate) fn grant(&self, streams: u32) {
         match self {
             Self::Quic(connection, _) => quic::grant(connection, streams),
-            // What is granted costs nothing, so it was all granted at once.
+            // A grant costs nothing here, so all streams were granted at the start.
             Self::Http2(_) => {}
         }
     }
 
-    /// Ends the connection with everything on it.
+    /// Closes the connection with everything on it.
     pub(crate) fn close(&self, code: CloseCode) {
         self.close_with(code, &code.to_string());
     }
 
-    /// Ends the connection with everything on it, and a sentence for the peer's log.
+    /// Closes the connection with everything on it, with a sentence for the peer's log.
     pub(crate) fn close_with(&self, code: CloseCode, reason: &str) {
         match self {
             Self::Quic(connection, _) => quic::close(connection, code, reason),
@@ -102,7 +92,7 @@ impl Connection {
         }
     }
 
-    /// How the connection ended, if it has.
+    /// The end of the connection, once it has ended.
     pub(crate) fn end(&self) -> Option<TunnelEnded> {
         match self {
             Self::Quic(connection, _) => connection.close_reason().map(TunnelEnded::from),
@@ -118,24 +108,24 @@ impl Connection {
         }
     }
 
-    /// Resolves when the other side was told that this side has closed, or could not be.
-    pub(crate) async fn over(&self) {
+    /// Resolves when the peer was notified that this side has closed, or could not be.
+    pub(crate) async fn close_sent(&self) {
         match self {
             // The endpoint waits for all of its connections.
             Self::Quic(..) => {}
-            Self::Http2(connection) => connection.over().await,
+            Self::Http2(connection) => connection.close_sent().await,
         }
     }
 
-    /// Whether the connection is to be replaced while it still serves.
-    pub(crate) fn is_worn(&self) -> bool {
+    /// Whether the connection has to be replaced soon, although it still serves.
+    pub(crate) fn needs_replacement(&self) -> bool {
         match self {
             Self::Quic(..) => false,
-            Self::Http2(connection) => connection.is_worn(),
+            Self::Http2(connection) => connection.needs_replacement(),
         }
     }
 
-    /// What it is.
+    /// The protocol of this connection.
     pub(crate) fn carrier(&self) -> Carrier {
         match self {
             Self::Quic(..) => Carrier::Quic,
@@ -143,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// What TLS exports of this connection and no other (RFC 8446, section 7.5).
+    /// The keying material that TLS exports for this connection and no other (RFC 8446, section 7.5).
     pub(crate) fn exporter(&self) -> Option<[u8; EXPORTER_BYTES]> {
         match self {
             Self::Quic(connection, _) => {
@@ -163,11 +153,11 @@ impl Connection {
         }
     }
 
-    /// What the link has carried and lost so far.
-    pub(crate) fn link(&self, streams: &StreamBytes) -> Link {
+    /// Counters of everything that the connection has carried and lost so far.
+    pub(crate) fn link_stats(&self, streams: &StreamBytes) -> LinkStats {
         match self {
-            Self::Quic(connection, _) => Link::of(&connection.stats(), streams),
-            Self::Http2(connection) => connection.link(streams),
+            Self::Quic(connection, _) => LinkStats::from_quic(&connection.stats(), streams),
+            Self::Http2(connection) => connection.link_stats(streams),
         }
     }
 
@@ -179,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Where the peer is now.
+    /// The peer's present address and port.
     pub(crate) fn peer_address(&self) -> SocketAddr {
         match self {
             Self::Quic(connection, _) => connection.remote_address(),
@@ -187,8 +177,9 @@ impl Connection {
         }
     }
 
-    /// Sends a heartbeat beside all streams, whatever the congestion window, and awaits an answer to it (`answer`). False
-    /// where the carrier or the peer cannot: the heartbeat goes over the control stream then.
+    /// Sends a heartbeat outside of all streams, whatever the congestion window, and awaits its answer
+    /// (`answered`). `Unsent` where the carrier or the peer cannot: the heartbeat goes over the control
+    /// stream then.
     pub(crate) fn ping(&self, heartbeat: Bytes) -> Pinged {
         match self {
             Self::Quic(connection, probe) => quic::ping(connection, probe, heartbeat),
@@ -196,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// The next heartbeat that came beside all streams. Cancel-safe.
+    /// The next heartbeat that arrived outside of all streams. Cancel-safe.
     pub(crate) async fn heartbeat(&self) -> Result<Bytes, TunnelEnded> {
         match self {
             Self::Quic(connection, _) => Ok(connection.read_datagram().await?),
@@ -213,23 +204,23 @@ impl Connection {
         }
     }
 
-    /// The estimate of the round trip by which a carrier of ours sends, if it has one. TCP's is the kernel's.
-    pub(crate) fn estimate(&self) -> Option<Duration> {
+    /// The round-trip estimate that paces our own sending; `None` over TCP, where the kernel has it.
+    pub(crate) fn rtt_estimate(&self) -> Option<Duration> {
         match self {
             Self::Quic(connection, _) => Some(connection.rtt()),
             Self::Http2(_) => None,
         }
     }
 
-    /// Sends a ping that says nothing, for a sample of the round trip.
-    pub(crate) fn heal(&self) {
+    /// Sends an empty ping, for a sample of the round trip.
+    pub(crate) fn send_rtt_sample(&self) {
         match self {
             Self::Quic(connection, probe) => drop(quic::ping(connection, probe, Bytes::new())),
             Self::Http2(_) => {}
         }
     }
 
-    /// Corrects the pace of sending by this factor, while the estimate of the round trip is wrong by it.
+    /// Corrects the sending pace by this factor, while the round-trip estimate is too long by it.
     pub(crate) fn correct_pace(&self, factor: u64) {
         match self {
             Self::Quic(_, probe) => probe.correct_pace(factor),
@@ -237,7 +228,7 @@ impl Connection {
         }
     }
 
-    /// When the peer has received a ping, once.
+    /// Takes the answer to a ping: the time at which the peer had received it.
     pub(crate) fn take_answer(&self) -> Option<Answer> {
         match self {
             Self::Quic(_, probe) => probe.take_answer(),
@@ -247,7 +238,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Reads into `into`. Nothing read where there was room is the end.
+    /// Reads into `into`. Reading nothing into a buffer that has room means the end of the stream.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Quic(stream) => stream.poll_read(cx, into),
@@ -255,20 +246,20 @@ impl Stream {
         }
     }
 
-    /// Hands bytes to the carrier, which sends what is of a higher rank first as far as it can.
+    /// Hands bytes to the carrier, which sends those of a higher priority first as far as it can.
     pub(crate) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-        rank: Rank,
+        priority: Priority,
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Quic(stream) => stream.poll_write(cx, bytes, rank),
-            Self::Http2(stream) => stream.poll_write(cx, bytes, rank),
+            Self::Quic(stream) => stream.poll_write(cx, bytes, priority),
+            Self::Http2(stream) => stream.poll_write(cx, bytes, priority),
         }
     }
 
-    /// Ends the writing direction after what was written. Fails where it has ended before.
+    /// Ends the writing direction after everything written so far. Fails if it has ended before.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self {
             Self::Quic(stream) => stream.finish(),
@@ -276,7 +267,8 @@ impl Stream {
         }
     }
 
-    /// Resolves when the peer has taken the writing direction to its end (`Ok`) or has aborted the stream.
+    /// Resolves when the peer has received the writing direction to its end (`Ok`), or has aborted the
+    /// stream.
     pub(crate) fn stopped(&self) -> Stopped {
         match self {
             Self::Quic(stream) => stream.stopped(),
@@ -294,7 +286,7 @@ impl Stream {
 }
 
 impl Carrier {
-    /// As metrics and people call it.
+    /// The carrier's name in metrics and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -9,8 +9,9 @@
 //! | 3 | the epoch of the key, 0 so far |
 //! | 4–15 | random |
 //!
-//! The mask is HMAC-SHA256 over the bytes around it, under a key that is persisted: who has the key sees the server, who
-//! has not sees noise, and two IDs of one connection have nothing in common (RFC 9000, section 5.1).
+//! The mask is HMAC-SHA256 over the bytes around it, under a key that is persisted. A reader with the key
+//! sees the server's number; all others see noise, and two IDs of one connection have nothing in common (RFC
+//! 9000, section 5.1).
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ const RANDOM: std::ops::Range<usize> = 4..CID_BYTES;
 /// The only key epoch so far.
 const EPOCH_NOW: u8 = 0;
 
-/// Makes the connection IDs of one endpoint, and recognizes them, also those of an earlier process with the same key.
+/// Makes the connection IDs of one endpoint, and recognizes them, also those of an earlier process with the
+/// same key.
 pub(crate) struct Generator {
     key: hmac::Key,
     server: u16,
@@ -50,8 +52,8 @@ impl Generator {
 impl ConnectionIdGenerator for Generator {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut cid = [0; CID_BYTES];
-        // The system's generator failed: an ID without randomness would be unique only by luck, but the trait knows no
-        // failure; keys could not have been made in that state either, so the process would not have come this far.
+        // If the system's generator fails, IDs are unique only by luck, but the trait allows no error. The
+        // keys could not have been made in that state either, so the process would not have come this far.
         let _ = rand::fill(&mut cid[RANDOM]);
         // One endpoint: every value of the steering byte leads to it.
         cid[0] = cid[RANDOM.start] ^ cid[RANDOM.end - 1];
@@ -98,12 +100,12 @@ mod tests {
         let keys = EndpointKeys::generate().unwrap();
         let mut ours = Generator::new(keys.connection_id_key(), 7);
         let theirs = Generator::new(keys.connection_id_key(), 8).generate_cid();
-        let strangers = EndpointKeys::generate().unwrap();
-        // A stranger's two bytes agree by chance once in 65,536; of three in a row not one day in a thousand years.
-        let mut stranger = Generator::new(strangers.connection_id_key(), 7);
-        let strangers: Vec<_> = (0..3).map(|_| stranger.generate_cid()).collect();
+        let foreign_keys = EndpointKeys::generate().unwrap();
+        // Two bytes under a foreign key agree by chance once in 65,536; three IDs in a row practically never.
+        let mut foreign = Generator::new(foreign_keys.connection_id_key(), 7);
+        let foreign: Vec<_> = (0..3).map(|_| foreign.generate_cid()).collect();
         assert!(ours.validate(&theirs).is_err());
-        assert!(strangers.iter().any(|cid| ours.validate(cid).is_err()));
+        assert!(foreign.iter().any(|cid| ours.validate(cid).is_err()));
         let shorter = ConnectionId::new(&ours.generate_cid()[..15]);
         assert!(ours.validate(&shorter).is_err());
     }

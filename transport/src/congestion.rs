@@ -1,59 +1,24 @@
-//! How much may be in flight: a controller that takes loss for what it is on edge links, noise.
+//! Congestion control for edge links, on which packet loss is mostly noise and no sign of congestion.
 //!
-//! What decides is pure: [`Control`] is told what happened and when, and answers with a window. [`LossTolerant`] is the
-//! one that ships, behind an adapter to quinn's trait. Its goals, and what another flow beside it is left, are claims of
-//! a simulation whose sender is paced and detects loss as quinn's does.
+//! The decisions are pure: [`CongestionControl`](control::CongestionControl) takes events and times, and
+//! returns a window. [`LossTolerant`](tolerant::LossTolerant) is the controller that ships, behind an adapter
+//! to quinn's trait. Its goals, and the share that it leaves to another flow, are claims of a simulation
+//! whose sender is paced and detects loss as quinn's does.
 
 mod adapter;
 mod aggregation;
 mod bandwidth;
-mod collapse;
+mod bandwidth_drop;
+mod control;
 mod delivery;
-mod dice;
+mod min_send_rate;
 mod probing;
+mod rng;
 mod round_trip;
 #[cfg(test)]
 mod sim;
 #[cfg(test)]
 mod tests;
 mod tolerant;
-mod trickle;
-
-use std::time::Instant;
 
 pub use adapter::LossTolerantFactory;
-use tolerant::LossTolerant;
-
-/// Decides how much may be in flight on one path. Learns time only as an argument.
-///
-/// Order of calls at an acknowledgement: [`acked`](Self::acked) for each packet, [`acks_end`](Self::acks_end) once, then
-/// [`lost`](Self::lost) for what it showed to be missing. Losses may also come alone, by a timer.
-pub(crate) trait Control {
-    /// `bytes` left, in one or more packets.
-    fn sent(&mut self, now: Instant, bytes: u64);
-
-    /// A packet of `bytes` that left at `sent` was acknowledged.
-    fn acked(&mut self, now: Instant, sent: Instant, bytes: u64);
-
-    /// All packets of one acknowledgement were named; `in_flight` bytes are still under way. `app_limited` says that the
-    /// application had nothing more to send before it came.
-    fn acks_end(&mut self, now: Instant, in_flight: u64, app_limited: bool);
-
-    /// `bytes` are taken for lost.
-    fn lost(&mut self, now: Instant, bytes: u64);
-
-    /// A router marked packets because its queue grows (ECN).
-    fn marked(&mut self, now: Instant);
-
-    /// Nothing at all came through for several probe timeouts (RFC 9002, section 7.6).
-    fn went_dark(&mut self, now: Instant);
-
-    /// Packets may now have this many bytes.
-    fn packet_bytes(&mut self, bytes: u16);
-
-    /// The most bytes that may be in flight now. Never zero.
-    fn window(&self, now: Instant) -> u64;
-
-    /// The pace at which to send, in bytes a second, for a sender that can keep one; none before the first measurement.
-    fn pacing_rate(&self) -> Option<u64>;
-}

@@ -1,4 +1,4 @@
-//! The control stream: moves frames between the wire and the session, until the tunnel ends.
+//! Drives a tunnel: moves frames between the control stream and the session, until the tunnel ends.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,36 +15,37 @@ use proto::{CloseCode, Session};
 use tokio::io::ReadBuf;
 use tokio::time::{sleep_until, timeout};
 
-use crate::carrier::{Connection, Pinged, Stream};
-use crate::counted::Shared;
+use crate::carrier::contract::Pinged;
+use crate::carrier::{Connection, Stream};
 use crate::error::TunnelEnded;
-use crate::precedence::Rank;
-use crate::probe::{Answer, Poisoned};
+use crate::priority::Priority;
+use crate::probe::{Answer, RttRepair};
 use crate::rebind::Rebinding;
 use crate::settings::Side;
 use crate::tunnel::Tunnel;
+use crate::tunnel_state::TunnelState;
 
-/// After both sides know that the tunnel is empty, the one that did not ask for the drain waits so long for the other to
-/// close it, and then does so itself.
+/// Longest time that the side which did not ask for the drain waits for the other to close an empty tunnel.
+/// Then it closes the tunnel itself.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// A control stream breaks with its connection, which says why so much later at most.
-const REASON_MAX: Duration = Duration::from_millis(500);
+/// Longest time that a broken control stream waits for its connection to report the reason.
+const END_REASON_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// Bytes read from the control stream at once.
 const READ_BYTES: usize = 4096;
 
-/// The control stream, what is still to be written, and what was read of the next frame.
+/// The control stream, with frames that are not written yet and bytes of the next frame.
 pub(crate) struct ControlStream {
     stream: Stream,
     unwritten: BytesMut,
     buffer: BytesMut,
 }
 
-/// What the owner of a tunnel has to know.
+/// An event that the owner of a tunnel has to act upon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelEvent {
-    /// The tunnel's health changed.
+    /// The tunnel's health changed to this.
     Health(Health),
     /// The other side is stopping: the tunnel takes no new streams.
     PeerDrains,
@@ -54,17 +55,18 @@ pub enum TunnelEvent {
     Extension(Extension),
 }
 
-/// Speaks for a tunnel until it ends. The owner of the tunnel runs it; dropped, it closes the tunnel.
+/// Runs the session of a tunnel until it ends. The owner of the tunnel polls it; dropping it closes the
+/// tunnel.
 #[must_use = "a tunnel without its driver is silent and will be given up by the other side"]
 pub struct Driver {
     connection: Connection,
-    shared: Arc<Shared>,
+    state: Arc<TunnelState>,
     stream: ControlStream,
-    /// The carrier's signs of life when they last changed, and when we saw that.
+    /// The carrier's count of signs of life when it last changed, and the time of that change.
     heard: (u64, Instant),
     drain_is_ours: bool,
-    poisoned: Poisoned,
-    /// At an agent, whose port may change.
+    rtt_repair: RttRepair,
+    /// Changes the socket of a silent tunnel; only at an agent.
     rebinding: Option<Rebinding>,
 }
 
@@ -75,11 +77,12 @@ impl ControlStream {
 
     /// Writes a frame, and waits until the carrier has taken it.
     pub(crate) async fn write(&mut self, frame: impl Into<ControlFrame>) -> Result<(), TunnelEnded> {
-        self.put(&frame.into())?;
-        poll_fn(|cx| self.poll_flush(cx)).await.map_err(broken)
+        self.queue(&frame.into())?;
+        poll_fn(|cx| self.poll_flush(cx)).await.map_err(tunnel_ended)
     }
 
-    /// The next frame. Cancel-safe: what was read stays in the buffer. Writes what was put meanwhile.
+    /// Reads the next frame, and writes queued frames meanwhile. Cancel-safe: bytes that were read stay in
+    /// the buffer.
     pub(crate) async fn read(&mut self) -> Result<ControlFrame, TunnelEnded> {
         loop {
             if let Some(frame) = frame::decode(&mut self.buffer)? {
@@ -89,31 +92,31 @@ impl ControlStream {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Ready(Ok(())) | Poll::Pending => self.poll_fill(cx),
             });
-            if filled.await.map_err(broken)? == 0 {
+            if filled.await.map_err(tunnel_ended)? == 0 {
                 return Err(TunnelEnded::Carrier("the control stream was shut down".to_owned()));
             }
         }
     }
 
-    /// Has a frame written by whoever reads or writes next.
-    fn put(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
+    /// Queues a frame, which the next read or write sends.
+    fn queue(&mut self, frame: &ControlFrame) -> Result<(), TunnelEnded> {
         Ok(frame::encode(frame, &mut self.unwritten)?)
     }
 
-    /// Whether the carrier has taken all that was put.
+    /// Whether the carrier has taken all queued frames.
     fn is_written(&self) -> bool {
         self.unwritten.is_empty()
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.unwritten.is_empty() {
-            let written = ready!(self.stream.poll_write(cx, &self.unwritten, Rank::Control))?;
+            let written = ready!(self.stream.poll_write(cx, &self.unwritten, Priority::Control))?;
             self.unwritten.advance(written);
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and says how much.
+    /// Reads once into the buffer, and returns the number of bytes.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut bytes = [0; READ_BYTES];
         let mut into = ReadBuf::new(&mut bytes);
@@ -122,10 +125,10 @@ impl ControlStream {
         Poll::Ready(Ok(into.filled().len()))
     }
 
-    /// Waits until the peer has acknowledged everything written, for a last word before a close.
+    /// Ends the stream and waits until the peer has acknowledged everything written, before a close.
     pub(crate) async fn finish(&mut self) {
         if self.stream.finish().is_ok() {
-            // However it ends, there is nothing more to be done for it.
+            // The outcome does not matter: the connection is closed next.
             let _ = self.stream.stopped().await;
         }
     }
@@ -138,23 +141,23 @@ impl Driver {
         session: Session,
         side: Side,
     ) -> (Tunnel, Self) {
-        let shared = Arc::new(Shared::new(session, side));
-        let tunnel = Tunnel::new(connection.clone(), Arc::clone(&shared));
+        let state = Arc::new(TunnelState::new(session, side));
+        let tunnel = Tunnel::new(connection.clone(), Arc::clone(&state));
         (
             tunnel,
             Self {
                 connection,
-                shared,
+                state,
                 stream,
                 heard: (0, Instant::now()),
                 drain_is_ours: true,
-                poisoned: Poisoned::default(),
+                rtt_repair: RttRepair::default(),
                 rebinding: None,
             },
         )
     }
 
-    /// The same, whose socket is replaced while nothing is heard.
+    /// The driver with a socket that is replaced while nothing is heard.
     pub(crate) fn rebinding(mut self, rebinding: Rebinding) -> Self {
         self.rebinding = Some(rebinding);
         self
@@ -162,87 +165,88 @@ impl Driver {
 
     /// Runs the tunnel's protocol until it ends, and closes it. Dropping this future closes the tunnel, too.
     pub async fn run(mut self, mut on_event: impl FnMut(TunnelEvent)) -> TunnelEnded {
-        let ended = match self.converse(&mut on_event).await {
+        let ended = match self.drive(&mut on_event).await {
             Ok(never) => match never {},
             Err(ended) => ended,
         };
-        // The carrier knows better why a stream broke, if not in the same moment.
+        // The connection knows the reason why the stream broke, perhaps a moment later.
         let ended = if matches!(ended, TunnelEnded::Carrier(_)) {
-            timeout(REASON_MAX, self.connection.ended()).await.unwrap_or(ended)
+            timeout(END_REASON_WAIT_MAX, self.connection.ended()).await.unwrap_or(ended)
         } else {
             ended
         };
         self.connection.close(close_code(&ended));
-        self.connection.over().await;
+        self.connection.close_sent().await;
         ended
     }
 
-    async fn converse(
+    async fn drive(
         &mut self,
         on_event: &mut impl FnMut(TunnelEvent),
     ) -> Result<std::convert::Infallible, TunnelEnded> {
         loop {
-            self.speak()?;
+            self.send_frames()?;
             self.report(on_event).await?;
-            let next_look = self.next_look();
-            // All arms are cancel-safe: `read` keeps what it read, a notification that came is kept, an answer is taken
-            // by `look`, a sleep has nothing to lose.
+            let next_check = self.next_check();
+            // All arms are cancel-safe: `read` keeps what it read, a notification is kept, an answer is taken
+            // by `check`, a sleep has nothing to lose.
             tokio::select! {
                 frame = self.stream.read() => {
-                    self.shared.session().handle_frame(Instant::now(), frame?.frame)?;
+                    self.state.session().handle_frame(Instant::now(), frame?.frame)?;
                 }
-                heartbeat = self.connection.heartbeat() => self.hear(&heartbeat?)?,
-                () = self.connection.answered() => self.look(),
-                () = self.shared.told() => {}
-                () = sleep_until(next_look.into()) => self.look(),
+                heartbeat = self.connection.heartbeat() => self.handle_datagram(&heartbeat?)?,
+                () = self.connection.answered() => self.check(),
+                () = self.state.session_changed() => {}
+                () = sleep_until(next_check.into()) => self.check(),
                 ended = self.connection.ended() => return Err(ended),
             }
         }
     }
 
-    /// Hands on what the session has to say. Never waits: what a blocked carrier does not take is written later.
-    fn speak(&mut self) -> Result<(), TunnelEnded> {
-        let heartbeat = self.shared.session().poll_heartbeat();
+    /// Sends the session's frames. Never waits: what a blocked carrier does not take is written later.
+    fn send_frames(&mut self) -> Result<(), TunnelEnded> {
+        let heartbeat = self.state.session().poll_heartbeat();
         if let Some(heartbeat) = heartbeat {
             self.ping(heartbeat)?;
         }
         while self.stream.is_written() {
-            // Taken in a statement of its own: no lock is held longer.
-            let frame = self.shared.session().poll_frame();
+            // In a statement of its own, so that the lock is released at its end.
+            let frame = self.state.session().poll_frame();
             let Some(frame) = frame else {
                 return Ok(());
             };
-            self.stream.put(&frame.into())?;
+            self.stream.queue(&frame.into())?;
         }
         Ok(())
     }
 
-    /// Sends a heartbeat beside all streams where that is possible, else as a frame like others.
+    /// Sends a heartbeat outside of all streams where that is possible, else as an ordinary frame.
     fn ping(&mut self, heartbeat: Frame) -> Result<(), TunnelEnded> {
         let frame = ControlFrame::from(heartbeat);
         let mut bytes = BytesMut::new();
         frame::encode(&frame, &mut bytes)?;
         match self.connection.ping(bytes.freeze()) {
             Pinged::Sent => {}
-            // One that waits says as much as two.
-            Pinged::Unsent if self.stream.is_written() => self.stream.put(&frame)?,
+            // A heartbeat waits already, and a second one would add nothing.
+            Pinged::Unsent if self.stream.is_written() => self.stream.queue(&frame)?,
             Pinged::Unsent => {}
         }
-        self.shared.session().pinged(Instant::now());
+        self.state.session().pinged(Instant::now());
         Ok(())
     }
 
-    /// Takes a heartbeat that came beside all streams. Nothing else may come that way, where no order holds.
-    fn hear(&mut self, bytes: &[u8]) -> Result<(), TunnelEnded> {
+    /// Handles a datagram, which must be a heartbeat: datagrams have no order, so no other frame may come in
+    /// one.
+    fn handle_datagram(&mut self, bytes: &[u8]) -> Result<(), TunnelEnded> {
         let frame = frame::decode::<ControlFrame>(&mut BytesMut::from(bytes))?;
         let heartbeat =
             frame.and_then(|frame| frame.frame).filter(|frame| matches!(frame, Frame::Heartbeat(_)));
-        Ok(self.shared.session().handle_frame(Instant::now(), heartbeat)?)
+        Ok(self.state.session().handle_frame(Instant::now(), heartbeat)?)
     }
 
     async fn report(&mut self, on_event: &mut impl FnMut(TunnelEvent)) -> Result<(), TunnelEnded> {
         loop {
-            let event = self.shared.session().poll_event();
+            let event = self.state.session().poll_event();
             match event {
                 None => return Ok(()),
                 Some(Event::Health(health)) => {
@@ -259,39 +263,39 @@ impl Driver {
                     on_event(TunnelEvent::Endpoints(proto::greeting::advertised(endpoints)));
                 }
                 Some(Event::Extension(extension)) => on_event(TunnelEvent::Extension(extension)),
-                Some(Event::Empty) => return Err(self.part().await),
+                Some(Event::Empty) => return Err(self.await_close().await),
             }
         }
     }
 
-    /// Both sides are empty. Who asked for the drain closes; the other waits for it.
-    async fn part(&mut self) -> TunnelEnded {
+    /// Waits for the close of an empty tunnel. The side that asked for the drain closes it; the other waits.
+    async fn await_close(&mut self) -> TunnelEnded {
         if !self.drain_is_ours {
             let _ = timeout(CLOSE_MAX, self.connection.ended()).await;
         }
         TunnelEnded::Drained
     }
 
-    /// When to look at the session again: at its next instant, but at least every heartbeat, because streams that open
-    /// bring that instant nearer and packets that arrive are signs of life.
-    fn next_look(&self) -> Instant {
+    /// The next time at which to check the session. At least every heartbeat, because new streams bring the
+    /// session's own timeout nearer, and packets that arrive are signs of life.
+    fn next_check(&self) -> Instant {
         let soon = Instant::now() + HEARTBEAT_ACTIVE;
-        let due = self.shared.session().poll_timeout().into_iter().chain(self.poisoned.next());
+        let due = self.state.session().poll_timeout().into_iter().chain(self.rtt_repair.next());
         due.fold(soon, Instant::min)
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         let now = Instant::now();
         let heard = self.connection.heard();
         let answer = self.connection.take_answer();
         if let Some(Answer { at, round_trip }) = answer {
-            self.shared.session().answered(at, round_trip);
-            self.shared.distance().answered(round_trip);
-            if let Some(estimate) = self.connection.estimate() {
-                self.connection.correct_pace(self.poisoned.judge(now, estimate, round_trip));
+            self.state.session().answered(at, round_trip);
+            self.state.min_rtt().record(round_trip);
+            if let Some(estimate) = self.connection.rtt_estimate() {
+                self.connection.correct_pace(self.rtt_repair.correction_factor(now, estimate, round_trip));
             }
         }
-        let mut session = self.shared.session();
+        let mut session = self.state.session();
         if heard != self.heard.0 {
             self.heard = (heard, now);
             session.heard(now);
@@ -299,28 +303,28 @@ impl Driver {
         session.handle_timeout(now);
         drop(session);
         if let Some(rebinding) = &mut self.rebinding {
-            rebinding.consider(now, now.saturating_duration_since(self.heard.1));
+            rebinding.rebind_if_silent(now, now.saturating_duration_since(self.heard.1));
         }
-        if self.poisoned.is_due(now) {
-            self.connection.heal();
+        if self.rtt_repair.is_due(now) {
+            self.connection.send_rtt_sample();
         }
     }
 }
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Nothing happens where the connection was closed before.
+        // Does nothing if the connection was closed before.
         self.connection.close(CloseCode::Stopping);
     }
 }
 
-/// Why the control stream broke: what ended the tunnel, if it is that.
-fn broken(error: io::Error) -> TunnelEnded {
+/// The end of the tunnel that broke the control stream.
+fn tunnel_ended(error: io::Error) -> TunnelEnded {
     let ended = error.get_ref().and_then(|inside| inside.downcast_ref::<TunnelEnded>());
     ended.cloned().unwrap_or_else(|| TunnelEnded::Carrier(error.to_string()))
 }
 
-/// What the other side is told of the end.
+/// The code with which this side closes a tunnel that ended so.
 fn close_code(ended: &TunnelEnded) -> CloseCode {
     match ended {
         TunnelEnded::Drained => CloseCode::Drained,

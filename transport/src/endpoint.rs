@@ -1,4 +1,5 @@
-//! One UDP socket, and the connections on it: a server's, to which agents come, or an agent's, which dials.
+//! A UDP socket and the QUIC connections on it: a server's endpoint, which accepts agents, or an agent's,
+//! which dials.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,11 +12,11 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Runtime as _, TokioRuntime, VarInt};
 use tokio::time::timeout;
 
-use crate::arrive::Arriving;
+use crate::accept::Incoming;
 use crate::keys::EndpointKeys;
-use crate::path::{self, PACKET_BYTES_MAX};
-use crate::runtime::{Owned, Spawn};
-use crate::socket::{Buffers, Swapped};
+use crate::path_mtu::{self, PACKET_BYTES_MAX};
+use crate::runtime::{OwnedRuntime, Spawn};
+use crate::socket::{Buffers, SwappableSocket};
 use crate::tls::{self, Material, TlsError};
 use crate::{cid, settings, socket};
 
@@ -29,22 +30,22 @@ pub struct ServerNumber(pub u16);
 #[derive(Clone)]
 pub struct Endpoint {
     quic: quinn::Endpoint,
-    socket: Arc<Swapped>,
-    /// With what agents are accepted; none at an agent's endpoint.
+    socket: Arc<SwappableSocket>,
+    /// The configuration for accepted connections; none at an agent's endpoint.
     server: Option<quinn::ServerConfig>,
     silence_max: Duration,
     buffers: Buffers,
 }
 
-/// Why an endpoint cannot be made.
+/// The reason why an endpoint cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
     /// The address cannot be bound.
     #[error("UDP {address} cannot be bound")]
     Bind {
-        /// The address that was asked for.
+        /// The address that was to be bound.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -54,7 +55,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// A server's endpoint. Agents must show a certificate of `material.peer_roots`.
+    /// A server's endpoint. Agents must present a certificate of `material.peer_roots`.
     ///
     /// # Errors
     /// `EndpointError`.
@@ -71,8 +72,8 @@ impl Endpoint {
         Self::bind(address, Some(server), PACKET_BYTES_MAX, keys, number, spawn)
     }
 
-    /// An agent's endpoint on a free port, for dials of `server`. One for each tunnel: a change of the socket then concerns that
-    /// tunnel only.
+    /// An agent's endpoint on a free port, for dials of `server`. One for each tunnel: a change of the socket
+    /// then concerns that tunnel only.
     ///
     /// # Errors
     /// `EndpointError`.
@@ -85,7 +86,7 @@ impl Endpoint {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let packet_bytes = path::packet_bytes(server);
+        let packet_bytes = path_mtu::packet_bytes(server);
         Self::bind((any, 0).into(), None, packet_bytes, keys, ServerNumber::default(), spawn)
     }
 
@@ -97,53 +98,57 @@ impl Endpoint {
         number: ServerNumber,
         spawn: Arc<dyn Spawn>,
     ) -> Result<Self, EndpointError> {
-        let in_vain = |source| EndpointError::Bind { address, source };
-        let (socket, buffers) = socket::bind(address).map_err(in_vain)?;
+        let bind_error = |source| EndpointError::Bind { address, source };
+        let (socket, buffers) = socket::bind(address).map_err(bind_error)?;
         let config = settings::endpoint(keys, number.0, packet_bytes);
-        let runtime = Arc::new(Owned(spawn));
-        let socket = Arc::new(Swapped::new(runtime.wrap_udp_socket(socket).map_err(in_vain)?, packet_bytes));
+        let runtime = Arc::new(OwnedRuntime(spawn));
+        let socket = Arc::new(SwappableSocket::new(
+            runtime.wrap_udp_socket(socket).map_err(bind_error)?,
+            packet_bytes,
+        ));
         let used = Arc::clone(&socket);
         let quic = quinn::Endpoint::new_with_abstract_socket(config, server.clone(), used, runtime)
-            .map_err(in_vain)?;
+            .map_err(bind_error)?;
         Ok(Self { quic, socket, server, silence_max: SILENCE_MAX, buffers })
     }
 
-    /// The same; agents' tunnels to it are from now on held for so long without a sign of life: `SILENCE_LEAST` to
-    /// `SILENCE_MOST`, and `SILENCE_MAX` where nothing is said. It counts for both sides, unless the agent's greeting bears less.
+    /// The endpoint with another limit for the silence of agents' tunnels, from `SILENCE_LEAST` to
+    /// `SILENCE_MOST`; the default is `SILENCE_MAX`. It applies to both sides, unless the agent's greeting
+    /// has a shorter one.
     #[must_use]
-    pub fn bearing(self, silence: Duration) -> Self {
+    pub fn with_silence_max(self, silence: Duration) -> Self {
         Self { silence_max: silence.clamp(SILENCE_LEAST, SILENCE_MOST), ..self }
     }
 
-    /// The address that was bound.
+    /// The local address that was bound.
     ///
     /// # Errors
-    /// Where the system does not tell.
+    /// An error of the system, if it does not know the address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.quic.local_addr()
     }
 
-    /// What the kernel gave the socket.
+    /// The buffer sizes that the kernel granted to the socket.
     #[must_use]
     pub fn buffers(&self) -> Buffers {
         self.buffers
     }
 
-    /// The next agent that knocks; `None` once the endpoint was closed. Cancel-safe.
-    pub async fn accept(&self) -> Option<Arriving> {
+    /// The next incoming connection of an agent; `None` once the endpoint was closed. Cancel-safe.
+    pub async fn accept(&self) -> Option<Incoming> {
         let incoming = self.quic.accept().await?;
-        Some(Arriving::new(incoming, self.server.clone()?, self.silence_max))
+        Some(Incoming::new(incoming, self.server.clone()?, self.silence_max))
     }
 
-    /// Leaves the socket for another on a free port of the same address. Connections stay; the peer sees where they are now
-    /// from the next packet on.
+    /// Replaces the socket by another one on a free port of the same address. Connections stay; the peer sees
+    /// the new port from the next packet on.
     pub(crate) fn rebind(&self) -> io::Result<()> {
         let (socket, _) = socket::bind(SocketAddr::new(self.address()?.ip(), 0))?;
         self.socket.swap(TokioRuntime.wrap_udp_socket(socket)?);
         Ok(())
     }
 
-    /// For how long agents' tunnels are held without a sign of life, unless their greeting bears less.
+    /// Silence after which agents' tunnels are given up, unless their greeting has a shorter limit.
     #[must_use]
     pub fn silence_max(&self) -> Duration {
         self.silence_max
@@ -153,10 +158,10 @@ impl Endpoint {
         &self.quic
     }
 
-    /// Closes the endpoint and every connection on it, and waits until the other sides were told.
+    /// Closes the endpoint and every connection on it, and waits until the peers were notified.
     pub async fn close(&self, code: CloseCode) {
         self.quic.close(VarInt::from_u32(code.number()), code.to_string().as_bytes());
-        // A peer that does not answer must not hold this up: three probe timeouts of a slow link.
+        // Does not wait longer for a peer that does not answer: three probe timeouts of a slow link.
         let _ = timeout(Duration::from_secs(1), self.quic.wait_idle()).await;
     }
 }

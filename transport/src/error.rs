@@ -1,20 +1,21 @@
-//! How a stream was aborted and how a tunnel ended, found again behind other crates' errors.
+//! The ends of streams and tunnels as error types, and how to find them behind other crates' errors.
 
 use std::error::Error;
 use std::io;
 
-use proto::session::Violation;
+use proto::session::ProtocolViolation;
 use proto::{AbortCode, CloseCode};
 
-/// The peer aborted the whole stream. Stands inside the `io::Error` that a read or write returns.
+/// The peer aborted the whole stream. This is the inner error of the `io::Error` that a read or write
+/// returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Aborted(pub AbortCode);
 
-/// How a tunnel ended. Its streams end with it.
+/// The reason why a tunnel ended. Its streams end with it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelEnded {
-    /// Both sides agreed and lost nothing.
+    /// Both sides drained the tunnel and lost nothing.
     #[error("drained")]
     Drained,
     /// The other side closed the tunnel.
@@ -28,8 +29,8 @@ pub enum TunnelEnded {
     Restarted,
     /// The peer broke the protocol of the control stream.
     #[error("protocol violation")]
-    Violation(#[from] Violation),
-    /// Bytes on the control stream that are no frame.
+    Violation(#[from] ProtocolViolation),
+    /// Bytes on the control stream are no frame.
     #[error("the control stream is not readable")]
     Frame(#[from] proto::frame::FrameError),
     /// The carrier ended the connection.
@@ -38,7 +39,7 @@ pub enum TunnelEnded {
 }
 
 impl TunnelEnded {
-    /// The peer closed the tunnel with this code.
+    /// The end of a tunnel that the peer closed with this code.
     pub(crate) fn closed(code: CloseCode) -> Self {
         match code {
             CloseCode::Drained => Self::Drained,
@@ -55,7 +56,7 @@ impl TunnelEnded {
     }
 }
 
-/// The code with which a peer aborted a stream, if that is what stands behind `error`.
+/// The code with which a peer aborted a stream, if `error` was caused by that.
 ///
 /// Looks through other crates' errors: hyper keeps an `io::Error` as its source, and that keeps ours inside.
 #[must_use]

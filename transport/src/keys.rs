@@ -4,17 +4,17 @@ use std::fmt;
 
 use aws_lc_rs::{hkdf, hmac, rand};
 
-/// Bytes of each key.
+/// Length of each key, in bytes.
 const KEY_BYTES: usize = 32;
 
-/// Bytes of a mark. That two strangers' are alike by chance happens to nobody.
+/// Length of a mark, in bytes. Two different keys practically never have the same mark.
 const MARK_BYTES: usize = 8;
 
-/// What makes a restarted endpoint recognizable: with the same keys it answers packets of connections it no longer knows
-/// with a stateless reset (RFC 9000, section 10.3), so that the other side notices at once.
+/// The keys by which peers recognize a restarted endpoint.
 ///
-/// Persisted together. The connection-ID key belongs to them: an endpoint answers no packet whose connection ID it takes
-/// for a stranger's.
+/// With the same keys it answers packets of connections it no longer knows with a stateless reset (RFC 9000,
+/// section 10.3), so that the peer notices at once. They are persisted together, the connection-ID key
+/// included: an endpoint does not answer packets whose connection ID it takes for another server's.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EndpointKeys {
     reset: [u8; KEY_BYTES],
@@ -28,13 +28,13 @@ pub struct EndpointKeys {
 pub struct NotKeys(usize);
 
 impl EndpointKeys {
-    /// Length of `to_bytes`.
+    /// Length of `to_bytes`, in bytes.
     pub const BYTES: usize = 3 * KEY_BYTES;
 
-    /// New random keys.
+    /// Generates new random keys from the system's generator.
     ///
     /// # Errors
-    /// Where the system gives no random bytes.
+    /// `Unspecified`, if the system gives no random bytes.
     pub fn generate() -> Result<Self, aws_lc_rs::error::Unspecified> {
         let mut bytes = [0; Self::BYTES];
         rand::fill(&mut bytes)?;
@@ -53,7 +53,7 @@ impl EndpointKeys {
         bytes
     }
 
-    /// Reads stored keys.
+    /// Reads the keys as they are stored.
     ///
     /// # Errors
     /// `NotKeys`, where the length is wrong.
@@ -61,7 +61,8 @@ impl EndpointKeys {
         bytes.try_into().map(Self::split).map_err(|_| NotKeys(bytes.len()))
     }
 
-    /// Names these keys without showing anything of them: two servers whose marks are alike have the same keys.
+    /// A digest that identifies these keys without revealing them: two servers with the same mark have the
+    /// same keys.
     #[must_use]
     pub fn mark(&self) -> [u8; MARK_BYTES] {
         let tag = hmac::sign(&self.reset_key(), b"tombolo: mark of an endpoint's keys");

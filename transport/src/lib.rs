@@ -1,24 +1,24 @@
-//! A carrier as a tunnel: dial, greet, open streams, notice death, tell the truth about how a stream ended.
+//! Tunnels over QUIC or HTTP/2: dialing and accepting, greeting, streams, liveness, and exact reasons for
+//! every end.
 //!
-//! The only crate that speaks QUIC, and HTTP/2 as the second carrier. What it shows (`Tunnel`, `TunnelStream`, `Driver`) names
-//! no carrier. It starts no task by itself: the carriers' own drivers go to the [`Spawn`] that the caller hands in, everything
-//! else is a future for its caller to own.
+//! The only crate that speaks QUIC, and HTTP/2 as the second carrier. Its types (`Tunnel`, `TunnelStream`,
+//! `Driver`) hide the carrier. It starts no task by itself: the carriers' own drivers go to the [`Spawn`]
+//! that the caller passes in, everything else is a future for its caller to own.
 
+mod accept;
 mod alert;
-mod arrive;
 mod carrier;
 mod cid;
 mod congestion;
 mod control;
-mod counted;
 mod dial;
-mod distance;
 mod endpoint;
 mod error;
 mod keys;
-mod link;
-mod path;
-mod precedence;
+mod link_stats;
+mod min_rtt;
+mod path_mtu;
+mod priority;
 mod probe;
 mod rebind;
 mod runtime;
@@ -27,18 +27,19 @@ mod socket;
 mod stream;
 pub mod tls;
 mod tunnel;
+mod tunnel_state;
 
-pub use arrive::{Arrived, Arriving, GreetError};
+pub use accept::{AcceptedConnection, GreetError, Incoming};
 pub use carrier::Carrier;
 pub use congestion::LossTolerantFactory;
 pub use control::{Driver, TunnelEvent};
-pub use dial::{DialError, DialTls, Dialed, NotAProxy, Proxy, ProxyError, Way, dial_tcp};
+pub use dial::{DialError, DialPath, DialTls, Dialed, NotAProxy, Proxy, ProxyError, dial_tcp};
 pub use endpoint::{Endpoint, EndpointError, ServerNumber};
 pub use error::{Aborted, TunnelEnded, abort_code};
 pub use keys::{EndpointKeys, NotKeys};
-pub use link::Link;
+pub use link_stats::LinkStats;
 pub use runtime::Spawn;
 pub use settings::{HANDSHAKE_MAX, STREAM_WINDOW_BYTES, STREAMS_MAX};
 pub use socket::Buffers;
-pub use stream::{OpenFrameError, TunnelStream, Verdict};
+pub use stream::{AbortCodes, OpenFrameError, TunnelStream};
 pub use tunnel::{OpenError, Tunnel};

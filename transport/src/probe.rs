@@ -1,9 +1,9 @@
-//! What lets a probe pass a full congestion window, and tells when the peer has received it.
+//! Lets a probe pass a full congestion window, and reports when the peer has received it.
 //!
-//! After an outage QUIC waits: its probe timeout has doubled at each silence, and what was in flight fills the window, so
-//! that nothing may be sent whose acknowledgement would show that the path is back. So each tunnel's congestion controller,
-//! whichever it is, is wrapped: a *permit* raises its window by two packets until they are sent. The first probe that is
-//! acknowledged makes QUIC declare the rest lost and send it again.
+//! After an outage QUIC waits: its probe timeout has doubled at each silence, and the packets in flight fill
+//! the window, so that nothing may be sent whose acknowledgement would show that the path is back. So each
+//! tunnel's congestion controller is wrapped: an *allowance* raises its window by two packets until they are
+//! sent. The first probe that is acknowledged makes QUIC declare the rest lost and send it again.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,43 +14,47 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use tokio::sync::Notify;
 
-pub(crate) use poisoned::Poisoned;
+pub(crate) use rtt_repair::RttRepair;
 
-mod poisoned;
+mod rtt_repair;
 
-/// Packets that a permit lets pass: the probe, and one more, because quinn asks whether a whole one would still fit behind.
-const PERMIT_PACKETS: u64 = 2;
+/// Packets of an allowance: the probe, and one more, because quinn asks whether another full packet would
+/// still fit behind.
+const ALLOWANCE_PACKETS: u64 = 2;
 
-/// Most pings whose answer is awaited: a second's on a tunnel that is healed, four seconds' in an outage.
+/// Most pings whose answer is awaited: those of a second while the RTT is repaired, or of four seconds in an
+/// outage.
 const PINGS_MAX: usize = 16;
 
-/// A permit of so many bytes switches quinn's pacer off (`quinn_proto`, `Pacer::delay`): the pacer divides by a round trip
-/// that may be as long as the outage was.
+/// An allowance of this many bytes switches quinn's pacer off (`quinn_proto`, `Pacer::delay`): the pacer
+/// divides by a round trip that may be as long as the outage was.
 const UNPACED_BYTES: u64 = 1 << 33;
 
-/// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for each path.
+/// The probes of one tunnel: shared by its driver and by every controller that its connection makes, one for
+/// each path.
 #[derive(Clone)]
-pub(crate) struct Probe(Arc<State>);
+pub(crate) struct Probe(Arc<ProbeState>);
 
-/// Makes the controllers of one tunnel.
-pub(crate) struct Probing {
+/// Makes the wrapped controllers of one tunnel.
+pub(crate) struct ProbingFactory {
     inner: Arc<dyn ControllerFactory + Send + Sync>,
     probe: Probe,
 }
 
-/// When the peer was shown to have received a ping, and how long that took.
+/// The acknowledgement of a ping: its time, and the ping's round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) at: Instant,
     pub(crate) round_trip: Duration,
 }
 
-struct State {
-    /// By how much quinn's pacer is to be corrected; see `Poisoned`.
+struct ProbeState {
+    /// The factor by which quinn's pacer is corrected; see `RttRepair`.
     pace_factor: AtomicU64,
-    /// What may still be sent beyond the window.
-    permit_bytes: AtomicU64,
-    /// As the controller sees it: a little too much where packets hold nothing but acknowledgements.
+    /// Bytes that may still be sent beyond the window.
+    allowance_bytes: AtomicU64,
+    /// Bytes in flight as the controller sees them: a little too many where packets hold nothing but
+    /// acknowledgements.
     in_flight_bytes: AtomicU64,
     packet_bytes: AtomicU64,
     pings: Mutex<Pings>,
@@ -60,24 +64,25 @@ struct State {
 /// Pings that await their answer.
 #[derive(Default)]
 struct Pings {
-    /// The next packet is one.
+    /// Whether the next packet carries a ping.
     is_next: bool,
-    /// Packet numbers, and when they were sent. The last of an outage: whatever was sent before them will not be answered.
+    /// Packet numbers of pings, with the times of sending. In an outage only the latest are kept: earlier
+    /// ones will not be answered.
     unanswered: VecDeque<(u64, Instant)>,
     answer: Option<Answer>,
 }
 
-/// A controller of one path, whose window a permit raises.
-struct Permitting {
+/// A controller of one path, whose window an allowance raises.
+struct ProbingController {
     inner: Box<dyn Controller>,
     probe: Probe,
 }
 
 impl Probe {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(State {
+        Self(Arc::new(ProbeState {
             pace_factor: AtomicU64::new(1),
-            permit_bytes: AtomicU64::new(0),
+            allowance_bytes: AtomicU64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             packet_bytes: AtomicU64::new(0),
             pings: Mutex::default(),
@@ -85,23 +90,23 @@ impl Probe {
         }))
     }
 
-    /// A factory whose controllers this probe speaks to.
-    pub(crate) fn factory(&self, inner: Arc<dyn ControllerFactory + Send + Sync>) -> Probing {
-        Probing { inner, probe: self.clone() }
+    /// A factory whose controllers share this probe's allowance.
+    pub(crate) fn factory(&self, inner: Arc<dyn ControllerFactory + Send + Sync>) -> ProbingFactory {
+        ProbingFactory { inner, probe: self.clone() }
     }
 
-    /// Lets what is sent next pass whatever the window, and awaits its acknowledgement. To be called *before* the connection
-    /// is given what is to be sent, because that wakes it.
-    pub(crate) fn permit(&self) {
-        let packets = PERMIT_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
-        // A permit that was not used means that the pacer, or an error of our count, was in its way.
-        let unused = self.0.permit_bytes.load(Ordering::Relaxed) >= packets;
+    /// Lets the next packet pass whatever the window, and awaits its acknowledgement. Must be called *before*
+    /// the connection gets the bytes to send, because that wakes it.
+    pub(crate) fn allow_probe(&self) {
+        let packets = ALLOWANCE_PACKETS * self.0.packet_bytes.load(Ordering::Relaxed);
+        // An unused allowance means that the pacer, or an error of our count, has blocked the probe.
+        let unused = self.0.allowance_bytes.load(Ordering::Relaxed) >= packets;
         let bytes = if unused { UNPACED_BYTES } else { packets };
-        self.0.permit_bytes.store(bytes, Ordering::Relaxed);
+        self.0.allowance_bytes.store(bytes, Ordering::Relaxed);
         self.pings().is_next = true;
     }
 
-    /// Corrects quinn's pacer by this factor from now on; one is none.
+    /// Corrects quinn's pacer by this factor from now on; a factor of one corrects nothing.
     pub(crate) fn correct_pace(&self, factor: u64) {
         self.0.pace_factor.store(factor, Ordering::Relaxed);
     }
@@ -117,16 +122,16 @@ impl Probe {
     }
 
     fn pings(&self) -> MutexGuard<'_, Pings> {
-        // Whatever a panic left of them, they are whole enough to go on with.
+        // A panic under the lock leaves valid state behind.
         self.0.pings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sent(&self, now: Instant, bytes: u64, packet: u64) {
         self.0.in_flight_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let permit = self.0.permit_bytes.load(Ordering::Relaxed);
-        if permit > 0 {
-            let left = if permit == UNPACED_BYTES { 0 } else { permit.saturating_sub(bytes) };
-            self.0.permit_bytes.store(left, Ordering::Relaxed);
+        let allowance = self.0.allowance_bytes.load(Ordering::Relaxed);
+        if allowance > 0 {
+            let left = if allowance == UNPACED_BYTES { 0 } else { allowance.saturating_sub(bytes) };
+            self.0.allowance_bytes.store(left, Ordering::Relaxed);
         }
         let mut pings = self.pings();
         if std::mem::take(&mut pings.is_next) {
@@ -145,12 +150,12 @@ impl Probe {
         let mut pings = self.pings();
         let mut answered = None;
         while let Some((_, sent)) = pings.unanswered.pop_front_if(|(packet, _)| *packet <= largest) {
-            // The youngest says how long the path takes; those before it were lost, perhaps.
+            // The latest ping measures the path; earlier ones may have been lost.
             answered = Some(sent);
         }
         if let Some(sent) = answered {
             pings.answer = Some(Answer { at: now, round_trip: now.saturating_duration_since(sent) });
-            self.0.permit_bytes.store(0, Ordering::Relaxed);
+            self.0.allowance_bytes.store(0, Ordering::Relaxed);
             self.0.answered.notify_one();
         }
     }
@@ -160,33 +165,33 @@ impl Probe {
         self.0.in_flight_bytes.store(in_flight.saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// What quinn is told of the controller's `window`. It asks twice for each packet: whether one more may be in flight, and
-    /// how long the pacer has to wait, which sends a window in each round trip.
-    fn raised(&self, window: u64) -> u64 {
-        let (permit, factor) =
-            (self.0.permit_bytes.load(Ordering::Relaxed), self.0.pace_factor.load(Ordering::Relaxed));
-        if permit == 0 && factor == 1 {
+    /// The controller's `window`, raised as quinn shall see it. quinn asks twice for each packet: whether one
+    /// more may be in flight, and how long the pacer has to wait, which sends a window in each round trip.
+    fn raised_window(&self, window: u64) -> u64 {
+        let (allowance, factor) =
+            (self.0.allowance_bytes.load(Ordering::Relaxed), self.0.pace_factor.load(Ordering::Relaxed));
+        if allowance == 0 && factor == 1 {
             return window;
         }
         let in_flight = self.0.in_flight_bytes.load(Ordering::Relaxed);
-        // For two packets: room for one alone may be what trickles past a full window, and is no room for a pace.
+        // Room for two packets: room for one alone may come from the minimum send rate on a full window.
         let there_is_room = in_flight + 2 * self.0.packet_bytes.load(Ordering::Relaxed) < window;
         let paced = if there_is_room { window.saturating_mul(factor) } else { window };
-        if permit == 0 { paced } else { paced.max(in_flight.saturating_add(permit)) }
+        if allowance == 0 { paced } else { paced.max(in_flight.saturating_add(allowance)) }
     }
 }
 
-impl ControllerFactory for Probing {
+impl ControllerFactory for ProbingFactory {
     fn build(self: Arc<Self>, now: Instant, packet_bytes: u16) -> Box<dyn Controller> {
-        // A path of its own begins with nothing in flight.
+        // A new path begins with nothing in flight.
         self.probe.0.in_flight_bytes.store(0, Ordering::Relaxed);
         self.probe.0.packet_bytes.store(packet_bytes.into(), Ordering::Relaxed);
         let inner = Arc::clone(&self.inner).build(now, packet_bytes);
-        Box::new(Permitting { inner, probe: self.probe.clone() })
+        Box::new(ProbingController { inner, probe: self.probe.clone() })
     }
 }
 
-impl Controller for Permitting {
+impl Controller for ProbingController {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.probe.sent(now, bytes, last_packet_number);
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -219,7 +224,7 @@ impl Controller for Permitting {
     }
 
     fn window(&self) -> u64 {
-        self.probe.raised(self.inner.window())
+        self.probe.raised_window(self.inner.window())
     }
 
     fn metrics(&self) -> ControllerMetrics {

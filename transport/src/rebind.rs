@@ -1,23 +1,24 @@
-//! A new UDP socket for an agent's tunnel that hears nothing, because a NAT may hold on to a mapping that leads nowhere.
+//! Moves a silent agent's tunnel to a new UDP socket, because a NAT may keep a mapping that leads nowhere.
 //!
-//! Such a mapping is kept by the very probes that wait for an answer: a router whose uplink came back with another address
-//! may map the old flow to the old address for as long as it is in use. From another port it is another flow.
+//! The probes that wait for an answer keep such a mapping alive: a router whose uplink came back with another
+//! address may map the old flow to the old address for as long as it is in use. From another port it is
+//! another flow.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-/// How long nothing is heard before each new socket. quinn hears what still comes to the last one, too.
+/// Silence before each new socket. quinn still receives packets on the previous one, too.
 pub(crate) const REBIND_EVERY: Duration = Duration::from_secs(5);
 
-/// The socket of one tunnel.
+/// Rebinds the socket of one tunnel.
 pub(crate) struct Rebinding {
     rebind: Box<Rebind>,
     bound_at: Instant,
 }
 
-/// Takes another socket.
+/// The function that binds another socket.
 type Rebind = dyn Fn() -> io::Result<()> + Send + Sync;
 
 impl Rebinding {
@@ -25,13 +26,13 @@ impl Rebinding {
         Self { rebind, bound_at: now }
     }
 
-    /// Takes another socket, if nothing was heard for long enough since the last one.
-    pub(crate) fn consider(&mut self, now: Instant, silence: Duration) {
+    /// Binds another socket, if nothing was heard for long enough since the last one.
+    pub(crate) fn rebind_if_silent(&mut self, now: Instant, silence: Duration) {
         let is_due = silence >= REBIND_EVERY && now >= self.bound_at + REBIND_EVERY;
         if is_due {
             self.bound_at = now;
             if let Err(error) = (self.rebind)() {
-                debug!(%error, "no other UDP socket for the tunnel");
+                debug!(%error, "the tunnel could not bind another UDP socket");
             }
         }
     }
@@ -50,7 +51,7 @@ mod tests {
         let mut rebinding = rebinding(&taken, now);
         for second in 0..31_u32 {
             let silence = Duration::from_secs(second.into());
-            rebinding.consider(now + silence, silence);
+            rebinding.rebind_if_silent(now + silence, silence);
             assert_eq!(taken.load(Ordering::Relaxed), second / 5, "after {second} s");
         }
     }
@@ -59,7 +60,7 @@ mod tests {
     fn a_socket_on_which_something_is_heard_is_kept() {
         let (taken, now) = (Arc::new(AtomicU32::new(0)), Instant::now());
         let mut rebinding = rebinding(&taken, now);
-        rebinding.consider(now + Duration::from_secs(60), REBIND_EVERY - Duration::from_millis(1));
+        rebinding.rebind_if_silent(now + Duration::from_secs(60), REBIND_EVERY - Duration::from_millis(1));
         assert_eq!(taken.load(Ordering::Relaxed), 0);
     }
 

@@ -1,4 +1,4 @@
-//! Quinn's runtime over a spawner that the application hands in, so that its drivers have an owner, too.
+//! Quinn's runtime over a spawner that the application passes in, so that quinn's drivers have an owner, too.
 
 use std::fmt;
 use std::future::Future;
@@ -9,19 +9,20 @@ use std::time::Instant;
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 
-/// Who owns the tasks that drive a carrier. They serve the work and are no work themselves: a shutdown does not wait for
-/// them, but ends them last.
+/// Owns the tasks that drive a carrier. They are background tasks: a shutdown does not wait for them, but
+/// ends them last.
 ///
-/// A driver runs on the runtime of the task that accepted or dialed, which makes that the tunnel's home.
+/// A driver runs on the runtime of the task that accepted or dialed, which makes that runtime the tunnel's
+/// home.
 pub trait Spawn: Send + Sync + 'static {
     /// Runs `driver` on the runtime of the calling task.
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>);
 }
 
-/// Tokio's timers and sockets, and somebody else's tasks.
-pub(crate) struct Owned(pub(crate) Arc<dyn Spawn>);
+/// Tokio's timers and sockets, and the application's task spawner.
+pub(crate) struct OwnedRuntime(pub(crate) Arc<dyn Spawn>);
 
-impl Runtime for Owned {
+impl Runtime for OwnedRuntime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         TokioRuntime.new_timer(at)
     }
@@ -39,8 +40,8 @@ impl Runtime for Owned {
     }
 }
 
-impl fmt::Debug for Owned {
+impl fmt::Debug for OwnedRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Owned")
+        f.write_str("OwnedRuntime")
     }
 }

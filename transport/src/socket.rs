@@ -1,6 +1,6 @@
-//! The UDP socket of an endpoint.
+//! Binds the UDP socket of an endpoint, with large buffers.
 
-mod swapped;
+mod swappable;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,24 +8,25 @@ use std::net::{SocketAddr, UdpSocket};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::{debug, warn};
 
-pub(crate) use swapped::Swapped;
+pub(crate) use swappable::SwappableSocket;
 
-/// What is asked of the kernel for each direction. With its usual 208 KiB a burst of one batch is lost on loopback.
+/// Buffer size that is requested for each direction. With the kernel's usual 208 KiB a burst of one batch is
+/// lost on loopback.
 const BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
-/// Below this, bulk transfers suffer, and the log says so.
-const BUFFER_BYTES_FAIR: usize = 1024 * 1024;
+/// With smaller buffers than this, bulk transfers are slow, and a warning is logged.
+const BUFFER_BYTES_WARN: usize = 1024 * 1024;
 
-/// What the kernel gave a socket for each direction, in bytes.
+/// The buffer sizes that the kernel granted to a socket, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// For what has arrived and was not read yet.
+    /// Buffer for datagrams that have arrived and were not read yet.
     pub receive: usize,
-    /// For what is to leave.
+    /// Buffer for datagrams that wait to be sent.
     pub send: usize,
 }
 
-/// Binds a socket with large buffers; what the kernel gave is logged, too.
+/// Binds a socket with large buffers, and logs the sizes that the kernel granted.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<(UdpSocket, Buffers)> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
@@ -38,7 +39,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<(UdpSocket, Buffers)> {
     socket.set_send_buffer_size(BUFFER_BYTES)?;
     socket.bind(&address.into())?;
     let (receive, send) = (socket.recv_buffer_size()?, socket.send_buffer_size()?);
-    if receive.min(send) < BUFFER_BYTES_FAIR {
+    if receive.min(send) < BUFFER_BYTES_WARN {
         warn!(
             receive,
             send,

@@ -1,4 +1,4 @@
-//! One stream of a tunnel, which tells the truth about how it ended.
+//! A stream of a tunnel, whose end always shows whether the peer finished it or broke it off.
 
 use std::future::Future;
 use std::io;
@@ -13,52 +13,54 @@ use proto::frame::{self, FrameError, Message};
 use proto::wire::{DialReply, StreamOpen};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::carrier::{Stopped, Stream};
-use crate::counted::Counted;
+use crate::carrier::Stream;
+use crate::carrier::contract::Stopped;
 use crate::error::{abort_code, aborted};
-use crate::precedence::Weight;
+use crate::priority::SendBudget;
+use crate::tunnel_state::StreamGuard;
 
 /// A bidirectional stream of bytes.
 ///
-/// It ends in one of two ways: each direction is *shut down* on its own (`AsyncWrite::poll_shutdown` here, end of file
-/// there), or the whole stream is *aborted* with a code, by [`TunnelStream::abort`] or by being dropped before it was
-/// shut down. A peer sees the first as a clean end and the second as an error, always.
+/// It ends in one of two ways: each direction is *shut down* on its own (`AsyncWrite::poll_shutdown` here,
+/// end of file there), or the whole stream is *aborted* with a code, by [`TunnelStream::abort`] or by being
+/// dropped before it was shut down. A peer sees the first as a clean end and the second as an error, always.
 ///
-/// `poll_shutdown` is ready once the peer's carrier has acknowledged the last byte: then, and not before, closing the
-/// tunnel would lose nothing.
+/// `poll_shutdown` is ready once the peer's carrier has acknowledged the last byte: then, and not before,
+/// closing the tunnel would lose nothing.
 pub struct TunnelStream {
-    carried: Stream,
-    write: Write,
+    carrier_stream: Stream,
+    write: WriteState,
     read_to_end: bool,
-    verdict: Verdict,
-    counted: Counted,
-    /// Of the writing direction.
-    weight: Weight,
+    abort_codes: AbortCodes,
+    guard: StreamGuard,
+    /// The budget of the writing direction.
+    budget: SendBudget,
 }
 
-/// The codes of a stream's end, for whoever has handed the stream itself to somebody else.
+/// The abort codes of a stream in both directions, for code that has handed the stream itself over to other
+/// code.
 #[derive(Clone, Debug)]
-pub struct Verdict(Arc<Codes>);
+pub struct AbortCodes(Arc<SharedCodes>);
 
 #[derive(Debug)]
-struct Codes {
-    /// With which a drop aborts.
+struct SharedCodes {
+    /// The code with which a drop aborts.
     ours: AtomicU32,
-    /// With which the peer aborted; zero, which is no code, until then.
+    /// The code with which the peer aborted; zero, which is no code, until then.
     theirs: AtomicU32,
 }
 
-/// How far the writing direction has come.
-enum Write {
+/// The state of the writing direction.
+enum WriteState {
     Open,
     /// Finished; waits for the acknowledgement.
     Finishing(Stopped),
     Finished,
-    /// By either side.
+    /// The stream was aborted, by either side.
     Aborted,
 }
 
-/// Why the first frame of a stream could not be read.
+/// The reason why the first frame of a stream could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFrameError {
     /// The stream ended or broke before the frame's end.
@@ -69,20 +71,21 @@ pub enum OpenFrameError {
     Frame(#[from] FrameError),
 }
 
-impl Verdict {
+impl AbortCodes {
     fn new() -> Self {
         let ours = AtomicU32::new(AbortCode::Abandoned.number());
-        Self(Arc::new(Codes { ours, theirs: AtomicU32::new(0) }))
+        Self(Arc::new(SharedCodes { ours, theirs: AtomicU32::new(0) }))
     }
 
-    /// Says with which code the stream is aborted if it is dropped before it was shut down; `Abandoned` until then.
+    /// Sets the code with which the stream is aborted if it is dropped before it was shut down; `Abandoned`
+    /// until then.
     pub fn set(&self, code: AbortCode) {
         self.0.ours.store(code.number(), Ordering::Relaxed);
     }
 
-    /// The code with which the peer aborted, once a read or a write has met it.
+    /// The code with which the peer aborted, once a read or a write has failed with it.
     #[must_use]
-    pub fn heard(&self) -> Option<AbortCode> {
+    pub fn peer_code(&self) -> Option<AbortCode> {
         match self.0.theirs.load(Ordering::Relaxed) {
             0 => None,
             number => Some(AbortCode::from_number(number)),
@@ -93,7 +96,7 @@ impl Verdict {
         self.0.ours.load(Ordering::Relaxed)
     }
 
-    /// Notes the code that stands in an error of the stream, if one does.
+    /// Remembers the code in an error of the stream, if it has one.
     fn note(&self, error: io::Error) -> io::Error {
         if let Some(code) = abort_code(&error) {
             self.0.theirs.store(code.number(), Ordering::Relaxed);
@@ -103,26 +106,34 @@ impl Verdict {
 }
 
 impl TunnelStream {
-    pub(crate) fn new(carried: Stream, counted: Counted) -> Self {
-        let weight = counted.weight();
-        Self { carried, write: Write::Open, read_to_end: false, verdict: Verdict::new(), counted, weight }
+    pub(crate) fn new(carrier_stream: Stream, guard: StreamGuard) -> Self {
+        let budget = guard.budget();
+        Self {
+            carrier_stream,
+            write: WriteState::Open,
+            read_to_end: false,
+            abort_codes: AbortCodes::new(),
+            guard,
+            budget,
+        }
     }
 
-    /// What decides the code of a drop, and remembers the peer's.
+    /// A handle that sets the code of a drop, and remembers the peer's code.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
-        self.verdict.clone()
+    pub fn abort_codes(&self) -> AbortCodes {
+        self.abort_codes.clone()
     }
 
     /// Reads the first frame, and not one byte behind it.
     ///
     /// # Errors
-    /// `OpenFrameError`; the caller aborts the stream with `AbortCode::BadOpen`. The deadline is the caller's, too.
+    /// `OpenFrameError`; the caller aborts the stream with `AbortCode::BadOpen`. The deadline is the
+    /// caller's, too.
     pub async fn read_open(&mut self) -> Result<StreamOpen, OpenFrameError> {
         self.read_frame().await
     }
 
-    /// Reads the frame with which the peer answers the first one of ours, and not one byte behind it.
+    /// Reads the peer's reply to our first frame, and not one byte behind it.
     ///
     /// # Errors
     /// `OpenFrameError`. The deadline is the caller's.
@@ -130,7 +141,7 @@ impl TunnelStream {
         self.read_frame().await
     }
 
-    /// Answers the first frame of the peer.
+    /// Replies to the first frame of the peer.
     ///
     /// # Errors
     /// The stream broke. The deadline is the caller's.
@@ -144,11 +155,11 @@ impl TunnelStream {
     async fn read_frame<M: Message + Default>(&mut self) -> Result<M, OpenFrameError> {
         let mut buffer = BytesMut::new();
         while let Some(lacking) = frame::missing(&buffer)? {
-            let whole = buffer.len() + lacking;
-            // At most a frame's maximum: `missing` has refused larger claims.
+            let frame_bytes = buffer.len() + lacking;
+            // At most `FRAME_BYTES_MAX`: `missing` has refused longer frames.
             buffer.reserve(lacking);
-            while buffer.len() < whole {
-                let rest = whole - buffer.len();
+            while buffer.len() < frame_bytes {
+                let rest = frame_bytes - buffer.len();
                 let read = (&mut *self).take(rest as u64).read_buf(&mut buffer).await;
                 match read {
                     Ok(0) => return Err(OpenFrameError::Stream(io::ErrorKind::UnexpectedEof.into())),
@@ -162,13 +173,13 @@ impl TunnelStream {
 
     /// Aborts both directions: the peer's reads and writes fail with this code.
     pub fn abort(self, code: AbortCode) {
-        self.verdict.set(code);
+        self.abort_codes.set(code);
     }
 
-    /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or writes.
-    /// Never resolves where the stream was shut down and the peer took it all.
+    /// Resolves when the peer has aborted the stream or the tunnel has ended, also while nobody reads or
+    /// writes. Never resolves if the stream was shut down and the peer received everything.
     pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
-        let stopped = self.carried.stopped();
+        let stopped = self.carrier_stream.stopped();
         async move {
             if stopped.await.is_ok() {
                 std::future::pending::<()>().await;
@@ -179,8 +190,8 @@ impl TunnelStream {
     /// Whether both directions came to a clean end.
     fn is_over(&self) -> bool {
         let written = match self.write {
-            Write::Finishing(_) | Write::Finished => true,
-            Write::Open | Write::Aborted => false,
+            WriteState::Finishing(_) | WriteState::Finished => true,
+            WriteState::Open | WriteState::Aborted => false,
         };
         written && self.read_to_end
     }
@@ -191,8 +202,8 @@ impl Drop for TunnelStream {
         if self.is_over() {
             return;
         }
-        // quinn would finish a dropped sender and so make half an answer look whole.
-        self.carried.abort(self.verdict.ours());
+        // quinn would finish a dropped sender and so make half a response look complete.
+        self.carrier_stream.abort(self.abort_codes.ours());
     }
 }
 
@@ -206,9 +217,9 @@ impl AsyncRead for TunnelStream {
             return Poll::Ready(Ok(()));
         }
         let (before, wanted) = (into.filled().len(), into.remaining());
-        ready!(self.carried.poll_read(cx, into)).map_err(|error| self.verdict.note(error))?;
+        ready!(self.carrier_stream.poll_read(cx, into)).map_err(|error| self.abort_codes.note(error))?;
         let read = into.filled().len() - before;
-        self.counted.received(read);
+        self.guard.received(read);
         if wanted > 0 && read == 0 {
             self.read_to_end = true;
         }
@@ -218,39 +229,39 @@ impl AsyncRead for TunnelStream {
 
 impl AsyncWrite for TunnelStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if !matches!(self.write, Write::Open) {
+        if !matches!(self.write, WriteState::Open) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let this = &mut *self;
-        let rank = this.counted.rank(&mut this.weight, bytes.len());
-        let written = ready!(this.carried.poll_write(cx, bytes, rank));
-        let written = written.map_err(|error| this.verdict.note(error))?;
-        this.counted.sent(&mut this.weight, written, rank);
+        let priority = this.guard.priority(&mut this.budget, bytes.len());
+        let written = ready!(this.carrier_stream.poll_write(cx, bytes, priority));
+        let written = written.map_err(|error| this.abort_codes.note(error))?;
+        this.guard.sent(&mut this.budget, written, priority);
         Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What was written is the carrier's.
+        // Written bytes belong to the carrier already.
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match &mut self.write {
-                Write::Open => {
-                    if self.carried.finish().is_err() {
-                        self.write = Write::Aborted;
+                WriteState::Open => {
+                    if self.carrier_stream.finish().is_err() {
+                        self.write = WriteState::Aborted;
                         continue;
                     }
-                    self.write = Write::Finishing(self.carried.stopped());
+                    self.write = WriteState::Finishing(self.carrier_stream.stopped());
                 }
-                Write::Finishing(stopped) => {
+                WriteState::Finishing(stopped) => {
                     let outcome = ready!(stopped.as_mut().poll(cx));
-                    self.write = if outcome.is_ok() { Write::Finished } else { Write::Aborted };
+                    self.write = if outcome.is_ok() { WriteState::Finished } else { WriteState::Aborted };
                     return Poll::Ready(outcome);
                 }
-                Write::Finished => return Poll::Ready(Ok(())),
-                Write::Aborted => {
+                WriteState::Finished => return Poll::Ready(Ok(())),
+                WriteState::Aborted => {
                     return Poll::Ready(Err(aborted(AbortCode::Abandoned.number())));
                 }
             }

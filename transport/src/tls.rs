@@ -1,79 +1,52 @@
-//! TLS of the tunnel: 1.3 only, both sides with certificates, nothing resumed.
+//! TLS of the tunnel: version 1.3 only, certificates on both sides, no resumption.
 
-mod server_role;
-mod short_chains;
+mod chain_length;
+mod error;
+mod provider;
+mod server_verifier;
 
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
-};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
-use rustls::{CipherSuite, ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConnectionCommon, RootCertStore, ServerConfig};
 
 use trust::proof::{EXPORTER_BYTES, EXPORTER_LABEL};
 
-pub use server_role::MeantServers;
-use server_role::ServerRole;
-pub use short_chains::{CHAIN_CERTIFICATES_MAX, ShortChains};
+pub use chain_length::{CHAIN_CERTIFICATES_MAX, ChainLengthVerifier};
+pub use error::TlsError;
+pub use provider::provider;
+pub use server_verifier::ExpectedServers;
+use server_verifier::ServerVerifier;
 
 /// The tunnel's protocol in the TLS handshake (RFC 7301).
 pub const ALPN: &[u8] = b"tombolo/1";
 
-/// What one side shows and whom it trusts.
+/// The certificate of one side, and the roots that it trusts.
 #[derive(Debug)]
 pub struct Material {
     /// This side's certificate, leaf first.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: PrivateKeyDer<'static>,
     /// The roots of the other side's role, and of no other.
     pub peer_roots: Vec<CertificateDer<'static>>,
 }
 
-/// Why TLS cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A root certificate that cannot be used.
-    #[error("a root certificate cannot be used")]
-    Root(#[source] rustls::Error),
-    /// No root at all would mean that nobody is trusted, or everybody.
-    #[error("no root certificate was given")]
-    NoRoots,
-    /// The verifier for the other side's certificates cannot be built.
-    #[error("the verifier of certificates cannot be built")]
-    Verifier(#[from] VerifierBuilderError),
-    /// The certificate and its key do not fit, or are of a kind that is not supported.
-    #[error("the certificate and its key cannot be used together")]
-    Certificate(#[source] rustls::Error),
-    /// The provider lacks what QUIC needs.
-    #[error("the cryptography provider cannot be used for QUIC")]
-    Provider(#[source] rustls::Error),
-}
-
-/// The one cryptography provider, with AES-128-GCM first: on processors with AES instructions it is the cheapest, and
-/// the tunnel's bulk pays for every byte.
-#[must_use]
-pub fn provider() -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
-    Arc::new(provider)
-}
-
-/// The server's side of TCP: the same certificates and the same trust as the endpoint's, for agents and nobody else.
+/// The server's TLS configuration for TCP, with the certificates and the trust of the endpoint: for agents
+/// and nobody else.
 ///
 /// # Errors
 /// `TlsError`.
-pub fn over_tcp(material: Material) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn tcp_server_config(material: Material) -> Result<Arc<ServerConfig>, TlsError> {
     server(material).map(Arc::new)
 }
 
-/// The server's side: agents must show a certificate of the agents' root.
+/// The server's TLS configuration: agents must present a certificate of the agents' root.
 pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let roots = Arc::new(roots(material.peer_roots)?);
@@ -83,37 +56,40 @@ pub(crate) fn server(material: Material) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
-        .with_client_cert_verifier(ShortChains::of(verifier))
-        .with_cert_resolver(Arc::new(ForTunnelsAlone(Arc::new(shown))));
+        .with_client_cert_verifier(ChainLengthVerifier::wrap(verifier))
+        .with_cert_resolver(Arc::new(TunnelAlpnOnly(Arc::new(shown))));
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no 0-RTT.
+    // A resumed session skips the verifier, so that a revoked agent could come back: no tickets, no store, no
+    // 0-RTT.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
     Ok(config)
 }
 
-/// Shows the server's certificate to whoever offers the tunnel's protocol and nothing else: who might speak another one too
-/// could be led to another door, by somebody between who sees the same address.
+/// Presents the server's certificate only to clients that offer the tunnel's protocol and nothing else. A
+/// client that might speak another protocol could be redirected to another listener of the same address by
+/// somebody in between.
 #[derive(Debug)]
-struct ForTunnelsAlone(Arc<CertifiedKey>);
+struct TunnelAlpnOnly(Arc<CertifiedKey>);
 
-impl ResolvesServerCert for ForTunnelsAlone {
+impl ResolvesServerCert for TunnelAlpnOnly {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let mut offered = hello.alpn()?;
         (offered.next() == Some(ALPN) && offered.next().is_none()).then(|| Arc::clone(&self.0))
     }
 }
 
-/// The agent's side: the server must show a certificate of the servers' root, for the name that was dialed and with the URI
-/// of a server that is `meant`. The system's roots are never asked.
+/// The agent's TLS configuration: the server must present a certificate of the servers' root, for the name
+/// that was dialed and with the URI of an `expected` server. The system's roots are never used.
 pub(crate) fn agent(
     material: Material,
-    meant: MeantServers,
+    expected: ExpectedServers,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
-    // `dangerous`, because a verifier could ask for less than rustls. This one asks for the same, and for the role.
-    let verifier = Arc::new(ServerRole::new(roots(material.peer_roots)?, meant)?);
+    // rustls calls it `dangerous`, because a verifier could require less than rustls does. This one requires
+    // the same, and the role.
+    let verifier = Arc::new(ServerVerifier::new(roots(material.peer_roots)?, expected)?);
     let mut config = ClientConfig::builder_with_details(provider(), clock)
         .with_protocol_versions(&[&TLS13])
         .map_err(TlsError::Provider)?
@@ -127,7 +103,8 @@ pub(crate) fn agent(
     Ok(config)
 }
 
-/// What TLS exports of a connection and no other (RFC 8446, section 7.5), for proofs that hold on it alone.
+/// The keying material that TLS exports for a connection and no other (RFC 8446, section 7.5), for proofs
+/// that hold on it alone.
 pub(crate) fn exporter<D>(connection: &ConnectionCommon<D>) -> Option<[u8; EXPORTER_BYTES]> {
     connection.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None).ok()
 }

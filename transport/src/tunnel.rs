@@ -13,32 +13,34 @@ use tokio::time::timeout;
 use trust::proof::EXPORTER_BYTES;
 
 use crate::carrier::{Carrier, Connection};
-use crate::counted::{Counted, Shared};
 use crate::error::TunnelEnded;
-use crate::link::Link;
+use crate::link_stats::LinkStats;
 use crate::stream::TunnelStream;
+use crate::tunnel_state::{StreamGuard, TunnelState};
 
-/// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is reached.
+/// A stream is opened within this time, or not at all. It waits only where the peer's limit of streams is
+/// reached.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
-/// A greeted tunnel. Clones are the same tunnel; dropping all of them closes nothing, the [`Driver`](crate::Driver) does.
+/// A greeted tunnel. Clones are the same tunnel; dropping all of them closes nothing, the
+/// [`Driver`](crate::Driver) does.
 #[derive(Clone)]
 pub struct Tunnel {
     connection: Connection,
-    shared: Arc<Shared>,
+    state: Arc<TunnelState>,
 }
 
-/// Why a stream could not be opened. Not one byte was handed to the carrier, so whatever was to be sent may be sent
-/// another way.
+/// The reason why a stream could not be opened. Not one byte was handed to the carrier, so the request may be
+/// sent another way.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The tunnel drains and begins nothing new.
+    /// The tunnel drains and opens no new stream.
     #[error("the tunnel is draining")]
     Draining,
     /// As many streams are open as the peer grants, and none ended in time.
     #[error("no stream could be opened within {} s", OPEN_MAX.as_secs())]
     Full,
-    /// The tunnel is over.
+    /// The tunnel has ended, for this reason.
     #[error("the tunnel ended")]
     Ended(#[from] TunnelEnded),
     /// The first frame is too large: the caller's identity, most likely.
@@ -47,8 +49,8 @@ pub enum OpenError {
 }
 
 impl Tunnel {
-    pub(crate) fn new(connection: Connection, shared: Arc<Shared>) -> Self {
-        Self { connection, shared }
+    pub(crate) fn new(connection: Connection, state: Arc<TunnelState>) -> Self {
+        Self { connection, state }
     }
 
     /// Opens a stream, with `open` as its first frame.
@@ -58,12 +60,12 @@ impl Tunnel {
     pub async fn open(&self, open: &StreamOpen) -> Result<TunnelStream, OpenError> {
         let mut first = BytesMut::new();
         frame::encode(open, &mut first)?;
-        let counted = Counted::begin(&self.shared).ok_or(OpenError::Draining)?;
+        let guard = StreamGuard::open(&self.state).ok_or(OpenError::Draining)?;
         let opening = async {
-            let mut stream = TunnelStream::new(self.connection.open().await?, counted);
+            let mut stream = TunnelStream::new(self.connection.open().await?, guard);
             stream.write_first(&first).await?;
-            if self.connection.is_worn() && !self.is_draining() {
-                // The agent dials another one at once, and this one ends with its last stream.
+            if self.connection.needs_replacement() && !self.is_draining() {
+                // The agent dials another tunnel at once, and this one ends with its last stream.
                 self.begin_drain();
             }
             Ok(stream)
@@ -74,44 +76,44 @@ impl Tunnel {
     /// The next stream that the peer opens. Cancel-safe.
     ///
     /// # Errors
-    /// How the tunnel ended.
+    /// The end of the tunnel.
     pub async fn accept(&self) -> Result<TunnelStream, TunnelEnded> {
         let carried = self.connection.accept().await?;
-        let counted = Counted::arrived(&self.shared);
-        if let Some(more) = self.shared.grant_more() {
+        let guard = StreamGuard::accepted(&self.state);
+        if let Some(more) = self.state.grant_more() {
             self.connection.grant(more);
         }
-        Ok(TunnelStream::new(carried, counted))
+        Ok(TunnelStream::new(carried, guard))
     }
 
-    /// How the tunnel does.
+    /// The tunnel's health at this moment.
     #[must_use]
     pub fn health(&self) -> Health {
         if self.connection.end().is_some() {
             return Health::Lost;
         }
-        self.shared.session().health()
+        self.state.session().health()
     }
 
-    /// For how long nothing has been heard of the peer, to about a second.
+    /// Time since the last sign of life from the peer, to about a second.
     #[must_use]
     pub fn silence(&self) -> Duration {
-        self.shared.session().silence(Instant::now())
+        self.state.session().silence(Instant::now())
     }
 
     /// Whether a drain was asked for, by either side.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.shared.session().is_draining()
+        self.state.session().is_draining()
     }
 
     /// Streams that carry exchanges now.
     #[must_use]
     pub fn streams_open(&self) -> u32 {
-        self.shared.streams_open()
+        self.state.streams_open()
     }
 
-    /// What carries it.
+    /// The protocol that carries the tunnel.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.connection.carrier()
@@ -123,21 +125,22 @@ impl Tunnel {
         self.connection.round_trip()
     }
 
-    /// How far away the peer is: the least that one of its last eight answers to a heartbeat took, and before the first one
-    /// the estimate of the round trip. For a choice between tunnels, which shall not hang on how busy a machine was once.
+    /// The shortest round trip of the last eight answers to heartbeats, and before the first one the estimate
+    /// of the round trip. A measure of distance for a choice between tunnels, which shall not depend on the
+    /// load of a moment.
     #[must_use]
-    pub fn distance(&self) -> Duration {
-        self.shared.distance().least().unwrap_or_else(|| self.round_trip())
+    pub fn min_rtt(&self) -> Duration {
+        self.state.min_rtt().get().unwrap_or_else(|| self.round_trip())
     }
 
-    /// What the link has carried and lost so far. Takes the connection's lock and copies all of its figures: not for the
-    /// way of a request.
+    /// Counters of everything that the link has carried and lost so far. Takes the connection's lock and
+    /// copies all counters, so it is not for the path of a request.
     #[must_use]
-    pub fn link(&self) -> Link {
-        self.connection.link(self.shared.stream_bytes())
+    pub fn link_stats(&self) -> LinkStats {
+        self.connection.link_stats(self.state.stream_bytes())
     }
 
-    /// Where the peer's packets come from now; changes when its address does.
+    /// The address from which the peer's packets come now; changes when the peer's address does.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.connection.peer_address()
@@ -149,33 +152,34 @@ impl Tunnel {
         self.connection.heard()
     }
 
-    /// Says something to the peer now, so that one that lives is heard soon.
+    /// Sends a heartbeat to the peer now, so that a live one answers soon.
     pub fn nudge(&self) {
-        self.shared.tell(|session| session.nudge(Instant::now()));
+        self.state.update_session(|session| session.nudge(Instant::now()));
     }
 
-    /// Asks both sides to begin nothing new. The tunnel closes by itself when no stream is open any more.
+    /// Asks both sides to open no new stream. The tunnel closes by itself when no stream is open any more.
     pub fn begin_drain(&self) {
-        self.shared.tell(proto::Session::begin_drain);
+        self.state.update_session(proto::Session::begin_drain);
     }
 
-    /// Tells the server of other control-plane endpoints, or of other certificates of theirs.
+    /// Sends changed control-plane endpoints, or changed certificates of theirs, to the server.
     pub fn advertise(&self, endpoints: Endpoints) {
-        self.shared.tell(|session| session.advertise(endpoints));
+        self.state.update_session(|session| session.advertise(endpoints));
     }
 
-    /// Shows the server a newer certificate than the one with which the tunnel was opened.
+    /// Presents a newer certificate to the server than the one with which the tunnel was opened.
     pub fn extend(&self, extension: Extension) {
-        self.shared.tell(|session| session.extend(extension));
+        self.state.update_session(|session| session.extend(extension));
     }
 
-    /// What a proof is bound to, so that it holds on this tunnel alone; the same on both sides, and on no other tunnel.
+    /// The TLS keying material that binds a proof to this tunnel; the same on both sides, and on no other
+    /// tunnel.
     #[must_use]
     pub fn exporter(&self) -> Option<[u8; EXPORTER_BYTES]> {
         self.connection.exporter()
     }
 
-    /// Ends the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.
+    /// Closes the tunnel with everything on it: for a deadline that passed, never for a healthy tunnel.
     pub fn close(&self, code: CloseCode) {
         self.connection.close(code);
     }

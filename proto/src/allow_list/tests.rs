@@ -1,9 +1,9 @@
-//! Who may be asserted, by tables.
+//! Tables of identities and lists, with the verdict that each must get.
 
 use super::*;
 
 #[test]
-fn what_the_patterns_match_may_be_asserted() {
+fn names_that_match_a_pattern_may_be_asserted() {
     let guard = guard(&["*@example.org", "bot-*", "a*b*c", "exact"], &["tombolo:*"]);
 
     for user in ["ann@example.org", "bot-", "bot-7", "abc", "a-b-b-c", "exact"] {
@@ -11,12 +11,12 @@ fn what_the_patterns_match_may_be_asserted() {
     }
     for user in ["ann@example.com", "Bot-7", "ac", "acb", "exactly", "inexact", "@example.org.evil"] {
         let refusal = guard.check(&identity(user, &[])).unwrap_err();
-        assert_eq!(refusal, NotAssertable::Unlisted(Sort::User, user.to_owned()));
+        assert_eq!(refusal, NotAssertable::Unlisted(NameKind::User, user.to_owned()));
     }
 }
 
 #[test]
-fn a_list_shows_what_stands_in_it() {
+fn a_list_returns_its_entries() {
     let listed = |entries: &[&str]| entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>();
     let system = listed(&["system:serviceaccount:ci:deployer"]);
     let list = AllowList { system_names: system.clone(), ..guard(&["ann", "bot-*"], &["dev:*"]) };
@@ -26,11 +26,11 @@ fn a_list_shows_what_stands_in_it() {
 }
 
 #[test]
-fn each_reason_has_a_label_of_its_own_and_words_that_say_of_what_it_is() {
+fn each_reason_has_a_label_and_a_text_of_its_own() {
     let guard = guard(&["ann"], &["dev"]);
     let too_long = "x".repeat(NAME_BYTES_MAX + 1);
     let groups = vec!["dev"; GROUPS_MAX + 1];
-    for (user, groups, label, words) in [
+    for (user, groups, label, text) in [
         ("", &[][..], "empty", "user"),
         (&too_long, &[], "too_long", "user"),
         ("ann", &groups, "too_many_groups", "groups"),
@@ -41,7 +41,7 @@ fn each_reason_has_a_label_of_its_own_and_words_that_say_of_what_it_is() {
     ] {
         let refusal = guard.check(&identity(user, groups)).unwrap_err();
         assert_eq!(refusal.reason(), label);
-        assert!(refusal.to_string().contains(words), "{label}: {refusal}");
+        assert!(refusal.to_string().contains(text), "{label}: {refusal}");
     }
 }
 
@@ -51,7 +51,7 @@ fn one_group_too_much_refuses_the_whole_identity() {
 
     let refusal = guard.check(&identity("ann", &["tombolo:dev", "admins"])).unwrap_err();
 
-    assert_eq!(refusal, NotAssertable::Unlisted(Sort::Group, "admins".to_owned()));
+    assert_eq!(refusal, NotAssertable::Unlisted(NameKind::Group, "admins".to_owned()));
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn names_of_kubernetes_pass_no_pattern_and_only_in_full() {
         "kubeadm:",
     ] {
         let refused = guard.check(&identity(name, &[]));
-        assert_eq!(refused, Err(NotAssertable::System(Sort::User, name.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::System(NameKind::User, name.to_owned())));
         let refused = guard.check(&identity("ann", &[name]));
-        assert_eq!(refused, Err(NotAssertable::System(Sort::Group, name.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::System(NameKind::Group, name.to_owned())));
     }
 }
 
@@ -82,7 +82,7 @@ fn masters_and_nodes_are_refused_even_if_named() {
 
     for group in ["system:masters", "system:nodes"] {
         let refused = guard.check(&identity("ann", &[group]));
-        assert_eq!(refused, Err(NotAssertable::Never(Sort::Group, group.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::Never(NameKind::Group, group.to_owned())));
         assert!(guard.check(&identity(group, &[])).is_err());
     }
 }
@@ -95,11 +95,11 @@ fn names_that_a_header_would_change_are_refused() {
         ["a\r\nImpersonate-Group: x", "a\nb", "a\0", "a\tb", "a\u{7f}", "a\u{85}b", " a", "a ", "\u{a0}a"]
     {
         let refused = guard.check(&identity(name, &[]));
-        assert_eq!(refused, Err(NotAssertable::Unfit(Sort::User, name.to_owned())));
+        assert_eq!(refused, Err(NotAssertable::Unfit(NameKind::User, name.to_owned())));
         assert!(guard.check(&identity("ann", &[name])).is_err());
     }
-    assert_eq!(guard.check(&identity("", &[])), Err(NotAssertable::Empty(Sort::User)));
-    assert_eq!(guard.check(&identity("ann", &[""])), Err(NotAssertable::Empty(Sort::Group)));
+    assert_eq!(guard.check(&identity("", &[])), Err(NotAssertable::Empty(NameKind::User)));
+    assert_eq!(guard.check(&identity("ann", &[""])), Err(NotAssertable::Empty(NameKind::Group)));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
 
     assert!(guard.check(&identity(&longest, &vec![longest.as_str(); GROUPS_MAX])).is_ok());
     let refused = guard.check(&identity(&format!("{longest}x"), &[]));
-    assert_eq!(refused, Err(NotAssertable::TooLong(Sort::User)));
+    assert_eq!(refused, Err(NotAssertable::TooLong(NameKind::User)));
     let refused = guard.check(&identity("ann", &["g"; GROUPS_MAX + 1]));
     assert_eq!(refused, Err(NotAssertable::TooManyGroups));
 }
@@ -128,7 +128,7 @@ fn nothing_listed_means_nothing_asserted() {
 }
 
 #[test]
-fn where_nothing_is_said_only_names_of_ours_may_be_asserted() {
+fn by_default_only_names_under_tombolo_may_be_asserted() {
     let guard = AllowList::new(None, None, None).unwrap();
 
     assert!(guard.check(&identity("tombolo:ann", &["tombolo:dev"])).is_ok());
@@ -139,7 +139,7 @@ fn where_nothing_is_said_only_names_of_ours_may_be_asserted() {
 }
 
 #[test]
-fn a_list_may_not_say_what_it_cannot_mean() {
+fn an_invalid_list_entry_is_refused() {
     let list = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
     for (users, system_names, wrong) in [
         (list(&["system:*"]), None, "users"),
@@ -151,8 +151,8 @@ fn a_list_may_not_say_what_it_cannot_mean() {
         (None, list(&["system:masters"]), "systemNames"),
         (None, list(&["system:nodes"]), "systemNames"),
     ] {
-        let fault = AllowList::new(users.clone(), None, system_names).unwrap_err();
-        assert_eq!(fault.list, wrong, "{fault}");
+        let error = AllowList::new(users.clone(), None, system_names).unwrap_err();
+        assert_eq!(error.list, wrong, "{error}");
     }
     let named = list(&["kubeadm:cluster-admins", "system:serviceaccount:ci:deployer"]);
     assert!(AllowList::new(Some(vec!["a".to_owned(); PATTERNS_MAX]), None, named).is_ok());

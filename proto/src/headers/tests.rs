@@ -1,4 +1,4 @@
-//! The tricks of callers, one by one.
+//! Attempts of callers to smuggle headers past the gateway and the agent.
 
 use super::*;
 use proptest::prelude::*;
@@ -21,15 +21,16 @@ fn any_impersonation_header_is_refused_in_every_spelling() {
         for value in ["", "system:masters", "a, b"] {
             let mut headers = map(&[("accept", "*/*"), (name, value)]);
             assert!(
-                matches!(clean_request(&mut headers), Err(HeaderFault::Impersonation(_))),
+                matches!(clean_request(&mut headers), Err(HeaderError::Impersonation(_))),
                 "{name}: {value}"
             );
         }
     }
 }
 
+/// Other impersonation headers stay, to be refused.
 #[test]
-fn one_user_with_any_groups_is_taken_out_and_everything_else_stays_to_be_refused() {
+fn one_user_with_any_groups_is_taken_out_of_a_request() {
     let taken = |headers: &[(&'static str, &'static str)]| {
         let mut headers = map(headers);
         let identity = take_impersonation(&mut headers).map(|identity| (identity.user, identity.groups));
@@ -60,7 +61,7 @@ fn one_user_with_any_groups_is_taken_out_and_everything_else_stays_to_be_refused
 }
 
 #[test]
-fn credentials_and_front_proxy_headers_are_taken_out() {
+fn credentials_and_front_proxy_headers_are_removed() {
     let mut headers = map(&[
         ("Authorization", "Bearer secret"),
         ("authorization", "Basic secret"),
@@ -83,7 +84,7 @@ fn credentials_and_front_proxy_headers_are_taken_out() {
 }
 
 #[test]
-fn connection_cannot_take_out_what_decides_or_carries_meaning() {
+fn connection_cannot_remove_protected_or_meaningful_headers() {
     for named in [
         "authorization",
         "Authorization",
@@ -106,7 +107,7 @@ fn connection_cannot_take_out_what_decides_or_carries_meaning() {
                 let refused = clean_request(&mut headers);
                 assert_eq!(
                     refused,
-                    Err(HeaderFault::ConnectionNames(named.to_ascii_lowercase())),
+                    Err(HeaderError::ConnectionNames(named.to_ascii_lowercase())),
                     "{carrier}: {form}"
                 );
             }
@@ -115,7 +116,7 @@ fn connection_cannot_take_out_what_decides_or_carries_meaning() {
 }
 
 #[test]
-fn what_connection_names_is_hop_by_hop_and_taken_out() {
+fn headers_that_connection_names_are_removed() {
     let mut headers = map(&[("connection", "close, X-Only-Here"), ("x-only-here", "1"), ("x-stays", "2")]);
     clean_request(&mut headers).unwrap();
     assert_eq!(headers, map(&[("x-stays", "2")]));
@@ -125,12 +126,13 @@ fn what_connection_names_is_hop_by_hop_and_taken_out() {
 fn aliases_with_underscores_are_refused() {
     for name in ["x_remote_user", "X-Remote_Group", "x_forwarded_for", "transfer_encoding", "x_real_ip"] {
         let refused = clean_request(&mut map(&[(name, "x")]));
-        assert!(matches!(refused, Err(HeaderFault::Alias(_))), "{name}");
+        assert!(matches!(refused, Err(HeaderError::Alias(_))), "{name}");
     }
 }
 
+/// The other subprotocols stay.
 #[test]
-fn a_bearer_token_in_a_websocket_subprotocol_is_taken_out_and_the_others_stay() {
+fn a_bearer_token_in_a_websocket_subprotocol_is_removed() {
     let mut headers = map(&[
         ("sec-websocket-protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"),
         ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.c2VjcmV0"),
@@ -164,7 +166,7 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
         headers
     };
     assert_eq!(check_limits(&many(HEADERS_MAX)), Ok(()));
-    assert_eq!(check_limits(&many(HEADERS_MAX + 1)), Err(HeaderFault::TooMany));
+    assert_eq!(check_limits(&many(HEADERS_MAX + 1)), Err(HeaderError::TooMany));
 
     let large = |bytes: usize| {
         let mut headers = HeaderMap::new();
@@ -172,7 +174,7 @@ fn the_limits_hold_at_the_limit_and_one_beyond() {
         headers
     };
     assert_eq!(check_limits(&large(HEADER_BYTES_MAX)), Ok(()));
-    assert_eq!(check_limits(&large(HEADER_BYTES_MAX + 1)), Err(HeaderFault::TooLarge));
+    assert_eq!(check_limits(&large(HEADER_BYTES_MAX + 1)), Err(HeaderError::TooLarge));
 }
 
 #[test]
@@ -183,7 +185,7 @@ fn the_audit_id_that_we_add_pushes_nothing_over_the_limits() {
     }
     assert_eq!(check_limits(&headers), Ok(()));
     headers.append("x-one-more", HeaderValue::from_static(""));
-    assert_eq!(check_limits(&headers), Err(HeaderFault::TooMany));
+    assert_eq!(check_limits(&headers), Err(HeaderError::TooMany));
 }
 
 #[test]
@@ -201,11 +203,11 @@ fn two_hosts_are_refused_and_one_stays() {
     let mut one = map(&[("host", "a")]);
     assert_eq!(clean_request(&mut one), Ok(()));
     assert_eq!(one, map(&[("host", "a")]));
-    assert_eq!(clean_request(&mut map(&[("host", "a"), ("host", "b")])), Err(HeaderFault::Hosts));
+    assert_eq!(clean_request(&mut map(&[("host", "a"), ("host", "b")])), Err(HeaderError::Hosts));
 }
 
 #[test]
-fn what_connection_says_of_the_connection_itself_names_no_header() {
+fn the_tokens_of_connection_itself_name_no_header() {
     let mut headers =
         map(&[("connection", "close, keep-alive,, x-one-hop"), ("close", "stays"), ("x-one-hop", "goes")]);
     assert_eq!(clean_request(&mut headers), Ok(()));
@@ -228,7 +230,7 @@ fn an_answer_sets_no_cookie_and_no_other_service() {
 
 proptest! {
     #[test]
-    fn whatever_is_accepted_holds_nothing_protected_and_nothing_of_one_hop(
+    fn accepted_requests_have_no_protected_and_no_hop_by_hop_headers(
         headers in prop::collection::vec(("[A-Za-z_-]{1,20}", "[ -~]{0,20}"), 0..12),
         special in prop::sample::select(vec!["authorization", "x-remote-user", "cookie", "te", "via", "upgrade"]),
     ) {

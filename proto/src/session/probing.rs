@@ -1,49 +1,41 @@
-//! What a session says more often than its heartbeats, because it gets no answer: probes, of which the first that crosses a
-//! path that is back makes everything flow.
+//! Decides when a session sends probes: extra heartbeats while the peer does not answer.
+//!
+//! The first probe that crosses a path which is back again makes everything flow.
 
 use std::time::{Duration, Instant};
 
-use super::{HEARTBEAT_ACTIVE, Health, Session};
+use super::heartbeat::HEARTBEAT_ACTIVE;
 
-/// How often a side speaks that gets no answer: a path that is back is noticed a quarter of a second later at most.
+/// Interval of probes: a path that is back is noticed a quarter of a second later at most.
 pub const PROBE_EVERY: Duration = Duration::from_millis(250);
 
-/// The same after [`PROBE_FAST_FOR`] on a tunnel that carries no stream.
+/// Interval of probes after [`PROBE_FAST_FOR`] on a tunnel that carries no stream.
 pub const PROBE_EVERY_IDLE: Duration = Duration::from_millis(500);
 
-/// Most outages are over by then.
+/// An idle tunnel probes fast for this long. Most outages are over by then.
 pub const PROBE_FAST_FOR: Duration = Duration::from_secs(60);
 
-/// A word of the peer that comes while ours get no answer is a sign that the path is back, which is answered at once, but
-/// not more often than this.
-const SPEAK_BACK_EVERY: Duration = Duration::from_millis(50);
+/// Least time between two heartbeats that are sent at once because the peer was heard on a path that had
+/// seemed dark.
+pub(super) const ANSWER_EVERY_MIN: Duration = Duration::from_millis(50);
 
 const _: () = assert!(PROBE_EVERY.as_millis() < HEARTBEAT_ACTIVE.as_millis());
 const _: () = assert!(PROBE_EVERY_IDLE.as_millis() < HEARTBEAT_ACTIVE.as_millis());
 
-impl Session {
-    /// When this side speaks next: at its pace, or sooner where it gets no answer.
-    pub(super) fn speaks_at(&self) -> Instant {
-        let next = self.spoke_at + self.pace();
-        let Some(since) = self.unanswered_since else {
-            return next;
-        };
-        let dark_for = self.spoke_at.saturating_duration_since(since);
-        let every =
-            if self.streams_open == 0 && dark_for >= PROBE_FAST_FOR { PROBE_EVERY_IDLE } else { PROBE_EVERY };
-        next.min((since + self.answer_expected()).max(self.spoke_at + every))
-    }
+/// The time of the next probe, while something that was sent has been waiting for its answer since
+/// `unanswered_since`.
+pub(super) fn next_probe_at(
+    unanswered_since: Instant,
+    last_heartbeat_at: Instant,
+    round_trip: Duration,
+    is_idle: bool,
+) -> Instant {
+    let dark_for = last_heartbeat_at.saturating_duration_since(unanswered_since);
+    let every = if is_idle && dark_for >= PROBE_FAST_FOR { PROBE_EVERY_IDLE } else { PROBE_EVERY };
+    (unanswered_since + answer_expected(round_trip)).max(last_heartbeat_at + every)
+}
 
-    /// Speaks at once, because something was heard on a path that had seemed dark.
-    pub(super) fn speak_back(&mut self, now: Instant) {
-        let is_dark = self.unanswered_since.is_some_and(|since| now >= since + self.answer_expected());
-        if is_dark && self.health != Health::Lost && now >= self.spoke_at + SPEAK_BACK_EVERY {
-            self.speak(now);
-        }
-    }
-
-    /// How long an answer may take before the path is taken to be dark. A slow path is none.
-    fn answer_expected(&self) -> Duration {
-        (self.round_trip * 2).clamp(PROBE_EVERY, HEARTBEAT_ACTIVE)
-    }
+/// The time that an answer may take before the path counts as dark. A path that is merely slow does not.
+pub(super) fn answer_expected(round_trip: Duration) -> Duration {
+    (round_trip * 2).clamp(PROBE_EVERY, HEARTBEAT_ACTIVE)
 }

@@ -1,10 +1,10 @@
-//! One session against a scripted peer.
+//! One session against a scripted peer, in virtual time.
 
 use super::*;
 use crate::wire::{Hello, Refused, Welcome};
 
 #[test]
-fn an_idle_session_speaks_every_idle_interval_and_promises_so() {
+fn an_idle_session_sends_and_promises_the_idle_interval() {
     let (mut session, began) = session();
     session.handle_timeout(began + HEARTBEAT_IDLE - Duration::from_millis(1));
     assert_eq!(session.poll_frame(), None);
@@ -23,7 +23,7 @@ fn the_first_stream_after_a_second_of_silence_takes_a_heartbeat_along() {
 }
 
 #[test]
-fn silence_of_two_and_a_half_promised_heartbeats_makes_suspect_and_a_sign_of_life_recovers() {
+fn silence_of_2_5_heartbeats_makes_suspect_and_a_frame_makes_live() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(heartbeat(HEARTBEAT_ACTIVE, 1))).unwrap();
     session.handle_timeout(began + Duration::from_millis(2499));
@@ -37,7 +37,7 @@ fn silence_of_two_and_a_half_promised_heartbeats_makes_suspect_and_a_sign_of_lif
 }
 
 #[test]
-fn a_suspect_session_speaks_at_the_active_pace() {
+fn a_suspect_session_sends_at_the_active_interval() {
     let (mut session, began) = session();
     let suspect_at = began + HEARTBEAT_IDLE * 5 / 2;
     session.handle_timeout(suspect_at);
@@ -89,20 +89,21 @@ fn a_slow_path_is_not_dark() {
     assert_eq!(session.health(), Health::Live);
 }
 
+/// An idle one then probes twice a second.
 #[test]
-fn without_an_answer_a_session_probes_four_times_a_second_for_a_minute_and_then_twice_if_it_is_idle() {
+fn an_unanswered_session_probes_4_times_a_second_for_a_minute() {
     for (streams, later) in [(0, PROBE_EVERY_IDLE), (1, PROBE_EVERY)] {
         let (mut session, began) = session();
         session.streams_changed(began, streams);
         session.pinged(began);
         assert_eq!(session.poll_timeout(), Some(began + PROBE_EVERY));
-        let mut spoke = Vec::new();
-        while spoke.last().is_none_or(|at| *at < began + PROBE_FAST_FOR * 2) {
+        let mut sent_at = Vec::new();
+        while sent_at.last().is_none_or(|at| *at < began + PROBE_FAST_FOR * 2) {
             let now = session.poll_timeout().unwrap();
             session.handle_timeout(now);
-            spoke.extend(session.poll_heartbeat().map(|_| now));
+            sent_at.extend(session.poll_heartbeat().map(|_| now));
         }
-        let pauses: Vec<_> = spoke.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
+        let pauses: Vec<_> = sent_at.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
         for (at, pause) in pauses {
             let expected = if at < began + PROBE_FAST_FOR { PROBE_EVERY } else { later };
             assert_eq!(pause, expected, "{:?} after the ping, {streams} streams", at - began);
@@ -123,7 +124,7 @@ fn an_answer_ends_the_probes() {
 }
 
 #[test]
-fn a_word_of_the_peer_on_a_dark_path_is_answered_at_once_and_not_in_a_loop() {
+fn a_frame_on_a_dark_path_is_answered_at_once_and_not_in_a_loop() {
     let (mut session, began) = session();
     session.pinged(began);
     let back = began + Duration::from_secs(10);
@@ -159,7 +160,7 @@ fn a_heartbeat_does_not_wait_behind_other_frames() {
 }
 
 #[test]
-fn a_promise_is_held_within_bounds() {
+fn a_promised_interval_is_clamped() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(heartbeat(Duration::from_secs(3600), 0))).unwrap();
     session.handle_timeout(began + HEARTBEAT_SLOWEST * 5 / 2);
@@ -196,7 +197,7 @@ fn an_open_stream_holds_a_drain_back() {
 }
 
 #[test]
-fn who_stops_does_not_wait_for_a_silent_peer_unless_a_stream_is_open() {
+fn a_stopping_side_waits_for_a_silent_peer_only_with_open_streams() {
     let (mut session, began) = session();
     session.streams_changed(began, 1);
     session.begin_drain();
@@ -211,7 +212,7 @@ fn who_stops_does_not_wait_for_a_silent_peer_unless_a_stream_is_open() {
 }
 
 #[test]
-fn who_was_asked_to_drain_waits_for_the_peer_however_silent_it_is() {
+fn a_side_that_was_asked_to_drain_waits_for_a_silent_peer() {
     let (mut session, began) = session();
     session.handle_frame(began, Some(Frame::Drain(Drain {}))).unwrap();
     session.handle_timeout(began + HEARTBEAT_IDLE * 5 / 2);
@@ -239,7 +240,7 @@ fn a_greeting_after_the_greeting_is_a_violation() {
         Frame::Welcome(Welcome::default()),
         Frame::Refused(Refused::default()),
     ] {
-        assert!(matches!(session.handle_frame(began, Some(frame)), Err(Violation::LateGreeting(_))));
+        assert!(matches!(session.handle_frame(began, Some(frame)), Err(ProtocolViolation::LateGreeting(_))));
     }
 }
 
@@ -258,13 +259,13 @@ fn a_burst_and_then_so_many_frames_a_second_are_allowed_and_not_one_more() {
     for _ in 0..FRAMES_BURST_MAX {
         session.handle_frame(began, None).unwrap();
     }
-    assert_eq!(session.handle_frame(began, None), Err(Violation::TooManyFrames));
+    assert_eq!(session.handle_frame(began, None), Err(ProtocolViolation::TooManyFrames));
 
     let a_second_later = began + Duration::from_secs(1);
     for _ in 0..FRAMES_PER_SECOND_MAX {
         session.handle_frame(a_second_later, None).unwrap();
     }
-    assert_eq!(session.handle_frame(a_second_later, None), Err(Violation::TooManyFrames));
+    assert_eq!(session.handle_frame(a_second_later, None), Err(ProtocolViolation::TooManyFrames));
 }
 
 fn session() -> (Session, Instant) {

@@ -1,4 +1,4 @@
-//! Moves packets: reads them at one end, asks the link what becomes of them, writes them at the other.
+//! Moves packets from one device to the other through the link's pipe and NAT.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::schedule::Direction;
 
 /// The longest packet of IP.
 const PACKET_BYTES_MAX: usize = 65_536;
-/// Packets that are taken in before what is due is let out.
+/// Most packets that are read before due packets are written.
 const BATCH: usize = 64;
 
 /// Carries one direction until the link stops or the device is gone.
@@ -21,8 +21,8 @@ const BATCH: usize = 64;
 pub fn carry(link: &Link, direction: Direction, from: &SyncDevice, to: &SyncDevice) -> io::Result<()> {
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     while !link.is_stopping() {
-        let more = take_in(link, direction, from, &mut buffer)?;
-        let next = let_out(link, direction, to);
+        let more = read_packets(link, direction, from, &mut buffer)?;
+        let next = write_due_packets(link, direction, to);
         if !more {
             wait(link, direction, from, next)?;
         }
@@ -30,8 +30,8 @@ pub fn carry(link: &Link, direction: Direction, from: &SyncDevice, to: &SyncDevi
     Ok(())
 }
 
-// Whether there may be more.
-fn take_in(link: &Link, direction: Direction, from: &SyncDevice, buffer: &mut [u8]) -> io::Result<bool> {
+// Reads a batch of packets. Returns whether there may be more.
+fn read_packets(link: &Link, direction: Direction, from: &SyncDevice, buffer: &mut [u8]) -> io::Result<bool> {
     for _ in 0..BATCH {
         let length = match from.recv(buffer) {
             Ok(length) => length,
@@ -55,8 +55,9 @@ fn take_in(link: &Link, direction: Direction, from: &SyncDevice, buffer: &mut [u
     Ok(true)
 }
 
-// When the next is due. What is written holds the lock, so that nothing passes once `Link::down` has returned.
-fn let_out(link: &Link, direction: Direction, to: &SyncDevice) -> Option<Duration> {
+// Writes the packets that are due, and returns when the next one is. Writing holds the lock, so that nothing
+// passes once `Link::down` has returned.
+fn write_due_packets(link: &Link, direction: Direction, to: &SyncDevice) -> Option<Duration> {
     let mut pipe = link.pipe(direction);
     let now = link.now();
     while let Some(mut packet) = pipe.release(now) {

@@ -1,4 +1,4 @@
-//! How a running link is told what to do: one line, one answer, each a line of JSON.
+//! The control protocol of a running link: one line for a command, one line of JSON for its answer.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -17,13 +17,13 @@ down [a-to-b|b-to-a]                nothing passes any more: {\"down_ns\":N}
 up [a-to-b|b-to-a]                  it passes again: {\"reopened_ns\":N}
 rebind [ADDRESS]                    the NAT forgets every sender, so that each gets a new port (and address):
                                     {\"rebound_ns\":N,\"forgotten\":2}
-set [a-to-b|b-to-a] WORD...         changes these words and leaves the others: {\"set\":\"delay=40ms loss=5%\"}
+set [a-to-b|b-to-a] KEY=VALUE...    changes these impairments and leaves the others: {\"set\":\"delay=40ms loss=5%\"}
 stats                               what happened so far, as at the end
-N is nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. What is wrong is {\"error\":\"...\"}.";
+N is nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share. An error is {\"error\":\"...\"}.";
 
-/// The longest command.
+/// Longest line of a command, in bytes.
 const LINE_BYTES_MAX: u64 = 4 * 1024;
-/// Connections at once; more wait.
+/// Most connections at once; more wait.
 const CONNECTIONS_MAX: usize = 16;
 
 /// Serves connections for as long as it is polled.
@@ -31,23 +31,24 @@ const CONNECTIONS_MAX: usize = 16;
 /// # Errors
 /// The listener is broken.
 pub async fn serve(listener: UnixListener, link: Arc<Link>) -> io::Result<()> {
-    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let slots = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.map_err(io::Error::other)?;
+        let slot = Arc::clone(&slots).acquire_owned().await.map_err(io::Error::other)?;
         let (connection, _) = listener.accept().await?;
         let link = Arc::clone(&link);
         tokio::spawn(async move {
-            let _ = converse(connection, &link).await; // Whoever hangs up has no use for an error.
-            drop(place);
+            // A client that hung up has no use for an error.
+            let _ = serve_connection(connection, &link).await;
+            drop(slot);
         });
     }
 }
 
-/// Does what a line says and answers.
+/// Executes the command of a line and returns its answer.
 pub fn answer(link: &Link, line: &str) -> Value {
     let mut words = line.split_whitespace();
     let (command, mut rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
-    let direction = rest.first().and_then(|word| Direction::of(word));
+    let direction = rest.first().and_then(|word| Direction::from_name(word));
     if direction.is_some() && matches!(command, "down" | "up" | "set") {
         rest.remove(0);
     }
@@ -61,16 +62,16 @@ pub fn answer(link: &Link, line: &str) -> Value {
         },
         ("set", [_, ..]) => match link.change(direction, &rest.join(" ")) {
             Ok(()) => json!({ "set": rest.join(" ") }),
-            Err(wrong) => error(&wrong.to_string()),
+            Err(cause) => error(&cause.to_string()),
         },
         ("stats", []) => {
-            serde_json::to_value(link.report()).unwrap_or_else(|wrong| error(&wrong.to_string()))
+            serde_json::to_value(link.report()).unwrap_or_else(|cause| error(&cause.to_string()))
         }
         _ => error(&format!("{line:?} is no command; there are down, up, rebind, set and stats")),
     }
 }
 
-async fn converse(mut connection: UnixStream, link: &Link) -> io::Result<()> {
+async fn serve_connection(mut connection: UnixStream, link: &Link) -> io::Result<()> {
     let (reader, mut writer) = connection.split();
     let mut reader = BufReader::new(reader);
     loop {
@@ -117,9 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_answered_with_what_to_write() {
+    fn an_unknown_command_is_answered_with_the_known_ones() {
         let link = Link::new(LinkOptions::default()).unwrap();
-        for (line, says) in [
+        for (line, expected) in [
             ("", "there are down, up"),
             ("dwon", "dwon"),
             ("up now", "no command"),
@@ -129,7 +130,7 @@ mod tests {
             ("rebind there", "no IPv4 address"),
         ] {
             let error = answer(&link, line)["error"].as_str().unwrap_or_default().to_owned();
-            assert!(error.contains(says), "{line:?}: {error}");
+            assert!(error.contains(expected), "{line:?}: {error}");
         }
     }
 }

@@ -13,31 +13,31 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-/// Packets that may wait in the kernel for us to read them: 50 ms of full packets at 1 Gbit/s.
+/// Most packets that wait in the kernel until we read them: 50 ms of full packets at 1 Gbit/s.
 const QUEUE_PACKETS: u32 = 4096;
 
-/// Where an end is and what it is called.
+/// The specification of one end's device: its namespace, its name and its address.
 #[derive(Debug, Clone)]
-pub struct Ending {
+pub struct DeviceSpec {
     /// A path such as `/run/netns/NAME`; this process's own namespace, if `None`.
     pub namespace: Option<PathBuf>,
     /// The device's name in it.
     pub name: String,
-    /// Its address, if it gets one from us.
+    /// The address that it gets, if any.
     pub address: Option<Address>,
     /// The longest packet that the kernel puts into it, in bytes.
     pub mtu: u16,
 }
 
-/// A device, and what its kernel says of it.
+/// An open device, and the kernel's counters of it.
 pub struct Device {
     tun: SyncDevice,
     name: String,
-    /// Of the namespace in which it was opened, whoever reads it.
+    /// `/proc/net/dev` of the namespace in which it was opened, in whichever namespace it is read.
     interfaces: Mutex<File>,
 }
 
-/// `10.9.0.1/30`.
+/// An IPv4 address with a prefix length, such as `10.9.0.1/30`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     address: Ipv4Addr,
@@ -49,45 +49,45 @@ pub struct Address {
 #[error("{0:?} is no IPv4 address with a prefix; write 10.9.0.1/30")]
 pub struct NotAnAddress(String);
 
-/// Why there is no device.
+/// The reason why a device could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The namespace cannot be opened.
     #[error("{} cannot be opened; make the namespace first, as with `ip netns add`", .path.display())]
     NoNamespace {
-        /// The path.
+        /// The path of the namespace.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// The namespace cannot be entered.
     #[error("{} cannot be entered; run as root, or as root of the user namespace that owns it", .path.display())]
     NotEntered {
-        /// The path.
+        /// The path of the namespace.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// No `/dev/net/tun`.
+    /// The system has no `/dev/net/tun`.
     #[error("there is no /dev/net/tun; `modprobe tun`, or give the container that device")]
     NoTun(#[source] io::Error),
-    /// Not allowed.
+    /// This process lacks the permission.
     #[error("the device {name} may not be made; run as root (CAP_NET_ADMIN in its namespace)")]
     Denied {
-        /// Its name.
+        /// The name of the device.
         name: String,
-        /// Why not.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// Anything else, such as a name that is taken.
     #[error("the device {name} could not be made; is the name taken, or longer than 15 letters?")]
     Refused {
-        /// Its name.
+        /// The name of the device.
         name: String,
-        /// Why not.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -106,7 +106,7 @@ impl FromStr for Address {
     }
 }
 
-impl Ending {
+impl DeviceSpec {
     /// Makes the device, up and with its address. It is gone when the last value that holds it is.
     ///
     /// # Errors
@@ -143,12 +143,12 @@ impl Ending {
 }
 
 impl Device {
-    /// What the kernel has put into it is read from here, what it shall take out is written.
+    /// The TUN device: reading takes packets that the kernel sends, writing hands packets to the kernel.
     pub fn tun(&self) -> &SyncDevice {
         &self.tun
     }
 
-    /// Packets that the kernel had for it and dropped, because too many waited already.
+    /// Packets that the kernel dropped, because too many waited to be read already.
     pub fn unread(&self) -> u64 {
         let mut text = String::new();
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn an_absent_namespace_is_named_with_what_to_do() {
         let namespace = Some("/run/netns/there-is-none".into());
-        let ending = Ending { namespace, name: "link".to_owned(), address: None, mtu: 1500 };
-        let Err(error) = ending.open() else { panic!("a device in an absent namespace") };
+        let spec = DeviceSpec { namespace, name: "link".to_owned(), address: None, mtu: 1500 };
+        let Err(error) = spec.open() else { panic!("a device in an absent namespace") };
         assert!(
             error.to_string().contains("/run/netns/there-is-none")
                 && error.to_string().contains("ip netns add")

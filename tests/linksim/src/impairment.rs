@@ -1,4 +1,4 @@
-//! What one direction of a link does to packets, and the words in which that is said.
+//! The impairments of one direction of a link, and their `KEY=VALUE` notation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::units::{self, UnitError};
 
-/// The words of one direction, for help texts.
-pub const WORDS: &str = "\
+/// The notation of one direction's impairments, for help texts.
+pub const HELP: &str = "\
 delay=40ms              every packet comes so much later
 jitter=5ms              and up to so much earlier or later still, in order
 loss=5%                 of the packets, each by its own chance
@@ -15,29 +15,29 @@ burst=1%/30%[/100%]     Gilbert-Elliott: the chance per packet that a bad spell 
                         and that a packet of it is lost
 reorder=25%/50ms        so many are held back so long, while others overtake
 duplicate=1%            so many come twice
-corrupt=5%              in so many one bit behind the IP header is wrong: the kernel's checksum finds it
+corrupt=5%              in so many one bit behind the IP header is flipped: the kernel's checksum finds it
 corrupt-hidden=5%       the same with the checksum made right again: only the receiving program can tell
 rate=50mbit             bits a second of whole IP packets
 queue=256KiB            what may wait for its turn at that rate; more is dropped
-mtu=1280                longer packets are dropped, and nobody is told
+mtu=1280                longer packets are dropped, without an ICMP error
 udp-mtu=1000            longer UDP packets are dropped; 0 drops all UDP
-A word that is left out is off, and so is WORD=off.";
+An impairment that is left out is off, and so is KEY=off.";
 
-/// What a queue holds where a rate is given without one: 50 ms of 40 Mbit/s.
+/// Size of the queue where a rate is given without one: 50 ms of 40 Mbit/s.
 pub const QUEUE_BYTES_DEFAULT: usize = 256 * 1024;
 
-/// What one direction does to packets. The default does nothing.
+/// The impairments of one direction. The default has none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Impairment {
-    /// Added to every packet's way.
+    /// Added to the time that every packet takes.
     pub delay: Duration,
-    /// At most so much more or less than `delay`; packets stay in order.
+    /// Largest deviation from `delay`, up or down; packets stay in order.
     pub jitter: Duration,
     /// The share that is lost, each packet by its own chance.
     pub loss: f64,
     /// Spells in which more is lost.
     pub burst: Option<Burst>,
-    /// Packets that others overtake.
+    /// Packets that are held back while others overtake them.
     pub reorder: Option<Reorder>,
     /// The share that comes twice.
     pub duplicate: f64,
@@ -45,7 +45,7 @@ pub struct Impairment {
     pub corrupt: f64,
     /// The share with one wrong bit and a checksum that agrees with it.
     pub corrupt_hidden: f64,
-    /// Bits a second.
+    /// The rate in bits a second.
     pub rate: Option<u64>,
     /// Bytes that may wait where there is a rate.
     pub queue_bytes: usize,
@@ -69,19 +69,19 @@ pub struct Burst {
 /// Packets that are held back.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reorder {
-    /// How many.
+    /// The share of packets that are held back.
     pub share: f64,
-    /// How long.
+    /// The time for which each is held back.
     pub by: Duration,
 }
 
-/// Words that cannot be read.
+/// The reason why impairments cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImpairmentError {
-    /// No `=`.
+    /// An argument that has no `=`.
     #[error("{0:?} is not KEY=VALUE, as in loss=5%")]
     NoValue(String),
-    /// An unknown word.
+    /// The key of no impairment.
     #[error(
         "there is no impairment {0:?}; there are delay, jitter, loss, burst, reorder, duplicate, corrupt, corrupt-hidden, rate, queue, mtu and udp-mtu"
     )]
@@ -89,15 +89,15 @@ pub enum ImpairmentError {
     /// A value of the wrong shape.
     #[error("burst is BEGINS/ENDS or BEGINS/ENDS/LOSS, as in burst=1%/30%, not {0:?}")]
     Burst(String),
-    /// As above.
+    /// A value of the wrong shape.
     #[error("reorder is SHARE/TIME, as in reorder=25%/50ms, not {0:?}")]
     Reorder(String),
     /// A value that cannot be read.
-    #[error("{word}: {source}")]
+    #[error("{key}: {source}")]
     Value {
-        /// Whose.
-        word: String,
-        /// Why not.
+        /// The key that has the value.
+        key: String,
+        /// The reason why it cannot be parsed.
         #[source]
         source: UnitError,
     },
@@ -123,15 +123,15 @@ impl Default for Impairment {
 }
 
 impl Impairment {
-    /// Changes what `words` name, and nothing else.
+    /// Changes the impairments that `impairments` name, and no others.
     ///
     /// # Errors
     /// [`ImpairmentError`]; then nothing has changed.
-    pub fn change(&mut self, words: &str) -> Result<(), ImpairmentError> {
+    pub fn change(&mut self, impairments: &str) -> Result<(), ImpairmentError> {
         let mut changed = self.clone();
-        for word in words.split_whitespace() {
+        for entry in impairments.split_whitespace() {
             let (key, value) =
-                word.split_once('=').ok_or_else(|| ImpairmentError::NoValue(word.to_owned()))?;
+                entry.split_once('=').ok_or_else(|| ImpairmentError::NoValue(entry.to_owned()))?;
             changed.set(key, value)?;
         }
         *self = changed;
@@ -140,7 +140,7 @@ impl Impairment {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ImpairmentError> {
         let off = Self::default();
-        let bad = |source| ImpairmentError::Value { word: key.to_owned(), source };
+        let bad = |source| ImpairmentError::Value { key: key.to_owned(), source };
         let is_off = value == "off";
         let time = || if is_off { Ok(Duration::ZERO) } else { units::time(value).map_err(bad) };
         let share = || if is_off { Ok(0.0) } else { units::share(value).map_err(bad) };
@@ -170,9 +170,9 @@ impl Impairment {
 impl FromStr for Impairment {
     type Err = ImpairmentError;
 
-    fn from_str(words: &str) -> Result<Self, Self::Err> {
+    fn from_str(impairments: &str) -> Result<Self, Self::Err> {
         let mut impairment = Self::default();
-        impairment.change(words)?;
+        impairment.change(impairments)?;
         Ok(impairment)
     }
 }
@@ -180,35 +180,39 @@ impl FromStr for Impairment {
 impl fmt::Display for Impairment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let off = Self::default();
-        let mut words = Vec::new();
-        let mut word = |key: &str, is_on: bool, value: &dyn Fn() -> String| {
+        let mut entries = Vec::new();
+        let mut add = |key: &str, is_on: bool, value: &dyn Fn() -> String| {
             if is_on {
-                words.push(format!("{key}={}", value()));
+                entries.push(format!("{key}={}", value()));
             }
         };
-        word("delay", self.delay != off.delay, &|| units::written_time(self.delay));
-        word("jitter", self.jitter != off.jitter, &|| units::written_time(self.jitter));
-        word("loss", self.loss > 0.0, &|| units::written_share(self.loss));
+        add("delay", self.delay != off.delay, &|| units::format_time(self.delay));
+        add("jitter", self.jitter != off.jitter, &|| units::format_time(self.jitter));
+        add("loss", self.loss > 0.0, &|| units::format_share(self.loss));
         if let Some(burst) = self.burst {
-            let shares = [burst.begins, burst.ends, burst.loss].map(units::written_share);
-            word("burst", true, &|| shares.join("/"));
+            let shares = [burst.begins, burst.ends, burst.loss].map(units::format_share);
+            add("burst", true, &|| shares.join("/"));
         }
         if let Some(Reorder { share, by }) = self.reorder {
-            word("reorder", true, &|| format!("{}/{}", units::written_share(share), units::written_time(by)));
+            add("reorder", true, &|| format!("{}/{}", units::format_share(share), units::format_time(by)));
         }
-        word("duplicate", self.duplicate > 0.0, &|| units::written_share(self.duplicate));
-        word("corrupt", self.corrupt > 0.0, &|| units::written_share(self.corrupt));
-        word("corrupt-hidden", self.corrupt_hidden > 0.0, &|| units::written_share(self.corrupt_hidden));
-        word("rate", self.rate.is_some(), &|| units::written_rate(self.rate.unwrap_or_default()));
-        word("queue", self.queue_bytes != off.queue_bytes, &|| self.queue_bytes.to_string());
-        word("mtu", self.mtu.is_some(), &|| self.mtu.unwrap_or_default().to_string());
-        word("udp-mtu", self.udp_mtu.is_some(), &|| self.udp_mtu.unwrap_or_default().to_string());
-        if words.is_empty() { formatter.write_str("nothing") } else { formatter.write_str(&words.join(" ")) }
+        add("duplicate", self.duplicate > 0.0, &|| units::format_share(self.duplicate));
+        add("corrupt", self.corrupt > 0.0, &|| units::format_share(self.corrupt));
+        add("corrupt-hidden", self.corrupt_hidden > 0.0, &|| units::format_share(self.corrupt_hidden));
+        add("rate", self.rate.is_some(), &|| units::format_rate(self.rate.unwrap_or_default()));
+        add("queue", self.queue_bytes != off.queue_bytes, &|| self.queue_bytes.to_string());
+        add("mtu", self.mtu.is_some(), &|| self.mtu.unwrap_or_default().to_string());
+        add("udp-mtu", self.udp_mtu.is_some(), &|| self.udp_mtu.unwrap_or_default().to_string());
+        if entries.is_empty() {
+            formatter.write_str("nothing")
+        } else {
+            formatter.write_str(&entries.join(" "))
+        }
     }
 }
 
 fn burst(value: &str) -> Result<Burst, ImpairmentError> {
-    let bad = |source| ImpairmentError::Value { word: "burst".to_owned(), source };
+    let bad = |source| ImpairmentError::Value { key: "burst".to_owned(), source };
     let shares: Result<Vec<f64>, _> = value.split('/').map(units::share).collect();
     match shares.map_err(bad)?[..] {
         [begins, ends] => Ok(Burst { begins, ends, loss: 1.0 }),
@@ -218,7 +222,7 @@ fn burst(value: &str) -> Result<Burst, ImpairmentError> {
 }
 
 fn reorder(value: &str) -> Result<Reorder, ImpairmentError> {
-    let bad = |source| ImpairmentError::Value { word: "reorder".to_owned(), source };
+    let bad = |source| ImpairmentError::Value { key: "reorder".to_owned(), source };
     let (share, by) = value.split_once('/').ok_or_else(|| ImpairmentError::Reorder(value.to_owned()))?;
     Ok(Reorder { share: units::share(share).map_err(bad)?, by: units::time(by).map_err(bad)? })
 }
@@ -231,14 +235,14 @@ mod tests {
                        corrupt=2% corrupt-hidden=3% rate=50mbit queue=65536 mtu=1280 udp-mtu=0";
 
     #[test]
-    fn every_word_is_read_and_written_back() {
+    fn every_impairment_is_parsed_and_formatted_back() {
         let impairment: Impairment = ALL.parse().unwrap();
         assert_eq!(impairment.to_string(), ALL.split_whitespace().collect::<Vec<_>>().join(" "));
         assert_eq!(impairment.to_string().parse(), Ok(impairment));
     }
 
     #[test]
-    fn every_word_can_be_switched_off() {
+    fn every_impairment_can_be_switched_off() {
         let mut impairment: Impairment = ALL.parse().unwrap();
         let off: Vec<String> = ALL
             .split_whitespace()
@@ -251,25 +255,25 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_word_changes_nothing_and_is_named() {
+    fn a_wrong_impairment_changes_nothing_and_is_named() {
         let mut impairment = Impairment::default();
-        for (words, says) in [
+        for (impairments, expected) in [
             ("loss=5% dely=3ms", "dely"),
             ("loss=5% delay", "KEY=VALUE"),
             ("loss=5% delay=3", "delay: \"3\" is no length of time"),
             ("loss=5% burst=1%", "BEGINS/ENDS"),
             ("loss=5% reorder=1%", "SHARE/TIME"),
         ] {
-            let error = impairment.change(words).unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            let error = impairment.change(impairments).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
             assert_eq!(impairment, Impairment::default());
         }
     }
 
     #[test]
-    fn the_help_names_every_word() {
+    fn the_help_names_every_impairment() {
         for word in ALL.split_whitespace().filter_map(|word| word.split_once('=')) {
-            assert!(WORDS.contains(&format!("{}=", word.0)), "{word:?}");
+            assert!(HELP.contains(&format!("{}=", word.0)), "{word:?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A link in use: both directions, the NAT at side A, the clock, and what may be changed while it runs.
+//! A running link: both directions, the NAT at side A, the clock, and the changes that are possible while it
+//! runs.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -14,47 +15,47 @@ use crate::device::Device;
 use crate::impairment::{Impairment, ImpairmentError};
 use crate::nat::{Nat, NatOptions};
 use crate::pipe::Pipe;
-use crate::report::{Report, WayReport};
+use crate::report::{DirectionReport, Report};
 use crate::schedule::{DIRECTIONS, Dark, Direction};
 
-/// Reopenings on command that are remembered for the report; older ones are forgotten.
+/// Most reopenings on command that the report lists; older ones are forgotten.
 const OPENINGS_MAX: usize = 1024;
 
-/// What a link is.
+/// The options of a link.
 #[derive(Debug, Clone, Default)]
 pub struct LinkOptions {
-    /// From it all chance is drawn.
+    /// The seed of all chance.
     pub seed: u64,
-    /// What happens from A to B.
+    /// The impairments from A to B.
     pub a_to_b: Impairment,
-    /// What happens from B to A.
+    /// The impairments from B to A.
     pub b_to_a: Impairment,
-    /// When it is dark.
+    /// The scheduled times at which nothing passes.
     pub darks: Vec<Dark>,
-    /// A NAT behind which side A is.
+    /// The NAT in front of side A, if there is one.
     pub nat: Option<NatOptions>,
 }
 
-/// A link that threads carry packets across and people change.
+/// A link that threads carry packets across, and that commands can change.
 #[derive(Debug)]
 pub struct Link {
     seed: u64,
     started: Instant,
     started_ns: u64,
     darks: Vec<Dark>,
-    ways: [Way; 2],
+    directions: [DirectionState; 2],
     nat: Option<Mutex<Nat>>,
     openings_ns: Mutex<Vec<u64>>,
     is_stopping: AtomicBool,
 }
 
-/// One direction.
+/// The state of one direction.
 #[derive(Debug)]
-struct Way {
+struct DirectionState {
     pipe: Mutex<Pipe>,
-    /// Where its packets come from, once there is a device.
+    /// The device that its packets come from, once it is attached.
     from: OnceLock<Arc<Device>>,
-    /// Written to when the thread that waits for packets must look up.
+    /// An eventfd that wakes the thread that waits for packets.
     wake: OwnedFd,
 }
 
@@ -65,11 +66,11 @@ impl Link {
     /// If this process has no file descriptor left.
     pub fn new(options: LinkOptions) -> io::Result<Self> {
         let LinkOptions { seed, a_to_b, b_to_a, darks, nat } = options;
-        let way = |direction, impairment, seed| {
-            let darks = darks.iter().filter(|dark| dark.is_of(direction)).copied().collect();
+        let state = |direction, impairment, seed| {
+            let darks = darks.iter().filter(|dark| dark.applies_to(direction)).copied().collect();
             let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
             let pipe = Mutex::new(Pipe::new(impairment, darks, seed));
-            Ok::<_, io::Error>(Way { pipe, from: OnceLock::new(), wake })
+            Ok::<_, io::Error>(DirectionState { pipe, from: OnceLock::new(), wake })
         };
         // Seeds far apart, so that the directions do not draw the same numbers.
         let seeds =
@@ -78,7 +79,10 @@ impl Link {
             seed,
             started: Instant::now(),
             started_ns: monotonic_ns(),
-            ways: [way(Direction::AToB, a_to_b, seeds[0])?, way(Direction::BToA, b_to_a, seeds[1])?],
+            directions: [
+                state(Direction::AToB, a_to_b, seeds[0])?,
+                state(Direction::BToA, b_to_a, seeds[1])?,
+            ],
             nat: nat.map(|options| Mutex::new(Nat::new(options, seeds[2]))),
             darks,
             openings_ns: Mutex::default(),
@@ -86,32 +90,32 @@ impl Link {
         })
     }
 
-    /// Says where the packets of a direction come from, for the report. Only the first word counts.
+    /// Attaches the device that a direction's packets come from, for the report. Only the first call counts.
     pub fn attach(&self, direction: Direction, from: Arc<Device>) {
-        let _ = self.way(direction).from.set(from);
+        let _ = self.direction(direction).from.set(from);
     }
 
-    /// What has passed since the start.
+    /// The time since the link's start.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// One direction, locked.
+    /// The pipe of one direction, locked.
     pub fn pipe(&self, direction: Direction) -> MutexGuard<'_, Pipe> {
-        locked(&self.way(direction).pipe)
+        locked(&self.direction(direction).pipe)
     }
 
-    /// The NAT, locked.
+    /// The NAT, locked; `None` without one.
     pub fn nat(&self) -> Option<MutexGuard<'_, Nat>> {
         self.nat.as_ref().map(locked)
     }
 
-    /// What to wait on beside the device.
+    /// The eventfd that wakes a thread that waits for packets of this direction.
     pub fn wake(&self, direction: Direction) -> &OwnedFd {
-        &self.way(direction).wake
+        &self.direction(direction).wake
     }
 
-    /// Whether the threads shall end.
+    /// Whether the threads have to end.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
@@ -119,16 +123,16 @@ impl Link {
     /// Tells the threads to end.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
-        DIRECTIONS.into_iter().for_each(|direction| self.look_up(direction));
+        DIRECTIONS.into_iter().for_each(|direction| self.wake_thread(direction));
     }
 
-    /// Makes one direction, or both, dark until [`Self::up`]. Nothing passes after the instant that is returned, in
-    /// nanoseconds of the machine's `CLOCK_MONOTONIC`.
+    /// Makes one direction, or both, dark until [`Self::up`]. Nothing passes after the instant that is
+    /// returned, in nanoseconds of the machine's `CLOCK_MONOTONIC`.
     pub fn down(&self, direction: Option<Direction>) -> u64 {
         self.set_down(direction, true)
     }
 
-    /// Leaves one direction, or both, to the schedule again. What comes after the instant that is returned passes.
+    /// Leaves one direction, or both, to the schedule again. Packets after the instant that is returned pass.
     pub fn up(&self, direction: Option<Direction>) -> u64 {
         let opened_ns = self.set_down(direction, false);
         let mut openings = locked(&self.openings_ns);
@@ -138,43 +142,43 @@ impl Link {
         opened_ns
     }
 
-    /// Changes what the words name, of one direction or both.
+    /// Changes the impairments that `impairments` name, of one direction or both.
     ///
     /// # Errors
     /// [`ImpairmentError`]; then nothing has changed.
-    pub fn change(&self, direction: Option<Direction>, words: &str) -> Result<(), ImpairmentError> {
-        let chosen = || DIRECTIONS.into_iter().filter(|way| direction.is_none_or(|only| only == *way));
-        for way in chosen() {
-            self.pipe(way).impairment().clone().change(words)?;
+    pub fn change(&self, direction: Option<Direction>, impairments: &str) -> Result<(), ImpairmentError> {
+        let chosen = || DIRECTIONS.into_iter().filter(|one| direction.is_none_or(|only| only == *one));
+        for one in chosen() {
+            self.pipe(one).impairment().clone().change(impairments)?;
         }
-        for way in chosen() {
-            let mut pipe = self.pipe(way);
+        for one in chosen() {
+            let mut pipe = self.pipe(one);
             let mut impairment = pipe.impairment().clone();
-            impairment.change(words)?;
+            impairment.change(impairments)?;
             pipe.set_impairment(impairment);
         }
         Ok(())
     }
 
-    /// Lets the NAT forget all senders; `None` without a NAT. Says how many they were, and when that was.
+    /// Lets the NAT forget all senders, and returns their number and the time; `None` without a NAT.
     pub fn rebind(&self, address: Option<Ipv4Addr>) -> Option<(usize, u64)> {
         let forgotten = self.nat()?.rebind(address);
         Some((forgotten, monotonic_ns()))
     }
 
-    /// What happened so far.
+    /// The report of everything that happened so far.
     pub fn report(&self) -> Report {
         let now = self.now();
         let scheduled = self.darks.iter().map(Dark::end).filter(|end| *end <= now);
         let scheduled = scheduled.map(|end| self.started_ns + end.as_nanos() as u64);
         let mut openings_ns: Vec<u64> = locked(&self.openings_ns).iter().copied().chain(scheduled).collect();
         openings_ns.sort_unstable();
-        let way = |direction| {
+        let report = |direction| {
             let pipe = self.pipe(direction);
-            WayReport {
+            DirectionReport {
                 impairment: pipe.impairment().to_string(),
                 is_dark: pipe.is_dark(now),
-                dropped_unread: self.way(direction).from.get().map_or(0, |device| device.unread()),
+                dropped_unread: self.direction(direction).from.get().map_or(0, |device| device.unread()),
                 counters: pipe.counters,
             }
         };
@@ -183,37 +187,38 @@ impl Link {
             seconds: now.as_secs_f64(),
             started_ns: self.started_ns,
             openings_ns,
-            a_to_b: way(Direction::AToB),
-            b_to_a: way(Direction::BToA),
+            a_to_b: report(Direction::AToB),
+            b_to_a: report(Direction::BToA),
             nat: self.nat().map(|nat| nat.counters),
         }
     }
 
     fn set_down(&self, direction: Option<Direction>, is_down: bool) -> u64 {
-        // Both are held while the clock is read, so that neither passes a packet on the wrong side of the instant.
+        // Both are locked while the clock is read, so that neither passes a packet on the wrong side of the
+        // instant.
         let mut pipes = DIRECTIONS
             .into_iter()
-            .filter(|way| direction.is_none_or(|only| only == *way))
-            .map(|way| self.pipe(way))
+            .filter(|one| direction.is_none_or(|only| only == *one))
+            .map(|one| self.pipe(one))
             .collect::<Vec<_>>();
         pipes.iter_mut().for_each(|pipe| pipe.set_down(is_down));
         monotonic_ns()
     }
 
-    fn way(&self, direction: Direction) -> &Way {
+    fn direction(&self, direction: Direction) -> &DirectionState {
         match direction {
-            Direction::AToB => &self.ways[0],
-            Direction::BToA => &self.ways[1],
+            Direction::AToB => &self.directions[0],
+            Direction::BToA => &self.directions[1],
         }
     }
 
-    fn look_up(&self, direction: Direction) {
+    fn wake_thread(&self, direction: Direction) {
         // It fails only when the count is full, and then the thread is woken anyway.
-        let _ = rustix::io::write(self.way(direction).wake.as_fd(), &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(self.direction(direction).wake.as_fd(), &1_u64.to_ne_bytes());
     }
 }
 
-// A thread that panicked has left a pipe between two packets; its counters are still the best there are.
+// A thread that panicked has left a valid pipe behind, between two packets.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -225,7 +230,7 @@ mod tests {
     #[test]
     fn a_change_that_cannot_be_read_changes_neither_direction() {
         let link = Link::new(LinkOptions::default()).unwrap();
-        assert!(link.change(None, "loss=5% nonsense=1").is_err());
+        assert!(link.change(None, "loss=5% unknown=1").is_err());
         assert_eq!(link.report().a_to_b.impairment, "nothing");
         link.change(Some(Direction::BToA), "loss=5%").unwrap();
         let report = link.report();
@@ -233,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reopening_is_told_with_its_instant() {
+    fn every_reopening_is_reported_with_its_time() {
         let darks = vec!["0s+0s".parse().unwrap(), "1h+1h".parse().unwrap()];
         let link = Link::new(LinkOptions { darks, ..LinkOptions::default() }).unwrap();
         let before = link.down(None);

@@ -1,4 +1,4 @@
-//! `linksim`: two TUN devices, and between them a link that is as bad as it is told to be.
+//! `linksim`: makes two TUN devices and joins them by an impaired link.
 
 use std::error::Error;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use linksim::carry::carry;
-use linksim::device::{Address, Ending};
+use linksim::device::{Address, DeviceSpec};
 use linksim::impairment::{Impairment, ImpairmentError};
 use linksim::link::{Link, LinkOptions};
 use linksim::nat::NatOptions;
@@ -23,9 +23,9 @@ use linksim::schedule::{Dark, Direction};
 use linksim::units;
 use linksim::{control, impairment};
 
-/// How long a link runs that nobody tells to stop.
+/// Time after which a link ends that is not stopped before.
 const RUN_DEFAULT: &str = "1h";
-/// As for UDP on many home routers.
+/// The default expiry, as for UDP on many home routers.
 const NAT_EXPIRY_DEFAULT: &str = "30s";
 
 const EXAMPLE: &str = "\
@@ -41,70 +41,72 @@ Example, as root: two namespaces, 40 ms and 1 % loss between them, dark from sec
 It prints `ready` when packets pass, and at its end what it did: a table, then a line of JSON. It ends after --for, at
 SIGINT or SIGTERM, and with the process that started it.";
 
-/// Joins two network namespaces by a link that delays, loses, reorders, doubles and breaks packets, from a seed.
+/// Joins two network namespaces by a link that delays, loses, reorders, doubles and breaks packets, from a
+/// seed.
 ///
 /// TCP, QUIC and all else suffer alike: it works on packets of IP. Each direction has impairments of its own.
 #[derive(Debug, Parser)]
-#[command(after_long_help = long_help(), after_help = "More by --help: the words, the commands, an example.")]
+#[command(after_long_help = long_help(), after_help = "More by --help: the impairments, the commands, an example.")]
 struct Arguments {
     /// Side A's network namespace, such as /run/netns/NAME; this process's own, if left out
     #[arg(long, value_name = "PATH")]
     a: Option<PathBuf>,
-    /// Side B's
+    /// Side B's network namespace, in the same way
     #[arg(long, value_name = "PATH")]
     b: Option<PathBuf>,
-    /// What the device is called in namespace A
+    /// Name of the device in namespace A
     #[arg(long, value_name = "NAME", default_value = "link-a")]
     a_name: String,
-    /// And in B
+    /// Name of the device in namespace B
     #[arg(long, value_name = "NAME", default_value = "link-b")]
     b_name: String,
     /// The device's address at side A; the caller gives it one, if left out
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     a_address: Option<Address>,
-    /// And at side B
+    /// The device's address at side B, in the same way
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     b_address: Option<Address>,
-    /// The devices' own MTU: what the kernels know, not what the link drops (that is the word mtu=)
+    /// The devices' own MTU: what the kernels know, not what the link drops (that is the impairment mtu=)
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     device_mtu: u16,
-    /// What happens to packets in both directions
-    #[arg(long, value_name = "WORDS", default_value = "")]
+    /// Impairments that apply to both directions
+    #[arg(long, value_name = "IMPAIRMENTS", default_value = "")]
     both: String,
-    /// What else happens from A to B
-    #[arg(long, value_name = "WORDS", default_value = "")]
+    /// Further impairments from A to B
+    #[arg(long, value_name = "IMPAIRMENTS", default_value = "")]
     a_to_b: String,
-    /// What else happens from B to A
-    #[arg(long, value_name = "WORDS", default_value = "")]
+    /// Further impairments from B to A
+    #[arg(long, value_name = "IMPAIRMENTS", default_value = "")]
     b_to_a: String,
-    /// When nothing passes: START+LENGTH from the beginning, one way only with :a-to-b or :b-to-a; may be repeated
+    /// Time in which nothing passes: START+LENGTH from the beginning, one way only with :a-to-b or :b-to-a;
+    /// may be repeated
     #[arg(long, value_name = "10s+30s")]
     dark: Vec<Dark>,
     /// Puts side A behind a NAT that gives every sender of UDP and TCP another port
     #[arg(long)]
     nat: bool,
-    /// How long the NAT remembers a quiet sender
+    /// Time for which the NAT remembers a quiet sender
     #[arg(long, value_name = "TIME", default_value = NAT_EXPIRY_DEFAULT, value_parser = units::time, requires = "nat")]
     nat_expiry: Duration,
     /// The address that side B sees; every sender's own, if left out
     #[arg(long, value_name = "ADDRESS", requires = "nat")]
     nat_address: Option<Ipv4Addr>,
-    /// From which all chance is drawn: the same seed does the same to the same packets
+    /// Seed of all chance: the same seed does the same to the same packets
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// A Unix socket that takes commands; the file must not exist, and is removed at the end
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// When to end
+    /// Time after which the link ends
     #[arg(long = "for", value_name = "TIME", default_value = RUN_DEFAULT, value_parser = units::time)]
     run_for: Duration,
 }
 
-/// Why there is no link.
+/// The reason why there is no link.
 #[derive(Debug, thiserror::Error)]
 enum LinkError {
     #[error("{flag}")]
-    Words {
+    Impairment {
         flag: &'static str,
         #[source]
         source: ImpairmentError,
@@ -146,9 +148,9 @@ fn run(arguments: Arguments) -> Result<(), LinkError> {
     // A link that outlives its test would carry the next one's packets.
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| LinkError::System(error.into()))?;
     let link = Arc::new(Link::new(options(&arguments)?).map_err(LinkError::System)?);
-    let a = ending(&arguments.a, &arguments.a_name, arguments.a_address, &arguments);
+    let a = device_spec(&arguments.a, &arguments.a_name, arguments.a_address, &arguments);
     let a = Arc::new(a.open().map_err(|source| LinkError::Device { side: "A", source })?);
-    let b = ending(&arguments.b, &arguments.b_name, arguments.b_address, &arguments);
+    let b = device_spec(&arguments.b, &arguments.b_name, arguments.b_address, &arguments);
     let b = Arc::new(b.open().map_err(|source| LinkError::Device { side: "B", source })?);
     let ways = [(Direction::AToB, &a, &b), (Direction::BToA, &b, &a)].map(|(direction, from, to)| {
         let (link, from, to) = (Arc::clone(&link), Arc::clone(from), Arc::clone(to));
@@ -173,24 +175,29 @@ fn run(arguments: Arguments) -> Result<(), LinkError> {
 }
 
 fn options(arguments: &Arguments) -> Result<LinkOptions, LinkError> {
-    let words = |flag, words: &str| {
+    let parse = |flag, text: &str| {
         let mut impairment: Impairment =
-            arguments.both.parse().map_err(|source| LinkError::Words { flag: "--both", source })?;
-        impairment.change(words).map_err(|source| LinkError::Words { flag, source })?;
+            arguments.both.parse().map_err(|source| LinkError::Impairment { flag: "--both", source })?;
+        impairment.change(text).map_err(|source| LinkError::Impairment { flag, source })?;
         Ok(impairment)
     };
     let nat = NatOptions { address: arguments.nat_address, expiry: arguments.nat_expiry };
     Ok(LinkOptions {
         seed: arguments.seed,
-        a_to_b: words("--a-to-b", &arguments.a_to_b)?,
-        b_to_a: words("--b-to-a", &arguments.b_to_a)?,
+        a_to_b: parse("--a-to-b", &arguments.a_to_b)?,
+        b_to_a: parse("--b-to-a", &arguments.b_to_a)?,
         darks: arguments.dark.clone(),
         nat: arguments.nat.then_some(nat),
     })
 }
 
-fn ending(namespace: &Option<PathBuf>, name: &str, address: Option<Address>, all: &Arguments) -> Ending {
-    Ending { namespace: namespace.clone(), name: name.to_owned(), address, mtu: all.device_mtu }
+fn device_spec(
+    namespace: &Option<PathBuf>,
+    name: &str,
+    address: Option<Address>,
+    all: &Arguments,
+) -> DeviceSpec {
+    DeviceSpec { namespace: namespace.clone(), name: name.to_owned(), address, mtu: all.device_mtu }
 }
 
 fn serve(arguments: &Arguments, link: &Arc<Link>) -> Result<(), LinkError> {
@@ -207,7 +214,7 @@ fn serve(arguments: &Arguments, link: &Arc<Link>) -> Result<(), LinkError> {
                 None => std::future::pending().await,
             }
         };
-        // What is dropped here loses nothing: the link is at its end.
+        // Dropping the other arms loses nothing: the link is at its end.
         tokio::select! {
             () = tokio::time::sleep(arguments.run_for) => Ok(()),
             _ = interrupt.recv() => Ok(()),
@@ -240,14 +247,14 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0); // Whoever removed it before has done this.
+        let _ = std::fs::remove_file(&self.0); // It may have been removed already.
     }
 }
 
 fn long_help() -> String {
     format!(
-        "WORDS of a direction, in one argument:\n{}\n\nCommands of the control socket, a line each:\n{}\n\n{EXAMPLE}",
-        impairment::WORDS,
+        "IMPAIRMENTS of a direction, in one argument:\n{}\n\nCommands of the control socket, a line each:\n{}\n\n{EXAMPLE}",
+        impairment::HELP,
         control::COMMANDS
     )
 }
@@ -265,8 +272,8 @@ mod tests {
 
     #[test]
     fn one_direction_adds_to_both() {
-        let words = ["linksim", "--both", "delay=20ms loss=1%", "--a-to-b", "loss=5%"];
-        let options = options(&Arguments::parse_from(words)).unwrap();
+        let arguments = ["linksim", "--both", "delay=20ms loss=1%", "--a-to-b", "loss=5%"];
+        let options = options(&Arguments::parse_from(arguments)).unwrap();
         assert_eq!(options.a_to_b.to_string(), "delay=20ms loss=5%");
         assert_eq!(options.b_to_a.to_string(), "delay=20ms loss=1%");
     }

@@ -1,5 +1,7 @@
-//! A NAT as home routers and carriers have it: every sender behind it appears under a port that the NAT chose, and is
-//! forgotten when it is quiet. IPv4 with UDP and TCP; all else passes as it is.
+//! A NAT as home routers and carriers have it: every sender behind it appears under a port that the NAT
+//! chose, and is forgotten when it is quiet.
+//!
+//! It translates IPv4 with UDP and TCP; all other packets pass unchanged.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,72 +11,73 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::dice::Dice;
 use crate::packet::{self, End};
+use crate::rng::SeededRng;
 
-/// From where ports are chosen.
+/// The range from which ports are chosen.
 const PORTS: RangeInclusive<u16> = 20_000..=59_999;
-/// Senders that are remembered at once; a packet of one more is dropped.
+/// Most senders that are remembered at once; a packet of one more is dropped.
 pub const MAPPINGS_MAX: usize = 16_384;
-/// Ports that are tried for a new sender.
+/// Most ports that are tried for a new sender.
 const TRIES_MAX: usize = 64;
 
-/// What a NAT is told to do.
+/// The options of a NAT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatOptions {
-    /// What the other side sees; each sender's own address, if `None`.
+    /// The address that the other side sees; each sender's own, if `None`.
     pub address: Option<Ipv4Addr>,
-    /// How long a sender without packets in either direction is remembered.
+    /// Time after which a sender without packets in either direction is forgotten.
     pub expiry: Duration,
 }
 
-/// Senders and the ports under which the other side sees them. It decides and moves nothing.
+/// The mappings of senders to the ports under which the other side sees them. It rewrites packets and moves
+/// none.
 #[derive(Debug)]
 pub struct Nat {
     options: NatOptions,
-    dice: Dice,
-    by_inside: HashMap<Place, Mapping>,
-    by_outside: HashMap<Place, Place>,
-    /// What has happened so far.
+    rng: SeededRng,
+    by_inside: HashMap<TransportAddress, Mapping>,
+    by_outside: HashMap<TransportAddress, TransportAddress>,
+    /// Counters of everything that happened so far.
     pub counters: NatCounters,
 }
 
-/// What a NAT has done.
+/// Counters of a NAT's mappings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct NatCounters {
-    /// Mappings made.
+    /// Mappings made since the start.
     pub mapped: u64,
     /// Mappings forgotten because they were quiet.
     pub expired: u64,
-    /// Mappings forgotten on command.
+    /// Mappings that were forgotten on command.
     pub rebound: u64,
 }
 
-/// Protocol, address, port.
-type Place = (u8, Ipv4Addr, u16);
+/// The protocol's number, an address and a port.
+type TransportAddress = (u8, Ipv4Addr, u16);
 
 #[derive(Debug, Clone, Copy)]
 struct Mapping {
-    outside: Place,
+    outside: TransportAddress,
     used: Duration,
 }
 
 impl Nat {
-    /// A NAT that remembers nobody yet.
+    /// A NAT without any mapping.
     pub fn new(options: NatOptions, seed: u64) -> Self {
         Self {
             options,
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             by_inside: HashMap::new(),
             by_outside: HashMap::new(),
             counters: NatCounters::default(),
         }
     }
 
-    /// Rewrites a packet on its way out. `false`: it must be dropped, all mappings are taken.
+    /// Rewrites an outgoing packet. Returns `false` if it must be dropped, because all mappings are taken.
     pub fn outbound(&mut self, now: Duration, packet: &mut [u8]) -> bool {
-        let Some(inside) = place(packet, End::Source) else { return true };
-        let outside = match self.fresh(now, inside) {
+        let Some(inside) = transport_address(packet, End::Source) else { return true };
+        let outside = match self.refresh(now, inside) {
             Some(outside) => outside,
             None => match self.map(now, inside) {
                 Some(outside) => outside,
@@ -85,19 +88,19 @@ impl Nat {
         true
     }
 
-    /// Rewrites a packet on its way in. `false`: it must be dropped, nobody is behind that port.
+    /// Rewrites an incoming packet. Returns `false` if it must be dropped, because no sender has that port.
     pub fn inbound(&mut self, now: Duration, packet: &mut [u8]) -> bool {
-        let Some(outside) = place(packet, End::Destination) else { return true };
+        let Some(outside) = transport_address(packet, End::Destination) else { return true };
         let Some(&inside) = self.by_outside.get(&outside) else { return false };
-        if self.fresh(now, inside).is_none() {
+        if self.refresh(now, inside).is_none() {
             return false;
         }
         packet::readdress(packet, End::Destination, inside.1, inside.2);
         true
     }
 
-    /// Forgets everybody: the next packet of each sender leaves from another port, from `address` if one is given, and what
-    /// is sent to the old one is dropped.
+    /// Forgets all senders: the next packet of each leaves from another port, from `address` if one is given,
+    /// and packets to the old port are dropped.
     pub fn rebind(&mut self, address: Option<Ipv4Addr>) -> usize {
         let forgotten = self.by_inside.len();
         self.by_inside.clear();
@@ -107,8 +110,8 @@ impl Nat {
         forgotten
     }
 
-    // The outside of a mapping that has not expired; it is used now.
-    fn fresh(&mut self, now: Duration, inside: Place) -> Option<Place> {
+    // The outside address of a mapping that has not expired; marks it as used now.
+    fn refresh(&mut self, now: Duration, inside: TransportAddress) -> Option<TransportAddress> {
         let mapping = self.by_inside.get_mut(&inside)?;
         if now.saturating_sub(mapping.used) > self.options.expiry {
             let outside = mapping.outside;
@@ -121,9 +124,9 @@ impl Nat {
         Some(mapping.outside)
     }
 
-    fn map(&mut self, now: Duration, inside: Place) -> Option<Place> {
+    fn map(&mut self, now: Duration, inside: TransportAddress) -> Option<TransportAddress> {
         if self.by_inside.len() >= MAPPINGS_MAX {
-            self.sweep(now);
+            self.expire_quiet(now);
         }
         if self.by_inside.len() >= MAPPINGS_MAX {
             return None;
@@ -131,7 +134,7 @@ impl Nat {
         let address = self.options.address.unwrap_or(inside.1);
         let room = u64::from(PORTS.end() - PORTS.start()) + 1;
         for _ in 0..TRIES_MAX {
-            let port = PORTS.start() + self.dice.below(room) as u16;
+            let port = PORTS.start() + self.rng.below(room) as u16;
             let outside = (inside.0, address, port);
             if let Entry::Vacant(free) = self.by_outside.entry(outside) {
                 free.insert(inside);
@@ -143,20 +146,20 @@ impl Nat {
         None
     }
 
-    fn sweep(&mut self, now: Duration) {
-        let quiet: Vec<Place> = self.by_inside.keys().copied().collect();
+    fn expire_quiet(&mut self, now: Duration) {
+        let quiet: Vec<TransportAddress> = self.by_inside.keys().copied().collect();
         for inside in quiet {
             let used = self.by_inside[&inside].used;
-            if self.fresh(now, inside).is_some()
+            if self.refresh(now, inside).is_some()
                 && let Some(mapping) = self.by_inside.get_mut(&inside)
             {
-                mapping.used = used; // Looked at is not used.
+                mapping.used = used; // Checking a mapping does not use it.
             }
         }
     }
 }
 
-fn place(packet: &[u8], end: End) -> Option<Place> {
+fn transport_address(packet: &[u8], end: End) -> Option<TransportAddress> {
     Some((packet::protocol(packet)?, packet::address(packet, end)?, packet::port(packet, end)?))
 }
 
@@ -174,7 +177,7 @@ mod tests {
         Nat::new(NatOptions { address: Some(OUTSIDE), expiry: EXPIRY }, 1)
     }
 
-    /// What the peer sees as the sender of a packet from inside.
+    /// The sender of a packet from inside, as the peer sees it.
     fn seen(nat: &mut Nat, now: u64, from: (Ipv4Addr, u16)) -> (Ipv4Addr, u16) {
         let mut packet = udp(from, PEER, b"there");
         assert!(nat.outbound(Duration::from_secs(now), &mut packet));
@@ -182,7 +185,7 @@ mod tests {
         (packet::address(&packet, End::Source).unwrap(), packet::port(&packet, End::Source).unwrap())
     }
 
-    /// Who gets what the peer sends to an address.
+    /// The sender inside that gets a packet of the peer to this address.
     fn answered(nat: &mut Nat, now: u64, to: (Ipv4Addr, u16)) -> Option<(Ipv4Addr, u16)> {
         let mut packet = udp(PEER, to, b"back");
         let passed = nat.inbound(Duration::from_secs(now), &mut packet);

@@ -1,23 +1,23 @@
-//! What of an IP packet a link must know: its protocol, its ports, where its checksums stand.
+//! Parses and rewrites IP packets: protocol, addresses, ports and checksums.
 
 use std::net::Ipv4Addr;
 
-/// IPv4's number of UDP.
+/// The protocol number of UDP.
 pub const UDP: u8 = 17;
-/// IPv4's number of TCP.
+/// The protocol number of TCP.
 pub const TCP: u8 = 6;
 
-/// Where a port stands in the header of UDP or TCP.
+/// One end of a packet: its sender or its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The sender.
+    /// The sender of the packet.
     Source,
-    /// The receiver.
+    /// The receiver of the packet.
     Destination,
 }
 
-/// Whether the kernel speaks to the link itself (IPv6's neighbours and routers, multicast of one link): such a packet is
-/// never routed, and belongs on no link but its own.
+/// Whether a packet is link-local multicast (IPv6 neighbour and router discovery, for example). It is never
+/// routed, and must not cross to another link.
 pub fn is_link_local_multicast(packet: &[u8]) -> bool {
     match version(packet) {
         Some(4) => packet.get(16..19) == Some(&[224, 0, 0]),
@@ -31,8 +31,9 @@ pub fn protocol(packet: &[u8]) -> Option<u8> {
     transport(packet).map(|(protocol, _)| protocol)
 }
 
-/// Flips one bit behind the IP header; `place` chooses which. A packet without anything there stays as it is.
-pub fn flip(packet: &mut [u8], place: u64) {
+/// Flips one bit behind the IP header; `choice` chooses which. A packet without anything there stays as it
+/// is.
+pub fn flip(packet: &mut [u8], choice: u64) {
     let begin = match version(packet) {
         Some(4) => header_bytes(packet),
         _ => 40,
@@ -40,28 +41,29 @@ pub fn flip(packet: &mut [u8], place: u64) {
     let Some(bits) = packet.len().checked_sub(begin).filter(|bytes| *bytes > 0).map(|bytes| bytes * 8) else {
         return;
     };
-    let bit = (place % bits as u64) as usize;
+    let bit = (choice % bits as u64) as usize;
     packet[begin + bit / 8] ^= 1 << (bit % 8);
 }
 
-/// Flips one bit of what UDP or TCP carries, and makes the checksum agree. What carries nothing stays as it is.
+/// Flips one bit of the payload of UDP or TCP, and makes the checksum agree. A packet without payload stays
+/// as it is.
 ///
 /// Returns whether a bit was flipped.
-pub fn flip_hidden(packet: &mut [u8], place: u64) -> bool {
+pub fn flip_hidden(packet: &mut [u8], choice: u64) -> bool {
     let Some((protocol, begin)) = transport(packet) else { return false };
     let Some(payload) = payload(packet, protocol, begin) else { return false };
     let Some(bits) = packet.len().checked_sub(payload).filter(|bytes| *bytes > 0).map(|bytes| bytes * 8)
     else {
         return false;
     };
-    let bit = (place % bits as u64) as usize;
+    let bit = (choice % bits as u64) as usize;
     let at = payload + bit / 8;
     // Checksums are sums of pairs of bytes, counted from where the transport's header begins.
     let pair = begin + (at - begin) / 2 * 2;
     let old = word(packet, pair);
     packet[at] ^= 1 << (bit % 8);
     let new = word(packet, pair);
-    mend(packet, checksum_at(protocol, begin), old, new, protocol);
+    update_checksum(packet, checksum_at(protocol, begin), old, new, protocol);
     true
 }
 
@@ -82,7 +84,8 @@ pub fn port(packet: &[u8], end: End) -> Option<u16> {
     (is_known && packet.len() >= begin + 4).then(|| word(packet, begin + port_offset(end)))
 }
 
-/// Gives one end of an IPv4 packet another address and port, and makes the checksums agree. The packet has both.
+/// Gives one end of an IPv4 packet another address and port, and makes the checksums agree. The packet has
+/// both.
 pub fn readdress(packet: &mut [u8], end: End, address: Ipv4Addr, port: u16) {
     let Some((protocol, begin)) = transport(packet) else { return };
     let (at, sum) = (address_at(end), checksum_at(protocol, begin));
@@ -92,13 +95,13 @@ pub fn readdress(packet: &mut [u8], end: End, address: Ipv4Addr, port: u16) {
     }) {
         let old = word(packet, at + offset);
         put(packet, at + offset, new);
-        mend(packet, 10, old, new, 0);
-        mend(packet, sum, old, new, protocol);
+        update_checksum(packet, 10, old, new, 0);
+        update_checksum(packet, sum, old, new, protocol);
     }
     let at = begin + port_offset(end);
     let old = word(packet, at);
     put(packet, at, port);
-    mend(packet, sum, old, port, protocol);
+    update_checksum(packet, sum, old, port, protocol);
 }
 
 fn version(packet: &[u8]) -> Option<u8> {
@@ -151,7 +154,7 @@ fn checksum_at(protocol: u8, begin: usize) -> usize {
 }
 
 // RFC 1624, equation 3. A UDP checksum of zero says that there is none (RFC 768).
-fn mend(packet: &mut [u8], at: usize, old: u16, new: u16, protocol: u8) {
+fn update_checksum(packet: &mut [u8], at: usize, old: u16, new: u16, protocol: u8) {
     if packet.len() < at + 2 {
         return; // The first part of a fragmented packet may end before.
     }
@@ -163,8 +166,8 @@ fn mend(packet: &mut [u8], at: usize, old: u16, new: u16, protocol: u8) {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
     }
-    let mended = !(total as u16);
-    put(packet, at, if protocol == UDP && mended == 0 { 0xffff } else { mended });
+    let updated = !(total as u16);
+    put(packet, at, if protocol == UDP && updated == 0 { 0xffff } else { updated });
 }
 
 // A last odd byte counts as if a zero followed.
@@ -244,22 +247,22 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn a_hidden_flip_changes_one_bit_of_the_payload_and_keeps_the_checksum_right(
-            payload in prop::collection::vec(any::<u8>(), 1..64), place: u64,
+        fn a_hidden_flip_changes_one_payload_bit_and_keeps_the_checksum(
+            payload in prop::collection::vec(any::<u8>(), 1..64), choice: u64,
         ) {
             let before = udp(HERE, THERE, &payload);
             let mut packet = before.clone();
-            prop_assert!(flip_hidden(&mut packet, place));
+            prop_assert!(flip_hidden(&mut packet, choice));
             prop_assert!(is_right(&packet));
             let differ: u32 = before[28..].iter().zip(&packet[28..]).map(|(a, b)| (a ^ b).count_ones()).sum();
             prop_assert_eq!(differ, 1);
         }
 
         #[test]
-        fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), place: u64) {
+        fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), choice: u64) {
             let mut packet = bytes;
-            flip(&mut packet, place);
-            flip_hidden(&mut packet, place);
+            flip(&mut packet, choice);
+            flip_hidden(&mut packet, choice);
             is_link_local_multicast(&packet);
             if port(&packet, End::Source).is_some() {
                 readdress(&mut packet, End::Source, THERE.0, THERE.1);

@@ -1,4 +1,4 @@
-//! What a link has done, as JSON for programs and as a table for people.
+//! The report of a link, as JSON for programs and as a table for people.
 
 use std::fmt;
 
@@ -7,41 +7,43 @@ use serde::Serialize;
 use crate::nat::NatCounters;
 use crate::pipe::Counters;
 
-/// What a link has done.
+/// Everything that a link did since its start.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// From which all chance was drawn.
+    /// The seed of all chance.
     pub seed: u64,
-    /// How long it has run.
+    /// The time for which it has run, in seconds.
     pub seconds: f64,
-    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The time of its start, in nanoseconds of `CLOCK_MONOTONIC`.
     pub started_ns: u64,
-    /// When it was opened again after being dark, by schedule or command, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// The times at which it was opened again after being dark, by schedule or command, in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
     pub openings_ns: Vec<u64>,
-    /// From A to B.
-    pub a_to_b: WayReport,
-    /// From B to A.
-    pub b_to_a: WayReport,
+    /// The direction from A to B.
+    pub a_to_b: DirectionReport,
+    /// The direction from B to A.
+    pub b_to_a: DirectionReport,
     /// The NAT, if there is one.
     pub nat: Option<NatCounters>,
 }
 
-/// What one direction has done.
+/// Everything that one direction did since its start.
 #[derive(Debug, Clone, Serialize)]
-pub struct WayReport {
-    /// What it does now, in the words it was told.
+pub struct DirectionReport {
+    /// The impairments that apply now, as `KEY=VALUE`.
     pub impairment: String,
-    /// Whether nothing passes now.
+    /// Whether nothing passes at this time.
     pub is_dark: bool,
-    /// Dropped by the kernel before this program could read them: it was too slow, or had too little of the processor.
+    /// Dropped by the kernel before this program could read them: it was too slow, or had too little of the
+    /// processor.
     pub dropped_unread: u64,
-    /// What happened so far.
+    /// Counters of everything that happened so far.
     #[serde(flatten)]
     pub counters: Counters,
 }
 
 impl Report {
-    /// One line of JSON.
+    /// The report as one line of JSON.
     pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
     }
@@ -54,7 +56,7 @@ impl fmt::Display for Report {
         writeln!(formatter, "a to b: {}\nb to a: {}", self.a_to_b.impairment, self.b_to_a.impairment)?;
         writeln!(formatter, "{:<20}{:>16}{:>16}", "", "a to b", "b to a")?;
         for ((name, a), (_, b)) in a.into_iter().zip(b) {
-            // What never happened is no news, but for the packets themselves.
+            // Counters of drops are left out while they are zero.
             if a + b > 0 || !name.starts_with("dropped") {
                 writeln!(formatter, "{name:<20}{a:>16}{b:>16}")?;
             }
@@ -69,7 +71,7 @@ impl fmt::Display for Report {
     }
 }
 
-fn rows(way: &WayReport) -> [(&'static str, u64); 16] {
+fn rows(way: &DirectionReport) -> [(&'static str, u64); 16] {
     let Counters {
         packets_in,
         bytes_in,

@@ -1,12 +1,12 @@
-//! When a link is dark, as said beforehand.
+//! The schedule of a link: the times at which it is dark, and the notation for them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::units::{self, UnitError, written_time};
+use crate::units::{self, UnitError, format_time};
 
-/// One of the two ways across a link.
+/// One of the two directions of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From side A to side B.
@@ -15,24 +15,24 @@ pub enum Direction {
     BToA,
 }
 
-/// Both ways, in the order in which everything is reported.
+/// Both directions, in the order of reports.
 pub const DIRECTIONS: [Direction; 2] = [Direction::AToB, Direction::BToA];
 
-/// A time in which nothing passes.
+/// A period in which nothing passes, in one direction or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dark {
-    /// When it begins, from the link's start.
+    /// The beginning, counted from the link's start.
     pub begin: Duration,
-    /// How long it lasts.
+    /// The time for which it lasts.
     pub length: Duration,
-    /// Which way is dark; both, if `None`.
+    /// The direction that is dark; both, if `None`.
     pub direction: Option<Direction>,
 }
 
-/// Words that are no [`Dark`].
+/// The reason why a text is no [`Dark`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// The wrong shape.
+    /// A text of the wrong shape.
     #[error("{0:?} is no dark time; write START+LENGTH, as in 10s+30s, and :a-to-b or :b-to-a for one way")]
     Shape(String),
     /// A time that cannot be read.
@@ -41,7 +41,7 @@ pub enum ScheduleError {
 }
 
 impl Direction {
-    /// `a-to-b` or `b-to-a`.
+    /// The direction's name: `a-to-b` or `b-to-a`.
     pub fn name(self) -> &'static str {
         match self {
             Self::AToB => "a-to-b",
@@ -50,23 +50,23 @@ impl Direction {
     }
 
     /// The direction of this name.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         DIRECTIONS.into_iter().find(|direction| direction.name() == name)
     }
 }
 
 impl Dark {
-    /// Whether it says something of this way.
-    pub fn is_of(&self, direction: Direction) -> bool {
+    /// Whether it applies to this direction.
+    pub fn applies_to(&self, direction: Direction) -> bool {
         self.direction.is_none_or(|only| only == direction)
     }
 
-    /// Whether it is then.
+    /// Whether it is dark at this time.
     pub fn is_at(&self, now: Duration) -> bool {
         (self.begin..self.end()).contains(&now)
     }
 
-    /// When the link is open again.
+    /// The time at which the link is open again.
     pub fn end(&self) -> Duration {
         self.begin + self.length
     }
@@ -78,7 +78,7 @@ impl FromStr for Dark {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let shape = || ScheduleError::Shape(text.to_owned());
         let (times, direction) = match text.split_once(':') {
-            Some((times, name)) => (times, Some(Direction::of(name).ok_or_else(shape)?)),
+            Some((times, name)) => (times, Some(Direction::from_name(name).ok_or_else(shape)?)),
             None => (text, None),
         };
         let (begin, length) = times.split_once('+').ok_or_else(shape)?;
@@ -88,7 +88,7 @@ impl FromStr for Dark {
 
 impl fmt::Display for Dark {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}+{}", written_time(self.begin), written_time(self.length))?;
+        write!(formatter, "{}+{}", format_time(self.begin), format_time(self.length))?;
         self.direction.map_or(Ok(()), |direction| write!(formatter, ":{}", direction.name()))
     }
 }
@@ -103,13 +103,13 @@ mod tests {
             assert_eq!(text.parse::<Dark>().unwrap().to_string(), text);
         }
         let dark: Dark = "10s+30s:a-to-b".parse().unwrap();
-        assert!(dark.is_of(Direction::AToB) && !dark.is_of(Direction::BToA));
+        assert!(dark.applies_to(Direction::AToB) && !dark.applies_to(Direction::BToA));
         let at = |seconds| dark.is_at(Duration::from_secs(seconds));
         assert_eq!([9, 10, 39, 40].map(at), [false, true, true, false]);
     }
 
     #[test]
-    fn what_is_no_dark_time_is_refused() {
+    fn a_text_that_is_no_dark_time_is_refused() {
         for text in ["", "10s", "10s+", "10s+3s:up", "+3s"] {
             assert!(text.parse::<Dark>().is_err(), "{text:?}");
         }

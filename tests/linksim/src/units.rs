@@ -1,25 +1,26 @@
-//! How people write lengths of time, shares, rates and sizes, and how we write them back.
+//! Parses and formats lengths of time, shares, rates and sizes.
 
 use std::time::Duration;
 
-/// A value that cannot be read.
+/// The reason why a value cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// A length of time.
+    /// The text is no length of time.
     #[error("{0:?} is no length of time; write 250us, 40ms, 3s, 5m or 1h")]
     Time(String),
-    /// A share.
+    /// The text is no share.
     #[error("{0:?} is no share; write 5% or 0.1%, at most 100%")]
     Share(String),
-    /// A rate.
+    /// The text is no rate.
     #[error("{0:?} is no rate; write 64kbit, 50mbit or 1gbit")]
     Rate(String),
-    /// A size.
+    /// The text is no size.
     #[error("{0:?} is no size; write 1500, 256KiB or 4MiB")]
     Size(String),
 }
 
-/// Longer than any trial: 30 days. It keeps sums of times far from overflow.
+/// Longest time that is accepted, 30 days: longer than any trial, and sums of such times stay far from
+/// overflow.
 pub const TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A length of time, at most [`TIME_MAX`].
@@ -51,7 +52,7 @@ pub fn rate(text: &str) -> Result<u64, UnitError> {
     rate.map(|rate| rate as u64).ok_or_else(|| UnitError::Rate(text.to_owned()))
 }
 
-/// Bytes.
+/// Parses a size in bytes, at most 1 GB.
 ///
 /// # Errors
 /// [`UnitError::Size`].
@@ -62,7 +63,7 @@ pub fn size(text: &str) -> Result<usize, UnitError> {
 }
 
 /// `40ms`, as [`time`] reads it.
-pub fn written_time(time: Duration) -> String {
+pub fn format_time(time: Duration) -> String {
     match time.as_micros() {
         0 => "0s".to_owned(),
         micros if micros % 1_000_000 == 0 => format!("{}s", micros / 1_000_000),
@@ -72,14 +73,14 @@ pub fn written_time(time: Duration) -> String {
 }
 
 /// `5%`, as [`share`] reads it.
-pub fn written_share(share: f64) -> String {
+pub fn format_share(share: f64) -> String {
     // Rounded where binary fractions would show.
     let text = format!("{:.6}", share * 100.0);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// `50mbit`, as [`rate`] reads it.
-pub fn written_rate(rate: u64) -> String {
+pub fn format_rate(rate: u64) -> String {
     match rate {
         rate if rate % 1_000_000 == 0 => format!("{}mbit", rate / 1_000_000),
         rate if rate % 1000 == 0 => format!("{}kbit", rate / 1000),
@@ -102,23 +103,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_read_and_written_back() {
+    fn values_are_parsed_and_formatted_back() {
         for text in ["250us", "40ms", "3s", "0s"] {
-            assert_eq!(written_time(time(text).unwrap()), text);
+            assert_eq!(format_time(time(text).unwrap()), text);
         }
         assert_eq!(time("5m"), Ok(Duration::from_secs(300)));
         for text in ["5%", "0.1%", "100%", "0%", "33.3%"] {
-            assert_eq!(written_share(share(text).unwrap()), text);
+            assert_eq!(format_share(share(text).unwrap()), text);
         }
         for text in ["64kbit", "50mbit", "1500bit"] {
-            assert_eq!(written_rate(rate(text).unwrap()), text);
+            assert_eq!(format_rate(rate(text).unwrap()), text);
         }
         assert_eq!(rate("1gbit"), Ok(1_000_000_000));
         assert_eq!((size("1500"), size("256KiB")), (Ok(1500), Ok(256 * 1024)));
     }
 
     #[test]
-    fn what_has_no_unit_or_no_bound_is_refused() {
+    fn a_value_without_a_unit_or_bound_is_refused() {
         for text in ["", "40", "ms", "-1s", "1e9s", "infs", "nan%s", "800h", "1 s"] {
             assert_eq!(time(text), Err(UnitError::Time(text.to_owned())));
         }

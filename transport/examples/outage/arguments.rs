@@ -1,6 +1,6 @@
-//! What is to be measured.
+//! The command-line arguments of the measurement.
 
-/// Which directions go dark.
+/// The directions that go dark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dark {
     Both,
@@ -15,9 +15,9 @@ pub(crate) struct Arguments {
     pub(crate) dark: Dark,
     /// The server sees another source port after the outage.
     pub(crate) new_port: bool,
-    /// What comes from the agent's old port is lost for ever.
+    /// Packets from the agent's old port are lost for ever.
     pub(crate) stale: bool,
-    /// Plain quinn beside it.
+    /// Measures plain quinn beside it, too.
     pub(crate) stock: bool,
 }
 

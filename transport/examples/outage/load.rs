@@ -1,4 +1,4 @@
-//! What a tunnel carries while its link goes dark, and what is seen of it.
+//! The load of a tunnel while its link goes dark, and the measurements of it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::link::Link;
 use crate::pair::{Duplex, Pair, Servers};
 use crate::watch::Watch;
 
-/// What is carried.
+/// The kind of load that a tunnel carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Fills the window from the agent to the server.
@@ -21,15 +21,15 @@ enum Kind {
     Upload,
     /// A few bytes every tenth of a second, both ways.
     Trickle,
-    /// A stream on which something is said in the middle of the outage.
+    /// A stream on which a few bytes are sent in the middle of the outage.
     Idle,
-    /// No stream.
+    /// No stream, only the tunnel's heartbeats.
     Heartbeats,
-    /// All of these at once; what is seen is the trickle.
+    /// All of these at once; the trickle is measured.
     All,
 }
 
-/// Over so long goodput is compared.
+/// The time over which goodput is compared.
 pub(crate) const SECONDS: Duration = Duration::from_secs(5);
 
 const KINDS: [Kind; 6] =
@@ -41,11 +41,11 @@ pub(crate) struct Load {
     link: Link,
     at_server: Watch,
     at_agent: Watch,
-    speak: signal::Sender<u32>,
+    send_now: signal::Sender<u32>,
     after: Arc<Mutex<After>>,
 }
 
-/// What is seen once a link is back, and how much it swallowed.
+/// Measurements from after a link's return, and the number of packets that it swallowed.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct After {
     /// The larger of both ends' estimates, one second later.
@@ -79,11 +79,19 @@ impl Load {
 
     fn new(kind: Kind, pair: Pair, link: Link) -> Self {
         let (at_server, at_agent) = (Watch::default(), Watch::default());
-        Self { kind, pair, link, at_server, at_agent, speak: signal::Sender::new(0), after: Arc::default() }
+        Self {
+            kind,
+            pair,
+            link,
+            at_server,
+            at_agent,
+            send_now: signal::Sender::new(0),
+            after: Arc::default(),
+        }
     }
 
     async fn begin(&self) {
-        let Self { kind, pair, at_server, at_agent, speak, .. } = self;
+        let Self { kind, pair, at_server, at_agent, send_now, .. } = self;
         let kind = *kind;
         let of_kind = |wanted| kind == wanted || kind == Kind::All;
         if of_kind(Kind::Download) {
@@ -108,8 +116,8 @@ impl Load {
             } else {
                 (at_server.clone(), at_agent.clone())
             };
-            say(server, speak.subscribe(), watches.0);
-            say(agent, speak.subscribe(), watches.1);
+            send_on_signal(server, send_now.subscribe(), watches.0);
+            send_on_signal(agent, send_now.subscribe(), watches.1);
         }
         if kind == Kind::Heartbeats {
             pair.watch_packets(at_server.clone(), at_agent.clone());
@@ -122,7 +130,7 @@ impl Load {
         let (link, watches) = (self.link.clone(), [self.at_server.clone(), self.at_agent.clone()]);
         let (dark, new_port, stale) = (arguments.dark, arguments.new_port, arguments.stale);
         let server = self.pair.server();
-        let (speak, after, ends) = (self.speak.clone(), Arc::clone(&self.after), self.pair.ends());
+        let (send_now, after, ends) = (self.send_now.clone(), Arc::clone(&self.after), self.pair.ends());
         let spread = |factor: usize, most: u64| Duration::from_millis((number * factor) as u64 % most);
         let (late, lag, longer) = (spread(137, 1000), spread(31, 100), spread(89, 1000));
         tokio::spawn(async move {
@@ -132,7 +140,7 @@ impl Load {
             sleep(SECONDS).await;
             let before = bytes() - before;
             let (to_server, to_agent) = (dark != Dark::ToAgent, dark != Dark::ToServer);
-            // One direction goes first, so that words of one side arrive whose acknowledgement is lost.
+            // One direction goes first, so that some packets arrive whose acknowledgement is lost.
             if number.is_multiple_of(2) {
                 link.darken(to_server, false);
             } else {
@@ -144,7 +152,7 @@ impl Load {
             sleep(lag).await;
             link.darken(to_server, to_agent);
             sleep(outage / 2).await;
-            speak.send_modify(|said| *said += 1);
+            send_now.send_modify(|count| *count += 1);
             sleep(outage / 2 + longer).await;
             if new_port {
                 link.remap(server).await;
@@ -184,7 +192,7 @@ impl Load {
         }
     }
 
-    /// How soon the first byte came, in each direction that this load has.
+    /// Time from the link's return to the first byte, in each direction that this load has.
     pub(crate) fn firsts(&self) -> Vec<(&'static str, Option<Duration>)> {
         let directions = match self.kind {
             Kind::Download => vec![("server", &self.at_server)],
@@ -225,10 +233,10 @@ fn trickle(stream: Duplex, watch: Watch) {
     });
 }
 
-fn say(stream: Duplex, mut speak: signal::Receiver<u32>, watch: Watch) {
+fn send_on_signal(stream: Duplex, mut send_now: signal::Receiver<u32>, watch: Watch) {
     let (mut read, mut write) = tokio::io::split(stream);
     tokio::spawn(async move {
-        while speak.changed().await.is_ok() && write.write_all(b"said").await.is_ok() {}
+        while send_now.changed().await.is_ok() && write.write_all(b"said").await.is_ok() {}
         std::future::pending::<()>().await;
     });
     tokio::spawn(async move {

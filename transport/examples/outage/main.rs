@@ -1,7 +1,8 @@
-//! Measures how soon the first byte flows after an outage: `cargo run --release -p transport --example outage -- --help`.
+//! Measures how soon the first byte flows after an outage: `cargo run --release -p transport --example outage
+//! -- --help`.
 //!
-//! Many tunnels at once, each over a link of its own that goes dark and comes back, beside plain quinn with a keep-alive of
-//! a second over links of the same kind.
+//! Many tunnels at once, each over a link of its own that goes dark and comes back, beside plain quinn with a
+//! keep-alive of a second over links of the same kind.
 
 #![expect(
     clippy::disallowed_methods,
@@ -33,7 +34,7 @@ mod watch;
 /// From the last tunnel's first byte to the first link's end.
 const WARM_UP: Duration = Duration::from_secs(5);
 
-/// What has not come so long after a link's return counts as never.
+/// A first byte that comes later than this after a link's return counts as never.
 const GIVE_UP: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {

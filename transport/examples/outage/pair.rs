@@ -1,4 +1,4 @@
-//! Both ends of a tunnel, ours or plain quinn's, over one link.
+//! Both ends of a tunnel over one link, ours or plain quinn's.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -113,7 +113,7 @@ impl Pair {
         match &self.ends {
             Ends::Ours { server, agent } => {
                 for (tunnel, watch) in [(server.clone(), at_server), (agent.clone(), at_agent)] {
-                    look(watch, move || tunnel.link().wire_bytes_received);
+                    look(watch, move || tunnel.link_stats().wire_bytes_received);
                 }
             }
             Ends::Stock { server, agent } => {
@@ -138,7 +138,7 @@ impl Pair {
 }
 
 impl Ends {
-    /// What either end believes of the round trip; the server's first.
+    /// The round-trip estimates of both ends; the server's first.
     pub(crate) fn round_trips(&self) -> (Duration, Duration) {
         match self {
             Self::Ours { server, agent } => (server.round_trip(), agent.round_trip()),

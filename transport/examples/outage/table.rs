@@ -1,4 +1,4 @@
-//! The figures as a table.
+//! Renders the measurements as a Markdown table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

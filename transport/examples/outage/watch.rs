@@ -1,4 +1,4 @@
-//! When the first byte came after a link's return.
+//! Measures when the first byte comes after a link's return.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,13 +1,15 @@
-//! HTTP/2 over TLS over TCP as a carrier, for where UDP is blocked.
+//! HTTP/2 over TLS over TCP as a carrier, for networks that block UDP.
 //!
-//! The agent dials TCP and is then HTTP/2's server, because the tunnel's server opens the streams. Three kinds of requests
-//! tell the streams apart; the heads say nothing else, and the bytes are those that QUIC would carry.
+//! The agent dials TCP and is then HTTP/2's server, because the tunnel's server opens the streams. The
+//! request's path tells three kinds of streams apart; the heads say nothing else, and the bytes are those
+//! that QUIC would carry.
 
+mod carrier_frames;
 mod codes;
-mod common;
-mod drive;
-mod notes;
+mod driver;
+mod outcome;
 mod settings;
+mod shared;
 mod stream;
 mod wakers;
 mod wire;
@@ -25,61 +27,62 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 use trust::proof::EXPORTER_BYTES;
 
-use self::common::Common;
-use self::drive::{Doors, Drive, Kind, Owned, Role};
-use self::notes::Notes;
+use self::carrier_frames::CarrierFrames;
+use self::driver::{ConnectionDriver, FinishOnDrop, Role, StreamKind, StreamQueues};
+use self::shared::SharedConnection;
 use self::stream::Receiving;
-use self::wire::{Seen, Wire};
-use super::Pinged;
+use self::wire::{Wire, WireStats};
+use super::contract::Pinged;
 use crate::error::TunnelEnded;
-use crate::link::{Link, StreamBytes};
+use crate::link_stats::{LinkStats, StreamBytes};
 use crate::probe::Answer;
 use crate::settings::{STREAMS_MAX, Side};
 
-pub(crate) use self::common::Parting;
 pub(crate) use self::settings::{TLS_BYTES, socket};
-pub(crate) use self::stream::Stream;
+pub(crate) use self::shared::CloseReason;
+pub(crate) use self::stream::Http2Stream;
 
 /// A connection of HTTP/2. Clones are the same connection.
 #[derive(Clone)]
-pub(crate) struct Connection(Arc<Inner>);
+pub(crate) struct Http2Connection(Arc<ConnectionInner>);
 
-struct Inner {
+struct ConnectionInner {
     peer: SocketAddr,
-    common: Arc<Common>,
-    seen: Arc<Seen>,
-    control: Mutex<mpsc::Receiver<Stream>>,
-    way: Way,
-    /// What TLS exports of the connection beneath.
+    shared: Arc<SharedConnection>,
+    stats: Arc<WireStats>,
+    control: Mutex<mpsc::Receiver<Http2Stream>>,
+    exchanges: Exchanges,
+    /// The keying material that TLS exports for the connection.
     exporter: OnceLock<[u8; EXPORTER_BYTES]>,
 }
 
-impl Drop for Inner {
+impl Drop for ConnectionInner {
     fn drop(&mut self) {
-        // Nobody speaks for it any more. Nothing happens where it was closed before.
-        self.common.close(CloseCode::Stopping, &CloseCode::Stopping.to_string());
+        // The last handle is gone. Does nothing if the connection was closed before.
+        self.shared.close(CloseCode::Stopping, &CloseCode::Stopping.to_string());
     }
 }
 
-/// How exchanges begin.
-enum Way {
-    /// The server opens them.
-    Opens(Opener),
-    /// The agent takes them.
-    Takes(Mutex<mpsc::Receiver<Stream>>),
+/// The source of the streams that carry exchanges.
+enum Exchanges {
+    /// The server opens the streams.
+    Opens(ExchangeOpener),
+    /// The agent accepts the streams.
+    Accepts(Mutex<mpsc::Receiver<Http2Stream>>),
 }
 
-struct Opener {
+struct ExchangeOpener {
     requests: SendRequest<Bytes>,
-    /// As many as the agent grants: what waits, waits here and not in h2, where it would be opened even if given up.
-    places: Arc<Semaphore>,
-    /// From this id on the tunnel is to be replaced.
-    worn_at: u32,
-    is_worn: AtomicBool,
+    /// One slot for each stream that the agent grants. Callers wait here and not in h2, which would open even
+    /// a stream whose caller has given up.
+    slots: Arc<Semaphore>,
+    /// From this stream id on the tunnel has to be replaced.
+    replace_at: u32,
+    needs_replacement: AtomicBool,
 }
 
-impl Connection {
-    /// Makes the server's side of a carrier of `io`, and what drives it.
+impl Http2Connection {
+    /// Makes the server's side of a carrier over `io`, and the future that drives it.
     pub(crate) async fn server<T>(
         io: T,
         peer: SocketAddr,
@@ -87,50 +90,55 @@ impl Connection {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        Self::server_worn_at(settings::STREAM_ID_WORN, io, peer).await
+        Self::server_replaced_at(settings::REPLACE_AT_STREAM_ID, io, peer).await
     }
 
-    async fn server_worn_at<T>(
-        worn_at: u32,
+    async fn server_replaced_at<T>(
+        replace_at: u32,
         io: T,
         peer: SocketAddr,
     ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), h2::Error>
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (wire, seen) = Wire::new(io, Side::Server);
+        let (wire, stats) = Wire::new(io, Side::Server);
         let (mut requests, connection) = settings::server().handshake(wire).await?;
-        let common = Arc::new(Common::new());
-        let mut open = |kind: Kind| -> Result<Stream, h2::Error> {
+        let shared = Arc::new(SharedConnection::new());
+        let mut open = |kind: StreamKind| -> Result<Http2Stream, h2::Error> {
             let (head, send) = requests.send_request(kind.request(), false)?;
-            Ok(Stream::new(send, Receiving::Head(head), &common, None))
+            Ok(Http2Stream::new(send, Receiving::Head(head), &shared, None))
         };
-        let (control, notes) = (open(Kind::Control)?, open(Kind::Notes)?);
-        let (put_control, take_control) = mpsc::channel(1);
-        // There is room for it.
-        let _ = put_control.try_send(control);
-        let places = Arc::new(Semaphore::new(STREAMS_MAX as usize));
-        let way = Way::Opens(Opener { requests, places, worn_at, is_worn: AtomicBool::new(false) });
-        let drive = Drive {
+        let (control, carrier_frames) = (open(StreamKind::Control)?, open(StreamKind::CarrierFrames)?);
+        let (control_sender, control_receiver) = mpsc::channel(1);
+        // The channel has room for it.
+        let _ = control_sender.try_send(control);
+        let slots = Arc::new(Semaphore::new(STREAMS_MAX as usize));
+        let exchanges = Exchanges::Opens(ExchangeOpener {
+            requests,
+            slots,
+            replace_at,
+            needs_replacement: AtomicBool::new(false),
+        });
+        let driver = ConnectionDriver {
             role: Role::Server(connection),
-            notes: Notes::new(Some(notes)),
-            common: Owned(Arc::clone(&common)),
-            seen: Arc::clone(&seen),
+            frames: CarrierFrames::new(Some(carrier_frames)),
+            shared: FinishOnDrop(Arc::clone(&shared)),
+            stats: Arc::clone(&stats),
         };
         Ok((
-            Self(Arc::new(Inner {
+            Self(Arc::new(ConnectionInner {
                 peer,
-                common,
-                seen,
-                control: Mutex::new(take_control),
-                way,
+                shared,
+                stats,
+                control: Mutex::new(control_receiver),
+                exchanges,
                 exporter: OnceLock::new(),
             })),
-            drive.run(),
+            driver.run(),
         ))
     }
 
-    /// Makes the agent's side of a carrier of `io`, and what drives it.
+    /// Makes the agent's side of a carrier over `io`, and the future that drives it.
     pub(crate) async fn agent<T>(
         io: T,
         peer: SocketAddr,
@@ -138,127 +146,131 @@ impl Connection {
     where
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (wire, seen) = Wire::new(io, Side::Agent);
+        let (wire, stats) = Wire::new(io, Side::Agent);
         let connection = settings::agent().handshake(wire).await?;
-        let common = Arc::new(Common::new());
-        let (put_control, take_control) = mpsc::channel(1);
-        // What the server may have open finds room, though nobody has accepted it yet.
-        let (put_exchange, take_exchange) = mpsc::channel(STREAMS_MAX as usize);
-        let doors = Doors { control: put_control, exchanges: put_exchange };
-        let drive = Drive {
-            role: Role::Agent(connection, doors),
-            notes: Notes::new(None),
-            common: Owned(Arc::clone(&common)),
-            seen: Arc::clone(&seen),
+        let shared = Arc::new(SharedConnection::new());
+        let (control_sender, control_receiver) = mpsc::channel(1);
+        // Has room for all streams that the server may open before any is accepted.
+        let (exchange_sender, exchange_receiver) = mpsc::channel(STREAMS_MAX as usize);
+        let queues = StreamQueues { control: control_sender, exchanges: exchange_sender };
+        let driver = ConnectionDriver {
+            role: Role::Agent(connection, queues),
+            frames: CarrierFrames::new(None),
+            shared: FinishOnDrop(Arc::clone(&shared)),
+            stats: Arc::clone(&stats),
         };
-        let way = Way::Takes(Mutex::new(take_exchange));
+        let exchanges = Exchanges::Accepts(Mutex::new(exchange_receiver));
         Ok((
-            Self(Arc::new(Inner {
+            Self(Arc::new(ConnectionInner {
                 peer,
-                common,
-                seen,
-                control: Mutex::new(take_control),
-                way,
+                shared,
+                stats,
+                control: Mutex::new(control_receiver),
+                exchanges,
                 exporter: OnceLock::new(),
             })),
-            drive.run(),
+            driver.run(),
         ))
     }
 
     /// The first stream, which the server opens.
-    pub(super) async fn control(&self) -> Result<Stream, TunnelEnded> {
+    pub(super) async fn control(&self) -> Result<Http2Stream, TunnelEnded> {
         self.next_of(&self.0.control).await
     }
 
-    pub(super) async fn open(&self) -> Result<Stream, TunnelEnded> {
-        let Way::Opens(opener) = &self.0.way else {
+    pub(super) async fn open(&self) -> Result<Http2Stream, TunnelEnded> {
+        let Exchanges::Opens(opener) = &self.0.exchanges else {
             return Err(TunnelEnded::Carrier("only the server opens streams".to_owned()));
         };
-        let place = Arc::clone(&opener.places).acquire_owned().await;
-        // Never closed.
-        let place = place.map_err(|error| TunnelEnded::Carrier(error.to_string()))?;
+        let slot = Arc::clone(&opener.slots).acquire_owned().await;
+        // The semaphore is never closed.
+        let slot = slot.map_err(|error| TunnelEnded::Carrier(error.to_string()))?;
         let mut requests = opener.requests.clone();
-        let broken = |error| self.0.common.end().unwrap_or_else(|| codes::connection(error));
-        let (head, send) = requests.send_request(Kind::Exchange.request(), false).map_err(broken)?;
-        let stream = Stream::new(send, Receiving::Head(head), &self.0.common, Some(place));
-        if stream.id() >= opener.worn_at {
-            opener.is_worn.store(true, Ordering::Relaxed);
+        let broken = |error| self.0.shared.end().unwrap_or_else(|| codes::tunnel_ended(error));
+        let (head, send) = requests.send_request(StreamKind::Exchange.request(), false).map_err(broken)?;
+        let stream = Http2Stream::new(send, Receiving::Head(head), &self.0.shared, Some(slot));
+        if stream.id() >= opener.replace_at {
+            opener.needs_replacement.store(true, Ordering::Relaxed);
         }
-        // Open for the peer, too: it may count one as open that has ended here.
+        // Waits until the peer counts it as open, too: it may still count one that has ended here.
         poll_fn(|cx| requests.poll_ready(cx)).await.map_err(broken)?;
         Ok(stream)
     }
 
-    pub(super) async fn accept(&self) -> Result<Stream, TunnelEnded> {
-        match &self.0.way {
-            Way::Takes(streams) => self.next_of(streams).await,
-            // The agent has no way to open one.
-            Way::Opens(_) => Err(self.0.common.ended().await),
+    pub(super) async fn accept(&self) -> Result<Http2Stream, TunnelEnded> {
+        match &self.0.exchanges {
+            Exchanges::Accepts(streams) => self.next_of(streams).await,
+            // The agent never opens a stream.
+            Exchanges::Opens(_) => Err(self.0.shared.ended().await),
         }
     }
 
-    async fn next_of(&self, streams: &Mutex<mpsc::Receiver<Stream>>) -> Result<Stream, TunnelEnded> {
+    async fn next_of(
+        &self,
+        streams: &Mutex<mpsc::Receiver<Http2Stream>>,
+    ) -> Result<Http2Stream, TunnelEnded> {
         match streams.lock().await.recv().await {
             Some(stream) => Ok(stream),
-            None => Err(self.0.common.ended().await),
+            None => Err(self.0.shared.ended().await),
         }
     }
 
-    /// Whether so many streams were opened that the tunnel is to be replaced.
-    pub(super) fn is_worn(&self) -> bool {
-        match &self.0.way {
-            Way::Opens(opener) => opener.is_worn.load(Ordering::Relaxed),
-            Way::Takes(_) => false,
+    /// Whether so many streams were opened that the tunnel has to be replaced.
+    pub(super) fn needs_replacement(&self) -> bool {
+        match &self.0.exchanges {
+            Exchanges::Opens(opener) => opener.needs_replacement.load(Ordering::Relaxed),
+            Exchanges::Accepts(_) => false,
         }
     }
 
     pub(super) fn close(&self, code: CloseCode, reason: &str) {
-        self.0.common.close(code, reason);
+        self.0.shared.close(code, reason);
     }
 
     pub(super) fn end(&self) -> Option<TunnelEnded> {
-        self.0.common.end()
+        self.0.shared.end()
     }
 
     pub(super) async fn ended(&self) -> TunnelEnded {
-        self.0.common.ended().await
+        self.0.shared.ended().await
     }
 
-    /// Resolves when the other side was told of the end, or could not be.
-    pub(super) async fn over(&self) {
-        self.0.common.over().await;
+    /// Resolves when the peer was notified of the end, or could not be.
+    pub(super) async fn close_sent(&self) {
+        self.0.shared.close_sent().await;
     }
 
-    /// What the peer said when it closed.
-    pub(crate) fn said(&self) -> Option<Parting> {
-        self.0.common.said()
+    /// The reason that the peer gave, if it closed the connection.
+    pub(crate) fn peer_close_reason(&self) -> Option<CloseReason> {
+        self.0.shared.peer_close_reason()
     }
 
     pub(super) fn round_trip(&self) -> Duration {
-        self.0.common.round_trip()
+        self.0.shared.round_trip()
     }
 
-    /// A heartbeat is due. It has to be written to the control stream; the carrier's own stream tells of the answer.
+    /// Sends a ping for a heartbeat that is due. The heartbeat itself may have to be written to the control
+    /// stream.
     pub(super) fn ping(&self) -> Pinged {
-        if self.0.common.ping(Instant::now()) { Pinged::Unsent } else { Pinged::Sent }
+        if self.0.shared.ping(Instant::now()) { Pinged::Unsent } else { Pinged::Sent }
     }
 
     pub(super) async fn answered(&self) {
-        self.0.common.answered().await;
+        self.0.shared.answered().await;
     }
 
     pub(super) fn take_answer(&self) -> Option<Answer> {
-        self.0.common.take_answer()
+        self.0.shared.take_answer()
     }
 
     pub(super) fn heard(&self) -> u64 {
-        self.0.seen.received()
+        self.0.stats.received()
     }
 
-    /// Keeps what TLS exports of the connection beneath.
+    /// Sets the keying material that TLS exports for the connection.
     pub(crate) fn exporting(self, exporter: Option<[u8; EXPORTER_BYTES]>) -> Self {
         if let Some(exporter) = exporter {
-            // Once, by who made it.
+            // Set only once, by the code that made the connection.
             let _ = self.0.exporter.set(exporter);
         }
         self
@@ -272,9 +284,9 @@ impl Connection {
         self.0.peer
     }
 
-    pub(super) fn link(&self, streams: &StreamBytes) -> Link {
-        let (sent, received) = (self.0.seen.sent(), self.0.seen.received());
-        Link::without_packets(self.round_trip(), sent, received, streams)
+    pub(super) fn link_stats(&self, streams: &StreamBytes) -> LinkStats {
+        let (sent, received) = (self.0.stats.sent(), self.0.stats.received());
+        LinkStats::without_packets(self.round_trip(), sent, received, streams)
     }
 }
 

@@ -1,4 +1,4 @@
-//! QUIC as a carrier: quinn's connection and streams, and what their ends mean.
+//! QUIC as a carrier: quinn's connections and streams, and the meaning of their errors.
 
 use std::io;
 use std::pin::Pin;
@@ -12,37 +12,37 @@ use quinn::{
 };
 use tokio::io::ReadBuf;
 
-use super::{Pinged, Stopped};
+use super::contract::{Pinged, Stopped};
 use crate::error::{TunnelEnded, aborted, ended};
-use crate::precedence::Rank;
+use crate::priority::Priority;
 use crate::probe::Probe;
 use crate::settings::{SEND_RESERVE_BYTES, SEND_WINDOW_BYTES, Side};
 
 /// A bidirectional stream of QUIC.
-pub(crate) struct Stream {
+pub(crate) struct QuicStream {
     send: SendStream,
     recv: RecvStream,
-    /// What was written last; what is of a higher rank leaves first.
-    rank: Rank,
+    /// Priority of the bytes that were written last; those of a higher one leave first.
+    priority: Priority,
     connection: Connection,
 }
 
-/// The agent's first stream.
-pub(super) async fn control(connection: &Connection, side: Side) -> Result<Stream, TunnelEnded> {
+/// The first stream that the agent opens.
+pub(super) async fn control(connection: &Connection, side: Side) -> Result<QuicStream, TunnelEnded> {
     match side {
         Side::Agent => open(connection).await,
         Side::Server => accept(connection).await,
     }
 }
 
-pub(super) async fn open(connection: &Connection) -> Result<Stream, TunnelEnded> {
+pub(super) async fn open(connection: &Connection) -> Result<QuicStream, TunnelEnded> {
     let (send, recv) = connection.open_bi().await?;
-    Ok(Stream::new(send, recv, connection))
+    Ok(QuicStream::new(send, recv, connection))
 }
 
-pub(super) async fn accept(connection: &Connection) -> Result<Stream, TunnelEnded> {
+pub(super) async fn accept(connection: &Connection) -> Result<QuicStream, TunnelEnded> {
     let (send, recv) = connection.accept_bi().await?;
-    Ok(Stream::new(send, recv, connection))
+    Ok(QuicStream::new(send, recv, connection))
 }
 
 pub(super) fn grant(connection: &Connection, streams: u32) {
@@ -53,11 +53,11 @@ pub(super) fn close(connection: &Connection, code: CloseCode, reason: &str) {
     connection.close(VarInt::from_u32(code.number()), reason.as_bytes());
 }
 
-/// Sends it as a datagram (RFC 9221), which no lost packet and no full window of a stream holds up.
+/// Sends a heartbeat as a datagram (RFC 9221), which neither a lost packet nor a stream's full window delays.
 pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> Pinged {
-    probe.permit();
+    probe.allow_probe();
     match connection.send_datagram(heartbeat) {
-        // What ended the connection is told elsewhere.
+        // The driver learns of the end of the connection by itself.
         Ok(()) | Err(SendDatagramError::ConnectionLost(_)) => Pinged::Sent,
         Err(
             SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled | SendDatagramError::TooLarge,
@@ -65,10 +65,10 @@ pub(super) fn ping(connection: &Connection, probe: &Probe, heartbeat: Bytes) -> 
     }
 }
 
-impl Stream {
+impl QuicStream {
     fn new(send: SendStream, recv: RecvStream, connection: &Connection) -> Self {
-        // quinn's priority of a stream that was given none.
-        Self { send, recv, rank: Rank::Bulk, connection: connection.clone() }
+        // quinn's default priority.
+        Self { send, recv, priority: Priority::Bulk, connection: connection.clone() }
     }
 
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -79,19 +79,19 @@ impl Stream {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-        rank: Rank,
+        priority: Priority,
     ) -> Poll<io::Result<usize>> {
-        if rank != self.rank {
-            // Fails where the stream is over, of which the write tells.
-            let _ = self.send.set_priority(priority(rank));
-            self.rank = rank;
+        if priority != self.priority {
+            // Fails if the stream has ended, which the write reports.
+            let _ = self.send.set_priority(quic_priority(priority));
+            self.priority = priority;
         }
         let written = self.write(cx, bytes);
-        if written.is_ready() || rank == Rank::Bulk {
+        if written.is_ready() || priority == Priority::Bulk {
             return written;
         }
-        // Bulk may have filled the window. Who writes at the same moment may get something of the reserve, and nobody more
-        // than that.
+        // Bulk may have filled the window. A stream that writes at the same moment may use part of the
+        // reserve, but no stream more than that.
         self.connection.set_send_window(SEND_WINDOW_BYTES + SEND_RESERVE_BYTES);
         let written = self.write(cx, bytes);
         self.connection.set_send_window(SEND_WINDOW_BYTES);
@@ -113,18 +113,18 @@ impl Stream {
 
     pub(super) fn abort(&mut self, code: u32) {
         let code = VarInt::from_u32(code);
-        // Already gone is as good as reset.
+        // A stream that has ended already needs no reset.
         let _ = self.send.reset(code);
         let _ = self.recv.stop(code);
     }
 }
 
-/// The higher, the sooner.
-fn priority(rank: Rank) -> i32 {
-    match rank {
-        Rank::Bulk => 0,
-        Rank::Light => 1,
-        Rank::Control => 2,
+/// quinn's number for a priority: higher ones are sent first.
+fn quic_priority(priority: Priority) -> i32 {
+    match priority {
+        Priority::Bulk => 0,
+        Priority::Light => 1,
+        Priority::Control => 2,
     }
 }
 
@@ -145,7 +145,7 @@ impl From<ConnectionError> for TunnelEnded {
     }
 }
 
-/// Our codes have 32 bits.
+/// The number of a QUIC error code. Our codes have 32 bits.
 pub(crate) fn number(code: VarInt) -> u32 {
     u32::try_from(code.into_inner()).unwrap_or(u32::MAX)
 }

@@ -1,8 +1,8 @@
-//! The controller as quinn's.
+//! Adapts the controller to quinn's trait.
 //!
-//! What quinn's trait does not offer, and what it costs: there is no pace to set (the window sets it), nothing is said of
-//! packets whose loss was an error, and sent bytes include bare acknowledgements, which are never in flight; what is in
-//! flight is therefore corrected at each acknowledgement.
+//! quinn's trait lacks three things. There is no pace to set, so the window sets it. Losses that turn out to
+//! be wrong are not reported. Sent bytes include bare acknowledgements, which are never in flight, so the
+//! bytes in flight are corrected at each acknowledgement.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use aws_lc_rs::rand;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
-use super::{Control, LossTolerant};
+use super::control::CongestionControl;
+use super::tolerant::LossTolerant;
 
 /// Makes the controller that ships, one for each path of a connection.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,7 +25,7 @@ struct Adapter(LossTolerant);
 impl ControllerFactory for LossTolerantFactory {
     fn build(self: Arc<Self>, _now: Instant, packet_bytes: u16) -> Box<dyn Controller> {
         let mut seed = [0; 8];
-        // Without randomness tunnels would probe in step; the trait knows no failure, and it would cost no more than that.
+        // Without randomness tunnels would probe in step, and no more than that; the trait allows no error.
         let _ = rand::fill(&mut seed);
         Box::new(Adapter(LossTolerant::new(packet_bytes, u64::from_ne_bytes(seed))))
     }
@@ -51,14 +52,14 @@ impl Controller for Adapter {
     }
 
     fn on_congestion_event(&mut self, now: Instant, _sent: Instant, persistent: bool, lost_bytes: u64) {
-        // quinn's word for a mark: congestion without a lost byte.
+        // quinn reports an ECN mark as congestion without a lost byte.
         if lost_bytes == 0 {
             self.0.marked(now);
         } else {
             self.0.lost(now, lost_bytes);
         }
         if persistent {
-            self.0.went_dark(now);
+            self.0.persistent_congestion(now);
         }
     }
 

@@ -1,12 +1,14 @@
-//! How much more than the bandwidth allows is acknowledged at once: paths that gather acknowledgements (Wi-Fi, LTE) need
-//! that much more in flight to stay busy.
+//! Measures ACK aggregation: paths that gather acknowledgements (Wi-Fi, LTE) need more in flight to stay
+//! busy.
+//!
+//! The measure is the number of bytes that are acknowledged at once beyond the bandwidth.
 
 use std::time::Instant;
 
 use super::bandwidth::product;
 
-/// Rounds for which an excess counts. The draft has twice as many (draft-ietf-ccwg-bbr: `ExtraAckedFilterLen`); its pace
-/// keeps them from becoming a queue, and ours would not.
+/// Rounds for which an excess counts. The draft has twice as many (draft-ietf-ccwg-bbr:
+/// `ExtraAckedFilterLen`); its pace keeps them from becoming a queue, and ours would not.
 const ROUNDS: usize = 5;
 
 /// The excess of the last [`ROUNDS`] rounds.
@@ -19,8 +21,8 @@ pub(super) struct Aggregation {
 }
 
 impl Aggregation {
-    /// Bytes. The second greatest is meant: a path that gathers does so in every round, and one bunch in five rounds is that of
-    /// a machine which had something else to do.
+    /// The excess in bytes: the second greatest of the rounds. A path that aggregates does so in every round;
+    /// a single bunch in five rounds comes from a machine that was busy with something else.
     pub(super) fn excess(&self) -> u64 {
         let (mut most, mut second) = (0, 0);
         for round in self.rounds {
@@ -47,8 +49,8 @@ impl Aggregation {
         }
     }
 
-    /// A round begins, and nothing of the last one counts in it: at a pace of 98 % of the bandwidth a bunch of a round's half
-    /// would be made up for only in 25 rounds.
+    /// Begins a round, in which nothing of the last one counts: at a pace of 98 % of the bandwidth, a bunch
+    /// of half a round would be made up for only in 25 rounds.
     pub(super) fn next_round(&mut self) {
         self.acked = 0;
         self.now = (self.now + 1) % ROUNDS;
@@ -68,7 +70,8 @@ mod tests {
     const BANDWIDTH: u64 = 1_000_000;
     const BUNCH: u64 = 10_000;
 
-    /// What counts after rounds of 40 ms, each of which brought its bytes at an even pace, or at once at its end.
+    /// The excess after rounds of 40 ms, each of which brought its bytes at an even pace, or at once at its
+    /// end.
     fn excess_after(rounds: &[bool]) -> u64 {
         let (mut aggregation, mut now) = (Aggregation::default(), Instant::now());
         for is_bunched in rounds {
@@ -84,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_gathers_in_one_round_of_five_is_not_its_habit() {
+    fn aggregation_in_one_round_of_five_does_not_count() {
         let even = excess_after(&[false; 5]);
         assert_eq!(excess_after(&[false, false, true, false, false]), even);
     }
 
     #[test]
-    fn what_a_path_gathers_in_two_rounds_of_five_counts_until_these_are_over() {
+    fn aggregation_in_two_rounds_of_five_counts_until_they_have_passed() {
         let even = excess_after(&[false; 5]);
         assert!(excess_after(&[false, true, false, true, false]) > even + 2 * BUNCH);
         assert_eq!(excess_after(&[false, true, false, true, false, false, false]), even);

@@ -1,9 +1,9 @@
-//! The bottleneck's bandwidth: the most that the path delivered lately.
+//! Estimates the bottleneck's bandwidth: the greatest recent delivery rate.
 
 use std::time::Duration;
 
-/// Rounds for which a measurement counts: longer than a cycle of probing, so that what the last probe found lasts until
-/// the next one (BBRv1 has 10 rounds for a cycle of 8).
+/// Rounds for which a measurement counts: longer than a cycle of probing, so that what the last probe found
+/// lasts until the next one (BBRv1 has 10 rounds for a cycle of 8).
 const ROUNDS: usize = 12;
 
 /// The greatest delivery rate of the last [`ROUNDS`] rounds, in bytes a second.
@@ -14,12 +14,12 @@ pub(super) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Bytes a second; zero before the first measurement.
+    /// The bandwidth in bytes a second; zero before the first measurement.
     pub(super) fn get(&self) -> u64 {
         self.rounds.iter().copied().max().unwrap_or(0)
     }
 
-    /// What the round that runs now has shown so far.
+    /// The greatest rate of the current round so far.
     pub(super) fn this_round(&self) -> u64 {
         self.rounds.get(self.now).copied().unwrap_or(0)
     }
@@ -30,7 +30,7 @@ impl Bandwidth {
         }
     }
 
-    /// A round ended in which the path set the pace. Rounds in which the application did are not counted, so that
+    /// Ends a round that the path limited. Rounds that the application limited are not counted, so that
     /// idleness forgets nothing.
     pub(super) fn next_round(&mut self) {
         self.now = (self.now + 1) % ROUNDS;
@@ -39,14 +39,14 @@ impl Bandwidth {
         }
     }
 
-    /// The path has changed: `rate` is all that is known of it.
+    /// Forgets all rounds: the path has changed, and `rate` is all that is known of it.
     pub(super) fn replace(&mut self, rate: u64) {
         self.rounds = [0; ROUNDS];
         self.measured(rate);
     }
 }
 
-/// What `bandwidth` delivers within a time, in bytes: of a round trip, the bandwidth-delay product.
+/// The bytes that `bandwidth` delivers within a time: for a round trip, the bandwidth-delay product.
 pub(super) fn product(bandwidth: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(bandwidth) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }

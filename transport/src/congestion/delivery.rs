@@ -1,13 +1,15 @@
-//! How fast the path delivers, measured at each acknowledgement.
+//! Measures the path's delivery rate at each acknowledgement.
 //!
-//! draft-ietf-ccwg-bbr, section 4.1 (delivery rate samples): what was delivered between a packet's departure and its
-//! acknowledgement, over the longer of the two times that sending and acknowledging it took. A carrier that names only
-//! the time at which an acknowledged packet was sent is enough, because a departure is found again by that time.
+//! draft-ietf-ccwg-bbr, section 4.1 (delivery rate samples): the bytes that were delivered between a packet's
+//! departure and its acknowledgement, over the longer of the two times that sending and acknowledging it
+//! took. A carrier that reports only the time at which an acknowledged packet was sent is enough, because a
+//! departure is found again by that time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Most departures remembered. A round trip holds about [`DEPARTURES_PER_ROUND_TRIP`], so this is four of them.
+/// Most departures remembered. A round trip holds about [`DEPARTURES_PER_ROUND_TRIP`], so this is four of
+/// them.
 const DEPARTURES_MAX: usize = 1024;
 
 /// Room for departures that an idle connection keeps.
@@ -19,20 +21,20 @@ const DEPARTURES_PER_ROUND_TRIP: u32 = 256;
 /// After this many round trips without any delivery the path is measured afresh, as if it had been idle.
 const SILENT_ROUND_TRIPS: u32 = 2;
 
-/// Counts what was delivered, and since when.
+/// Counts delivered bytes, and the times to which they belong.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Delivery {
     delivered: u64,
     delivered_at: Option<Instant>,
-    /// When the packet left that was acknowledged last.
+    /// The departure of the packet that was acknowledged last.
     first_sent: Option<Instant>,
-    /// What must be delivered until samples no longer show the application's pace instead of the path's.
+    /// Up to this count of delivered bytes, samples may show the application's pace instead of the path's.
     limited_until: u64,
     departures: VecDeque<Departure>,
     newest: Option<Departure>,
 }
 
-/// What was known when packets left.
+/// The counters at the time when packets left.
 #[derive(Debug, Clone, Copy)]
 struct Departure {
     at: Instant,
@@ -51,7 +53,7 @@ pub(super) struct Sample {
     pub(super) app_limited: bool,
     /// From the newest acknowledged packet's departure to its acknowledgement.
     pub(super) round_trip: Duration,
-    /// What had been delivered when that packet left.
+    /// Bytes that had been delivered when that packet left.
     pub(super) delivered_before: u64,
 }
 
@@ -93,7 +95,8 @@ impl Delivery {
         }
         let known = self.departures.partition_point(|departure| departure.at <= sent);
         if let Some(departure) = known.checked_sub(1).and_then(|index| self.departures.get(index)) {
-            // The time of the packet itself, which may have left a little after the departure it was counted with.
+            // The time of the packet itself, which may have left a little after the departure it was counted
+            // with.
             self.newest = Some(Departure { at: sent, ..*departure });
         }
     }
@@ -103,15 +106,15 @@ impl Delivery {
         self.limited_until = self.delivered + in_flight.max(1);
     }
 
-    /// The measurement of the packets acknowledged since the last call. `shortest` is the shortest round trip known:
-    /// a rate over less time than that would be that of a burst of acknowledgements.
+    /// The measurement of the packets acknowledged since the last call. `shortest` is the shortest round trip
+    /// known: a rate over less time than that would be that of a burst of acknowledgements.
     pub(super) fn sample(&mut self, now: Instant, shortest: Option<Duration>) -> Option<Sample> {
         let newest = self.newest.take()?;
-        // Whatever left before it is only missing by loss or reordering, and gives no measurement any more.
+        // Earlier packets are missing only by loss or reordering, and give no measurement any more.
         let stale = self.departures.partition_point(|departure| departure.at <= newest.at);
         self.departures.drain(..stale.saturating_sub(1));
         if self.departures.len() == 1 && self.departures.capacity() > DEPARTURES_IDLE {
-            // An idle connection keeps no memory of a busy one.
+            // An idle connection releases the memory of a busy time.
             self.departures.shrink_to(DEPARTURES_IDLE);
         }
         self.first_sent = Some(newest.at);
@@ -129,7 +132,7 @@ impl Delivery {
     }
 }
 
-/// Bytes a second.
+/// A rate in bytes a second.
 pub(super) fn per_second(bytes: u64, interval: Duration) -> u64 {
     let nanos = interval.as_nanos().max(1);
     u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)

@@ -1,30 +1,32 @@
-//! The path's round trip: without any queue, and with the part of the queue that is not ours.
+//! Estimates the path's round trip, without any queue and with the part of the queue that is not ours.
 
 use std::time::{Duration, Instant};
 
-/// What was not seen again for so long is looked for (draft-ietf-ccwg-bbr: `ProbeRTTInterval`).
-const LOOKED_FOR_AFTER: Duration = Duration::from_secs(5);
-/// On a far path at least so many of its round trips, so that a cycle of probing, which empties the queue, fits in.
-const LOOKED_FOR_AFTER_ROUND_TRIPS: u32 = 20;
+/// A shortest round trip that has not been seen for this long is probed for (draft-ietf-ccwg-bbr:
+/// `ProbeRTTInterval`).
+const PROBE_RTT_AFTER: Duration = Duration::from_secs(5);
+/// Least value of that time, in round trips, so that on a far path a cycle of probing, which empties the
+/// queue, fits in.
+const PROBE_RTT_AFTER_ROUND_TRIPS: u32 = 20;
 
-/// After twice that time it is believed no longer (the draft's `MinRTTFilterLen`).
-const BELIEVED_FACTOR: u32 = 2;
+/// The shortest round trip expires after this many times that time (the draft's `MinRTTFilterLen`).
+const EXPIRY_FACTOR: u32 = 2;
 
-/// A round trip this much above another, as a part of it and at least, is the same.
-const SAME_PART: u32 = 32;
-const SAME_MIN: Duration = Duration::from_micros(500);
+/// Two round trips count as equal if they differ by less than this part, or by less than this minimum.
+const TOLERANCE_PART: u32 = 32;
+const TOLERANCE_MIN: Duration = Duration::from_micros(500);
 
-/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other answer in
-/// milliseconds what they answer in microseconds when idle.
+/// Below this a round trip is that of schedulers and not of the path: two busy machines beside each other
+/// answer in milliseconds what they answer in microseconds when idle.
 pub(super) const ROUND_TRIP_MIN: Duration = Duration::from_millis(5);
 
-/// What is known of a path's round trip.
+/// Estimates of a path's round trip.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundTrip {
-    shortest: Option<Seen>,
-    /// The shortest since it was last looked for. All flows of a bottleneck see its queue shrink at the same moment, and
-    /// therefore look for the next one at the same moment, when all of them make room.
-    lately: Option<Seen>,
+    shortest: Option<RttSample>,
+    /// The shortest since it was last probed for. All flows of a bottleneck see its queue shrink at the same
+    /// moment, and therefore probe for the next one at the same moment, when all of them make room.
+    recent: Option<RttSample>,
     latest: Option<Duration>,
     cycle: Option<Duration>,
     cycle_before: Option<Duration>,
@@ -34,12 +36,12 @@ pub(super) struct RoundTrip {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct RttSample {
     round_trip: Duration,
     at: Instant,
 }
 
-impl Seen {
+impl RttSample {
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.at)
     }
@@ -48,16 +50,16 @@ impl Seen {
 impl RoundTrip {
     /// The shortest one: propagation, without a queue.
     pub(super) fn shortest(&self) -> Option<Duration> {
-        self.shortest.map(|seen| seen.round_trip)
+        self.shortest.map(|sample| sample.round_trip)
     }
 
-    /// The last one.
+    /// The round trip that was measured last.
     pub(super) fn latest(&self) -> Option<Duration> {
         self.latest
     }
 
-    /// The shortest one of this cycle of probing and the one before, in each of which we drained what we had queued: what
-    /// it is above [`shortest`](Self::shortest) is the queue of others.
+    /// The shortest one of this cycle of probing and the one before, in each of which we drained what we had
+    /// queued: what it is above [`shortest`](Self::shortest) is the queue of others.
     pub(super) fn standing(&self) -> Option<Duration> {
         match (self.cycle, self.cycle_before) {
             (Some(now), Some(before)) => Some(now.min(before)),
@@ -65,12 +67,12 @@ impl RoundTrip {
         }
     }
 
-    /// How long everything waited in queues throughout the last round, in whichever direction.
+    /// The time that everything waited in queues throughout the last round, in both directions together.
     pub(super) fn queued(&self) -> Duration {
         self.beyond_shortest(self.round_before)
     }
 
-    /// The same of the round that runs.
+    /// The same for the current round.
     pub(super) fn queued_now(&self) -> Duration {
         self.beyond_shortest(self.round)
     }
@@ -81,24 +83,29 @@ impl RoundTrip {
             .map_or(Duration::ZERO, |(round_trip, shortest)| round_trip.saturating_sub(shortest))
     }
 
-    /// Learns a round trip. True, if the shortest was not seen for [`LOOKED_FOR_AFTER`] and should be looked for.
+    /// Adds a measured round trip. Returns true if the shortest was not seen for [`PROBE_RTT_AFTER`] and
+    /// should be probed for.
     pub(super) fn measured(&mut self, now: Instant, round_trip: Duration, app_limited: bool) -> bool {
         self.latest = Some(round_trip);
         self.round = Some(self.round.map_or(round_trip, |round| round.min(round_trip)));
-        let looked_for_after =
-            LOOKED_FOR_AFTER.max(self.shortest().unwrap_or_default() * LOOKED_FOR_AFTER_ROUND_TRIPS);
-        let old = self.lately.is_some_and(|seen| seen.age(now) > looked_for_after);
-        let lately = match self.lately {
-            Some(seen) if !old && round_trip > seen.round_trip + slack(seen.round_trip) => seen,
-            Some(seen) if !old => Seen { round_trip: round_trip.min(seen.round_trip), at: now },
-            _ => Seen { round_trip, at: now },
+        let probe_rtt_after =
+            PROBE_RTT_AFTER.max(self.shortest().unwrap_or_default() * PROBE_RTT_AFTER_ROUND_TRIPS);
+        let old = self.recent.is_some_and(|sample| sample.age(now) > probe_rtt_after);
+        let recent = match self.recent {
+            Some(sample) if !old && round_trip > sample.round_trip + tolerance(sample.round_trip) => sample,
+            Some(sample) if !old => RttSample { round_trip: round_trip.min(sample.round_trip), at: now },
+            _ => RttSample { round_trip, at: now },
         };
-        self.lately = Some(lately);
+        self.recent = Some(recent);
         self.shortest = match self.shortest {
-            Some(seen) if seen.age(now) > looked_for_after * BELIEVED_FACTOR => Some(lately),
-            Some(seen) if lately.round_trip > seen.round_trip + slack(seen.round_trip) => Some(seen),
-            Some(seen) => Some(Seen { round_trip: lately.round_trip.min(seen.round_trip), at: lately.at }),
-            None => Some(lately),
+            Some(sample) if sample.age(now) > probe_rtt_after * EXPIRY_FACTOR => Some(recent),
+            Some(sample) if recent.round_trip > sample.round_trip + tolerance(sample.round_trip) => {
+                Some(sample)
+            }
+            Some(sample) => {
+                Some(RttSample { round_trip: recent.round_trip.min(sample.round_trip), at: recent.at })
+            }
+            None => Some(recent),
         };
         // The receiver may delay an acknowledgement while little is sent, which would look like a queue.
         if !app_limited {
@@ -107,18 +114,18 @@ impl RoundTrip {
         old
     }
 
-    /// A new round begins.
+    /// Begins a new round of packets.
     pub(super) fn next_round(&mut self) {
         self.round_before = self.round.take();
     }
 
-    /// A new cycle of probing begins.
+    /// Begins a new cycle of probing.
     pub(super) fn next_cycle(&mut self) {
         self.cycle_before = self.cycle.take();
     }
 }
 
-/// A round trip this much longer is the same.
-fn slack(round_trip: Duration) -> Duration {
-    (round_trip / SAME_PART).max(SAME_MIN)
+/// The tolerance within which two round trips count as equal.
+fn tolerance(round_trip: Duration) -> Duration {
+    (round_trip / TOLERANCE_PART).max(TOLERANCE_MIN)
 }

@@ -13,39 +13,36 @@ use std::time::{Duration, Instant};
 pub(super) use cubic::Cubic;
 use link::Link;
 pub(super) use link::{LinkSpec, Loss};
-use sender::{Packet, Sender};
+use sender::{PACKET_BYTES, Packet, Sender};
 
-use super::Control;
-
-/// What a packet has on the wire; quinn's first size, and what tunnels within tunnels often end with.
-pub(super) const PACKET_BYTES: u64 = 1200;
+use super::control::CongestionControl;
 
 /// A receiver acknowledges every second packet, and a single one after this.
 const ACK_DELAY: Duration = Duration::from_millis(25);
 
-/// What an acknowledgement has on the wire.
+/// Size of an acknowledgement on the wire, in bytes.
 const ACK_BYTES: u64 = 60;
 
 /// Small requests are made this far apart.
 const SMALL_EVERY: Duration = Duration::from_millis(37);
 
-/// How finely deliveries are counted.
+/// Length of the slices in which deliveries are counted.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// What an application has to send.
+/// The data that an application has to send.
 #[derive(Debug, Clone)]
 pub(super) enum Demand {
     /// Always more, from this time on.
     Bulk { from: Duration },
-    /// So many bytes at once, so often, until a time; then always more.
+    /// This many bytes at once, at this interval, until a time; then always more.
     Ticks { bytes: u64, every: Duration, until: Duration },
 }
 
-/// What came of a flow.
-pub(super) struct Outcome {
+/// The measurements of one flow.
+pub(super) struct FlowResult {
     /// Bytes delivered in each [`SLICE`].
     slices: Vec<u64>,
-    /// How long each small request took, there and back.
+    /// The time at which each small request was made, and its response time.
     small: Vec<(Duration, Duration)>,
     /// Greatest window within each slice.
     windows: Vec<u64>,
@@ -54,12 +51,13 @@ pub(super) struct Outcome {
 pub(super) struct Sim {
     start: Instant,
     link: Link,
-    /// The other direction, where it is a bottleneck, too. Acknowledgements wait in its queue like everything else.
+    /// The other direction, where it is a bottleneck, too. Acknowledgements wait in its queue like everything
+    /// else.
     back: Option<Link>,
-    dice: super::dice::Dice,
+    rng: super::rng::Rng,
     flows: Vec<Flow>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
-    packets: Vec<Option<Arriving>>,
+    packets: Vec<Option<InFlight>>,
     next_event: u64,
     queue_max: Vec<Duration>,
 }
@@ -70,7 +68,7 @@ struct Flow {
     demand: Demand,
     receiver: Receiver,
     wakes_at: Option<Duration>,
-    outcome: Outcome,
+    result: FlowResult,
 }
 
 #[derive(Default)]
@@ -83,7 +81,7 @@ struct Receiver {
     marked: bool,
 }
 
-enum Arriving {
+enum InFlight {
     Data { flow: usize, packet: Packet, marked: bool },
     Acks { flow: usize, numbers: Vec<u64>, delay: Duration, marked: bool },
 }
@@ -102,7 +100,7 @@ impl Sim {
     pub(super) fn new(link: LinkSpec, seed: u64) -> Self {
         let mut sim = Self {
             start: Instant::now(),
-            dice: super::dice::Dice::new(seed ^ 1),
+            rng: super::rng::Rng::new(seed ^ 1),
             link: Link::new(link, seed),
             back: None,
             flows: Vec::new(),
@@ -125,17 +123,17 @@ impl Sim {
         Self { back, ..Self::new(link, seed) }
     }
 
-    /// Adds a flow.
-    pub(super) fn add(&mut self, control: Box<dyn Control>, demand: Demand) {
+    /// Adds a flow in the link's direction.
+    pub(super) fn add(&mut self, control: Box<dyn CongestionControl>, demand: Demand) {
         self.add_flow(control, demand, false);
     }
 
-    /// Adds one in the other direction.
-    pub(super) fn add_back(&mut self, control: Box<dyn Control>, demand: Demand) {
+    /// Adds a flow in the other direction.
+    pub(super) fn add_back(&mut self, control: Box<dyn CongestionControl>, demand: Demand) {
         self.add_flow(control, demand, true);
     }
 
-    fn add_flow(&mut self, control: Box<dyn Control>, demand: Demand, is_back: bool) {
+    fn add_flow(&mut self, control: Box<dyn CongestionControl>, demand: Demand, is_back: bool) {
         let flow = self.flows.len();
         let begins = match demand {
             Demand::Bulk { from } => from,
@@ -147,7 +145,7 @@ impl Sim {
             demand,
             receiver: Receiver::default(),
             wakes_at: None,
-            outcome: Outcome { slices: Vec::new(), small: Vec::new(), windows: Vec::new() },
+            result: FlowResult { slices: Vec::new(), small: Vec::new(), windows: Vec::new() },
         });
         self.at(begins, Event::Demands { flow });
         if !is_back {
@@ -155,16 +153,16 @@ impl Sim {
         }
     }
 
-    /// Runs for so long, and tells what came of each flow.
-    pub(super) fn run(mut self, lasts: Duration) -> Ran {
+    /// Runs the simulation for this time, and returns the measurements of each flow.
+    pub(super) fn run(mut self, lasts: Duration) -> SimResult {
         while let Some(Reverse((now, _, event))) = self.events.pop() {
             if now > lasts {
                 break;
             }
             self.handle(now, event);
         }
-        Ran {
-            flows: self.flows.into_iter().map(|flow| flow.outcome).collect(),
+        SimResult {
+            flows: self.flows.into_iter().map(|flow| flow.result).collect(),
             queue_max: self.queue_max,
             overflows: self.link.overflows,
         }
@@ -204,8 +202,8 @@ impl Sim {
                 }
             }
             Event::Arrives(index) => match self.packets[index].take() {
-                Some(Arriving::Data { flow, packet, marked }) => self.data(now, flow, packet, marked),
-                Some(Arriving::Acks { flow, numbers, delay, marked }) => {
+                Some(InFlight::Data { flow, packet, marked }) => self.data(now, flow, packet, marked),
+                Some(InFlight::Acks { flow, numbers, delay, marked }) => {
                     self.flows[flow].sender.acked(self.start + now, &numbers, delay, marked);
                     self.send(now, flow);
                 }
@@ -234,7 +232,7 @@ impl Sim {
             let waits = link.waits(now);
             grow(&mut self.queue_max, slice, |longest| *longest = waits.max(*longest));
             if let Some((at, marked)) = link.enter(now, PACKET_BYTES) {
-                self.arrive(at, Arriving::Data { flow, packet, marked });
+                self.arrive(at, InFlight::Data { flow, packet, marked });
             }
         }
         let sender = &self.flows[flow].sender;
@@ -242,22 +240,22 @@ impl Sim {
         let wakes =
             sender.wakes_at().saturating_duration_since(self.start).max(now + Duration::from_nanos(1));
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
-        grow(&mut self.flows[flow].outcome.windows, slice, |greatest| *greatest = window.max(*greatest));
+        grow(&mut self.flows[flow].result.windows, slice, |greatest| *greatest = window.max(*greatest));
         if self.flows[flow].wakes_at != Some(wakes) {
             self.flows[flow].wakes_at = Some(wakes);
             self.at(wakes, Event::Wakes { flow });
         }
     }
 
-    fn arrive(&mut self, at: Duration, what: Arriving) {
+    fn arrive(&mut self, at: Duration, what: InFlight) {
         self.packets.push(Some(what));
         self.at(at, Event::Arrives(self.packets.len() - 1));
     }
 
     fn data(&mut self, now: Duration, flow: usize, packet: Packet, marked: bool) {
         let slice = (now.as_nanos() / SLICE.as_nanos()) as usize;
-        let Flow { receiver, outcome, .. } = &mut self.flows[flow];
-        grow(&mut outcome.slices, slice, |bytes| *bytes += PACKET_BYTES);
+        let Flow { receiver, result, .. } = &mut self.flows[flow];
+        grow(&mut result.slices, slice, |bytes| *bytes += PACKET_BYTES);
         let in_order = receiver.largest.is_none_or(|largest| packet.number == largest + 1);
         receiver.largest = receiver.largest.max(Some(packet.number));
         receiver.unacked.push(packet.number);
@@ -274,8 +272,8 @@ impl Sim {
         }
     }
 
-    /// Small requests have arrived. They are answered by the flow of the other direction, if there is one, and else at once
-    /// and past all queues.
+    /// Handles small requests that have arrived. They are answered by the flow of the other direction, if
+    /// there is one, and else at once and past all queues.
     fn small(&mut self, now: Duration, flow: usize, made: Vec<Instant>) {
         let (start, delay) = (self.start, self.link.spec.delay);
         let is_back = self.flows[flow].is_back;
@@ -288,11 +286,11 @@ impl Sim {
             }
             Some(asking) => {
                 let made = made.into_iter().map(|made| made - start);
-                self.flows[asking].outcome.small.extend(made.map(|made| (made, now - made)));
+                self.flows[asking].result.small.extend(made.map(|made| (made, now - made)));
             }
             None => {
                 let made = made.into_iter().map(|made| made - start);
-                self.flows[flow].outcome.small.extend(made.map(|made| (made, now + delay - made)));
+                self.flows[flow].result.small.extend(made.map(|made| (made, now + delay - made)));
             }
         }
     }
@@ -303,7 +301,7 @@ impl Sim {
         self.flows.iter().position(|other| other.is_back != is_back)
     }
 
-    /// What is due leaves alone, where nothing of the same end is to leave; else with that.
+    /// Sends a due acknowledgement with data of the same end, if there is some, and alone otherwise.
     fn acknowledge_when_free(&mut self, now: Duration, flow: usize) {
         match self.opposite(flow) {
             Some(other) => self.send(now, other),
@@ -311,7 +309,8 @@ impl Sim {
         }
     }
 
-    /// quinn sends what is due with data, or alone where there is none: not while data waits for its window or its pace.
+    /// quinn sends due acknowledgements with data, or alone where there is none: not while data waits for its
+    /// window or its pace.
     fn acknowledge_with(&mut self, now: Duration, sender: usize, data_leaves: bool) {
         let Some(other) = self.opposite(sender) else { return };
         let has_nothing = self.flows[sender].sender.app_limited;
@@ -325,7 +324,7 @@ impl Sim {
         let spec = &self.link.spec;
         let dark = spec.dark.is_some_and(|(from, until)| (from..until).contains(&now));
         let lost = match spec.loss {
-            Loss::Random(part) => self.dice.chance() < part,
+            Loss::Random(part) => self.rng.chance() < part,
             Loss::Bursts { .. } => false,
         };
         let mut at = now + spec.delay;
@@ -347,19 +346,19 @@ impl Sim {
         }
         let numbers = std::mem::take(&mut receiver.unacked);
         let marked = std::mem::take(&mut receiver.marked);
-        self.arrive(at, Arriving::Acks { flow, numbers, delay: now - first, marked });
+        self.arrive(at, InFlight::Acks { flow, numbers, delay: now - first, marked });
     }
 }
 
-/// What came of a simulation.
-pub(super) struct Ran {
-    pub(super) flows: Vec<Outcome>,
+/// The measurements of a simulation.
+pub(super) struct SimResult {
+    pub(super) flows: Vec<FlowResult>,
     /// Longest wait in the queue, within each slice.
     queue_max: Vec<Duration>,
     overflows: Vec<Duration>,
 }
 
-impl Ran {
+impl SimResult {
     /// Packets that found the bottleneck's queue full within a time.
     pub(super) fn overflows(&self, within: Range<Duration>) -> usize {
         self.overflows.iter().filter(|at| within.contains(*at)).count()
@@ -371,7 +370,7 @@ impl Ran {
     }
 }
 
-impl Outcome {
+impl FlowResult {
     /// Delivered bytes a second within a time.
     pub(super) fn rate(&self, within: Range<Duration>) -> f64 {
         let lasts = within.end - within.start;

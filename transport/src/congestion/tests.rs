@@ -1,22 +1,23 @@
-//! What the controller promises, in simulated time: nothing here waits, and nothing depends on the machine.
+//! The controller's goals, tested in simulated time: no test waits, and none depends on the machine.
 
+mod both_directions;
 mod changes;
+mod competing;
 mod goals;
-mod neighbours;
-mod opposite;
 
 use std::ops::Range;
 use std::time::Duration;
 
-use super::sim::{Demand, LinkSpec, Loss, Ran, Sim};
-use super::{Control, LossTolerant};
+use super::control::CongestionControl;
+use super::sim::{Demand, LinkSpec, Loss, Sim, SimResult};
+use super::tolerant::LossTolerant;
 
 /// Bytes a second in a megabit a second.
 const MEGABIT: u64 = 125_000;
 
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 
-/// Of a link, and of the flow on it.
+/// Seeds of a link, and of the flow on it.
 const USUAL_SEEDS: [u64; 2] = [3, 7];
 
 fn secs(secs: f64) -> Duration {
@@ -27,11 +28,11 @@ fn between(from: f64, until: f64) -> Range<Duration> {
     secs(from)..secs(until)
 }
 
-fn ours(seed: u64) -> Box<dyn Control> {
+fn ours(seed: u64) -> Box<dyn CongestionControl> {
     Box::new(LossTolerant::new(1200, seed))
 }
 
-/// A link of so many bytes a second, whose queue holds `queue` bandwidth-delay products.
+/// A link of `rate` bytes a second, whose queue holds `queue` bandwidth-delay products.
 fn link(rate: u64, round_trip: Duration, queue: f64) -> LinkSpec {
     let product = rate as f64 * round_trip.as_secs_f64();
     LinkSpec {
@@ -52,12 +53,12 @@ fn usual() -> LinkSpec {
 }
 
 /// One bulk flow of ours, from the beginning.
-fn alone(link: LinkSpec, lasts: f64) -> Ran {
+fn alone(link: LinkSpec, lasts: f64) -> SimResult {
     alone_by(USUAL_SEEDS, link, lasts)
 }
 
-/// The same by other seeds.
-fn alone_by([of_link, of_flow]: [u64; 2], link: LinkSpec, lasts: f64) -> Ran {
+/// One bulk flow of ours, with other seeds.
+fn alone_by([of_link, of_flow]: [u64; 2], link: LinkSpec, lasts: f64) -> SimResult {
     let mut sim = Sim::new(link, of_link);
     sim.add(ours(of_flow), Demand::Bulk { from: Duration::ZERO });
     sim.run(secs(lasts))

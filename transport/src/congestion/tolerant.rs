@@ -1,63 +1,66 @@
-//! The controller that ships: a model of the path decides, and loss only says when the model is wrong.
+//! The controller that ships: a model of the path decides, and loss only shows that the model is wrong.
 //!
-//! After BBR (draft-ietf-ccwg-bbr, "the draft" below): the window follows bandwidth × round trip, both measured, and every
-//! few rounds a little more is tried. It differs from the draft where edge links differ from the internet at large, or
-//! where the carrier offers less than a TCP stack:
+//! After BBR (draft-ietf-ccwg-bbr, "the draft" below): the window follows bandwidth × round trip, both
+//! measured, and every few rounds it probes for a little more. It differs from the draft where edge links
+//! differ from the internet at large, or where the carrier offers less than a TCP stack:
 //!
 //! * **The window is the only lever**, because quinn's pacer runs at 1.25 × window / round trip and so never binds before
 //!   the window does. The draft lets two bandwidth-delay products be in flight and keeps the queue short by its pace;
-//!   here the window itself is one product, and more only for what others have queued.
+//!   here the window itself is one product, and more only to match the queue of others.
 //! * **Loss below [`LOSS_EXCESSIVE`] changes nothing**; the draft backs off at 2 %.
-//! * **A bandwidth that fell is believed within a few round trips** ([`Collapse`]), not after the filter's whole length.
+//! * **A bandwidth that fell is believed within a few round trips** ([`BandwidthDrop`]), not after the filter's whole length.
 
 use std::time::{Duration, Instant};
 
-use super::Control;
 use super::aggregation::Aggregation;
 use super::bandwidth::{Bandwidth, product};
-use super::collapse::Collapse;
+use super::bandwidth_drop::BandwidthDrop;
+use super::control::CongestionControl;
 use super::delivery::Delivery;
-use super::dice::Dice;
-use super::probing::{self, Stretch};
+use super::min_send_rate::{self, MinSendRate};
+use super::probing::{self, CruiseInterval};
+use super::rng::Rng;
 use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
-use super::trickle::{self, Trickle};
 
-/// RFC 9002, section 7.2: what may be in flight before anything is known, in packets.
+/// Packets that may be in flight before the first measurement (RFC 9002, section 7.2).
 const INITIAL_PACKETS: u64 = 10;
 
-/// The draft's `BBRMinPipeCwnd`: with fewer, an acknowledgement for every second packet and one loss stop the flow.
+/// The draft's `BBRMinPipeCwnd`: with fewer, an acknowledgement for every second packet and one loss stop the
+/// flow.
 const MIN_PACKETS: u64 = 4;
 
-/// More than the product, so that acknowledgements for every second packet and a sender that wants room for a whole
-/// packet do not leave the path idle.
+/// Packets beyond the product, so that acknowledgements for every second packet and a sender that wants room
+/// for a whole packet do not leave the path idle.
 const SPARE_PACKETS: u64 = 3;
 
 /// Doubles what is in flight each round (the draft's `BBRStartupCwndGain`).
 const STARTUP_GAIN: f64 = 2.0;
 
-/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter. One is enough where
-/// everything has waited throughout it for half a round trip, because that is the queue which more would only lengthen.
+/// The draft's `BBRStartup` plateau: three rounds in which the bandwidth grew by less than a quarter. One is
+/// enough where everything has waited throughout it for half a round trip, because that is the queue which
+/// more would only lengthen.
 const PLATEAU_ROUNDS: u8 = 3;
 const PLATEAU_GROWTH: f64 = 1.25;
 
-/// BBRv1's gain after a probe (the draft has 0.9): lets out what the probe has queued and what flows of ours have queued
-/// together, and shows whose the rest of the queue is.
+/// BBRv1's gain after a probe (the draft has 0.9): drains the queue of the probe and of other flows of ours,
+/// and so shows the part of the queue that belongs to others.
 const DOWN_GAIN: f64 = 0.75;
 
-/// Rounds between two probes, from a draw, so that flows do not probe in step. With the probe's own it is BBRv1's cycle.
+/// Rounds between two probes, drawn at random, so that flows do not probe in step. With the probe's own it is
+/// BBRv1's cycle.
 const CRUISE_ROUNDS_MIN: u64 = 5;
 const CRUISE_ROUNDS_SPAN: u64 = 4;
 
-/// The draft's `BBRProbeRTTCwndGain` and `ProbeRTTDuration`: half a window for a fifth of a second, and only where the
-/// shortest round trip has not shown itself for some seconds.
+/// The draft's `BBRProbeRTTCwndGain` and `ProbeRTTDuration`: half a window for a fifth of a second, and only
+/// where the shortest round trip has not been seen for some seconds.
 const PROBE_RTT_GAIN: f64 = 0.5;
 const PROBE_RTT_FOR: Duration = Duration::from_millis(200);
 
-/// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside theirs, as
-/// the draft's window of two products allows.
+/// Others' queue is matched up to this many times the shortest round trip: one product of ours queued beside
+/// theirs, as the draft's window of two products allows.
 const STANDING_MAX: u32 = 2;
 
-/// Twice the random loss that we promise to bear. More of it is the path's answer to too much.
+/// Twice the random loss that we promise to tolerate. More of it is the path's answer to too much.
 const LOSS_EXCESSIVE: f64 = 0.2;
 /// Fewer lost packets in a round than this are chance (the draft's `BBRStartupFullLossCnt`, and two more).
 const LOSS_EXCESSIVE_PACKETS: u64 = 8;
@@ -68,7 +71,7 @@ const MARKED_GAIN: f64 = 0.85;
 /// A controller that keeps about one bandwidth-delay product in flight, whatever is lost.
 #[derive(Debug, Clone)]
 pub(crate) struct LossTolerant {
-    dice: Dice,
+    rng: Rng,
     packet_bytes: u64,
     in_flight: u64,
     delivery: Delivery,
@@ -76,37 +79,37 @@ pub(crate) struct LossTolerant {
     round_trip: RoundTrip,
     aggregation: Aggregation,
     round: Round,
-    collapse: Collapse,
+    bandwidth_drop: BandwidthDrop,
     phase: Phase,
     /// Routers marked packets since the last probe.
     marked: bool,
-    /// After an outage: what may be in flight until it has grown to what the model allows.
+    /// The window after an outage, until it has grown to the model's target.
     ramp: Option<u64>,
     window: u64,
-    trickle: Trickle,
+    min_send_rate: MinSendRate,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Double until the bandwidth no longer grows.
+    /// Doubles the window until the bandwidth no longer grows.
     Startup {
         best: u64,
         plateau: u8,
     },
-    /// Let out what starting has queued.
+    /// Drains the queue that startup has built.
     Drain,
     Cruise {
         rounds_left: u64,
-        stretch: Stretch,
+        interval: CruiseInterval,
     },
-    /// Try for more. `before` is the bandwidth as it was at the end of the last round.
+    /// Probes for more bandwidth. `before` is the bandwidth at the end of the last round.
     Up {
         step: usize,
         rounds: u8,
         before: u64,
     },
     Down,
-    /// Look for the shortest round trip. `until` is set once little is in flight.
+    /// Probes for the shortest round trip. `until` is set once little is in flight.
     ProbeRtt {
         until: Option<Instant>,
     },
@@ -118,7 +121,7 @@ struct Round {
     ends_at: u64,
     began_at: u64,
     lost: u64,
-    /// A sample showed the path's pace and not the application's.
+    /// Whether a sample showed the path's pace and not the application's.
     path_limited: bool,
 }
 
@@ -127,7 +130,7 @@ impl LossTolerant {
     pub(crate) fn new(packet_bytes: u16, seed: u64) -> Self {
         let packet_bytes = u64::from(packet_bytes);
         Self {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             packet_bytes,
             in_flight: 0,
             delivery: Delivery::default(),
@@ -135,16 +138,16 @@ impl LossTolerant {
             round_trip: RoundTrip::default(),
             aggregation: Aggregation::default(),
             round: Round::default(),
-            collapse: Collapse::default(),
+            bandwidth_drop: BandwidthDrop::default(),
             phase: Phase::Startup { best: 0, plateau: 0 },
             marked: false,
             ramp: None,
             window: INITIAL_PACKETS * packet_bytes,
-            trickle: Trickle::default(),
+            min_send_rate: MinSendRate::default(),
         }
     }
 
-    /// What may be in flight before anything is known, in bytes.
+    /// Bytes that may be in flight before the first measurement.
     pub(crate) fn initial_window(&self) -> u64 {
         INITIAL_PACKETS * self.packet_bytes
     }
@@ -158,15 +161,17 @@ impl LossTolerant {
 
         self.phase = match self.phase {
             Phase::Startup { best, plateau } => self.end_startup_round(best, plateau, excessive),
-            Phase::Cruise { rounds_left: 0, stretch } => {
-                let carried = stretch.carried(now, self.delivery.delivered());
+            Phase::Cruise { rounds_left: 0, interval } => {
+                let carried = interval.carried(now, self.delivery.delivered());
                 self.begin_up(probing::first_step(carried, self.bandwidth.get()))
             }
-            Phase::Cruise { rounds_left, stretch } => Phase::Cruise { rounds_left: rounds_left - 1, stretch },
+            Phase::Cruise { rounds_left, interval } => {
+                Phase::Cruise { rounds_left: rounds_left - 1, interval }
+            }
             Phase::Up { step, rounds, before } => self.end_up_round(step, rounds, before, excessive),
             Phase::Drain | Phase::Down | Phase::ProbeRtt { .. } => self.phase,
         };
-        // While less is sent than before on purpose, or more, loss says nothing about the bandwidth.
+        // In other phases the rate differs on purpose, so loss says nothing about the bandwidth.
         if excessive && matches!(self.phase, Phase::Cruise { .. }) {
             self.bandwidth.replace(self.bandwidth.this_round());
         }
@@ -207,7 +212,8 @@ impl LossTolerant {
         Phase::Up { step, rounds: 0, before: self.bandwidth.get() }
     }
 
-    /// What leaves in a probe's first round is acknowledged in its second: only then there is something to judge.
+    /// Ends a round of a probe. Packets of its first round are acknowledged in its second, so only then there
+    /// is a result.
     fn end_up_round(&self, step: usize, rounds: u8, before: u64, excessive: bool) -> Phase {
         if rounds == 0 && !excessive {
             return Phase::Up { step, rounds: 1, before };
@@ -221,14 +227,14 @@ impl LossTolerant {
         }
     }
 
-    /// Phases that end when little enough is in flight.
+    /// Ends phases that last until little enough is in flight.
     fn follow_in_flight(&mut self, now: Instant, round_ended: bool) {
         let drained = self.in_flight <= self.target();
         match self.phase {
             Phase::Drain | Phase::Down if drained => {
-                let rounds_left = CRUISE_ROUNDS_MIN + self.dice.below(CRUISE_ROUNDS_SPAN);
-                let stretch = Stretch::begin(now, self.delivery.delivered());
-                self.phase = Phase::Cruise { rounds_left, stretch };
+                let rounds_left = CRUISE_ROUNDS_MIN + self.rng.below(CRUISE_ROUNDS_SPAN);
+                let interval = CruiseInterval::begin(now, self.delivery.delivered());
+                self.phase = Phase::Cruise { rounds_left, interval };
             }
             Phase::ProbeRtt { until: None } if drained => {
                 self.phase = Phase::ProbeRtt { until: Some(now + PROBE_RTT_FOR) };
@@ -256,7 +262,7 @@ impl LossTolerant {
         }
     }
 
-    /// What the model allows, in bytes.
+    /// The model's window, in bytes.
     fn target(&self) -> u64 {
         let bandwidth = self.bandwidth.get();
         let Some(shortest) = self.round_trip.shortest().filter(|_| bandwidth > 0) else {
@@ -268,7 +274,7 @@ impl LossTolerant {
             Phase::Startup { .. } | Phase::Cruise { .. } | Phase::Up { .. } => {
                 (self.shared_round_trip(shortest), spare.max(self.excess(bandwidth, shortest)))
             }
-            // To see what others have queued, ours must be gone.
+            // The queue of others shows only once ours is drained.
             Phase::Drain | Phase::Down => (shortest, spare),
             Phase::ProbeRtt { .. } => (shortest, 0),
         };
@@ -280,8 +286,10 @@ impl LossTolerant {
         target.max(least)
     }
 
-    /// What is in flight beyond the product because acknowledgements come in bunches. It is there to keep the path busy
-    /// between them, and what is queued anyway does that as well, whoever queued it: were it not counted, two flows in
+    /// Bytes in flight beyond the product because acknowledgements come in bunches. They keep the path busy
+    /// between the bunches.
+    ///
+    /// A queue does that as well, whichever flow built it, so it is subtracted. Otherwise two flows in
     /// opposite directions would take each other's queue for bunches, and add to it.
     fn excess(&self, bandwidth: u64, shortest: Duration) -> u64 {
         let excess = self.aggregation.excess().min(product(bandwidth, shortest));
@@ -296,27 +304,27 @@ impl LossTolerant {
         excess.saturating_sub(product(bandwidth, self.round_trip.queued())).saturating_sub(probing as u64)
     }
 
-    /// The shortest round trip beside the queue that others keep.
+    /// The shortest round trip plus the queue that other flows keep.
     fn shared_round_trip(&self, shortest: Duration) -> Duration {
-        // What stays queued of ours while we drain is not others'.
+        // Our own remaining queue while we drain does not count as others'.
         let standing = self.round_trip.standing().unwrap_or(shortest).saturating_sub(self.spare_time());
         standing.clamp(shortest, shortest * STANDING_MAX)
     }
 
-    /// How long the bottleneck takes for [`SPARE_PACKETS`].
+    /// The time that the bottleneck takes for [`SPARE_PACKETS`].
     fn spare_time(&self) -> Duration {
         let bandwidth = self.bandwidth.get().max(1);
         Duration::from_secs_f64((SPARE_PACKETS * self.packet_bytes) as f64 / bandwidth as f64)
     }
 
-    /// How often a packet may leave whatever the window. While the bandwidth is not known, because the application has had
-    /// little to say, the round trip alone tells what is not often.
-    fn trickles_every(&self) -> Option<Duration> {
+    /// The interval at which a packet may leave whatever the window. While the bandwidth is unknown, because
+    /// the application has sent little, the round trip alone decides.
+    fn min_send_interval(&self) -> Option<Duration> {
         let shortest = self.round_trip.shortest()?;
         let carried = Duration::from_secs_f64(self.packet_bytes as f64 / self.bandwidth.get().max(1) as f64);
-        let by_bandwidth = carried * trickle::ONE_OF;
+        let by_bandwidth = carried * min_send_rate::ONE_OF;
         match self.phase {
-            Phase::Startup { .. } => Some(by_bandwidth.min(shortest / trickle::ONE_OF)),
+            Phase::Startup { .. } => Some(by_bandwidth.min(shortest / min_send_rate::ONE_OF)),
             Phase::Drain | Phase::Cruise { .. } | Phase::Up { .. } | Phase::Down | Phase::ProbeRtt { .. } => {
                 Some(by_bandwidth)
             }
@@ -332,11 +340,11 @@ impl LossTolerant {
     }
 }
 
-impl Control for LossTolerant {
+impl CongestionControl for LossTolerant {
     fn sent(&mut self, now: Instant, bytes: u64) {
         let round_trip = self.round_trip.latest().unwrap_or_default();
         self.delivery.sent(now, self.in_flight, round_trip);
-        self.trickle.sent(now);
+        self.min_send_rate.sent(now);
         self.in_flight += bytes;
     }
 
@@ -356,7 +364,7 @@ impl Control for LossTolerant {
         let Some(sample) = self.delivery.sample(now, self.round_trip.shortest()) else {
             return self.update_window();
         };
-        let look_for_shortest = self.round_trip.measured(now, sample.round_trip, sample.app_limited);
+        let probe_rtt = self.round_trip.measured(now, sample.round_trip, sample.app_limited);
         if let Some(rate) = sample.rate {
             // An application that paused can hide bandwidth but not invent it.
             if !sample.app_limited || rate > self.bandwidth.get() {
@@ -366,7 +374,7 @@ impl Control for LossTolerant {
         self.round.path_limited |= !sample.app_limited;
         let bandwidth = self.bandwidth.get();
         if let Some(rate) =
-            self.collapse.seen(now, &sample, self.delivery.delivered(), &self.round_trip, bandwidth)
+            self.bandwidth_drop.detect(now, &sample, self.delivery.delivered(), &self.round_trip, bandwidth)
         {
             self.bandwidth.replace(rate);
             self.phase = Phase::Drain;
@@ -375,8 +383,8 @@ impl Control for LossTolerant {
         if round_ended {
             self.end_round(now);
         }
-        // While the application pauses, nothing of ours is queued that would hide it.
-        if look_for_shortest && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
+        // While the application pauses, no queue of ours hides the shortest round trip.
+        if probe_rtt && !sample.app_limited && !matches!(self.phase, Phase::Startup { .. }) {
             self.phase = Phase::ProbeRtt { until: None };
         }
         self.follow_in_flight(now, round_ended);
@@ -398,8 +406,8 @@ impl Control for LossTolerant {
         self.update_window();
     }
 
-    fn went_dark(&mut self, _now: Instant) {
-        // What the model knew may be true no longer. It is kept, and reached again by doubling.
+    fn persistent_congestion(&mut self, _now: Instant) {
+        // The model may no longer be valid. It is kept, and reached again by doubling.
         self.ramp = Some(self.initial_window());
         self.update_window();
     }
@@ -410,7 +418,13 @@ impl Control for LossTolerant {
     }
 
     fn window(&self, now: Instant) -> u64 {
-        self.trickle.raised(now, || self.trickles_every(), self.window, self.in_flight, self.packet_bytes)
+        self.min_send_rate.raised_window(
+            now,
+            || self.min_send_interval(),
+            self.window,
+            self.in_flight,
+            self.packet_bytes,
+        )
     }
 
     fn pacing_rate(&self) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! An HTTP proxy on the way: CONNECT, with a password if it wants one.
+//! Opens TCP connections through an HTTP proxy, by CONNECT and with a password if it requires one.
 
 use std::fmt;
 use std::io;
@@ -22,11 +22,11 @@ const HEADERS_MAX: usize = 64;
 pub struct Proxy {
     host: String,
     port: u16,
-    /// The value of `Proxy-Authorization`.
+    /// The value of the header `Proxy-Authorization`.
     authorization: Option<String>,
 }
 
-/// The text names no proxy that can be used.
+/// The reason why a text names no proxy that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAProxy {
     /// Not a URL with a host.
@@ -37,34 +37,34 @@ pub enum NotAProxy {
         "a proxy is spoken to in plain HTTP (http://…), not by {0}: the tunnel in it is encrypted anyway"
     )]
     Scheme(String),
-    /// A name that cannot be sent.
+    /// A name or password that cannot be sent.
     #[error("a proxy's user name has no colon in it, and neither name nor password a control character")]
     Credentials,
 }
 
-/// Why a proxy opened no connection.
+/// The reason why a proxy opened no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    /// There is no way to it.
+    /// The proxy itself cannot be reached.
     #[error("the proxy {0} cannot be reached: check its address and this host's DNS")]
     Unreachable(Proxy, #[source] io::Error),
-    /// It wants to know who asks.
+    /// The proxy requires another user name and password.
     #[error("the proxy {0} wants another user name and password: write http://USER:PASSWORD@HOST:PORT")]
     Credentials(Proxy),
-    /// It does not open this connection.
+    /// The proxy does not open this connection.
     #[error("the proxy {proxy} answered {status} to CONNECT {target}: it must allow this host and port")]
     Refused {
-        /// Which proxy.
+        /// The proxy that was asked.
         proxy: Proxy,
-        /// What it was asked for.
+        /// The target that it was asked for.
         target: String,
-        /// What it answered.
+        /// The status of its response.
         status: u16,
     },
-    /// What it answered is not HTTP.
+    /// The proxy's response is not HTTP.
     #[error("the proxy {0} did not answer in HTTP: check that a proxy listens there")]
     NotHttp(Proxy),
-    /// It hung up.
+    /// The proxy closed the connection early.
     #[error("the proxy {0} broke off")]
     Broke(Proxy, #[source] io::Error),
 }
@@ -96,7 +96,8 @@ impl Proxy {
         )
     }
 
-    /// The status of the answer, whose head is read and not one byte behind it: nobody there speaks before we do.
+    /// Reads the head of the response and not one byte behind it, and returns its status. The server does not
+    /// speak before we do.
     async fn answer(&self, tcp: &mut TcpStream) -> Result<u16, ProxyError> {
         let mut head = BytesMut::new();
         loop {
@@ -109,7 +110,7 @@ impl Proxy {
             let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
             let mut response = httparse::Response::new(&mut headers);
             match (response.parse(&head), response.code) {
-                // A refusal may bring a page along.
+                // A refusal may have a body.
                 (Ok(httparse::Status::Complete(bytes)), Some(status))
                     if bytes == head.len() || status >= 300 =>
                 {
@@ -125,7 +126,7 @@ impl Proxy {
 impl FromStr for Proxy {
     type Err = NotAProxy;
 
-    /// Reads what people write into `HTTPS_PROXY`; without a scheme it is HTTP.
+    /// Parses a value as in `HTTPS_PROXY`; without a scheme it is HTTP.
     fn from_str(text: &str) -> Result<Self, NotAProxy> {
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let url = Url::parse(&with_scheme).map_err(|_| NotAProxy::Url)?;
@@ -167,7 +168,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// A name or a password as it was meant, in which URLs have `%40` for `@`.
+/// Decodes a name or a password, in which URLs have `%40` for `@`.
 fn decoded(text: &str) -> Result<String, NotAProxy> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_people_write_is_understood_and_shown_without_the_password() {
+    fn a_proxy_is_parsed_and_shown_without_its_password() {
         for (written, shown, authorization) in [
             ("http://proxy.test:3128", "http://proxy.test:3128", None),
             ("proxy.test:3128", "http://proxy.test:3128", None),
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused_in_words() {
+    fn a_text_that_is_no_proxy_is_refused_with_a_reason() {
         for (written, error) in [
             ("https://proxy.test:3128", NotAProxy::Scheme("https".to_owned())),
             ("socks5://proxy.test:1080", NotAProxy::Scheme("socks5".to_owned())),

@@ -1,4 +1,4 @@
-//! Dials over TCP: through a proxy if there is one, then TLS, then HTTP/2 in which the agent serves.
+//! Dials a server over TCP: through a proxy if there is one, then TLS, then HTTP/2 in which the agent serves.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,49 +11,53 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::error::{DialError, turned_away, untrusted};
+use super::greet::{Dialed, greet};
 use super::proxy::Proxy;
-use super::{DialError, DialTls, Dialed, greet, turned_away, untrusted};
+use super::tls::DialTls;
 use crate::alert;
 use crate::carrier::{Connection, http2};
 use crate::runtime::Spawn;
 
-/// How TCP reaches a server.
+/// The path of a TCP connection to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// At this address.
+pub enum DialPath {
+    /// Directly to this address and port.
     Direct(SocketAddr),
     /// Through a proxy, which resolves the name.
-    Through {
-        /// The proxy.
+    Proxied {
+        /// The HTTP proxy to ask.
         proxy: Proxy,
         /// The server's name or address.
         host: String,
-        /// Its port.
+        /// The server's port behind the proxy.
         port: u16,
     },
 }
 
-impl Way {
-    /// A connection to the server, for whatever is spoken on it.
+impl DialPath {
+    /// Opens a TCP connection to the server, for any protocol on it.
     ///
     /// # Errors
     /// `DialError::Tcp` or `DialError::Proxy`.
     pub async fn connect(&self) -> Result<TcpStream, DialError> {
         match self {
             Self::Direct(address) => TcpStream::connect(address).await.map_err(DialError::Tcp),
-            Self::Through { proxy, host, port } => Ok(proxy.connect(host, *port).await?),
+            Self::Proxied { proxy, host, port } => Ok(proxy.connect(host, *port).await?),
         }
     }
 }
 
-/// Dials over TCP, shakes hands and greets. The server has to show a certificate for `server_name`; it is the same TLS, the
-/// same greeting and the same tunnel as [`Endpoint::dial`](crate::Endpoint::dial)'s. What drives the connection goes to
-/// `spawn`. Dropping the future gives the dial up and closes what there is.
+/// Dials over TCP, completes the TLS handshake and greets.
+///
+/// The server has to present a certificate for `server_name`. TLS, greeting and tunnel are those of
+/// [`Endpoint::dial`](crate::Endpoint::dial). The connection's driver goes to `spawn`. Dropping the future
+/// aborts the dial and closes its connection.
 ///
 /// # Errors
 /// `DialError`, within `handshake_max`, the proxy's answer included, + `GREETING_MAX`.
 pub async fn dial_tcp(
-    way: &Way,
+    path: &DialPath,
     server_name: &str,
     tls: &DialTls,
     hello: Hello,
@@ -64,29 +68,30 @@ pub async fn dial_tcp(
         ServerName::try_from(server_name.to_owned()).map_err(|_| DialError::Name(server_name.to_owned()))?;
     let too_slow = || DialError::Tcp(io::ErrorKind::TimedOut.into());
     let connecting = async {
-        let (stream, peer) = connect(way, name, tls).await?;
+        let (stream, peer) = connect(path, name, tls).await?;
         let exporter = crate::tls::exporter(stream.get_ref().1);
-        // Waits for the server's first bytes: before them it has verified our certificate.
-        let (connection, drive) = http2::Connection::agent(stream, peer).await.map_err(of_handshake)?;
-        Ok((connection.exporting(exporter), drive))
+        // Waits for the server's first bytes, which it sends only after it has verified our certificate.
+        let (connection, driver) = http2::Http2Connection::agent(stream, peer).await.map_err(of_handshake)?;
+        Ok((connection.exporting(exporter), driver))
     };
-    let (connection, drive) = timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
-    spawn.spawn(Box::pin(drive));
-    // Dropped without a greeting, it closes itself.
+    let (connection, driver) =
+        timeout(handshake_max, connecting).await.unwrap_or_else(|_| Err(too_slow()))?;
+    spawn.spawn(Box::pin(driver));
+    // Dropping the connection without a greeting closes it.
     greet(Connection::Http2(connection.clone()), hello).await.map_err(|error| {
-        match (connection.said(), error) {
-            (Some(said), DialError::Broke(_)) => turned_away(said.code, &said.reason),
+        match (connection.peer_close_reason(), error) {
+            (Some(close), DialError::Broke(_)) => turned_away(close.code, &close.message),
             (_, error) => error,
         }
     })
 }
 
 async fn connect(
-    way: &Way,
+    path: &DialPath,
     name: ServerName<'static>,
     tls: &DialTls,
 ) -> Result<(TlsStream<TcpStream>, SocketAddr), DialError> {
-    let tcp = way.connect().await?;
+    let tcp = path.connect().await?;
     http2::socket(&tcp).map_err(DialError::Local)?;
     let peer = tcp.peer_addr().map_err(DialError::Tcp)?;
     let connector = TlsConnector::from(std::sync::Arc::clone(&tls.tcp));
@@ -95,17 +100,17 @@ async fn connect(
     Ok((stream, peer))
 }
 
-/// Why TLS was not agreed on, and whose verdict that is.
+/// The error of a TLS handshake: which side refused it, and why.
 fn of_tls(error: io::Error) -> DialError {
     match error.get_ref().and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::words(*alert)),
+        Some(rustls::Error::AlertReceived(alert)) => DialError::Rejected(alert::explain(*alert)),
         Some(rustls::Error::InvalidCertificate(error)) => DialError::Untrusted(untrusted(&error.to_string())),
         Some(tls) => DialError::Handshake(tls.to_string()),
         None => DialError::Tcp(error),
     }
 }
 
-/// Why the server's first bytes did not come: what TLS says there is of our certificate.
+/// The error of an HTTP/2 handshake. The server's TLS alert about our certificate shows only here.
 fn of_handshake(error: h2::Error) -> DialError {
     let text = error.to_string();
     error.into_io().map_or(DialError::Handshake(text), of_tls)

@@ -1,4 +1,4 @@
-//! A wrapped controller, as quinn would use it.
+//! A wrapped controller, called as quinn would call it.
 
 use std::any::Any;
 
@@ -9,17 +9,17 @@ const WINDOW: u64 = 10_000;
 const PACKET: u64 = 1200;
 
 #[test]
-fn without_a_permit_the_window_is_the_controllers_own() {
+fn without_an_allowance_the_window_is_the_controllers_own() {
     let (_, controller, _) = controller();
     assert_eq!(controller.window(), WINDOW);
 }
 
 #[test]
-fn a_permit_lets_one_whole_packet_pass_a_full_window_and_not_two() {
+fn an_allowance_lets_one_full_packet_pass_a_full_window_and_not_two() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, WINDOW, 1);
 
-    probe.permit();
+    probe.allow_probe();
 
     let mut in_flight = WINDOW;
     assert!(in_flight + PACKET < controller.window(), "quinn sends where this holds");
@@ -29,20 +29,20 @@ fn a_permit_lets_one_whole_packet_pass_a_full_window_and_not_two() {
 }
 
 #[test]
-fn a_permit_that_was_not_used_is_followed_by_one_that_no_pacer_holds_up() {
+fn an_unused_allowance_is_followed_by_one_that_the_pacer_passes() {
     let (probe, mut controller, began) = controller();
-    probe.permit();
-    probe.permit();
+    probe.allow_probe();
+    probe.allow_probe();
     assert!(controller.window() > u64::from(u32::MAX), "quinn's pacer is off beyond this");
     controller.on_sent(began, 60, 1);
     assert_eq!(controller.window(), WINDOW);
 }
 
 #[test]
-fn an_answer_is_an_acknowledgement_of_the_ping_or_of_what_was_sent_behind_it() {
+fn an_answer_is_an_acknowledgement_of_the_ping_or_a_later_packet() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, PACKET, 4);
-    probe.permit();
+    probe.allow_probe();
     let sent = began + Duration::from_secs(1);
     controller.on_sent(sent, 60, 5);
     let later = sent + Duration::from_millis(300);
@@ -56,12 +56,13 @@ fn an_answer_is_an_acknowledgement_of_the_ping_or_of_what_was_sent_behind_it() {
     assert_eq!((probe.take_answer(), probe.take_answer()), (Some(answer), None));
 }
 
+/// It does not measure the outage.
 #[test]
-fn an_answer_after_an_outage_took_as_long_as_the_ping_that_crossed_and_not_as_the_outage() {
+fn an_answer_after_an_outage_measures_the_last_ping() {
     let (probe, mut controller, began) = controller();
     let mut now = began;
     for packet in 0..1000 {
-        probe.permit();
+        probe.allow_probe();
         controller.on_sent(now, 60, packet);
         now += Duration::from_millis(250);
     }
@@ -83,7 +84,7 @@ fn a_pace_is_corrected_as_long_as_the_window_is_not_full() {
 }
 
 #[test]
-fn a_pace_is_not_corrected_where_a_packet_trickles_past_a_full_window() {
+fn a_pace_is_not_corrected_where_the_window_is_full() {
     let (probe, mut controller, began) = controller();
     probe.correct_pace(7);
     // The controller says that there is room for one more, and a corrected pace would let a whole batch go.
@@ -94,9 +95,9 @@ fn a_pace_is_not_corrected_where_a_packet_trickles_past_a_full_window() {
 }
 
 #[test]
-fn an_answer_takes_the_permit_back() {
+fn an_answer_takes_the_allowance_back() {
     let (probe, mut controller, began) = controller();
-    probe.permit();
+    probe.allow_probe();
     controller.on_sent(began, 60, 1);
     assert!(controller.window() > 60 + PACKET);
     controller.on_end_acks(began, 0, true, Some(1));
@@ -104,12 +105,12 @@ fn an_answer_takes_the_permit_back() {
 }
 
 #[test]
-fn what_is_lost_is_not_in_flight() {
+fn lost_bytes_are_not_in_flight() {
     let (probe, mut controller, began) = controller();
     controller.on_sent(began, WINDOW * 3, 1);
     controller.on_congestion_event(began, began, false, WINDOW * 2);
-    probe.permit();
-    assert_eq!(controller.window(), WINDOW + PERMIT_PACKETS * PACKET);
+    probe.allow_probe();
+    assert_eq!(controller.window(), WINDOW + ALLOWANCE_PACKETS * PACKET);
 }
 
 #[test]
@@ -118,7 +119,7 @@ fn a_new_path_begins_with_nothing_in_flight_and_the_same_probe() {
     for path in 1..3 {
         controller.on_sent(began, WINDOW * 5, path * 10);
         let mut after = if path == 1 { controller.clone_box() } else { factory(&probe).build(began, 1200) };
-        probe.permit();
+        probe.allow_probe();
         assert_eq!(after.window(), WINDOW, "path {path}: the permit fits into an empty window");
         after.on_sent(began, 60, path * 10 + 1);
         after.on_end_acks(began, 0, true, Some(path * 10 + 1));
@@ -132,11 +133,11 @@ fn controller() -> (Probe, Box<dyn Controller>, Instant) {
     (probe, controller, began)
 }
 
-fn factory(probe: &Probe) -> Arc<Probing> {
+fn factory(probe: &Probe) -> Arc<ProbingFactory> {
     Arc::new(probe.factory(Arc::new(Fixed)))
 }
 
-/// Always the same window.
+/// A controller whose window never changes.
 #[derive(Clone)]
 struct Fixed;
 

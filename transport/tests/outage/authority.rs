@@ -1,18 +1,18 @@
-//! Certificates, endpoints and greeted tunnels between them.
+//! Makes certificates, endpoints and greeted tunnels for the tests.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::greeting::{BootNonce, Host, VERSIONS};
+use proto::greeting::{BootNonce, ServerInfo, VERSIONS};
 use proto::spiffe::AgentId;
 use proto::wire::Hello;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use transport::tls::{Material, MeantServers};
+use transport::tls::{ExpectedServers, Material};
 use transport::{
     DialTls, Dialed, Driver, Endpoint, EndpointKeys, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel,
 };
@@ -43,29 +43,29 @@ impl Authority {
         Endpoint::serve(address, self.server_material(), &keys, ServerNumber(1), Arc::new(Tokio)).unwrap()
     }
 
-    /// A tunnel to `server`, dialed at `address` by an agent that bears so much silence, or with zero whatever the server does:
-    /// the agent's endpoint, the server's end, the agent's end.
+    /// A tunnel to `server`, dialed at `address` by an agent with this limit for silence, or with zero
+    /// whatever the server does: the agent's endpoint, the server's end, the agent's end.
     pub(crate) async fn greeted(
         &self,
         server: &Endpoint,
         address: SocketAddr,
-        agent_bears: Duration,
+        agent_silence_max: Duration,
     ) -> (Endpoint, (Tunnel, Driver), Dialed) {
         let keys = EndpointKeys::generate().unwrap();
         let endpoint = Endpoint::dialing(address, &keys, Arc::new(Tokio)).unwrap();
-        let tls = DialTls::new(self.agent_material(), meant()).unwrap();
+        let tls = DialTls::new(self.agent_material(), expected_servers()).unwrap();
         let hello = Hello {
             versions: VERSIONS.to_vec(),
             cluster: "edge-a".to_owned(),
             boot_nonce: vec![1; 16],
             sequence: 1,
-            silence_max_ms: agent_bears.as_millis().try_into().unwrap(),
+            silence_max_ms: agent_silence_max.as_millis().try_into().unwrap(),
             ..Hello::default()
         };
         let accepting = async {
-            let arrived = server.accept().await.unwrap().shake_hands().await.unwrap();
+            let accepted = server.accept().await.unwrap().handshake().await.unwrap();
             let agent = AgentId::parse(AGENT_URI, "tombolo").unwrap();
-            arrived.greet(&agent, &host(), |_| Ok(())).await.unwrap()
+            accepted.greet(&agent, &server_info(), |_| Ok(())).await.unwrap()
         };
         let dialing = endpoint.dial(address, SERVER_NAME, &tls, hello, HANDSHAKE_MAX);
         let ((tunnel, driver, _), dialed) = tokio::join!(accepting, dialing);
@@ -90,8 +90,8 @@ fn material((chain, key): &(CertificateDer<'static>, Vec<u8>), root: &Certificat
     }
 }
 
-fn meant() -> MeantServers {
-    MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
+fn expected_servers() -> ExpectedServers {
+    ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
 }
 
 fn issue(
@@ -109,8 +109,8 @@ fn issue(
     (root.der().clone(), (certificate.der().clone(), key.serialize_der()))
 }
 
-fn host() -> Host {
-    Host {
+fn server_info() -> ServerInfo {
+    ServerInfo {
         server_id: "server".to_owned(),
         software: "outage".to_owned(),
         boot: BootNonce([7; 16]),

@@ -1,4 +1,4 @@
-//! One agent's link: a UDP relay with a delay, a rate and a bounded queue, that can go dark.
+//! The link of one agent: a UDP relay with a delay, a rate and a bounded queue, that can go dark.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,26 +12,26 @@ use tokio::time::{Instant, sleep_until};
 
 const DELAY: Duration = Duration::from_millis(20);
 const QUEUE_MAX: Duration = Duration::from_millis(60);
-/// 2 Mbit/s.
+/// The rate of the link: 2 Mbit/s.
 const BYTES_PER_SECOND: f64 = 250_000.0;
 
 #[derive(Clone)]
 pub(crate) struct Link(Arc<State>);
 
 struct State {
-    /// Where the agent dials.
+    /// The address that the agent dials.
     address: SocketAddr,
     dark_to_server: AtomicBool,
     dark_to_agent: AtomicBool,
     swallowed_to_server: AtomicU64,
     swallowed_to_agent: AtomicU64,
     agent: Mutex<Option<SocketAddr>>,
-    /// Where the agent was when its mapping began to lead nowhere.
+    /// The agent's address when its NAT mapping became stale.
     stale: Mutex<Option<SocketAddr>>,
     outer: watch::Sender<Arc<UdpSocket>>,
 }
 
-/// What is under way in one direction.
+/// Packets under way, for one direction.
 #[derive(Default)]
 struct Pipe {
     queue: VecDeque<(Instant, Vec<u8>)>,
@@ -76,12 +76,13 @@ impl Link {
         self.0.outer.send_replace(outer(server).await);
     }
 
-    /// Where the agent was seen last.
+    /// The address at which the agent was seen last.
     pub(crate) fn agent(&self) -> Option<SocketAddr> {
         *self.0.agent.lock().unwrap()
     }
 
-    /// Carries nothing from where the agent is now, nor to there: a mapping that leads nowhere, for as long as it is in use.
+    /// Carries nothing from where the agent is now, nor to there: a mapping that leads nowhere, for as long
+    /// as it is in use.
     pub(crate) fn forget(&self) {
         *self.0.stale.lock().unwrap() = self.agent();
     }

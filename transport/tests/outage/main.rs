@@ -1,4 +1,4 @@
-//! A tunnel over a link that goes dark, in one direction or both, and whose addresses change.
+//! Tests a tunnel over a link that goes dark, in one direction or both, and whose addresses change.
 
 #![expect(
     clippy::unwrap_used,
@@ -26,19 +26,20 @@ mod link;
 /// No event of these tests is later than this.
 const SOON: Duration = Duration::from_secs(40);
 
-/// Packets that a side sends into the dark in a few seconds, though its window is full. QUIC by itself doubles its pauses and
-/// would take an hour.
+/// Packets that a side sends into the dark in a few seconds, though its window is full. QUIC by itself
+/// doubles its pauses and would take an hour.
 const PROBES: u64 = 30;
 
+/// Every byte arrives after the outage.
 #[tokio::test]
-async fn both_sides_probe_through_full_windows_and_every_byte_arrives_after_the_outage() {
+async fn both_sides_probe_through_full_windows_during_an_outage() {
     let pair = Pair::greeted().await;
     let (there, here) = pair.stream().await;
     let ((there_read, there_write), (here_read, here_write)) =
         (tokio::io::split(there), tokio::io::split(here));
     let (up, down) = (pattern(3_000_000), pattern(2_000_000));
     let sending = [tokio::spawn(send(there_write, up.clone())), tokio::spawn(send(here_write, down.clone()))];
-    let (received_up, received_down) = (Received::of(here_read), Received::of(there_read));
+    let (received_up, received_down) = (Received::collect(here_read), Received::collect(there_read));
     soon(received_up.at_least(100_000)).await;
     soon(received_down.at_least(100_000)).await;
 
@@ -54,8 +55,9 @@ async fn both_sides_probe_through_full_windows_and_every_byte_arrives_after_the_
     }
 }
 
+/// Both sides are live again once the path is back.
 #[tokio::test]
-async fn a_path_that_is_dark_in_one_direction_is_suspect_on_both_sides_until_it_is_back() {
+async fn a_path_that_is_dark_in_one_direction_is_suspect_on_both_sides() {
     for (to_server, to_agent) in [(true, false), (false, true)] {
         let pair = Pair::greeted().await;
         let (mut there, mut here) = pair.stream().await;
@@ -79,7 +81,7 @@ async fn a_nat_that_forgets_its_mapping_breaks_no_stream() {
     for round in 0..20_u8 {
         let before = pair.server.peer_address();
         pair.link.remap(pair.endpoint_of_server.address().unwrap()).await;
-        // The agent speaks first, or the server would speak to where nobody is.
+        // The agent sends first, because the server still has its old address.
         here.write_all(&[round]).await.unwrap();
         assert_eq!(soon(there.read_u8()).await.unwrap(), round);
         there.write_all(&[round]).await.unwrap();
@@ -94,7 +96,7 @@ async fn an_agent_that_hears_nothing_comes_from_another_port_and_is_heard_again(
     let (mut there, mut here) = pair.stream().await;
     let stale = pair.link.agent().unwrap();
 
-    // A mapping that leads nowhere for as long as it is in use.
+    // The NAT keeps a stale mapping for as long as it is in use.
     pair.link.forget();
     soon(until(|| pair.healths() == [Health::Suspect; 2])).await;
 
@@ -104,11 +106,13 @@ async fn an_agent_that_hears_nothing_comes_from_another_port_and_is_heard_again(
     soon(there.read_exact(&mut [0; 5])).await.unwrap();
 }
 
+/// The streams of both sides end with an error.
 #[tokio::test]
-async fn a_path_that_stays_dark_is_lost_on_both_sides_and_its_streams_end_with_an_error() {
-    // The shorter limit holds, whosever it is.
+async fn a_path_that_stays_dark_is_lost_on_both_sides() {
+    // The shorter limit applies, the server's or the agent's.
     let authority = Authority::new();
-    let of_server = Pair::over(&authority, authority.server().bearing(SILENCE_LEAST), Duration::ZERO);
+    let of_server =
+        Pair::over(&authority, authority.server().with_silence_max(SILENCE_LEAST), Duration::ZERO);
     let of_agent = Pair::over(&authority, authority.server(), SILENCE_LEAST);
     let (of_server, of_agent) = tokio::join!(of_server, of_agent);
     tokio::join!(is_lost(of_server), is_lost(of_agent));
@@ -143,10 +147,10 @@ impl Pair {
         Self::over(&authority, server, Duration::ZERO).await
     }
 
-    async fn over(authority: &Authority, endpoint_of_server: Endpoint, agent_bears: Duration) -> Self {
+    async fn over(authority: &Authority, endpoint_of_server: Endpoint, agent_silence_max: Duration) -> Self {
         let link = Link::to(endpoint_of_server.address().unwrap()).await;
         let (endpoint, (server, driver), dialed) =
-            soon(authority.greeted(&endpoint_of_server, link.address(), agent_bears)).await;
+            soon(authority.greeted(&endpoint_of_server, link.address(), agent_silence_max)).await;
         let ignore = |_: TunnelEvent| {};
         let ended = [tokio::spawn(driver.run(ignore)), tokio::spawn(dialed.driver.run(ignore))];
         Self { server, agent: dialed.tunnel, link, ended, endpoint_of_server, _endpoint_of_agent: endpoint }
@@ -165,14 +169,14 @@ impl Pair {
     }
 }
 
-/// What has come of a stream up to now.
+/// The bytes received on a stream so far.
 struct Received {
     so_far: watch::Receiver<usize>,
     all: JoinHandle<Vec<u8>>,
 }
 
 impl Received {
-    fn of(mut from: impl AsyncReadExt + Unpin + Send + 'static) -> Self {
+    fn collect(mut from: impl AsyncReadExt + Unpin + Send + 'static) -> Self {
         let (tell, so_far) = watch::channel(0);
         let all = tokio::spawn(async move {
             let mut bytes = Vec::new();

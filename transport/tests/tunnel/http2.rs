@@ -1,4 +1,4 @@
-//! What holds on HTTP/2 alone.
+//! Tests that apply to HTTP/2 alone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use transport::{
-    Carrier, DialError, DialTls, Dialed, HANDSHAKE_MAX, Proxy, ProxyError, TunnelEnded, TunnelEvent, Way,
-    dial_tcp,
+    Carrier, DialError, DialPath, DialTls, Dialed, HANDSHAKE_MAX, Proxy, ProxyError, TunnelEnded,
+    TunnelEvent, dial_tcp,
 };
 
-use crate::pair::{Authority, Pair, Server, Tokio, hello, meant, open, soon};
+use crate::pair::{Authority, Pair, Server, Tokio, expected_servers, hello, open, soon};
 
 #[tokio::test]
 async fn a_crowd_that_hangs_up_at_once_leaves_the_tunnel_alive() {
@@ -35,7 +35,7 @@ async fn a_crowd_that_hangs_up_at_once_leaves_the_tunnel_alive() {
         while answered != b"still here" {
             answered.clear();
             let mut here = pair.accepted().await;
-            // Those that were aborted have nothing to say.
+            // Aborted streams carry nothing.
             if here.read_open().await.is_ok() {
                 let _ = here.read_to_end(&mut answered).await;
             }
@@ -48,7 +48,7 @@ async fn a_crowd_that_hangs_up_at_once_leaves_the_tunnel_alive() {
 async fn ten_thousand_small_events_that_nobody_reads_leave_the_tunnel_alive() {
     let event = b"{\"type\":\"ADDED\"}\n";
     let pair = Pair::greeted(Carrier::Http2).await;
-    let mut stalled = pair.server.open(&open()).await.unwrap();
+    let mut unread = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
     here.read_open().await.unwrap();
     for _ in 0..10_000 {
@@ -63,26 +63,26 @@ async fn ten_thousand_small_events_that_nobody_reads_leave_the_tunnel_alive() {
     soon(other.read_exact(&mut [0; 6])).await.unwrap();
 
     let mut events = Vec::new();
-    soon(stalled.read_to_end(&mut events)).await.unwrap();
+    soon(unread.read_to_end(&mut events)).await.unwrap();
     assert!(events == event.repeat(10_000));
 }
 
 #[tokio::test]
-async fn a_link_counts_what_its_streams_carried_and_measures_its_round_trip() {
+async fn a_link_counts_the_bytes_of_streams_and_measures_its_round_trip() {
     let pair = Pair::greeted(Carrier::Http2).await;
-    let before = (pair.server.link(), pair.agent.link());
+    let before = (pair.server.link_stats(), pair.agent.link_stats());
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
     here.read_open().await.unwrap();
     there.write_all(&[7; 300_000]).await.unwrap();
     soon(here.read_exact(&mut vec![0; 300_000])).await.unwrap();
 
-    let (server, agent) = (pair.server.link(), pair.agent.link());
+    let (server, agent) = (pair.server.link_stats(), pair.agent.link_stats());
     assert!(server.stream_bytes_sent - before.0.stream_bytes_sent > 300_000);
     assert!(agent.stream_bytes_received - before.1.stream_bytes_received > 300_000);
     assert!(agent.wire_bytes_received - before.1.wire_bytes_received > 300_000);
     assert_eq!((server.packets_sent, server.packets_lost), (0, 0), "its packets are the kernel's");
-    // A third of a second is assumed before the first measurement.
+    // Before the first measurement a third of a second is assumed.
     let measured = async {
         while pair.server.round_trip() > Duration::from_millis(332) {
             tokio::task::yield_now().await;
@@ -92,24 +92,25 @@ async fn a_link_counts_what_its_streams_carried_and_measures_its_round_trip() {
 }
 
 #[tokio::test]
-async fn an_end_without_a_word_is_noticed_at_once() {
-    let (pair, road) = greet_by_road().await;
+async fn an_end_without_a_close_frame_is_noticed_at_once() {
+    let (pair, relay) = greet_by_relay().await;
 
-    road.cut();
+    relay.cut();
 
     for ended in [soon(pair.agent_ended).await.unwrap(), soon(pair.server_ended).await.unwrap()] {
         assert!(matches!(ended, TunnelEnded::Carrier(_)), "{ended}");
     }
 }
 
+/// The streams resume when the path is back.
 #[tokio::test]
-async fn a_dark_path_makes_a_tunnel_suspect_and_what_was_under_way_goes_on_when_it_is_back() {
-    let (mut pair, road) = greet_by_road().await;
+async fn a_dark_path_makes_a_tunnel_suspect_and_its_streams_resume() {
+    let (mut pair, relay) = greet_by_relay().await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
     here.read_open().await.unwrap();
 
-    road.darken(true);
+    relay.darken(true);
     let sent = vec![5; 3_000_000];
     let writing = tokio::spawn(async move {
         here.write_all(&sent).await?;
@@ -118,7 +119,7 @@ async fn a_dark_path_makes_a_tunnel_suspect_and_what_was_under_way_goes_on_when_
         io::Result::Ok(sent)
     });
     assert_eq!(soon(pair.server_events.recv()).await, Some(TunnelEvent::Health(Health::Suspect)));
-    road.darken(false);
+    relay.darken(false);
     assert_eq!(soon(pair.server_events.recv()).await, Some(TunnelEvent::Health(Health::Live)));
 
     let mut received = Vec::new();
@@ -131,22 +132,22 @@ async fn a_dark_path_makes_a_tunnel_suspect_and_what_was_under_way_goes_on_when_
 async fn a_dial_that_is_given_up_leaves_nothing_behind() {
     let authority = Authority::new();
     let server = authority.server(Carrier::Http2).await;
-    let tls = DialTls::new(authority.agent_material(), meant()).unwrap();
-    let way = Way::Direct(server.address());
-    let arrived = {
+    let tls = DialTls::new(authority.agent_material(), expected_servers()).unwrap();
+    let way = DialPath::Direct(server.address());
+    let accepted = {
         let dialing = dial_tcp(&way, "gateway.test", &tls, hello(), HANDSHAKE_MAX, &Tokio);
         tokio::pin!(dialing);
         // The greeting waits for a server that does not answer it; here the dial is dropped.
         soon(async {
             tokio::select! {
                 _ = &mut dialing => panic!("nobody greeted"),
-                arrived = server.arrived() => arrived.unwrap(),
+                accepted = server.accept_connection() => accepted.unwrap(),
             }
         })
         .await
     };
 
-    let greeted = soon(Server::greet(arrived)).await;
+    let greeted = soon(Server::greet(accepted)).await;
 
     assert!(greeted.map(drop).is_err(), "nobody is left to be greeted");
 }
@@ -174,7 +175,7 @@ async fn a_tunnel_goes_through_a_proxy_with_a_password() {
 }
 
 #[tokio::test]
-async fn what_a_proxy_has_against_a_dial_is_said_with_what_to_do() {
+async fn a_proxys_refusal_is_reported_with_advice() {
     let authority = Authority::new();
     let server = authority.server(Carrier::Http2).await;
     let proxy = HttpProxy::open(server.address()).await;
@@ -196,22 +197,22 @@ async fn what_a_proxy_has_against_a_dial_is_said_with_what_to_do() {
     assert!(matches!(error, DialError::Proxy(ProxyError::NotHttp(_))), "{error}");
 }
 
-/// A tunnel over a road that can be closed.
-async fn greet_by_road() -> (Pair, Road) {
+/// A tunnel over a relay that can be closed.
+async fn greet_by_relay() -> (Pair, TcpRelay) {
     let authority = Authority::new();
     let server = authority.server(Carrier::Http2).await;
-    let road = Road::to(server.address()).await;
-    (authority.greet_at(road.address, server).await, road)
+    let relay = TcpRelay::to(server.address()).await;
+    (authority.greet_at(relay.address, server).await, relay)
 }
 
 /// A way for one connection, which may be dark for a while.
-struct Road {
+struct TcpRelay {
     address: SocketAddr,
     is_dark: watch::Sender<bool>,
     carrying: tokio::task::JoinHandle<()>,
 }
 
-impl Road {
+impl TcpRelay {
     async fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, is_dark) = (listener.local_addr().unwrap(), watch::Sender::new(false));
@@ -247,7 +248,7 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_dark: wat
     }
 }
 
-/// An HTTP proxy that lets nobody through but an agent with a password, or says the same to everybody.
+/// An HTTP proxy that either requires a password, or answers every request in the same way.
 struct HttpProxy {
     address: SocketAddr,
     /// The first line of the last request.
@@ -255,7 +256,7 @@ struct HttpProxy {
 }
 
 impl HttpProxy {
-    /// Wherever one wants to go, one comes to `target`.
+    /// A proxy that connects every request to `target`.
     async fn open(target: SocketAddr) -> Self {
         Self::serve(move |mut caller, head| async move {
             // agent:s@me secret
@@ -300,8 +301,8 @@ impl HttpProxy {
 
     async fn dial(&self, authority: &Authority, credentials: &str) -> Result<Dialed, DialError> {
         let proxy: Proxy = format!("{credentials}{}", self.address).parse().unwrap();
-        let way = Way::Through { proxy, host: "gateway.test".to_owned(), port: 8443 };
-        let tls = DialTls::new(authority.agent_material(), meant()).unwrap();
+        let way = DialPath::Proxied { proxy, host: "gateway.test".to_owned(), port: 8443 };
+        let tls = DialTls::new(authority.agent_material(), expected_servers()).unwrap();
         dial_tcp(&way, "gateway.test", &tls, hello(), HANDSHAKE_MAX, &Tokio).await
     }
 }

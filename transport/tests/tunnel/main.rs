@@ -1,4 +1,4 @@
-//! A tunnel between two real ends on loopback, over each carrier.
+//! Tests a tunnel between two real ends on loopback, over each carrier.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
 
 mod http2;
 mod pair;
-mod precedence;
+mod priority;
 mod quic;
 mod suite;
 mod valve;

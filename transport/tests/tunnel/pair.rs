@@ -1,4 +1,4 @@
-//! Two ends of a greeted tunnel, and what it takes to make them.
+//! Makes the two ends of a greeted tunnel, with their certificates.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::greeting::{BootNonce, Greeting, Host, VERSIONS};
+use proto::greeting::{BootNonce, Greeting, ServerInfo, VERSIONS};
 use proto::session::SILENCE_MAX;
 use proto::spiffe::AgentId;
 use proto::wire::{Assert, Hello, StreamOpen};
@@ -17,10 +17,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
-use transport::tls::{self, Material, MeantServers};
+use transport::tls::{self, ExpectedServers, Material};
 use transport::{
-    Arrived, Carrier, DialError, DialTls, Dialed, Driver, Endpoint, EndpointError, EndpointKeys, GreetError,
-    HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent, TunnelStream, Way, dial_tcp,
+    AcceptedConnection, Carrier, DialError, DialPath, DialTls, Dialed, Driver, Endpoint, EndpointError,
+    EndpointKeys, GreetError, HANDSHAKE_MAX, ServerNumber, Spawn, Tunnel, TunnelEnded, TunnelEvent,
+    TunnelStream, dial_tcp,
 };
 
 /// No event of these tests is later than this.
@@ -35,16 +36,16 @@ pub(crate) struct Pair {
     pub(crate) server_ended: tokio::task::JoinHandle<TunnelEnded>,
     pub(crate) agent_ended: tokio::task::JoinHandle<TunnelEnded>,
     /// Because a closed endpoint closes its connections.
-    pub(crate) held: (Server, Option<Endpoint>),
+    pub(crate) kept: (Server, Option<Endpoint>),
 }
 
-/// Where agents come.
+/// A server's listener for agents.
 pub(crate) enum Server {
     Quic(Box<Endpoint>),
     Http2(TcpListener, TlsAcceptor),
 }
 
-/// Certificates of both roles.
+/// Certificate authorities and certificates of both roles.
 pub(crate) struct Authority {
     pub(crate) server_root: CertificateDer<'static>,
     server: (CertificateDer<'static>, Vec<u8>),
@@ -83,41 +84,43 @@ impl Server {
     }
 
     /// The next agent, unless its handshake fails.
-    pub(crate) async fn arrived(&self) -> Option<Arrived> {
+    pub(crate) async fn accept_connection(&self) -> Option<AcceptedConnection> {
         match self {
-            Self::Quic(endpoint) => endpoint.accept().await.unwrap().shake_hands().await.ok(),
+            Self::Quic(endpoint) => endpoint.accept().await.unwrap().handshake().await.ok(),
             Self::Http2(listener, tls) => {
                 let (tcp, peer) = listener.accept().await.unwrap();
                 let stream = tls.accept(tcp).await.ok()?;
-                Arrived::over_tcp(stream, peer, SILENCE_MAX, &Tokio).await.ok()
+                AcceptedConnection::from_tls_stream(stream, peer, SILENCE_MAX, &Tokio).await.ok()
             }
         }
     }
 
     pub(crate) async fn accept(&self) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        Self::greet(self.arrived().await.unwrap()).await
+        Self::greet(self.accept_connection().await.unwrap()).await
     }
 
-    pub(crate) async fn greet(arrived: Arrived) -> Result<(Tunnel, Driver, Greeting), GreetError> {
+    pub(crate) async fn greet(
+        accepted: AcceptedConnection,
+    ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
         let agent = AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/x", "tombolo").unwrap();
-        let host = Host {
+        let server_info = ServerInfo {
             server_id: "server".to_owned(),
             software: "test".to_owned(),
             boot: BootNonce([7; 16]),
             keys_mark: [7; 8],
             trust_bundle: Vec::new(),
         };
-        arrived.greet(&agent, &host, |_| Ok(())).await
+        accepted.greet(&agent, &server_info, |_| Ok(())).await
     }
 }
 
 impl Authority {
     pub(crate) fn new() -> Self {
-        Self::whose_servers_say(&["spiffe://tombolo/server/gateway"])
+        Self::with_server_uris(&["spiffe://tombolo/server/gateway"])
     }
 
     /// With these URIs in the certificate of its server.
-    pub(crate) fn whose_servers_say(uris: &[&str]) -> Self {
+    pub(crate) fn with_server_uris(uris: &[&str]) -> Self {
         let (server_root, server) = issue(&["gateway.test"], uris, ExtendedKeyUsagePurpose::ServerAuth);
         let agent = ["spiffe://tombolo/cluster/edge-a/agent/x"];
         let (agent_root, agent) = issue(&[], &agent, ExtendedKeyUsagePurpose::ClientAuth);
@@ -149,7 +152,7 @@ impl Authority {
             }
             Carrier::Http2 => {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                Server::Http2(listener, tls::over_tcp(self.server_material()).unwrap().into())
+                Server::Http2(listener, tls::tcp_server_config(self.server_material()).unwrap().into())
             }
         }
     }
@@ -184,7 +187,7 @@ impl Authority {
             server_task: server_ended.abort_handle(),
             server_ended,
             agent_ended: tokio::spawn(dialed.driver.run(|_| {})),
-            held: (server, endpoint),
+            kept: (server, endpoint),
         }
     }
 
@@ -196,7 +199,7 @@ impl Authority {
     }
 }
 
-/// What an agent does; its endpoint is to be held, if it has one.
+/// Dials as an agent does. The caller has to keep the endpoint, if there is one.
 pub(crate) async fn dial(
     carrier: Carrier,
     address: SocketAddr,
@@ -204,7 +207,7 @@ pub(crate) async fn dial(
     material: Material,
     hello: Hello,
 ) -> Result<(Dialed, Option<Endpoint>), DialError> {
-    dial_one_of(carrier, address, server_name, material, meant(), hello).await
+    dial_one_of(carrier, address, server_name, material, expected_servers(), hello).await
 }
 
 /// The same of an agent that means these servers.
@@ -213,10 +216,10 @@ pub(crate) async fn dial_one_of(
     address: SocketAddr,
     server_name: &str,
     material: Material,
-    meant: MeantServers,
+    expected: ExpectedServers,
     hello: Hello,
 ) -> Result<(Dialed, Option<Endpoint>), DialError> {
-    let tls = DialTls::new(material, meant).unwrap();
+    let tls = DialTls::new(material, expected).unwrap();
     match carrier {
         Carrier::Quic => {
             let keys = EndpointKeys::generate().unwrap();
@@ -226,15 +229,15 @@ pub(crate) async fn dial_one_of(
         }
         Carrier::Http2 => {
             let dialed =
-                dial_tcp(&Way::Direct(address), server_name, &tls, hello, HANDSHAKE_MAX, &Tokio).await?;
+                dial_tcp(&DialPath::Direct(address), server_name, &tls, hello, HANDSHAKE_MAX, &Tokio).await?;
             Ok((dialed, None))
         }
     }
 }
 
 /// Servers of the trust domain that everything here is of.
-pub(crate) fn meant() -> MeantServers {
-    MeantServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
+pub(crate) fn expected_servers() -> ExpectedServers {
+    ExpectedServers { trust_domain: "tombolo".to_owned(), ids: Vec::new() }
 }
 
 /// A root of its own, and one leaf of it.

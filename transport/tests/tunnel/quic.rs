@@ -1,4 +1,4 @@
-//! What holds on QUIC alone.
+//! Tests that apply to QUIC alone.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use transport::{Carrier, Endpoint, EndpointKeys, OpenError, Spawn, TunnelEnded};
 use crate::pair::{Authority, Pair, Server, Tokio, open, soon};
 
 #[tokio::test]
-async fn a_link_counts_what_its_streams_carried_by_direction() {
+async fn a_link_counts_the_bytes_of_streams_by_direction() {
     let pair = Pair::greeted(Carrier::Quic).await;
-    let before = (pair.server.link(), pair.agent.link());
+    let before = (pair.server.link_stats(), pair.agent.link_stats());
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
     here.read_open().await.unwrap();
@@ -22,7 +22,7 @@ async fn a_link_counts_what_its_streams_carried_by_direction() {
     here.write_all(b"answer").await.unwrap();
     soon(there.read_exact(&mut [0; 6])).await.unwrap();
 
-    let (server, agent) = (pair.server.link(), pair.agent.link());
+    let (server, agent) = (pair.server.link_stats(), pair.agent.link_stats());
     let first_frame = server.stream_bytes_sent - before.0.stream_bytes_sent - 300_000;
     assert!((1..200).contains(&first_frame), "{first_frame} bytes of a first frame");
     assert_eq!(server.stream_bytes_received - before.0.stream_bytes_received, 6);
@@ -46,10 +46,10 @@ async fn packets_grow_to_what_the_route_takes() {
     let ethernets = 1_500;
     soon(async {
         loop {
-            let before = pair.server.link();
+            let before = pair.server.link_stats();
             there.write_all(&[7; 300_000]).await.unwrap();
             here.read_exact(&mut vec![0; 300_000]).await.unwrap();
-            let now = pair.server.link();
+            let now = pair.server.link_stats();
             let bytes = now.wire_bytes_sent - before.wire_bytes_sent;
             if bytes / (now.packets_sent - before.packets_sent) > 2 * ethernets {
                 return;
@@ -86,17 +86,17 @@ async fn a_restarted_server_is_noticed_by_its_persisted_keys() {
     let first = authority.endpoint("127.0.0.1:0".parse().unwrap(), &keys, Arc::new(spawner.clone())).unwrap();
     let address = first.address().unwrap();
     let pair = authority.greet(Server::Quic(Box::new(first))).await;
-    // As SIGKILL does: nobody says goodbye, and the port is free.
+    // As SIGKILL does: no close is sent, and the port is free.
     pair.server_task.abort();
     spawner.kill();
-    drop((pair.server, pair.held));
+    drop((pair.server, pair.kept));
 
     let _second = rebound(&authority, address, &keys).await;
 
     assert_eq!(soon(pair.agent_ended).await.unwrap(), TunnelEnded::Restarted);
 }
 
-/// Binds the address that a killed endpoint held, as soon as the system has let go of it.
+/// Binds the address that a killed endpoint kept, as soon as the system has let go of it.
 async fn rebound(authority: &Authority, address: SocketAddr, keys: &EndpointKeys) -> Endpoint {
     soon(async {
         loop {

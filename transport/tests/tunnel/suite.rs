@@ -1,4 +1,4 @@
-//! What holds for a tunnel whatever carries it.
+//! Tests that apply to a tunnel over every carrier.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use proto::session::Health;
 use proto::wire::{Endpoints, Hello, ServedCertificate, refused::Reason};
 use proto::{AbortCode, CloseCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use transport::tls::{Material, MeantServers};
+use transport::tls::{ExpectedServers, Material};
 use transport::{Carrier, DialError, OpenError, TunnelEnded, TunnelEvent, abort_code};
 
-use crate::pair::{Authority, Pair, Server, dial, dial_one_of, hello, meant, open, soon};
+use crate::pair::{Authority, Pair, Server, dial, dial_one_of, expected_servers, hello, open, soon};
 
 /// Makes of each claim a test over each carrier.
 macro_rules! on_both_carriers {
@@ -32,29 +32,29 @@ macro_rules! on_both_carriers {
 }
 
 on_both_carriers! {
-    bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own
+    all_bytes_arrive_in_both_directions_and_each_ends_on_its_own
     the_first_frame_is_read_and_not_one_byte_behind_it
     a_dropped_stream_is_an_error_and_never_a_clean_end
-    a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown
+    a_drop_after_shutdown_aborts_a_peer_that_still_writes
     an_abort_carries_its_code_to_readers_and_writers
-    a_verdict_said_from_elsewhere_is_the_code_of_the_drop
-    who_writes_beyond_the_window_waits_and_hears_why_its_reader_left
+    an_abort_code_that_a_handle_sets_is_the_code_of_the_drop
+    a_blocked_writer_gets_the_code_with_which_its_reader_left
     a_drain_lets_an_open_stream_finish_and_loses_nothing
     more_streams_than_granted_wait_for_their_turn_and_then_say_so
     an_agent_of_another_authority_gets_no_tunnel
     a_server_of_another_authority_or_name_is_not_trusted
-    who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signed_it
-    a_server_that_is_not_among_those_meant_is_not_dialed
-    version_two_alone_is_refused_in_words_and_one_and_two_are_accepted
+    a_certificate_without_a_servers_uri_is_not_trusted
+    a_server_that_is_not_among_the_expected_ones_is_not_dialed
+    version_two_alone_is_refused_and_one_and_two_are_accepted
     the_shorter_of_both_limits_for_an_outage_is_agreed
     changed_endpoints_reach_the_server
     a_dropped_driver_ends_the_tunnel_for_both
-    an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it
+    a_finished_response_is_complete_though_its_stream_is_dropped
     fifty_readers_who_stopped_do_not_stop_another
-    an_agent_whose_certificate_is_of_no_use_is_told_why
+    an_agent_with_an_unusable_certificate_learns_the_reason
 }
 
-async fn bytes_arrive_whole_in_both_directions_and_each_ends_on_its_own(carrier: Carrier) {
+async fn all_bytes_arrive_in_both_directions_and_each_ends_on_its_own(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -104,7 +104,7 @@ async fn a_dropped_stream_is_an_error_and_never_a_clean_end(carrier: Carrier) {
     assert_eq!(abort_code(&error), Some(AbortCode::Abandoned));
 }
 
-async fn a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_shutdown(carrier: Carrier) {
+async fn a_drop_after_shutdown_aborts_a_peer_that_still_writes(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -127,8 +127,8 @@ async fn a_stream_whose_peer_still_writes_tells_it_when_dropped_after_its_own_sh
 async fn an_abort_carries_its_code_to_readers_and_writers(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
-    let verdict = there.verdict();
-    assert_eq!(verdict.heard(), None);
+    let abort_codes = there.abort_codes();
+    assert_eq!(abort_codes.peer_code(), None);
     pair.accepted().await.abort(AbortCode::ApiServerUnreachable);
 
     let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
@@ -141,15 +141,15 @@ async fn an_abort_carries_its_code_to_readers_and_writers(carrier: Carrier) {
         }
     });
     assert_eq!(abort_code(&error.await), Some(AbortCode::ApiServerUnreachable));
-    assert_eq!(verdict.heard(), Some(AbortCode::ApiServerUnreachable));
+    assert_eq!(abort_codes.peer_code(), Some(AbortCode::ApiServerUnreachable));
 }
 
-async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier) {
+async fn an_abort_code_that_a_handle_sets_is_the_code_of_the_drop(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let here = pair.accepted().await;
-    let verdict = here.verdict();
-    verdict.set(AbortCode::ApiServerLost);
+    let abort_codes = here.abort_codes();
+    abort_codes.set(AbortCode::ApiServerLost);
     drop(here);
 
     let error = soon(there.read_to_end(&mut Vec::new())).await.unwrap_err();
@@ -157,10 +157,10 @@ async fn a_verdict_said_from_elsewhere_is_the_code_of_the_drop(carrier: Carrier)
     assert_eq!(abort_code(&error), Some(AbortCode::ApiServerLost));
 }
 
-async fn who_writes_beyond_the_window_waits_and_hears_why_its_reader_left(carrier: Carrier) {
+async fn a_blocked_writer_gets_the_code_with_which_its_reader_left(carrier: Carrier) {
     let mut pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
-    // More than what is read and a window on top of it, so that its end cannot have arrived.
+    // More than what is read and a window on top of it, so that its end cannot have accepted.
     let writing = tokio::spawn(async move {
         let bytes = vec![0; 3_000_000];
         there.write_all(&bytes).await?;
@@ -217,9 +217,9 @@ async fn more_streams_than_granted_wait_for_their_turn_and_then_say_so(carrier: 
     let pair = Pair::greeted(carrier).await;
     let agent = pair.agent.clone();
     let _accepted = tokio::spawn(async move {
-        let mut held = Vec::new();
+        let mut kept = Vec::new();
         while let Ok(stream) = agent.accept().await {
-            held.push(stream);
+            kept.push(stream);
         }
     });
     let mut streams = Vec::new();
@@ -236,9 +236,9 @@ async fn an_agent_of_another_authority_gets_no_tunnel(carrier: Carrier) {
     let material = Material { peer_roots: vec![ours.server_root.clone()], ..theirs.agent_material() };
 
     let dialing = dial(carrier, server.address(), "gateway.test", material, hello());
-    let (dialed, arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+    let (dialed, accepted) = soon(async { tokio::join!(dialing, server.accept_connection()) }).await;
 
-    assert!(arrived.is_none());
+    assert!(accepted.is_none());
     match dialed.map(drop) {
         Err(DialError::Rejected(reason)) => assert!(reason.contains("agents' CA"), "{reason}"),
         other => panic!("{other:?}"),
@@ -250,15 +250,16 @@ async fn a_server_of_another_authority_or_name_is_not_trusted(carrier: Carrier) 
     for (authority, name) in [(&theirs, "gateway.test"), (&ours, "elsewhere.test")] {
         let server = authority.server(carrier).await;
         let dialing = dial(carrier, server.address(), name, ours.agent_material(), hello());
-        let (dialed, _arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+        let (dialed, _accepted) = soon(async { tokio::join!(dialing, server.accept_connection()) }).await;
         assert!(matches!(dialed, Err(DialError::Untrusted(_))), "{name}");
     }
 }
 
-async fn who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signed_it(carrier: Carrier) {
+/// Although the servers' root has signed it.
+async fn a_certificate_without_a_servers_uri_is_not_trusted(carrier: Carrier) {
     let expected = "the certificate's URI is not spiffe://tombolo/server/ID";
     let names = "the certificate's alternative names are not exactly one URI";
-    for (uris, said) in [
+    for (uris, text) in [
         (&[][..], names),
         (&["spiffe://tombolo/server/a", "spiffe://tombolo/server/b"], names),
         (&["spiffe://tombolo/cluster/edge-a/agent/x"], expected),
@@ -267,30 +268,32 @@ async fn who_is_no_server_by_its_uri_is_not_dialed_though_the_servers_root_signe
         (&["spiffe://elsewhere/server/gateway"], expected),
         (&["spiffe://tombolo/server/gateway/x"], expected),
     ] {
-        let authority = Authority::whose_servers_say(uris);
+        let authority = Authority::with_server_uris(uris);
         let server = authority.server(carrier).await;
 
         let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());
-        let (dialed, arrived) = soon(async { tokio::join!(dialing, server.arrived()) }).await;
+        let (dialed, accepted) = soon(async { tokio::join!(dialing, server.accept_connection()) }).await;
 
-        // It was told nothing: not even who dialed.
-        assert!(arrived.is_none(), "{uris:?}");
+        // It did not even learn who dialed.
+        assert!(accepted.is_none(), "{uris:?}");
         match dialed.map(drop) {
-            Err(DialError::Untrusted(reason)) => assert_eq!(reason, said, "{uris:?}"),
+            Err(DialError::Untrusted(reason)) => assert_eq!(reason, text, "{uris:?}"),
             other => panic!("{uris:?}: {other:?}"),
         }
     }
 }
 
-async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) {
+async fn a_server_that_is_not_among_the_expected_ones_is_not_dialed(carrier: Carrier) {
     let authority = Authority::new();
     for (ids, is_dialed) in [(&[][..], true), (&["west", "gateway"], true), (&["west"], false)] {
         let server = authority.server(carrier).await;
-        let meant = MeantServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..meant() };
+        let expected =
+            ExpectedServers { ids: ids.iter().map(|&id| id.to_owned()).collect(), ..expected_servers() };
         let material = authority.agent_material();
 
-        let dialing = dial_one_of(carrier, server.address(), "gateway.test", material, meant, hello());
-        let accepting = async { server.arrived().await.map(|arrived| tokio::spawn(Server::greet(arrived))) };
+        let dialing = dial_one_of(carrier, server.address(), "gateway.test", material, expected, hello());
+        let accepting =
+            async { server.accept_connection().await.map(|accepted| tokio::spawn(Server::greet(accepted))) };
         let (dialed, _accepted) = soon(async { tokio::join!(dialing, accepting) }).await;
 
         match dialed.map(drop) {
@@ -306,7 +309,7 @@ async fn a_server_that_is_not_among_those_meant_is_not_dialed(carrier: Carrier) 
     }
 }
 
-async fn version_two_alone_is_refused_in_words_and_one_and_two_are_accepted(carrier: Carrier) {
+async fn version_two_alone_is_refused_and_one_and_two_are_accepted(carrier: Carrier) {
     let authority = Authority::new();
     let refused = authority.try_greet(carrier, Hello { versions: vec![2], ..hello() }).await;
     let Err(DialError::Refused(refused)) = refused.map(drop) else { panic!("a tunnel, or another error") };
@@ -344,7 +347,7 @@ async fn a_dropped_driver_ends_the_tunnel_for_both(carrier: Carrier) {
     assert_eq!(pair.agent.health(), Health::Lost);
 }
 
-async fn an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behind_it(carrier: Carrier) {
+async fn a_finished_response_is_complete_though_its_stream_is_dropped(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
     let mut there = pair.server.open(&open()).await.unwrap();
     let mut here = pair.accepted().await;
@@ -363,17 +366,17 @@ async fn an_answer_that_was_shut_down_is_whole_though_its_stream_is_dropped_behi
 
 async fn fifty_readers_who_stopped_do_not_stop_another(carrier: Carrier) {
     let pair = Pair::greeted(carrier).await;
-    let mut stalled = Vec::new();
+    let mut unread = Vec::new();
     for _ in 0..50 {
         let there = pair.server.open(&open()).await.unwrap();
         let mut here = pair.accepted().await;
         here.read_open().await.unwrap();
         let writing = tokio::spawn(async move {
             let bytes = vec![0; 64 * 1024];
-            // Until the window is full, and then for good.
+            // Blocks once the window is full.
             while here.write_all(&bytes).await.is_ok() {}
         });
-        stalled.push((there, writing));
+        unread.push((there, writing));
     }
 
     let mut there = pair.server.open(&open()).await.unwrap();
@@ -390,14 +393,14 @@ async fn fifty_readers_who_stopped_do_not_stop_another(carrier: Carrier) {
 
     assert!(read == sent);
     assert_eq!(pair.server.health(), Health::Live);
-    stalled.into_iter().for_each(|(_, writing)| writing.abort());
+    unread.into_iter().for_each(|(_, writing)| writing.abort());
 }
 
-async fn an_agent_whose_certificate_is_of_no_use_is_told_why(carrier: Carrier) {
+async fn an_agent_with_an_unusable_certificate_learns_the_reason(carrier: Carrier) {
     let authority = Authority::new();
     let server = authority.server(carrier).await;
     let dialing = dial(carrier, server.address(), "gateway.test", authority.agent_material(), hello());
-    let turning_away = async { server.arrived().await.unwrap().turn_away("it names no cluster") };
+    let turning_away = async { server.accept_connection().await.unwrap().turn_away("it names no cluster") };
 
     let (dialed, ()) = soon(async { tokio::join!(dialing, turning_away) }).await;
 

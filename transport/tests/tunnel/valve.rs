@@ -1,4 +1,4 @@
-//! A relay of UDP between a server and an agent that lets the server's packets pass when it is told to.
+//! A UDP relay between a server and an agent that can keep the server's packets back.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use tokio::sync::Notify;
 pub(crate) struct Valve(Arc<State>);
 
 struct State {
-    /// Where the agent dials.
+    /// The address that the agent dials.
     address: SocketAddr,
-    held: Mutex<Held>,
+    queue: Mutex<Queue>,
     changed: Notify,
 }
 
-struct Held {
-    /// How many may pass; all of them where it is none.
+struct Queue {
+    /// Number of packets that may pass; all of them, if `None`.
     may_pass: Option<usize>,
     packets: VecDeque<Vec<u8>>,
 }
 
 impl Valve {
-    /// An open one.
+    /// An open valve in front of a server.
     pub(crate) async fn before(server: SocketAddr) -> Self {
         let inner = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let outer = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         outer.connect(server).await.unwrap();
         let valve = Self(Arc::new(State {
             address: inner.local_addr().unwrap(),
-            held: Mutex::new(Held { may_pass: None, packets: VecDeque::new() }),
+            queue: Mutex::new(Queue { may_pass: None, packets: VecDeque::new() }),
             changed: Notify::new(),
         }));
         tokio::spawn(valve.clone().carry(inner, outer));
@@ -43,20 +43,20 @@ impl Valve {
         self.0.address
     }
 
-    /// Holds what the server sends from now on.
+    /// Keeps back everything that the server sends from now on.
     pub(crate) fn shut(&self) {
-        self.0.held.lock().unwrap().may_pass = Some(0);
+        self.0.queue.lock().unwrap().may_pass = Some(0);
     }
 
-    /// Packets that are held.
-    pub(crate) fn held(&self) -> usize {
-        self.0.held.lock().unwrap().packets.len()
+    /// Number of packets that are kept back.
+    pub(crate) fn queued(&self) -> usize {
+        self.0.queue.lock().unwrap().packets.len()
     }
 
-    /// Lets those that are held pass, and so many of what comes behind them.
+    /// Lets the queued packets pass, and this many of those that follow.
     pub(crate) fn let_pass(&self, behind: usize) {
-        let mut held = self.0.held.lock().unwrap();
-        held.may_pass = Some(held.packets.len() + behind);
+        let mut queue = self.0.queue.lock().unwrap();
+        queue.may_pass = Some(queue.packets.len() + behind);
         self.0.changed.notify_one();
     }
 
@@ -70,7 +70,7 @@ impl Valve {
                     let _ = outer.send(&from_agent[..length]).await;
                 }
                 Ok(length) = outer.recv(&mut from_server) => {
-                    self.0.held.lock().unwrap().packets.push_back(from_server[..length].to_vec());
+                    self.0.queue.lock().unwrap().packets.push_back(from_server[..length].to_vec());
                 }
                 () = self.0.changed.notified() => {}
             }
@@ -81,12 +81,12 @@ impl Valve {
     }
 
     fn next(&self) -> Option<Vec<u8>> {
-        let mut held = self.0.held.lock().unwrap();
-        if held.may_pass == Some(0) {
+        let mut queue = self.0.queue.lock().unwrap();
+        if queue.may_pass == Some(0) {
             return None;
         }
-        let packet = held.packets.pop_front()?;
-        held.may_pass = held.may_pass.map(|packets| packets - 1);
+        let packet = queue.packets.pop_front()?;
+        queue.may_pass = queue.may_pass.map(|packets| packets - 1);
         Some(packet)
     }
 }

@@ -1,4 +1,4 @@
-//! A direction of a link, packet by packet, with the time given by hand.
+//! One direction of a link, packet by packet, in virtual time.
 
 use std::net::Ipv4Addr;
 
@@ -7,11 +7,11 @@ use crate::packet::tests::{is_right, udp};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-fn pipe(words: &str) -> Pipe {
-    Pipe::new(words.parse().unwrap(), Vec::new(), 7)
+fn pipe(impairments: &str) -> Pipe {
+    Pipe::new(impairments.parse().unwrap(), Vec::new(), 7)
 }
 
-/// A UDP packet whose payload is its number, and which is so long.
+/// A UDP packet of this length whose payload begins with its number.
 fn numbered(number: u32, bytes: usize) -> Vec<u8> {
     let mut payload = number.to_be_bytes().to_vec();
     payload.resize(bytes - 28, 0);
@@ -97,7 +97,7 @@ fn bursts_lose_in_rows_and_not_one_by_one() {
 }
 
 #[test]
-fn what_is_held_back_is_overtaken_and_nothing_is_lost() {
+fn delayed_packets_are_overtaken_and_none_is_lost() {
     let mut pipe = pipe("delay=10ms reorder=25%/50ms");
     let out = run(&mut pipe, 2000, 100);
     let mut seen = numbers(&out);
@@ -117,8 +117,8 @@ fn a_duplicate_follows_its_original() {
 
 #[test]
 fn open_corruption_breaks_the_checksum_and_hidden_corruption_does_not() {
-    let changed = |words| {
-        let mut pipe = pipe(words);
+    let changed = |impairments| {
+        let mut pipe = pipe(impairments);
         let out = run(&mut pipe, 100, 100);
         assert_eq!(pipe.counters.corrupted, 100);
         let differ = out.iter().enumerate().filter(|(at, out)| out.1 != numbered(*at as u32, 100)).count();
@@ -167,7 +167,7 @@ fn nothing_comes_out_in_the_dark_not_even_what_was_under_way() {
 }
 
 #[test]
-fn a_direction_that_is_told_to_be_down_is_dark_until_it_is_told_otherwise() {
+fn a_direction_that_is_set_down_is_dark_until_it_is_set_up() {
     let mut pipe = pipe("");
     pipe.set_down(true);
     pipe.admit(Duration::ZERO, numbered(1, 100));
@@ -178,9 +178,9 @@ fn a_direction_that_is_told_to_be_down_is_dark_until_it_is_told_otherwise() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn delayed_bytes_are_bounded() {
     let mut pipe = pipe("delay=1h");
-    for _ in 0..=HELD_BYTES_MAX / 60_000 {
+    for _ in 0..=DELAYED_BYTES_MAX / 60_000 {
         pipe.admit(Duration::ZERO, vec![0; 60_000]);
     }
     assert_eq!(pipe.counters.dropped_queue, 1);

@@ -1,4 +1,4 @@
-//! What HTTP/2's error codes say of a stream and of a connection.
+//! Translates between our abort codes and HTTP/2's error codes.
 
 use std::io;
 
@@ -6,35 +6,36 @@ use h2::Reason;
 
 use crate::error::{TunnelEnded, aborted, ended};
 
-/// Set in a code of ours, so that it is none of HTTP/2's own (RFC 9113, section 7, which lets unknown codes pass).
+/// This bit marks a code of ours, so that it differs from HTTP/2's own (RFC 9113, section 7, allows unknown
+/// codes).
 const OURS: u32 = 1 << 31;
 
-/// How a code of ours travels in RST_STREAM.
-pub(super) fn reason(code: u32) -> Reason {
+/// A code of ours as the error code of RST_STREAM.
+pub(super) fn reset_reason(code: u32) -> Reason {
     Reason::from(code | OURS)
 }
 
-/// What a stream's reader or writer is told of a stream that was reset.
-pub(super) fn reset(reason: Reason) -> io::Error {
+/// The I/O error for a stream that the peer has reset.
+pub(super) fn reset_error(reason: Reason) -> io::Error {
     let code = u32::from(reason);
     if code & OURS != 0 {
         aborted(code & !OURS)
     } else {
-        // h2's own doing, on either side.
+        // Reset by h2 itself, on either side.
         io::Error::new(io::ErrorKind::ConnectionReset, format!("HTTP/2 reset the stream: {reason}"))
     }
 }
 
-/// What a stream's reader or writer is told of an error of h2.
-pub(super) fn broken(error: h2::Error) -> io::Error {
+/// The I/O error of a stream for an error of h2.
+pub(super) fn stream_error(error: h2::Error) -> io::Error {
     match error.reason() {
-        Some(reason) if error.is_reset() => reset(reason),
-        _ => ended(connection(error)),
+        Some(reason) if error.is_reset() => reset_error(reason),
+        _ => ended(tunnel_ended(error)),
     }
 }
 
-/// How an error of h2 ended the connection.
-pub(super) fn connection(error: h2::Error) -> TunnelEnded {
+/// The end of the tunnel for an error of h2.
+pub(super) fn tunnel_ended(error: h2::Error) -> TunnelEnded {
     match error.get_io() {
         Some(error) if error.kind() == io::ErrorKind::TimedOut => TunnelEnded::Lost,
         Some(_) | None => TunnelEnded::Carrier(error.to_string()),
@@ -51,9 +52,9 @@ mod tests {
     #[test]
     fn our_codes_come_through_and_are_none_of_http2s_own() {
         for code in [AbortCode::Abandoned, AbortCode::BadOpen, AbortCode::Unknown(0x7fff_ffff)] {
-            assert!(u32::from(reason(code.number())) > u32::from(Reason::HTTP_1_1_REQUIRED));
-            assert_eq!(abort_code(&reset(reason(code.number()))), Some(code));
+            assert!(u32::from(reset_reason(code.number())) > u32::from(Reason::HTTP_1_1_REQUIRED));
+            assert_eq!(abort_code(&reset_error(reset_reason(code.number()))), Some(code));
         }
-        assert_eq!(abort_code(&reset(Reason::REFUSED_STREAM)), None);
+        assert_eq!(abort_code(&reset_error(Reason::REFUSED_STREAM)), None);
     }
 }

@@ -1,8 +1,7 @@
-//! A bidirectional stream of HTTP/2.
+//! Reads and writes one bidirectional stream of HTTP/2.
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
@@ -12,119 +11,101 @@ use h2::{RecvStream, SendStream};
 use tokio::io::ReadBuf;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::Stopped;
 use super::codes;
-use super::common::Common;
+use super::outcome::{SendOutcome, StreamDelivery};
 use super::settings::{BULK_FRAME_BYTES, SEND_BYTES_MAX};
-use super::wakers::Wakers;
+use super::shared::SharedConnection;
+use crate::carrier::contract::Stopped;
 use crate::error::{TunnelEnded, ended};
-use crate::precedence::Rank;
+use crate::priority::Priority;
 
-pub(crate) struct Stream {
+/// A bidirectional stream of HTTP/2.
+pub(crate) struct Http2Stream {
     id: u32,
     sending: Arc<Sending>,
     receiving: Receiving,
-    /// What was taken off h2 and not read yet; its bytes are still in flight as far as the peer's window is concerned.
+    /// Bytes that h2 has handed over and nobody has read yet. For the peer's window they are still in flight.
     chunk: Bytes,
-    common: Arc<Common>,
-    /// Held where this side opened the stream.
-    _place: Option<OwnedSemaphorePermit>,
+    shared: Arc<SharedConnection>,
+    /// Released when the stream ends; only on the side that opened it.
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
+/// The reading direction of a stream.
 pub(super) enum Receiving {
-    /// The bytes come behind the head of an answer.
+    /// The bytes follow the head of a response, which has not come yet.
     Head(ResponseFuture),
     Body(RecvStream),
 }
 
-/// The writing direction. The stream's writer and those who only watch for its end share it.
+/// The writing direction. The stream's writer and the futures that wait for its end share it.
 pub(super) struct Sending {
     stream: Mutex<SendStream<Bytes>>,
-    wakers: Arc<Wakers>,
-    outcome: AtomicU8,
+    outcome: Arc<SendOutcome>,
 }
 
-/// Values of `Sending::outcome`.
-const UNDER_WAY: u8 = 0;
-const TAKEN: u8 = 1;
-const LOST: u8 = 2;
-
 impl Sending {
-    /// The peer has taken the last byte.
-    pub(super) fn take(&self) {
-        self.outcome.store(TAKEN, Ordering::Release);
-        self.wakers.wake_all();
-    }
-
-    /// The connection ended before that.
-    pub(super) fn lose(&self) {
-        self.outcome.store(LOST, Ordering::Release);
-        self.wakers.wake_all();
-    }
-
     fn stream(&self) -> MutexGuard<'_, SendStream<Bytes>> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8], rank: Rank) -> Poll<io::Result<usize>> {
-        let bytes = &bytes[..bytes.len().min(frame_bytes(rank))];
-        // Before h2 is asked, so that no waking is missed.
-        self.wakers.register(cx);
-        let waker = Waker::from(Arc::clone(&self.wakers));
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8], priority: Priority) -> Poll<io::Result<usize>> {
+        let bytes = &bytes[..bytes.len().min(frame_bytes(priority))];
+        // Registered before h2 is polled, so that no wake-up is missed.
+        self.outcome.register(cx);
+        let waker = Waker::from(self.outcome.wakers());
         let mut stream = self.stream();
         stream.reserve_capacity(bytes.len());
         let mut room = stream.capacity();
         if room == 0 {
             room = match ready!(stream.poll_capacity(&mut Context::from_waker(&waker))) {
                 Some(Ok(room)) => room,
-                Some(Err(error)) => return Poll::Ready(Err(codes::broken(error))),
-                None => return Poll::Ready(Err(cause(&mut stream))),
+                Some(Err(error)) => return Poll::Ready(Err(codes::stream_error(error))),
+                None => return Poll::Ready(Err(write_error(&mut stream))),
             };
         }
         let room = room.min(bytes.len());
         match stream.send_data(Bytes::copy_from_slice(&bytes[..room]), false) {
             Ok(()) => Poll::Ready(Ok(room)),
-            Err(_) => Poll::Ready(Err(cause(&mut stream))),
+            Err(_) => Poll::Ready(Err(write_error(&mut stream))),
         }
     }
 
-    fn poll_stopped(&self, cx: &Context<'_>, common: &Common) -> Poll<io::Result<()>> {
-        self.wakers.register(cx);
-        match self.outcome.load(Ordering::Acquire) {
-            TAKEN => return Poll::Ready(Ok(())),
-            LOST => return Poll::Ready(Err(ended(common.end().unwrap_or(TunnelEnded::Lost)))),
-            _ => {}
+    fn poll_stopped(&self, cx: &Context<'_>, shared: &SharedConnection) -> Poll<io::Result<()>> {
+        self.outcome.register(cx);
+        match self.outcome.get() {
+            Some(StreamDelivery::Acknowledged) => return Poll::Ready(Ok(())),
+            Some(StreamDelivery::Lost) => {
+                return Poll::Ready(Err(ended(shared.end().unwrap_or(TunnelEnded::Lost))));
+            }
+            None => {}
         }
-        let waker = Waker::from(Arc::clone(&self.wakers));
+        let waker = Waker::from(self.outcome.wakers());
         let reset = ready!(self.stream().poll_reset(&mut Context::from_waker(&waker)));
-        Poll::Ready(Err(match (common.end(), reset) {
+        Poll::Ready(Err(match (shared.end(), reset) {
             (Some(how), _) => ended(how),
-            (None, Ok(reason)) => codes::reset(reason),
-            (None, Err(error)) => codes::broken(error),
+            (None, Ok(reason)) => codes::reset_error(reason),
+            (None, Err(error)) => codes::stream_error(error),
         }))
     }
 }
 
-impl Stream {
+impl Http2Stream {
     pub(super) fn new(
         send: SendStream<Bytes>,
         receiving: Receiving,
-        common: &Arc<Common>,
-        place: Option<OwnedSemaphorePermit>,
+        shared: &Arc<SharedConnection>,
+        slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let id = send.stream_id().as_u32();
-        let sending = Sending {
-            stream: Mutex::new(send),
-            wakers: Arc::new(Wakers::default()),
-            outcome: AtomicU8::new(UNDER_WAY),
-        };
+        let sending = Sending { stream: Mutex::new(send), outcome: Arc::new(SendOutcome::default()) };
         Self {
             id,
             sending: Arc::new(sending),
             receiving,
             chunk: Bytes::new(),
-            common: Arc::clone(common),
-            _place: place,
+            shared: Arc::clone(shared),
+            _slot: slot,
         }
     }
 
@@ -154,7 +135,8 @@ impl Stream {
         let read = self.chunk.len().min(into.remaining());
         into.put_slice(&self.chunk[..read]);
         self.chunk.advance(read);
-        // Only now the peer may send so much more. A stream that is over has no window any more.
+        // The peer's window grows only once the bytes are read. A stream that has ended has no window any
+        // more.
         let _ = body.flow_control().release_capacity(read);
         Poll::Ready(Ok(()))
     }
@@ -163,61 +145,62 @@ impl Stream {
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
-        rank: Rank,
+        priority: Priority,
     ) -> Poll<io::Result<usize>> {
-        self.sending.poll_write(cx, bytes, rank).map_err(|error| self.known(error))
+        self.sending.poll_write(cx, bytes, priority).map_err(|error| self.with_end(error))
     }
 
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        self.common.await_taking(self.id, &self.sending);
+        self.shared.await_acknowledgement(self.id, &self.sending.outcome);
         self.sending.stream().send_data(Bytes::new(), true).map_err(io::Error::other)
     }
 
     pub(crate) fn stopped(&self) -> Stopped {
-        let (sending, common) = (Arc::clone(&self.sending), Arc::clone(&self.common));
-        Box::pin(poll_fn(move |cx| sending.poll_stopped(cx, &common)))
+        let (sending, shared) = (Arc::clone(&self.sending), Arc::clone(&self.shared));
+        Box::pin(poll_fn(move |cx| sending.poll_stopped(cx, &shared)))
     }
 
     pub(crate) fn abort(&mut self, code: u32) {
-        self.sending.stream().send_reset(codes::reason(code));
+        self.sending.stream().send_reset(codes::reset_reason(code));
     }
 
     fn broken(&self, error: h2::Error) -> io::Error {
-        self.known(codes::broken(error))
+        self.with_end(codes::stream_error(error))
     }
 
-    /// The connection knows better why it ended.
-    fn known(&self, error: io::Error) -> io::Error {
+    /// Replaces an error that only says that the connection ended by the connection's own reason.
+    fn with_end(&self, error: io::Error) -> io::Error {
         let is_end = error.get_ref().is_some_and(|inside| inside.is::<TunnelEnded>());
-        match self.common.end() {
+        match self.shared.end() {
             Some(how) if is_end => ended(how),
             _ => error,
         }
     }
 }
 
-impl Drop for Stream {
+impl Drop for Http2Stream {
     fn drop(&mut self) {
-        self.common.forget(self.id);
+        self.shared.forget(self.id);
         if let Receiving::Body(body) = &mut self.receiving {
             let _ = body.flow_control().release_capacity(self.chunk.len());
         }
     }
 }
 
-/// h2 knows no ranks: it sends one frame of each stream in turn. So that of bulk is small.
-fn frame_bytes(rank: Rank) -> usize {
-    match rank {
-        Rank::Bulk => BULK_FRAME_BYTES,
-        Rank::Light | Rank::Control => SEND_BYTES_MAX,
+/// Largest DATA frame of a priority, in bytes. h2 knows no priorities: it sends one frame of each stream in
+/// turn, so bulk gets small frames.
+fn frame_bytes(priority: Priority) -> usize {
+    match priority {
+        Priority::Bulk => BULK_FRAME_BYTES,
+        Priority::Light | Priority::Control => SEND_BYTES_MAX,
     }
 }
 
-/// Why a stream takes nothing any more.
-fn cause(stream: &mut SendStream<Bytes>) -> io::Error {
+/// The reason why a stream accepts no more bytes.
+fn write_error(stream: &mut SendStream<Bytes>) -> io::Error {
     match stream.poll_reset(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Ok(reason)) => codes::reset(reason),
-        Poll::Ready(Err(error)) => codes::broken(error),
+        Poll::Ready(Ok(reason)) => codes::reset_error(reason),
+        Poll::Ready(Err(error)) => codes::stream_error(error),
         Poll::Pending => io::ErrorKind::BrokenPipe.into(),
     }
 }

@@ -1,14 +1,14 @@
-//! One waker for many tasks, because h2 remembers one for each direction of a stream.
+//! Joins the wakers of many tasks into one, because h2 remembers only one for each direction of a stream.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-/// The tasks that wait for the same thing; h2 is given all of them as one waker.
+/// The wakers of tasks that wait for the same event. h2 gets all of them as one waker.
 #[derive(Default)]
 pub(super) struct Wakers(Mutex<Vec<Waker>>);
 
 impl Wakers {
-    /// Has the task of `cx` woken once, by whatever wakes the others.
+    /// Wakes the task of `cx` once, together with the others.
     pub(super) fn register(&self, cx: &Context<'_>) {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {

@@ -1,4 +1,4 @@
-//! The bytes under HTTP/2: counted, and watched for the ends of streams.
+//! Counts the bytes under HTTP/2, and scans them for the ends of streams.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::settings::Side;
 
-/// What precedes the frames of an HTTP/2 client (RFC 9113, section 3.4).
+/// Length of the preface of an HTTP/2 client, before its first frame (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 
 /// A frame's header (RFC 9113, section 4.1): three bytes of length, type, flags, four bytes of stream.
@@ -19,25 +19,25 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const END_STREAM: u8 = 1;
 
-/// A connection's bytes, as HTTP/2 reads and writes them.
+/// A connection's byte stream, as HTTP/2 reads and writes it.
 pub(super) struct Wire<T> {
     io: T,
     scanner: Scanner,
-    seen: Arc<Seen>,
+    stats: Arc<WireStats>,
 }
 
-/// What went over a [`Wire`].
+/// Counters of a [`Wire`], and the streams that have ended on it.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct WireStats {
     received: AtomicU64,
     sent: AtomicU64,
-    /// Streams whose last byte has arrived, and that nobody has asked for yet. As many as the peer ends between two polls
-    /// of the connection.
+    /// Streams whose last byte has arrived since the last call of `take_ended_streams`. The list is bounded
+    /// by the streams that the peer ends between two polls of the connection.
     ended: Mutex<Vec<u32>>,
 }
 
-/// Finds the ends of streams in what is received. h2 tells of an end only to whoever has read up to it; the peer wants
-/// to know when the bytes are here.
+/// Finds the ends of streams in the received bytes. h2 reports an end only to a reader that has read up to
+/// it; the peer wants to know when the bytes have arrived.
 struct Scanner {
     header: [u8; HEADER_BYTES],
     have: usize,
@@ -48,35 +48,35 @@ struct Scanner {
 }
 
 impl<T> Wire<T> {
-    pub(super) fn new(io: T, side: Side) -> (Self, Arc<Seen>) {
-        let seen = Arc::new(Seen::default());
+    pub(super) fn new(io: T, side: Side) -> (Self, Arc<WireStats>) {
+        let stats = Arc::new(WireStats::default());
         // The tunnel's server is the HTTP/2 client.
         let skip = match side {
             Side::Agent => PREFACE_BYTES,
             Side::Server => 0,
         };
-        (Self { io, scanner: Scanner::new(skip), seen: Arc::clone(&seen) }, seen)
+        (Self { io, scanner: Scanner::new(skip), stats: Arc::clone(&stats) }, stats)
     }
 }
 
-impl Seen {
-    /// Bytes of HTTP/2 received.
+impl WireStats {
+    /// Bytes of HTTP/2 received so far.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes of HTTP/2 sent.
+    /// Bytes of HTTP/2 sent so far.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Whether `take_ended` would have one.
-    pub(super) fn has_ended(&self) -> bool {
+    /// Whether `take_ended_streams` would return a stream.
+    pub(super) fn has_ended_streams(&self) -> bool {
         !self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Streams that have arrived whole since the last call.
-    pub(super) fn take_ended(&self) -> Vec<u32> {
+    /// Takes the streams whose last byte has arrived since the last call.
+    pub(super) fn take_ended_streams(&self) -> Vec<u32> {
         std::mem::take(&mut *self.ended.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -90,7 +90,7 @@ impl Scanner {
         Self { header: [0; HEADER_BYTES], have: 0, skip, ends: None }
     }
 
-    /// Looks at the next bytes and tells of each stream whose last byte is among them.
+    /// Scans the next bytes and reports each stream whose last byte is among them.
     fn feed(&mut self, mut bytes: &[u8], mut ended: impl FnMut(u32)) {
         while !bytes.is_empty() {
             let (skipped, rest) = bytes.split_at(self.skip.min(bytes.len()));
@@ -132,8 +132,8 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
         ready!(Pin::new(&mut self.io).poll_read(cx, into))?;
         let this = &mut *self;
         let read = &into.filled()[before..];
-        this.seen.received.fetch_add(read.len() as u64, Ordering::Relaxed);
-        this.scanner.feed(read, |stream| this.seen.end(stream));
+        this.stats.received.fetch_add(read.len() as u64, Ordering::Relaxed);
+        this.scanner.feed(read, |stream| this.stats.end(stream));
         Poll::Ready(Ok(()))
     }
 }
@@ -141,7 +141,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Wire<T> {
 impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
-        self.seen.sent.fetch_add(written as u64, Ordering::Relaxed);
+        self.stats.sent.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(written))
     }
 
@@ -151,7 +151,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Wire<T> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, bytes))?;
-        self.seen.sent.fetch_add(written as u64, Ordering::Relaxed);
+        self.stats.sent.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(written))
     }
 

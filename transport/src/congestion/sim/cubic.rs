@@ -1,15 +1,15 @@
-//! A flow as most of them are: CUBIC (RFC 9438), which takes each loss for congestion.
+//! A CUBIC flow (RFC 9438), the most common kind, which takes each loss for congestion.
 
 use std::time::{Duration, Instant};
 
-use super::super::Control;
-use super::PACKET_BYTES;
+use super::super::control::CongestionControl;
+use super::sender::PACKET_BYTES;
 
 /// RFC 9438, section 5: `C`, in packets a second cubed, and `beta`.
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 
-/// Windows in packets.
+/// The state of CUBIC; windows count packets.
 pub(in super::super) struct Cubic {
     window: f64,
     threshold: f64,
@@ -38,7 +38,7 @@ impl Cubic {
     }
 }
 
-impl Control for Cubic {
+impl CongestionControl for Cubic {
     fn sent(&mut self, _now: Instant, _bytes: u64) {}
 
     fn acked(&mut self, now: Instant, sent: Instant, _bytes: u64) {
@@ -65,7 +65,7 @@ impl Control for Cubic {
     fn acks_end(&mut self, _now: Instant, _in_flight: u64, _app_limited: bool) {}
 
     fn lost(&mut self, now: Instant, _bytes: u64) {
-        // One answer for each round trip.
+        // Reduces the window once for each round trip.
         if self.recovering_since.is_some_and(|since| self.newest_sent.is_none_or(|newest| newest <= since)) {
             return;
         }
@@ -81,7 +81,7 @@ impl Control for Cubic {
         self.lost(now, 0);
     }
 
-    fn went_dark(&mut self, _now: Instant) {
+    fn persistent_congestion(&mut self, _now: Instant) {
         self.window = 2.0;
         self.epoch = None;
     }

@@ -2,47 +2,47 @@
 
 use std::time::Duration;
 
-use super::super::dice::Dice;
+use super::super::rng::Rng;
 
-/// What a link is like. Times count from the beginning of the simulation.
+/// The properties of a link. Times count from the beginning of the simulation.
 #[derive(Debug, Clone)]
 pub(in super::super) struct LinkSpec {
     /// Bytes a second, each from a time on; the first from the beginning.
     pub(in super::super) rates: Vec<(Duration, u64)>,
-    /// One way.
+    /// The propagation delay, one way.
     pub(in super::super) delay: Duration,
     /// Added to the delay of each packet, up to this much, without reordering.
     pub(in super::super) jitter: Duration,
-    /// What the queue holds; more is dropped.
+    /// Size of the queue; more is dropped.
     pub(in super::super) queue_bytes: u64,
     pub(in super::super) loss: Loss,
     /// Nothing passes from the first time until the second.
     pub(in super::super) dark: Option<(Duration, Duration)>,
-    /// Packets that wait so long are marked (ECN); all, if it is zero.
+    /// Packets that wait for this time are marked (ECN); all, if it is zero.
     pub(in super::super) marks_after: Option<Duration>,
     /// Acknowledgements come back in bunches, this far apart.
     pub(in super::super) acks_every: Duration,
 }
 
-/// How a link loses packets, beside its full queue.
+/// The pattern of losses, beside those of the full queue.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Loss {
-    /// This part of them, each for itself.
+    /// This part of the packets, each by its own chance.
     Random(f64),
-    /// Gilbert and Elliott: every packet of a bad time is lost with `lost`; a bad time begins and ends with a packet by
-    /// these chances.
+    /// Gilbert and Elliott: every packet of a bad time is lost with `lost`; a bad time begins and ends with a
+    /// packet by these chances.
     Bursts { begins: f64, ends: f64, lost: f64 },
 }
 
-/// A link as it runs.
+/// A link in operation, with the state of its queue.
 pub(super) struct Link {
     pub(super) spec: LinkSpec,
-    dice: Dice,
-    /// When the last packet of the queue has left it.
+    rng: Rng,
+    /// The time at which the last packet of the queue will have left it.
     busy_until: Duration,
     last_arrival: Duration,
     bad: bool,
-    /// When a packet found the queue full.
+    /// The times at which a packet found the queue full.
     pub(super) overflows: Vec<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl Link {
     pub(super) fn new(spec: LinkSpec, seed: u64) -> Self {
         Self {
             spec,
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             busy_until: Duration::ZERO,
             last_arrival: Duration::ZERO,
             bad: false,
@@ -58,12 +58,13 @@ impl Link {
         }
     }
 
-    /// How long a packet that comes now waits in the queue.
+    /// The time that a packet that comes now waits in the queue.
     pub(super) fn waits(&self, now: Duration) -> Duration {
         self.busy_until.saturating_sub(now)
     }
 
-    /// When a packet that enters now arrives at the other end, and whether it was marked; never, where it is lost.
+    /// The time at which a packet that enters now arrives at the other end, and whether it was marked; `None`
+    /// if it is lost.
     pub(super) fn enter(&mut self, now: Duration, bytes: u64) -> Option<(Duration, bool)> {
         if self.spec.dark.is_some_and(|(from, until)| (from..until).contains(&now)) {
             return None;
@@ -80,7 +81,7 @@ impl Link {
         if self.loses() {
             return None;
         }
-        let jitter = self.spec.jitter.mul_f64(self.dice.chance());
+        let jitter = self.spec.jitter.mul_f64(self.rng.chance());
         self.last_arrival = self.last_arrival.max(self.busy_until + self.spec.delay + jitter);
         Some((self.last_arrival, marked))
     }
@@ -93,13 +94,13 @@ impl Link {
 
     fn loses(&mut self) -> bool {
         match self.spec.loss {
-            Loss::Random(part) => self.dice.chance() < part,
+            Loss::Random(part) => self.rng.chance() < part,
             Loss::Bursts { begins, ends, lost } => {
                 let turns = if self.bad { ends } else { begins };
-                if self.dice.chance() < turns {
+                if self.rng.chance() < turns {
                     self.bad = !self.bad;
                 }
-                self.bad && self.dice.chance() < lost
+                self.bad && self.rng.chance() < lost
             }
         }
     }

@@ -1,4 +1,5 @@
-//! quinn's pacer (quinn-proto 0.11, `connection/pacing.rs`): a bucket that refills at 1.25 × window / round trip.
+//! quinn's pacer (quinn-proto 0.11, `connection/pacing.rs`): a bucket that refills at 1.25 × window / round
+//! trip.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ impl Pacer {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 
-    /// When to ask again; nothing, if a packet may leave now.
+    /// The time at which to ask again; `None` if a packet may leave now.
     pub(super) fn blocks(
         &mut self,
         now: Instant,

@@ -1,11 +1,14 @@
-//! A sender as quinn is one: its order of calls, its pacer, its loss detection and its probe timeouts.
+//! A sender that behaves as quinn's: its order of calls, its pacer, its loss detection and its probe
+//! timeouts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::super::Control;
-use super::PACKET_BYTES;
+use super::super::control::CongestionControl;
 use super::pacer::Pacer;
+
+/// Size of a packet on the wire: quinn's first size, and a common one for tunnels within tunnels.
+pub(super) const PACKET_BYTES: u64 = 1200;
 
 /// quinn's `MAX_TRANSMIT_SEGMENTS`: packets of one system call, which count as sent at one time.
 const BATCH_PACKETS: u64 = 10;
@@ -14,11 +17,11 @@ const PACKET_THRESHOLD: u64 = 3;
 const TIME_THRESHOLD: f64 = 9.0 / 8.0;
 const DARK_TIMEOUTS: u32 = 3;
 const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
-/// A tunnel that hears nothing sends a packet so often whatever its window.
+/// Interval at which a tunnel that hears nothing sends a packet, whatever its window.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 
 pub(super) struct Sender {
-    pub(super) control: Box<dyn Control>,
+    pub(super) control: Box<dyn CongestionControl>,
     pacer: Pacer,
     sent: BTreeMap<u64, Sent>,
     next_number: u64,
@@ -30,9 +33,9 @@ pub(super) struct Sender {
     timeouts: u32,
     probes: u8,
     pub(super) app_limited: bool,
-    /// What the application has given and was not sent; a bulk transfer never has nothing.
+    /// Bytes that the application has given and that were not sent; a bulk transfer never runs out.
     pub(super) backlog: u64,
-    /// Small requests that wait for a packet: when each was made.
+    /// The times at which the small requests were made that wait for a packet.
     pub(super) small: Vec<Instant>,
     last_heard: Instant,
     last_eliciting: Instant,
@@ -51,7 +54,7 @@ pub(super) struct Packet {
 }
 
 impl Sender {
-    pub(super) fn new(control: Box<dyn Control>, now: Instant) -> Self {
+    pub(super) fn new(control: Box<dyn CongestionControl>, now: Instant) -> Self {
         let assumed = Duration::from_millis(333);
         let pacer = Pacer::new(now, assumed, control.window(now), PACKET_BYTES);
         Self {
@@ -75,7 +78,7 @@ impl Sender {
         }
     }
 
-    /// What may leave now.
+    /// Takes the packets that may leave now.
     pub(super) fn poll(&mut self, now: Instant) -> Vec<Packet> {
         self.pacing_at = None;
         let mut leaving = Vec::new();
@@ -211,7 +214,7 @@ impl Sender {
         }
         self.control.lost(now, lost.len() as u64 * PACKET_BYTES);
         if unbroken && spans > self.probe_timeout() * DARK_TIMEOUTS {
-            self.control.went_dark(now);
+            self.control.persistent_congestion(now);
         }
     }
 

@@ -14,7 +14,7 @@ fn stepping(low: u64, back: f64, queue: f64, loss: f64) -> LinkSpec {
 }
 
 #[test]
-fn a_link_that_falls_to_256_kbit_and_returns_is_used_again_within_two_seconds() {
+fn a_link_that_recovers_from_256_kbit_is_used_within_two_seconds() {
     const LOW: u64 = 32_000;
     for loss in [0.0, 0.05] {
         let ran = alone(stepping(LOW, 30.0, 0.2, loss), 34.0);
@@ -28,8 +28,9 @@ fn a_link_that_falls_to_256_kbit_and_returns_is_used_again_within_two_seconds() 
     }
 }
 
+/// The same holds when it returns to its full rate.
 #[test]
-fn half_a_link_and_a_tenth_of_it_are_found_within_a_second_in_both_directions() {
+fn a_link_that_drops_to_a_half_or_a_tenth_is_found_within_a_second() {
     for low in [FAST / 2, FAST / 10] {
         let ran = alone(stepping(low, 10.0, 1.0, 0.0), 13.0);
         let flow = &ran.flows[0];
@@ -41,8 +42,9 @@ fn half_a_link_and_a_tenth_of_it_are_found_within_a_second_in_both_directions() 
     }
 }
 
+/// The short queue shows the fall as loss.
 #[test]
-fn a_fall_that_a_short_queue_shows_as_loss_is_answered_within_half_a_second() {
+fn a_slower_link_with_a_short_queue_is_noticed_within_half_a_second() {
     let falling = LinkSpec {
         rates: vec![(Duration::ZERO, FAST), (secs(5.0), FAST * 3 / 10)],
         ..link(FAST, ROUND_TRIP, 0.1)
@@ -54,7 +56,7 @@ fn a_fall_that_a_short_queue_shows_as_loss_is_answered_within_half_a_second() {
 }
 
 #[test]
-fn a_far_link_that_becomes_a_hundred_times_faster_is_used_within_three_seconds() {
+fn a_far_link_that_becomes_100_times_faster_is_used_within_3_seconds() {
     let far = secs(0.2);
     let growing =
         LinkSpec { rates: vec![(Duration::ZERO, MEGABIT), (secs(15.0), FAST)], ..link(FAST, far, 0.3) };
@@ -83,7 +85,7 @@ fn a_link_that_comes_back_slower_is_not_flooded() {
         ..usual()
     };
     let ran = alone(slower, 12.0);
-    // What was in flight before would take four seconds at the new rate.
+    // The packets in flight from before would take four seconds at the new rate.
     let wait = ran.longest_wait(between(8.0, 12.0));
     assert!(wait <= secs(1.0), "{wait:?}");
 }
@@ -98,7 +100,7 @@ fn an_application_that_pauses_does_not_inflate_the_window() {
         let ran = sim.run(secs(14.0));
         let flow = &ran.flows[0];
         let window = flow.window(between(5.0, 9.5)) as f64 / product;
-        // Two is what starting may have, and bunches of acknowledgements count as such.
+        // Startup may have two products in flight, and bunches of acknowledgements add to that.
         assert!(window <= 2.5, "{bytes} bytes every {every} s: {window} products");
         let part = flow.rate(between(11.5, 14.0)) / FAST as f64;
         assert!(part >= 0.9, "{bytes} bytes every {every} s, then bulk: {part}");
@@ -106,7 +108,7 @@ fn an_application_that_pauses_does_not_inflate_the_window() {
 }
 
 #[test]
-fn what_was_learnt_is_kept_over_an_idle_time() {
+fn the_model_is_kept_over_an_idle_time() {
     let mut sim = Sim::new(usual(), 3);
     // A megabyte is two products: once the link is known it takes little more than its own time.
     sim.add(ours(7), Demand::Ticks { bytes: 5_000_000, every: secs(4.0), until: secs(9.0) });

@@ -41,7 +41,7 @@ fn a_bulk_flow_keeps_its_goodput_at_ten_per_cent_loss() {
 }
 
 #[test]
-fn bursts_of_loss_are_borne_as_well() {
+fn a_bulk_flow_keeps_its_goodput_through_bursts_of_loss() {
     // Bad times of 20 packets, in which half are lost: 4.5 % in all.
     let bursts = LinkSpec { loss: Loss::Bursts { begins: 0.005, ends: 0.05, lost: 0.5 }, ..usual() };
     let part = part(bursts, 8.0);
@@ -73,26 +73,26 @@ fn jitter_is_not_taken_for_a_queue() {
 }
 
 #[test]
-fn where_one_product_does_not_fill_a_path_it_is_probed_for_as_much_as_ever() {
+fn a_path_that_one_product_does_not_fill_is_probed_in_full_steps() {
     let part = jittered(0.02);
     assert!(part >= 0.79, "{part}");
 }
 
 #[test]
-fn a_probe_of_a_link_that_is_full_queues_no_more_than_a_sixth_of_a_round_trip() {
+fn a_probe_of_a_full_link_queues_at_most_a_sixth_of_a_round_trip() {
     let wait = alone(usual(), 12.0).longest_wait(between(4.0, 12.0));
     assert!(wait <= ROUND_TRIP / 6, "{wait:?}");
 }
 
 #[test]
-fn a_small_request_beside_a_bulk_flow_takes_less_than_one_and_a_half_round_trips() {
+fn a_small_request_beside_bulk_takes_at_most_1_5_round_trips() {
     let ran = alone(losing(0.0), 8.0);
     let [half, most] = [0.5, 0.99].map(|part| ran.flows[0].small(part, between(2.0, 8.0)));
     assert!(half <= ROUND_TRIP.mul_f64(1.1) && most <= ROUND_TRIP.mul_f64(1.5), "{half:?} {most:?}");
 }
 
 #[test]
-fn at_five_per_cent_loss_a_small_request_waits_for_its_own_loss_and_for_nothing_else() {
+fn at_five_per_cent_loss_a_small_request_waits_only_for_its_own_loss() {
     let ran = alone(losing(0.05), 8.0);
     let [half, most] = [0.5, 0.92].map(|part| ran.flows[0].small(part, between(2.0, 8.0)));
     assert!(half <= ROUND_TRIP.mul_f64(1.1) && most <= ROUND_TRIP.mul_f64(1.5), "{half:?} {most:?}");

@@ -1,4 +1,4 @@
-//! How large the packets are that the route to the other side may take.
+//! The packet size that the route to a peer may allow.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,21 +8,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 #[cfg(target_os = "linux")]
 use rustix::net::sockopt;
 
-/// Most bytes of QUIC in a packet, whatever the route takes: ten of them, which quinn hands to the kernel at a time
-/// (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel refuses the batch.
+/// Most bytes of QUIC in a packet, whatever the route takes: ten of them, which quinn hands to the kernel at
+/// a time (`MAX_TRANSMIT_SEGMENTS`), fit one datagram of UDP over IPv4 (65,507 bytes). Beyond that the kernel
+/// refuses the batch.
 pub(crate) const PACKET_BYTES_MAX: u16 = 6_550;
 
-/// What is probed for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
-pub(crate) const PACKET_BYTES_USUAL: u16 = 1_452;
+/// Packet size to probe for where the route is not known: Ethernet's 1,500 less [`HEADER_BYTES`].
+pub(crate) const PACKET_BYTES_DEFAULT: u16 = 1_452;
 
-/// The headers of IPv6 and UDP.
+/// Length of the headers of IPv6 and UDP, in bytes.
 const HEADER_BYTES: u32 = 40 + 8;
 
-/// For how many bytes of QUIC in a packet the path to `peer` is probed: as many as this machine's route takes, where that is more than
-/// Ethernet's. Probing every path that far would cost those of the Internet round trips, and probes that are lost.
+/// Bytes of QUIC in a packet for which the path to `peer` is probed: as many as this machine's route takes,
+/// where that is more than Ethernet's. Probing every path that far would cost those of the Internet round
+/// trips, and probes that are lost.
 pub(crate) fn packet_bytes(peer: SocketAddr) -> u16 {
     let packet = |route: u32| u16::try_from(route.saturating_sub(HEADER_BYTES)).unwrap_or(u16::MAX);
-    route_bytes(peer).map_or(PACKET_BYTES_USUAL, packet).clamp(PACKET_BYTES_USUAL, PACKET_BYTES_MAX)
+    route_bytes(peer).map_or(PACKET_BYTES_DEFAULT, packet).clamp(PACKET_BYTES_DEFAULT, PACKET_BYTES_MAX)
 }
 
 /// The MTU of the route to `peer` (`IP_MTU`, ip(7)). Nothing is sent.
@@ -35,7 +37,7 @@ fn route_bytes(peer: SocketAddr) -> io::Result<u32> {
     };
     match peer.ip() {
         IpAddr::V4(_) => Ok(sockopt::ip_mtu(asked(Ipv4Addr::UNSPECIFIED.into())?)?),
-        // Of IPv4 behind `::ffff:0:0/96`, too.
+        // Includes IPv4 addresses mapped to `::ffff:0:0/96`.
         IpAddr::V6(_) => Ok(sockopt::ipv6_mtu(asked(Ipv6Addr::UNSPECIFIED.into())?)?),
     }
 }
@@ -49,14 +51,14 @@ fn route_bytes(_: SocketAddr) -> io::Result<u32> {
 mod tests {
     use super::*;
 
+    /// A route that does not exist is probed as Ethernet.
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_route_that_takes_more_than_ethernets_is_probed_up_to_a_tenth_of_a_datagram_and_one_that_is_not_there_as_ethernets()
-     {
+    fn a_route_with_jumbo_frames_is_probed_up_to_a_tenth_of_a_datagram() {
         for loopback in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(packet_bytes(loopback.parse().unwrap()), PACKET_BYTES_MAX, "{loopback}");
         }
-        // No machine routes there: it takes an option of a socket.
-        assert_eq!(packet_bytes("255.255.255.255:1".parse().unwrap()), PACKET_BYTES_USUAL);
+        // Broadcasts need a socket option, so no machine routes there without it.
+        assert_eq!(packet_bytes("255.255.255.255:1".parse().unwrap()), PACKET_BYTES_DEFAULT);
     }
 }

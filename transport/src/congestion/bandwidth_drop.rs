@@ -1,26 +1,28 @@
-//! A bandwidth that fell: believed within a few round trips, and not after the whole length of the filter.
+//! Detects a bandwidth that fell, within a few round trips instead of the whole length of the bandwidth
+//! filter.
 
 use std::time::{Duration, Instant};
 
 use super::delivery::{self, Sample};
 use super::round_trip::{ROUND_TRIP_MIN, RoundTrip};
 
-/// How many times the shortest round trip makes a queue that our window cannot have built unless the bandwidth fell.
+/// A queue of this many shortest round trips: our window cannot have built it unless the bandwidth fell.
 const ROUND_TRIPS: f64 = 2.5;
 
-/// Notices a bandwidth that fell to less than half: for two periods of four round trips each, no packet came back soon and
-/// little was delivered. The periods are of time and not of rounds, because a round becomes as long as the queue.
+/// Detects a bandwidth that fell to less than half: for two periods of four round trips each, no packet came
+/// back soon and little was delivered. The periods are of time and not of rounds, because a round becomes as
+/// long as the queue.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Collapse {
+pub(super) struct BandwidthDrop {
     since: Option<Instant>,
     delivered: u64,
     shortest: Option<Duration>,
     periods: u8,
 }
 
-impl Collapse {
-    /// The bandwidth to believe, if it fell.
-    pub(super) fn seen(
+impl BandwidthDrop {
+    /// The new bandwidth in bytes a second, if it fell.
+    pub(super) fn detect(
         &mut self,
         now: Instant,
         sample: &Sample,

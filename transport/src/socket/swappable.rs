@@ -1,10 +1,11 @@
-//! A UDP socket that can be left for another while an endpoint uses it.
+//! A UDP socket that can be replaced by another while an endpoint uses it.
 //!
-//! quinn's own `Endpoint::rebind` tells every connection of the change, and a connection that a stateless reset has ended in
-//! the meantime then brings the endpoint down (`quinn_proto::Endpoint::handle_event` takes a reset token for a connection that
-//! is gone, and panics). Here quinn is told of nothing: the next packet leaves by the new socket, and the peer takes that for
-//! the rebinding of a NAT (RFC 9000, section 9.3). The connection ID stays the same, so whoever watches both paths can tell
-//! that they are one tunnel; behind the NATs for which this is done that is no secret.
+//! quinn's own `Endpoint::rebind` notifies every connection of the change, and a connection that a stateless
+//! reset has ended in the meantime then panics the endpoint (`quinn_proto::Endpoint::handle_event` takes a
+//! reset token for a connection that is gone). Here quinn does not learn of the change: the next packet
+//! leaves by the new socket, and the peer takes that for the rebinding of a NAT (RFC 9000, section 9.3). The
+//! connection ID stays the same, so an observer of both paths can tell that they are one tunnel; behind the
+//! NATs for which this is done that is no secret.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -19,69 +20,70 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 /// The length field of UDP has 16 bits (RFC 768).
 const UDP_BYTES: usize = 65_535;
 
-/// The sockets of one endpoint: the present one, and the one before it until something has come by the present one.
-pub(crate) struct Swapped {
-    state: Mutex<State>,
-    /// How large the packets are that come.
+/// The sockets of one endpoint: the current one, and the previous one until something has arrived on the
+/// current one.
+pub(crate) struct SwappableSocket {
+    sockets: Mutex<Sockets>,
+    /// Largest packet that arrives, in bytes.
     packet_bytes: u16,
 }
 
-struct State {
-    now: Arc<dyn AsyncUdpSocket>,
-    before: Option<Arc<dyn AsyncUdpSocket>>,
+struct Sockets {
+    current: Arc<dyn AsyncUdpSocket>,
+    previous: Option<Arc<dyn AsyncUdpSocket>>,
     swaps: u64,
-    /// Who waits for datagrams: it has to look at the new socket.
+    /// The waker of the task that waits for datagrams: it has to poll the new socket.
     receiver: Option<Waker>,
 }
 
-/// Waits until the present socket takes datagrams.
-struct Poller {
-    swapped: Arc<Swapped>,
+/// Waits until the current socket accepts datagrams.
+struct SwappablePoller {
+    socket: Arc<SwappableSocket>,
     swaps: u64,
-    of_socket: Pin<Box<dyn UdpPoller>>,
+    inner: Pin<Box<dyn UdpPoller>>,
 }
 
-impl Swapped {
+impl SwappableSocket {
     pub(crate) fn new(socket: Arc<dyn AsyncUdpSocket>, packet_bytes: u16) -> Self {
-        let state = State { now: socket, before: None, swaps: 0, receiver: None };
-        Self { state: Mutex::new(state), packet_bytes }
+        let sockets = Sockets { current: socket, previous: None, swaps: 0, receiver: None };
+        Self { sockets: Mutex::new(sockets), packet_bytes }
     }
 
-    /// Leaves the socket for this one. What still comes by the last one is heard until something comes by this.
+    /// Replaces the current socket. The previous one is still read until something arrives on the new one.
     pub(crate) fn swap(&self, socket: Arc<dyn AsyncUdpSocket>) {
         let receiver = {
-            let mut state = self.state();
-            let last = std::mem::replace(&mut state.now, socket);
-            state.before = Some(last);
-            state.swaps += 1;
-            state.receiver.take()
+            let mut sockets = self.sockets();
+            let last = std::mem::replace(&mut sockets.current, socket);
+            sockets.previous = Some(last);
+            sockets.swaps += 1;
+            sockets.receiver.take()
         };
         if let Some(receiver) = receiver {
             receiver.wake();
         }
     }
 
-    fn now(&self) -> Arc<dyn AsyncUdpSocket> {
-        Arc::clone(&self.state().now)
+    fn current(&self) -> Arc<dyn AsyncUdpSocket> {
+        Arc::clone(&self.sockets().current)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // It changes by single assignments.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sockets(&self) -> MutexGuard<'_, Sockets> {
+        // A panic under the lock leaves valid state behind: it changes by single assignments.
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AsyncUdpSocket for Swapped {
+impl AsyncUdpSocket for SwappableSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         let (socket, swaps) = {
-            let state = self.state();
-            (Arc::clone(&state.now), state.swaps)
+            let sockets = self.sockets();
+            (Arc::clone(&sockets.current), sockets.swaps)
         };
-        Box::pin(Poller { swapped: self, swaps, of_socket: socket.create_io_poller() })
+        Box::pin(SwappablePoller { socket: self, swaps, inner: socket.create_io_poller() })
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.now().try_send(transmit)
+        self.current().try_send(transmit)
     }
 
     fn poll_recv(
@@ -90,73 +92,74 @@ impl AsyncUdpSocket for Swapped {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let (now, before) = {
-            let mut state = self.state();
-            match &mut state.receiver {
+        let (current, previous) = {
+            let mut sockets = self.sockets();
+            match &mut sockets.receiver {
                 Some(waker) => waker.clone_from(cx.waker()),
                 none => *none = Some(cx.waker().clone()),
             }
-            (Arc::clone(&state.now), state.before.clone())
+            (Arc::clone(&sockets.current), sockets.previous.clone())
         };
-        let received = now.poll_recv(cx, bufs, meta);
-        let Some(before) = before else {
+        let received = current.poll_recv(cx, bufs, meta);
+        let Some(previous) = previous else {
             return received;
         };
         if received.is_pending() {
-            match before.poll_recv(cx, bufs, meta) {
+            match previous.poll_recv(cx, bufs, meta) {
                 Poll::Ready(Err(_)) => {}
                 still @ (Poll::Ready(Ok(_)) | Poll::Pending) => return still,
             }
         }
-        let mut state = self.state();
-        // Not one that came to be the last in the meantime.
-        if state.before.as_ref().is_some_and(|last| Arc::ptr_eq(last, &before)) {
-            state.before = None;
+        let mut sockets = self.sockets();
+        // Unless another swap has replaced it in the meantime.
+        if sockets.previous.as_ref().is_some_and(|last| Arc::ptr_eq(last, &previous)) {
+            sockets.previous = None;
         }
         received
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.now().local_addr()
+        self.current().local_addr()
     }
 
     fn max_transmit_segments(&self) -> usize {
-        self.now().max_transmit_segments()
+        self.current().max_transmit_segments()
     }
 
-    /// As many packets as make a datagram of UDP: the kernel joins no more of what has arrived, and quinn keeps room for so many.
+    /// As many packets as fit one UDP datagram: the kernel joins no more of those that have arrived, and
+    /// quinn keeps room for so many.
     fn max_receive_segments(&self) -> usize {
-        self.now().max_receive_segments().min(UDP_BYTES.div_ceil(usize::from(self.packet_bytes)))
+        self.current().max_receive_segments().min(UDP_BYTES.div_ceil(usize::from(self.packet_bytes)))
     }
 
     fn may_fragment(&self) -> bool {
-        self.now().may_fragment()
+        self.current().may_fragment()
     }
 }
 
-impl UdpPoller for Poller {
+impl UdpPoller for SwappablePoller {
     fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, swaps) = {
-            let state = self.swapped.state();
-            (Arc::clone(&state.now), state.swaps)
+            let sockets = self.socket.sockets();
+            (Arc::clone(&sockets.current), sockets.swaps)
         };
         if swaps != self.swaps {
             self.swaps = swaps;
-            self.of_socket = socket.create_io_poller();
+            self.inner = socket.create_io_poller();
         }
-        self.of_socket.as_mut().poll_writable(cx)
+        self.inner.as_mut().poll_writable(cx)
     }
 }
 
-impl fmt::Debug for Swapped {
+impl fmt::Debug for SwappableSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Swapped").field("now", &self.now()).finish_non_exhaustive()
+        f.debug_struct("SwappableSocket").field("current", &self.current()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Poller {
+impl fmt::Debug for SwappablePoller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Poller").field("of_socket", &self.of_socket).finish_non_exhaustive()
+        f.debug_struct("SwappablePoller").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -172,12 +175,14 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::path::PACKET_BYTES_USUAL;
+    use crate::path_mtu::PACKET_BYTES_DEFAULT;
 
     #[tokio::test]
     async fn datagrams_leave_by_the_new_socket_and_come_by_both() {
-        let (swapped, peer) =
-            (Arc::new(Swapped::new(bound(), PACKET_BYTES_USUAL)), UdpSocket::bind(localhost()).unwrap());
+        let (swapped, peer) = (
+            Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT)),
+            UdpSocket::bind(localhost()).unwrap(),
+        );
         let first = swapped.local_addr().unwrap();
 
         swapped.swap(bound());
@@ -195,7 +200,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_socket_is_closed_once_something_came_by_the_new_one() {
         let (swapped, peer) =
-            (Swapped::new(bound(), PACKET_BYTES_USUAL), UdpSocket::bind(localhost()).unwrap());
+            (SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT), UdpSocket::bind(localhost()).unwrap());
         let first = swapped.local_addr().unwrap();
         swapped.swap(bound());
 
@@ -206,9 +211,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_datagrams_is_told_to_look_at_the_new_socket() {
+    async fn a_swap_wakes_the_task_that_waits_for_datagrams() {
         let (swapped, woken) =
-            (Swapped::new(bound(), PACKET_BYTES_USUAL), Arc::new(Woken(AtomicBool::new(false))));
+            (SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT), Arc::new(Woken(AtomicBool::new(false))));
         let waker = Waker::from(Arc::clone(&woken));
         let (mut bytes, mut meta) = ([0; 64], [RecvMeta::default()]);
         let polled = swapped.poll_recv(
@@ -224,8 +229,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_poller_of_before_waits_for_the_new_socket() {
-        let swapped = Arc::new(Swapped::new(bound(), PACKET_BYTES_USUAL));
+    async fn a_poller_from_before_a_swap_waits_for_the_new_socket() {
+        let swapped = Arc::new(SwappableSocket::new(bound(), PACKET_BYTES_DEFAULT));
         let mut poller = Arc::clone(&swapped).create_io_poller();
         swapped.swap(bound());
 
@@ -253,7 +258,7 @@ mod tests {
         TokioRuntime.wrap_udp_socket(socket).unwrap()
     }
 
-    async fn send(swapped: &Arc<Swapped>, destination: SocketAddr) {
+    async fn send(swapped: &Arc<SwappableSocket>, destination: SocketAddr) {
         let mut poller = Arc::clone(swapped).create_io_poller();
         poll_fn(|cx| poller.as_mut().poll_writable(cx)).await.unwrap();
         let contents = b"x".as_slice();
@@ -261,7 +266,7 @@ mod tests {
         swapped.try_send(&transmit).unwrap();
     }
 
-    async fn receive(swapped: &Swapped) -> usize {
+    async fn receive(swapped: &SwappableSocket) -> usize {
         let mut bytes = [0; 64];
         let received = poll_fn(|cx| {
             let mut meta = [RecvMeta::default()];

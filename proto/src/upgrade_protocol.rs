@@ -1,23 +1,24 @@
-//! Which protocol upgrades may cross a tunnel, and when one was accepted.
+//! Decides which HTTP upgrades may cross a tunnel, and whether a response accepts one.
 //!
-//! Kubernetes upgrades to two protocols only: WebSocket (RFC 6455) and SPDY/3.1. Bytes after an upgrade request flow
-//! only once the API server has answered `101` for that very protocol; everything else closes the connection.
+//! Kubernetes upgrades to two protocols only: WebSocket (RFC 6455) and SPDY/3.1. Bytes after an upgrade
+//! request flow only once the API server has answered `101` for that very protocol; everything else closes
+//! the connection.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::{Method, StatusCode};
 
 /// A protocol to which a connection may be upgraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// RFC 6455.
+pub enum UpgradeProtocol {
+    /// The WebSocket protocol, RFC 6455.
     WebSocket,
     /// kubectl's older framing of exec, attach and port-forward.
     Spdy31,
 }
 
-/// Why a request's upgrade is refused.
+/// The reason why a request's upgrade is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UpgradeFault {
+pub enum UpgradeError {
     /// A protocol that Kubernetes does not use, or several.
     #[error("only upgrades to websocket and SPDY/3.1 are passed on, one at a time")]
     Protocol,
@@ -32,7 +33,7 @@ pub enum UpgradeFault {
     Body,
 }
 
-impl Protocol {
+impl UpgradeProtocol {
     /// The token of the `Upgrade` header.
     #[must_use]
     pub fn token(self) -> HeaderValue {
@@ -45,26 +46,26 @@ impl Protocol {
     /// The upgrade that a request asks for, if any.
     ///
     /// # Errors
-    /// `UpgradeFault`; such a request is refused and its connection closed.
-    pub fn asked(method: &Method, headers: &HeaderMap) -> Result<Option<Self>, UpgradeFault> {
+    /// `UpgradeError`; such a request is refused and its connection closed.
+    pub fn requested(method: &Method, headers: &HeaderMap) -> Result<Option<Self>, UpgradeError> {
         let connection_says = mentions_upgrade(headers);
         if !headers.contains_key(UPGRADE) && !connection_says {
             return Ok(None);
         }
         let mut tokens = headers.get_all(UPGRADE).iter();
         let (Some(token), None) = (tokens.next(), tokens.next()) else {
-            return Err(UpgradeFault::HalfAsked);
+            return Err(UpgradeError::HalfAsked);
         };
-        let protocol = Self::from_token(token).ok_or(UpgradeFault::Protocol)?;
+        let protocol = Self::from_token(token).ok_or(UpgradeError::Protocol)?;
         if !connection_says {
-            return Err(UpgradeFault::HalfAsked);
+            return Err(UpgradeError::HalfAsked);
         }
         if method != Method::GET && method != Method::POST {
-            return Err(UpgradeFault::Method);
+            return Err(UpgradeError::Method);
         }
         let no_length = headers.get_all(CONTENT_LENGTH).iter().all(|length| length == "0");
         if headers.contains_key(TRANSFER_ENCODING) || !no_length {
-            return Err(UpgradeFault::Body);
+            return Err(UpgradeError::Body);
         }
         Ok(Some(protocol))
     }
@@ -103,55 +104,58 @@ mod tests {
     #[test]
     fn the_two_protocols_of_kubernetes_are_recognized_in_any_case() {
         for (token, protocol) in [
-            ("websocket", Protocol::WebSocket),
-            ("WebSocket", Protocol::WebSocket),
-            ("SPDY/3.1", Protocol::Spdy31),
+            ("websocket", UpgradeProtocol::WebSocket),
+            ("WebSocket", UpgradeProtocol::WebSocket),
+            ("SPDY/3.1", UpgradeProtocol::Spdy31),
         ] {
             let headers = map(&[("upgrade", token), ("connection", "keep-alive, Upgrade")]);
-            assert_eq!(Protocol::asked(&Method::GET, &headers), Ok(Some(protocol)));
+            assert_eq!(UpgradeProtocol::requested(&Method::GET, &headers), Ok(Some(protocol)));
         }
     }
 
     #[test]
     fn an_ordinary_request_asks_for_no_upgrade() {
-        assert_eq!(Protocol::asked(&Method::DELETE, &map(&[("connection", "keep-alive")])), Ok(None));
+        assert_eq!(
+            UpgradeProtocol::requested(&Method::DELETE, &map(&[("connection", "keep-alive")])),
+            Ok(None)
+        );
     }
 
     #[test]
     fn kubectls_spdy_post_with_a_length_of_zero_passes() {
         let headers = map(&[("upgrade", "SPDY/3.1"), ("connection", "Upgrade"), ("content-length", "0")]);
-        assert_eq!(Protocol::asked(&Method::POST, &headers), Ok(Some(Protocol::Spdy31)));
+        assert_eq!(UpgradeProtocol::requested(&Method::POST, &headers), Ok(Some(UpgradeProtocol::Spdy31)));
     }
 
     #[test]
     fn every_other_way_to_ask_is_refused() {
-        let asks: [(&[(&str, &str)], UpgradeFault); 8] = [
-            (&[("upgrade", "h2c"), ("connection", "upgrade")], UpgradeFault::Protocol),
-            (&[("upgrade", "websocket, SPDY/3.1"), ("connection", "upgrade")], UpgradeFault::Protocol),
+        let asks: [(&[(&str, &str)], UpgradeError); 8] = [
+            (&[("upgrade", "h2c"), ("connection", "upgrade")], UpgradeError::Protocol),
+            (&[("upgrade", "websocket, SPDY/3.1"), ("connection", "upgrade")], UpgradeError::Protocol),
             (
                 &[("upgrade", "websocket"), ("upgrade", "SPDY/3.1"), ("connection", "upgrade")],
-                UpgradeFault::HalfAsked,
+                UpgradeError::HalfAsked,
             ),
-            (&[("upgrade", "websocket")], UpgradeFault::HalfAsked),
-            (&[("connection", "upgrade")], UpgradeFault::HalfAsked),
+            (&[("upgrade", "websocket")], UpgradeError::HalfAsked),
+            (&[("connection", "upgrade")], UpgradeError::HalfAsked),
             (
                 &[("upgrade", "websocket"), ("connection", "upgrade"), ("content-length", "1")],
-                UpgradeFault::Body,
+                UpgradeError::Body,
             ),
             (
                 &[("upgrade", "websocket"), ("connection", "upgrade"), ("content-length", "+0")],
-                UpgradeFault::Body,
+                UpgradeError::Body,
             ),
             (
                 &[("upgrade", "websocket"), ("connection", "upgrade"), ("transfer-encoding", "chunked")],
-                UpgradeFault::Body,
+                UpgradeError::Body,
             ),
         ];
         for (headers, fault) in asks {
-            assert_eq!(Protocol::asked(&Method::GET, &map(headers)), Err(fault), "{headers:?}");
+            assert_eq!(UpgradeProtocol::requested(&Method::GET, &map(headers)), Err(fault), "{headers:?}");
         }
         let headers = map(&[("upgrade", "websocket"), ("connection", "upgrade")]);
-        assert_eq!(Protocol::asked(&Method::PUT, &headers), Err(UpgradeFault::Method));
+        assert_eq!(UpgradeProtocol::requested(&Method::PUT, &headers), Err(UpgradeError::Method));
     }
 
     #[test]
@@ -160,11 +164,11 @@ mod tests {
         let no_connection = map(&[("upgrade", "websocket")]);
         let both = map(&[("upgrade", "websocket"), ("upgrade", "SPDY/3.1"), ("connection", "upgrade")]);
 
-        assert!(Protocol::WebSocket.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &right));
-        assert!(!Protocol::Spdy31.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &right));
-        assert!(!Protocol::WebSocket.is_accepted_by(StatusCode::OK, &right));
-        assert!(!Protocol::WebSocket.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &no_connection));
-        assert!(!Protocol::WebSocket.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &both));
+        assert!(UpgradeProtocol::WebSocket.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &right));
+        assert!(!UpgradeProtocol::Spdy31.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &right));
+        assert!(!UpgradeProtocol::WebSocket.is_accepted_by(StatusCode::OK, &right));
+        assert!(!UpgradeProtocol::WebSocket.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &no_connection));
+        assert!(!UpgradeProtocol::WebSocket.is_accepted_by(StatusCode::SWITCHING_PROTOCOLS, &both));
     }
 
     fn map(headers: &[(&'static str, &'static str)]) -> HeaderMap {

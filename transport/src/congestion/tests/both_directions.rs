@@ -2,8 +2,9 @@
 
 use super::*;
 
-/// A bulk flow each way, from the beginning; small requests that are sent beside the one are answered beside the other.
-fn both_ways(seed: u64) -> Ran {
+/// A bulk flow each way, from the beginning; small requests that are sent beside the one are answered beside
+/// the other.
+fn both_ways(seed: u64) -> SimResult {
     let mut sim = Sim::both_ways(usual(), seed);
     sim.add(ours(seed + 7), Demand::Bulk { from: Duration::ZERO });
     sim.add_back(ours(seed + 8), Demand::Bulk { from: secs(1.0) });
@@ -11,7 +12,7 @@ fn both_ways(seed: u64) -> Ran {
 }
 
 #[test]
-fn a_keystroke_comes_back_within_one_and_a_half_round_trips_beside_bulk_both_ways() {
+fn a_keystroke_beside_bulk_both_ways_takes_at_most_1_5_round_trips() {
     for seed in 0..6 {
         let ran = both_ways(seed);
         let measured = between(3.0, 20.0);
@@ -28,7 +29,7 @@ fn a_keystroke_comes_back_within_one_and_a_half_round_trips_beside_bulk_both_way
 }
 
 #[test]
-fn what_a_transfer_queues_while_it_starts_against_another_is_gone_after_a_second_and_a_half() {
+fn the_startup_queue_against_another_transfer_is_gone_after_1_5_s() {
     for seed in 0..6 {
         let most = both_ways(seed).flows[0].small(0.99, between(2.5, 3.0));
         assert!(most <= ROUND_TRIP.mul_f64(1.75), "{seed}: {most:?}");

@@ -1,5 +1,7 @@
-//! Which servers an agent takes for its own: those whose certificate chains to the servers' root, bears the name that was
-//! dialed, and says by its URI that it is a server of the trust domain.
+//! Verifies that a server is one of the agent's own: its chain, its name and its role.
+//!
+//! Its certificate must chain to the servers' root, have the name that was dialed, and say by its URI that it
+//! is a server of the trust domain.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,49 +12,51 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 use trust::peer::{self, NotOfRole};
 
-use super::{TlsError, provider, short_chains};
+use super::chain_length;
+use super::error::TlsError;
+use super::provider::provider;
 
-/// The servers that an agent means.
+/// The servers to which an agent connects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MeantServers {
+pub struct ExpectedServers {
     /// The trust domain of their certificates.
     pub trust_domain: String,
-    /// Their ids; any, if there is none.
+    /// Their ids; any server of the domain, if empty.
     pub ids: Vec<String>,
 }
 
-/// Why a certificate that chains to the servers' root is not a meant server's.
+/// The reason why a certificate that chains to the servers' root is not an expected server's.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotMeant {
+pub(super) enum UnexpectedServer {
     #[error(transparent)]
     Role(#[from] NotOfRole),
     #[error("it is the server {0}, which is not among serverIds")]
     Id(String),
 }
 
-/// Verifies as rustls does, and then the role.
+/// Verifies a server's certificate as rustls does, and then its role.
 #[derive(Debug)]
-pub(super) struct ServerRole {
+pub(super) struct ServerVerifier {
     chain: Arc<WebPkiServerVerifier>,
-    meant: MeantServers,
+    expected: ExpectedServers,
 }
 
-impl ServerRole {
-    pub(super) fn new(roots: RootCertStore, meant: MeantServers) -> Result<Self, TlsError> {
+impl ServerVerifier {
+    pub(super) fn new(roots: RootCertStore, expected: ExpectedServers) -> Result<Self, TlsError> {
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build()?;
-        Ok(Self { chain, meant })
+        Ok(Self { chain, expected })
     }
 
-    fn is_meant(&self, leaf: &CertificateDer<'_>) -> Result<(), NotMeant> {
-        let id = peer::server(leaf, &self.meant.trust_domain)?;
-        if self.meant.ids.is_empty() || self.meant.ids.iter().any(|meant| meant == id.as_str()) {
+    fn check_expected(&self, leaf: &CertificateDer<'_>) -> Result<(), UnexpectedServer> {
+        let id = peer::server(leaf, &self.expected.trust_domain)?;
+        if self.expected.ids.is_empty() || self.expected.ids.iter().any(|expected| expected == id.as_str()) {
             return Ok(());
         }
-        Err(NotMeant::Id(id.to_string()))
+        Err(UnexpectedServer::Id(id.to_string()))
     }
 }
 
-impl ServerCertVerifier for ServerRole {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -61,10 +65,11 @@ impl ServerCertVerifier for ServerRole {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        short_chains::check(intermediates)?;
+        chain_length::check(intermediates)?;
         let verified =
             self.chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)?;
-        self.is_meant(end_entity).map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
+        self.check_expected(end_entity)
+            .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;
         Ok(verified)
     }
 
@@ -91,8 +96,8 @@ impl ServerCertVerifier for ServerRole {
     }
 }
 
-/// In words, because rustls shows the errors of other verifiers by their `Debug` alone.
-impl fmt::Debug for NotMeant {
+/// The same text as `Display`, because rustls shows the errors of other verifiers by their `Debug` alone.
+impl fmt::Debug for UnexpectedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

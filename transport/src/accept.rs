@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use proto::greeting::{self, GREETING_MAX, Greeting, Host};
+use proto::greeting::{self, GREETING_MAX, Greeting, ServerInfo};
 use proto::spiffe::AgentId;
 use proto::wire::{control_frame::Frame, refused::Reason};
 use proto::{CloseCode, Session};
-use quinn::{ConnectionError, Incoming, ServerConfig};
+use quinn::{ConnectionError, ServerConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -17,28 +17,28 @@ use tokio_rustls::server::TlsStream;
 use crate::carrier::{Connection, http2};
 use crate::control::{ControlStream, Driver};
 use crate::error::TunnelEnded;
-use crate::path;
+use crate::path_mtu;
 use crate::probe::Probe;
 use crate::runtime::Spawn;
 use crate::settings::{self, HANDSHAKE_MAX, Side};
 use crate::tls;
 use crate::tunnel::Tunnel;
 
-/// An agent that knocks: nothing of it is verified yet.
-pub struct Arriving {
-    incoming: Incoming,
+/// An incoming connection of an agent, before its handshake: nothing of it is verified yet.
+pub struct Incoming {
+    incoming: quinn::Incoming,
     server: ServerConfig,
     silence_max: Duration,
 }
 
-/// An agent whose certificate was verified.
-pub struct Arrived {
+/// A connection of an agent whose certificate was verified, before its greeting.
+pub struct AcceptedConnection {
     connection: Connection,
     chain: Vec<CertificateDer<'static>>,
     silence_max: Duration,
 }
 
-/// Why an agent did not come as far as a tunnel.
+/// The reason why an incoming connection did not become a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum GreetError {
     /// The handshake or the greeting took too long.
@@ -58,43 +58,46 @@ pub enum GreetError {
     Refused(String),
 }
 
-impl Arriving {
-    /// `server` is what the endpoint would accept with; a tunnel gets parameters of its own in it.
-    pub(crate) fn new(incoming: Incoming, server: ServerConfig, silence_max: Duration) -> Self {
+impl Incoming {
+    /// Wraps quinn's incoming connection. `server` is the endpoint's configuration, in which each tunnel gets
+    /// parameters of its own.
+    pub(crate) fn new(incoming: quinn::Incoming, server: ServerConfig, silence_max: Duration) -> Self {
         Self { incoming, server, silence_max }
     }
 
-    /// Where it knocks from; not verified unless `is_validated`.
+    /// The sender's address; not verified unless `is_validated`.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.incoming.remote_address()
     }
 
-    /// Whether the address was shown to be the sender's.
+    /// Whether the sender has proved that the address is its own.
     #[must_use]
     pub fn is_validated(&self) -> bool {
         self.incoming.remote_address_validated()
     }
 
-    /// Asks the sender to show that the address is its own (RFC 9000, section 8.1.2), at the cost of a round trip.
+    /// Asks the sender to prove that the address is its own (RFC 9000, section 8.1.2), at the cost of a round
+    /// trip.
     pub fn retry(self) {
-        // Only an address that was validated cannot be asked again.
+        // Fails only for an address that is validated already.
         let _ = self.incoming.retry();
     }
 
-    /// Turns the sender away.
+    /// Refuses the connection without a handshake.
     pub fn refuse(self) {
         self.incoming.refuse();
     }
 
-    /// Shakes hands. The connection's driver is spawned from the task that awaits this: that is the tunnel's home.
+    /// Completes the handshake. The connection's driver is spawned from the task that awaits this: its
+    /// runtime is the tunnel's home.
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Handshake`.
-    pub async fn shake_hands(self) -> Result<Arrived, GreetError> {
+    pub async fn handshake(self) -> Result<AcceptedConnection, GreetError> {
         let Self { incoming, mut server, silence_max } = self;
         let probe = Probe::new();
-        let packet_bytes = path::packet_bytes(incoming.remote_address());
+        let packet_bytes = path_mtu::packet_bytes(incoming.remote_address());
         let tunnel = settings::connection(Side::Server, &probe, silence_max, packet_bytes);
         server.transport_config(Arc::new(tunnel));
         let connecting = incoming.accept_with(Arc::new(server)).map_err(GreetError::Handshake)?;
@@ -104,18 +107,20 @@ impl Arriving {
         };
         let chain = connection.peer_identity().and_then(|chain| chain.downcast().ok());
         let chain: Vec<CertificateDer<'static>> = chain.map(|chain| *chain).unwrap_or_default();
-        Ok(Arrived { connection: Connection::Quic(connection, probe), chain, silence_max })
+        Ok(AcceptedConnection { connection: Connection::Quic(connection, probe), chain, silence_max })
     }
 }
 
-impl Arrived {
-    /// Takes over an agent's connection after its TLS handshake, by which its certificate was verified. Its tunnel bears so
-    /// much `silence`, if the agent does, see [`Endpoint::silence_max`](crate::Endpoint::silence_max). What drives it is spawned
-    /// from the task that awaits this: that is the tunnel's home.
+impl AcceptedConnection {
+    /// Takes over an agent's TCP connection after its TLS handshake, which has verified its certificate.
+    ///
+    /// `silence` is the server's limit, see [`Endpoint::silence_max`](crate::Endpoint::silence_max); the
+    /// agent's limit may be shorter. The connection's driver is spawned from the task that awaits this: its
+    /// runtime is the tunnel's home.
     ///
     /// # Errors
     /// `TooSlow` after `HANDSHAKE_MAX`, or `Broke`.
-    pub async fn over_tcp(
+    pub async fn from_tls_stream(
         mut stream: TlsStream<TcpStream>,
         peer: SocketAddr,
         silence: Duration,
@@ -129,11 +134,11 @@ impl Arrived {
         let chain = shaken.peer_certificates().unwrap_or_default();
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         let exporter = tls::exporter(shaken);
-        let (connection, drive) = timeout(HANDSHAKE_MAX, http2::Connection::server(stream, peer))
+        let (connection, driver) = timeout(HANDSHAKE_MAX, http2::Http2Connection::server(stream, peer))
             .await
             .map_err(|_| GreetError::TooSlow)?
             .map_err(|error| broke(&error))?;
-        spawn.spawn(Box::pin(drive));
+        spawn.spawn(Box::pin(driver));
         Ok(Self {
             connection: Connection::Http2(connection.exporting(exporter)),
             chain,
@@ -147,30 +152,30 @@ impl Arrived {
         &self.chain
     }
 
-    /// Where the agent is.
+    /// The agent's address and port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.connection.peer_address()
     }
 
-    /// Ends the connection of an agent whose certificate says nothing useful, with a sentence for its log.
+    /// Closes the connection of an agent whose certificate cannot be used, with a sentence for its log.
     pub fn turn_away(self, reason: &str) {
         self.connection.close_with(CloseCode::NotGreeted, reason);
     }
 
-    /// Reads the agent's greeting, judges it against the identity from its certificate, and answers.
+    /// Reads the agent's greeting, checks it against the identity from its certificate, and answers.
     ///
-    /// `may_enter` has the last word: a limit, or a server that is stopping.
+    /// `may_enter` decides last: it may refuse for a limit, or because the server is stopping.
     ///
     /// # Errors
     /// `GreetError`; the connection is closed then.
     pub async fn greet(
         self,
         agent: &AgentId,
-        host: &Host,
+        server_info: &ServerInfo,
         may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
     ) -> Result<(Tunnel, Driver, Greeting), GreetError> {
-        let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, host, may_enter)).await;
+        let greeted = timeout(GREETING_MAX, greet_agent(&self, agent, server_info, may_enter)).await;
         match greeted {
             Ok(Ok((stream, greeting))) => {
                 let silence_max = greeting::silence_agreed(&greeting, self.silence_max);
@@ -191,23 +196,23 @@ impl Arrived {
 }
 
 async fn greet_agent(
-    arrived: &Arrived,
+    accepted: &AcceptedConnection,
     agent: &AgentId,
-    host: &Host,
+    server_info: &ServerInfo,
     may_enter: impl FnOnce(&Greeting) -> Result<(), (Reason, String)>,
 ) -> Result<(ControlStream, Greeting), GreetError> {
-    let mut stream = ControlStream::new(arrived.connection.control(Side::Server).await?);
+    let mut stream = ControlStream::new(accepted.connection.control(Side::Server).await?);
     let Some(Frame::Hello(hello)) = stream.read().await?.frame else {
         return Err(GreetError::NotAHello);
     };
-    let judged = greeting::judge(hello, agent).and_then(|greeting| {
+    let verified = greeting::verify_hello(hello, agent).and_then(|greeting| {
         may_enter(&greeting).map_err(|(reason, message)| greeting::refuse(reason, message))?;
         Ok(greeting)
     });
-    match judged {
+    match verified {
         Ok(greeting) => {
-            let silence_max = greeting::silence_agreed(&greeting, arrived.silence_max);
-            let welcome = greeting::welcome(&greeting, host, silence_max);
+            let silence_max = greeting::silence_agreed(&greeting, accepted.silence_max);
+            let welcome = greeting::welcome(&greeting, server_info, silence_max);
             stream.write(Frame::Welcome(welcome)).await?;
             Ok((stream, greeting))
         }

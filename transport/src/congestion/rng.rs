@@ -1,10 +1,10 @@
-//! Numbers that look random, from a seed.
+//! A random generator whose numbers a seed repeats.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): one addition and a mix, and any seed is good.
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

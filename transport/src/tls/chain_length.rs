@@ -1,4 +1,4 @@
-//! Chains of certificates that are short enough to be looked at.
+//! Refuses certificate chains that are too long to be verified cheaply.
 
 use std::sync::Arc;
 
@@ -9,9 +9,11 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
 
-/// Certificates that a peer may show, its own included. Whoever looks for the way from a certificate to a root tries each that
-/// could have issued the last one, so that sixty of one name took 0.7 s of CPU without optimisation, where a hundred that do not fit took 1 ms (RUSTSEC-2023-0053),
-/// and nobody is known yet who shows them. Ours are two: a leaf and an intermediate.
+/// Most certificates that a peer may present, its own included. Ours are two: a leaf and an intermediate.
+///
+/// A verifier that searches a path from a certificate to a root tries each that could have issued the last
+/// one. Sixty of one name took 0.7 s of CPU without optimisation, where a hundred that do not fit took 1 ms
+/// (RUSTSEC-2023-0053), and the peer that presents them is not authenticated yet.
 pub const CHAIN_CERTIFICATES_MAX: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
@@ -20,19 +22,19 @@ pub const CHAIN_CERTIFICATES_MAX: usize = 5;
 )]
 struct TooLong(usize);
 
-/// Verifies as another verifier does what is short enough.
+/// Checks the length of a chain before another verifier verifies it.
 #[derive(Debug)]
-pub struct ShortChains(Arc<dyn ClientCertVerifier>);
+pub struct ChainLengthVerifier(Arc<dyn ClientCertVerifier>);
 
-impl ShortChains {
-    /// Has `verifier` look at short chains alone.
+impl ChainLengthVerifier {
+    /// Wraps `verifier`, so that it sees short chains only.
     #[must_use]
-    pub fn of(verifier: Arc<dyn ClientCertVerifier>) -> Arc<dyn ClientCertVerifier> {
+    pub fn wrap(verifier: Arc<dyn ClientCertVerifier>) -> Arc<dyn ClientCertVerifier> {
         Arc::new(Self(verifier))
     }
 }
 
-/// Looks at nothing but how many there are.
+/// Checks the number of certificates, and nothing else.
 pub(super) fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     let shown = intermediates.len() + 1;
     if shown <= CHAIN_CERTIFICATES_MAX {
@@ -41,7 +43,7 @@ pub(super) fn check(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     Err(CertificateError::Other(OtherError(Arc::new(TooLong(shown)))).into())
 }
 
-impl ClientCertVerifier for ShortChains {
+impl ClientCertVerifier for ChainLengthVerifier {
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,

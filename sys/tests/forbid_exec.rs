@@ -1,6 +1,7 @@
-//! Once programs are refused, none is started by any call, on any thread.
+//! After `sys::forbid_exec`, no system call executes a program, on any thread.
 //!
-//! What is refused stays refused, so each trial is a process of its own: this program again, told by a variable what to do.
+//! The ban cannot be lifted, so each trial is a process of its own: this test binary again, with an
+//! environment variable that selects its part.
 #![cfg(target_os = "linux")]
 
 use std::env;
@@ -21,13 +22,14 @@ fn no_call_starts_a_program_on_any_thread_whether_it_is_older_or_younger() {
         confined();
         return;
     }
-    let output = again("confined");
+    let output = run_again("confined");
 
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
 }
 
-/// The part of the process that is confined. The thread of the harness is older than all of it, and is not asked.
+/// The part of the trial's own process. The harness's main thread is older than all of its threads, and is
+/// not checked.
 fn confined() {
     let (ask, asked) = mpsc::channel::<()>();
     let older = thread::spawn(move || {
@@ -37,7 +39,7 @@ fn confined() {
     assert_eq!(spawned(), Ok(()), "what is refused below can be done otherwise");
     assert!(status("NoNewPrivs:").ends_with('0') && status("Seccomp:").ends_with('0'), "not yet");
 
-    sys::refuse_programs().expect("a kernel with seccomp");
+    sys::forbid_exec().expect("a kernel with seccomp");
 
     ask.send(()).expect("it waits");
     let refused = vec![Err(libc::EPERM); every_call().len()];
@@ -48,7 +50,7 @@ fn confined() {
     assert!(status("Seccomp:").ends_with('2'), "{}", status("Seccomp:"));
 }
 
-/// What comes of starting a program by each way there is, with the kernel's number for why not.
+/// The outcomes of executing a program by each way there is: success, or the kernel's error number.
 fn every_call() -> Vec<Result<(), i32>> {
     let path = CString::new(PROGRAM).expect("no NUL");
     let arguments = [path.as_ptr(), ptr::null::<c_char>()];
@@ -74,15 +76,15 @@ fn every_call() -> Vec<Result<(), i32>> {
     tried
 }
 
-/// By a child, as a library would.
+/// The outcome of starting a child process, as a library would.
 fn spawned() -> Result<(), i32> {
     let ended = Command::new(PROGRAM).status();
-    ended.map(drop).map_err(|error| error.raw_os_error().expect("the kernel's word"))
+    ended.map(drop).map_err(|error| error.raw_os_error().expect("the kernel's error"))
 }
 
 fn outcome_of(outcome: c_long) -> Result<(), i32> {
     if outcome == -1 {
-        Err(io::Error::last_os_error().raw_os_error().expect("the kernel's word"))
+        Err(io::Error::last_os_error().raw_os_error().expect("the kernel's error"))
     } else {
         Ok(())
     }
@@ -94,8 +96,8 @@ fn status(line: &str) -> String {
     text.lines().find(|text| text.starts_with(line)).expect("proc_pid_status(5)").to_owned()
 }
 
-/// This program again, with this trial alone.
-fn again(role: &str) -> Output {
+/// Runs this test binary again, with this trial alone.
+fn run_again(role: &str) -> Output {
     let program = env::current_exe().expect("this program");
     Command::new(program).args(["--exact", TRIAL]).env(ROLE, role).output().expect("it can be started again")
 }

@@ -1,4 +1,4 @@
-//! What is light leaves before bulk, and bulk never keeps it out.
+//! Tests that light streams send before bulk, and that bulk never blocks them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -12,13 +12,13 @@ use crate::valve::Valve;
 /// More than a stream may send before it is bulk, and more than a packet for each turn of it.
 static CHUNK: [u8; 200_000] = [0; 200_000];
 
-/// What a side holds of all streams, until it is acknowledged.
+/// Bytes that a side keeps of all streams, until they are acknowledged.
 const SEND_WINDOW_BYTES: usize = 16 * 1024 * 1024;
 /// More than the first frames of these streams, which may be acknowledged early or late.
 const FRAMES_BYTES: usize = 8 * 1024;
 
 #[tokio::test]
-async fn a_keystroke_leaves_before_the_bulk_of_sixty_streams_that_was_written_before_it() {
+async fn a_keystroke_leaves_before_earlier_bulk_of_sixty_streams() {
     let (pair, valve) = behind_valve().await;
     let (mut shell, mut far_shell) = stream(&pair).await;
     let mut copies = streams(&pair, 60).await;
@@ -26,9 +26,9 @@ async fn a_keystroke_leaves_before_the_bulk_of_sixty_streams_that_was_written_be
     for (copy, _) in &mut copies {
         assert_eq!(written_at_once(copy, &CHUNK), CHUNK.len());
     }
-    // The path is full: what may be under way is, and none of it is acknowledged.
+    // Waits until the path is full, with nothing acknowledged.
     soon(async {
-        while valve.held() < 10 {
+        while valve.queued() < 10 {
             tokio::task::yield_now().await;
         }
     })
@@ -49,17 +49,17 @@ async fn a_keystroke_is_taken_though_bulk_has_filled_all_that_a_tunnel_holds() {
     let (mut shell, mut far_shell) = stream(&pair).await;
     let mut copies = streams(&pair, 20).await;
     valve.shut();
-    let mut held = 0;
+    let mut filled = 0;
     for (copy, _) in &mut copies {
-        held += (0..).map(|_| written_at_once(copy, &CHUNK)).take_while(|&bytes| bytes > 0).sum::<usize>();
+        filled += (0..).map(|_| written_at_once(copy, &CHUNK)).take_while(|&bytes| bytes > 0).sum::<usize>();
     }
-    assert!((SEND_WINDOW_BYTES - FRAMES_BYTES..=SEND_WINDOW_BYTES).contains(&held), "{held}");
+    assert!((SEND_WINDOW_BYTES - FRAMES_BYTES..=SEND_WINDOW_BYTES).contains(&filled), "{filled}");
 
-    // More than the frames can have left.
+    // More room than the first frames can have left.
     let listed = [7; 4 * FRAMES_BYTES];
     assert_eq!(written_at_once(&mut shell, &listed), listed.len());
 
-    // Nor does it make room for more bulk, but for what those frames leave.
+    // The reserve makes no room for more bulk, except for the room of those frames.
     let more: usize = copies.iter_mut().map(|(copy, _)| written_at_once(copy, &CHUNK)).sum();
     assert!(more <= FRAMES_BYTES, "{more}");
     valve.let_pass(usize::MAX / 2);
@@ -91,7 +91,7 @@ async fn streams(pair: &Pair, count: usize) -> Vec<(TunnelStream, TunnelStream)>
     streams
 }
 
-/// How much of it the carrier takes without waiting.
+/// Number of bytes that the carrier takes without waiting.
 fn written_at_once(stream: &mut TunnelStream, bytes: &[u8]) -> usize {
     let mut cx = Context::from_waker(Waker::noop());
     match Pin::new(stream).poll_write(&mut cx, bytes) {

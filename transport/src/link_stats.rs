@@ -1,16 +1,17 @@
-//! What a tunnel's link has carried and lost.
+//! Counters of a tunnel's link: packets and bytes, sent, received and lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Figures of a tunnel since it was opened. Every count only grows.
+/// Counters of a tunnel since it was opened, and its round trip. Every count only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link {
+pub struct LinkStats {
     /// Current estimate of the path's round trip.
     pub round_trip: Duration,
-    /// Packets that this side has sent, probes of the path's MTU not counted. Zero on HTTP/2: its packets are the kernel's.
+    /// Packets that this side has sent, probes of the path's MTU not counted. Zero on HTTP/2: its packets are
+    /// the kernel's.
     pub packets_sent: u64,
-    /// Those of them that are taken for lost; zero on HTTP/2. What the peer's packets suffer is the peer's to know.
+    /// Sent packets that are declared lost; zero on HTTP/2. Only the peer knows about its own packets.
     pub packets_lost: u64,
     /// Bytes of UDP payload sent, with everything that QUIC adds; on HTTP/2 its bytes before TLS.
     pub wire_bytes_sent: u64,
@@ -22,7 +23,7 @@ pub struct Link {
     pub stream_bytes_received: u64,
 }
 
-/// Bytes of all streams of a tunnel, those that are over too.
+/// Bytes of all streams of a tunnel, ended ones included.
 #[derive(Debug, Default)]
 pub(crate) struct StreamBytes {
     sent: AtomicU64,
@@ -30,7 +31,7 @@ pub(crate) struct StreamBytes {
 }
 
 impl StreamBytes {
-    /// How much was handed to the carrier so far.
+    /// Bytes that were handed to the carrier so far.
     pub(crate) fn sent_so_far(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -44,8 +45,8 @@ impl StreamBytes {
     }
 }
 
-impl Link {
-    /// Of a carrier that does not know its packets.
+impl LinkStats {
+    /// The counters of a carrier that does not know its packets.
     pub(crate) fn without_packets(
         round_trip: Duration,
         wire_bytes_sent: u64,
@@ -63,7 +64,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn of(stats: &quinn::ConnectionStats, streams: &StreamBytes) -> Self {
+    pub(crate) fn from_quic(stats: &quinn::ConnectionStats, streams: &StreamBytes) -> Self {
         let path = &stats.path;
         Self {
             round_trip: path.rtt,

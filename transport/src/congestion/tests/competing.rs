@@ -1,4 +1,4 @@
-//! Flows that share a bottleneck.
+//! Flows that compete for one bottleneck.
 
 use super::super::sim::Cubic;
 use super::*;
@@ -6,7 +6,13 @@ use super::*;
 const RATE: u64 = 20 * MEGABIT;
 
 /// The parts of the link that two flows have, the first from the beginning and the second from 3 s on.
-fn parts(queue: f64, loss: f64, first: Box<dyn Control>, second: Box<dyn Control>, lasts: f64) -> [f64; 2] {
+fn parts(
+    queue: f64,
+    loss: f64,
+    first: Box<dyn CongestionControl>,
+    second: Box<dyn CongestionControl>,
+    lasts: f64,
+) -> [f64; 2] {
     let shared = LinkSpec { loss: Loss::Random(loss), ..link(RATE, ROUND_TRIP, queue) };
     let mut sim = Sim::new(shared, 5);
     sim.add(first, Demand::Bulk { from: Duration::ZERO });
@@ -25,8 +31,9 @@ fn two_flows_of_ours_have_at_least_a_third_each() {
     }
 }
 
+/// One product most of the time, two and a half at the peak.
 #[test]
-fn two_flows_of_ours_queue_a_product_most_of_the_time_and_never_more_than_two_and_a_half() {
+fn two_flows_of_ours_queue_one_product_and_at_most_two_and_a_half() {
     let mut sim = Sim::new(link(RATE, ROUND_TRIP, 10.0), 5);
     sim.add(ours(7), Demand::Bulk { from: Duration::ZERO });
     sim.add(ours(8), Demand::Bulk { from: secs(3.0) });
@@ -38,7 +45,8 @@ fn two_flows_of_ours_queue_a_product_most_of_the_time_and_never_more_than_two_an
 
 #[test]
 fn neither_we_nor_a_cubic_flow_starve_beside_each_other() {
-    // A queue below half a product is left out: each probe of ours overflows it, and CUBIC keeps 7 % of the link.
+    // A queue below half a product is left out: each probe of ours overflows it, and CUBIC keeps 7 % of the
+    // link.
     for queue in [0.5, 1.0, 2.0, 4.0] {
         let [ours_first, cubic] = parts(queue, 0.0, ours(7), Box::new(Cubic::new()), 40.0);
         assert!(ours_first.min(cubic) >= 0.2, "{queue}: ours {ours_first}, then CUBIC {cubic}");

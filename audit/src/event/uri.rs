@@ -1,4 +1,4 @@
-//! A path with its query as it may be kept: what the query's parameters are, and not what they hold.
+//! Removes the values of query parameters from a path, because they may be secrets; the names stay.
 
 /// Longest name of a parameter that is taken for one, in bytes.
 const PARAMETER_BYTES_MAX: usize = 64;

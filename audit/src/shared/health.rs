@@ -1,14 +1,14 @@
-//! Whether the log can be written, and since when not.
+//! Tracks whether the log can be written, and since when it cannot.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// Whether the log can be written.
+/// Health of the log: `None` while it can be written.
 pub(crate) struct Health(watch::Sender<Option<Failing>>);
 
-/// It cannot.
+/// The state of a log that cannot be written.
 #[derive(Debug, Clone)]
 struct Failing {
     since: Instant,
@@ -22,8 +22,8 @@ impl Default for Health {
 }
 
 impl Health {
-    /// It cannot be written. What was said first stays, and whether it is the first is the answer.
-    pub(crate) fn fails(&self, why: &str) -> bool {
+    /// Marks the log as failing. The first error stays; returns whether this is the first.
+    pub(crate) fn mark_failing(&self, why: &str) -> bool {
         self.0.send_if_modified(|failing| {
             let is_first = failing.is_none();
             if is_first {
@@ -33,8 +33,8 @@ impl Health {
         })
     }
 
-    /// It can be written, and for how long it could not.
-    pub(crate) fn is_well(&self) -> Option<Duration> {
+    /// Marks the log as working, and returns for how long it was failing.
+    pub(crate) fn mark_working(&self) -> Option<Duration> {
         self.0.send_replace(None).map(|failing| failing.since.elapsed())
     }
 
@@ -42,7 +42,7 @@ impl Health {
         self.0.borrow().as_ref().map(|failing| failing.why.clone())
     }
 
-    /// Resolves once it could not be written for `limit` without a break.
+    /// Resolves once the log has been failing for `limit` without a break.
     pub(crate) async fn failed_for(&self, limit: Duration) {
         let mut health = self.0.subscribe();
         loop {
@@ -55,7 +55,7 @@ impl Health {
         }
     }
 
-    /// Resolves once it is failing, or is not, as `failing` says.
+    /// Resolves once the log is failing (`true`) or working (`false`).
     pub(crate) async fn becomes(&self, failing: bool) {
         // Fails only if the sender is gone, which lives as long as this is borrowed.
         let _ = self.0.subscribe().wait_for(|is| is.is_some() == failing).await;

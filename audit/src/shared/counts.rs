@@ -1,9 +1,9 @@
-//! What the log counts of itself.
+//! Counters of the log, which become metrics.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// What is counted, by whoever does it.
+/// The counters; users and writer increment them.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) lines: AtomicU64,
@@ -12,31 +12,31 @@ pub(crate) struct Counts {
     pub(crate) failures: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
     pub(crate) files: AtomicU64,
-    pub(crate) strangers: AtomicU64,
+    pub(crate) unauthenticated: AtomicU64,
     pub(crate) open: AtomicUsize,
     pub(crate) reserved: AtomicUsize,
 }
 
-/// What was counted since the log was opened.
+/// A snapshot of the counters since the log was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
-    /// Lines that were written.
+    /// Lines that were written to the log.
     pub lines: u64,
-    /// Their bytes.
+    /// Bytes of all written lines.
     pub bytes: u64,
-    /// What was not done because it could not be recorded.
+    /// Requests that were refused because the log could not be written.
     pub refused: u64,
-    /// How often the log failed.
+    /// Times that the log began to fail.
     pub failures: u64,
-    /// Checkpoints that were signed.
+    /// Checkpoints that the writer has signed.
     pub checkpoints: u64,
-    /// Files that were begun.
+    /// Files that the writer has begun.
     pub files: u64,
-    /// Requests of those who did not prove who they are.
-    pub strangers: u64,
-    /// Exchanges whose intent is written and whose completion is not yet due.
+    /// Requests without an authenticated user.
+    pub unauthenticated: u64,
+    /// Exchanges with a written intent that have not completed yet.
     pub open: usize,
-    /// Lines that wait.
+    /// Lines that wait to be written.
     pub waiting: usize,
     /// Whether the log cannot be written now.
     pub is_failing: bool,
@@ -51,7 +51,7 @@ impl Counts {
             failures: self.failures.load(Relaxed),
             checkpoints: self.checkpoints.load(Relaxed),
             files: self.files.load(Relaxed),
-            strangers: self.strangers.load(Relaxed),
+            unauthenticated: self.unauthenticated.load(Relaxed),
             open: self.open.load(Relaxed),
             waiting,
             is_failing,

@@ -16,7 +16,7 @@ macro_rules! text_enum {
 
         impl $name {
             /// Every variant, in the order of their declaration.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
             /// The text of this variant in the log.
             #[must_use]

@@ -1,4 +1,4 @@
-//! A SHA-256 as people carry it: `sha256:` and 64 hexadecimal digits.
+//! A SHA-256 hash as text: `sha256:` and 64 hexadecimal digits.
 
 use std::fmt;
 

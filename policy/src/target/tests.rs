@@ -1,4 +1,4 @@
-//! What is a target, by tables.
+//! Tests of targets and entries, by tables.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_target_is_a_host_and_a_port_and_has_one_spelling() {
 }
 
 #[test]
-fn a_name_is_as_long_as_dns_takes_it_and_not_one_byte_longer() {
+fn a_name_has_at_most_the_bytes_that_dns_allows() {
     let longest = "a".repeat(HOST_BYTES_MAX);
     assert!(format!("{longest}:80").parse::<Target>().is_ok());
     assert!(format!("{longest}a:80").parse::<Target>().is_err());
@@ -91,7 +91,7 @@ fn an_entry_is_a_target_or_a_network_with_a_port_and_has_one_spelling() {
 }
 
 #[test]
-fn an_entry_has_its_own_target_or_the_addresses_of_its_network_on_its_port() {
+fn an_entry_contains_its_target_or_its_network_on_its_port() {
     for (entry, target, has) in [
         ("db.example:5432", "DB.example:5432", true),
         ("db.example:5432", "db.example:5433", false),

@@ -1,4 +1,4 @@
-//! Paths and verbs beside what kube-apiserver's own code reads in the same requests.
+//! Compares paths and verbs with the results of kube-apiserver's own code.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! What the tests of several modules are given: whole signers, an order of each role, and keys that are not what they say.
+//! Fixtures for the tests of several modules: signers, an order of each role, and keys that are not what they
+//! claim.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,10 +19,10 @@ use crate::subject::Subject;
 
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
-/// Bytes that are said to be a key of this kind, by somebody who signs nothing.
-pub(crate) struct Claimed(pub(crate) &'static SignatureAlgorithm, pub(crate) Vec<u8>);
+/// Bytes that claim to be a key of this algorithm; its signatures are invalid.
+pub(crate) struct FakeKey(pub(crate) &'static SignatureAlgorithm, pub(crate) Vec<u8>);
 
-impl PublicKeyData for Claimed {
+impl PublicKeyData for FakeKey {
     fn der_bytes(&self) -> &[u8] {
         &self.1
     }
@@ -31,7 +32,7 @@ impl PublicKeyData for Claimed {
     }
 }
 
-impl SigningKey for Claimed {
+impl SigningKey for FakeKey {
     fn sign(&self, _: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
         Ok(b"no signature".to_vec())
     }
@@ -49,7 +50,7 @@ pub(crate) fn pair() -> KeyPair {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()
 }
 
-/// The same key once more, as it is read from a file.
+/// A copy of the key, as it is read from a file.
 pub(crate) fn copy(key: &KeyPair) -> KeyPair {
     KeyPair::try_from(&PrivatePkcs8KeyDer::from(key.serialize_der())).unwrap()
 }
@@ -62,7 +63,7 @@ pub(crate) fn intermediate(role: Role) -> Intermediate {
     root(role).intermediate(now()).unwrap()
 }
 
-/// A server's, an agent's, a caller's or an administrator's certificate for a day, as ours issue it.
+/// A certificate of `role` for one day, as our intermediates issue it.
 pub(crate) fn issued(role: Role) -> Issued {
     intermediate(role).sign(&order(role, DAY)).unwrap()
 }

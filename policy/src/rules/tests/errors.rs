@@ -1,4 +1,4 @@
-//! What is refused, with the line and the key, and in words that say what to do.
+//! Tests of invalid policies: the error names line, key and allowed values.
 
 use super::*;
 use crate::document;
@@ -39,14 +39,14 @@ const GOOD: &str = "rules:
 ";
 
 #[test]
-fn a_good_policy_is_taken() {
+fn a_valid_policy_is_accepted() {
     assert_eq!(rules(GOOD).count(), 3);
 }
 
-/// A change of the good policy, and what must stand in the fault then.
-type Wrong = (&'static str, &'static str, &'static [&'static str]);
+/// A change of the good policy, and the texts that its error must contain.
+type InvalidChange = (&'static str, &'static str, &'static [&'static str]);
 
-const WRONG: &[Wrong] = &[
+const INVALID: &[InvalidChange] = &[
     ("name: admins", "", &["3:", "rules[0].name: nothing", "lower-case letters"]),
     ("name: admins", "name: Admins", &["2:9: rules[0].name: \"Admins\""]),
     ("name: databases", "name: admins", &["19:", "rules[1]:", "\"admins\" a second time"]),
@@ -58,6 +58,7 @@ const WRONG: &[Wrong] = &[
         "certificate",
         &["5:", "method: \"certificate\"", "client-certificate, token, dial-token, oidc:NAME"],
     ),
+    ("client-certificate", "way-in:host", &["5:", "method: \"way-in:host\"", "use entry-point:NAME"]),
     ("client-certificate", "\"*\"", &["5:", "method: \"*\"", "goes with `user: \"*\"` alone"]),
     ("group:", "user: a, group:", &["5:", "user and group together"]),
     (", group: \"tombolo:admins\"", "", &["5:", "subjects[0].user: nothing"]),
@@ -132,37 +133,42 @@ const WRONG: &[Wrong] = &[
 ];
 
 #[test]
-fn what_is_valid_yaml_and_no_policy_is_refused_whole_with_line_and_key() {
+fn an_invalid_policy_is_refused_with_line_and_key() {
     let mut wrong = Vec::new();
-    for (from, to, words) in WRONG {
+    for (from, to, words) in INVALID {
         let text = changed(from, to);
-        let fault = Rules::of(&read(&text)).expect_err(&text).to_string();
-        let is_placed = fault.starts_with(|first: char| first.is_ascii_digit() && first != '0');
-        if !is_placed || words.iter().any(|word| !fault.contains(word)) {
-            wrong.push(format!("{to:?} said {fault:?}, not {words:?}"));
+        let error = Rules::from_document(&read(&text)).expect_err(&text).to_string();
+        let is_placed = error.starts_with(|first: char| first.is_ascii_digit() && first != '0');
+        if !is_placed || words.iter().any(|word| !error.contains(word)) {
+            wrong.push(format!("{to:?} said {error:?}, not {words:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn only_verbs_allow_nothing_and_are_refused() {
+fn actions_with_verbs_alone_are_refused() {
     let text = "rules: [{ name: a, effect: Deny, subjects: [{ method: token, user: a }], clusters: { names: [a] }, \
                 mode: kube-api, actions: [{ verbs: ['*'] }] }]";
-    assert!(Rules::of(&read(text)).unwrap_err().to_string().contains("only verbs"));
+    assert!(Rules::from_document(&read(text)).unwrap_err().to_string().contains("only verbs"));
     let never = text.replace("'*'] }", "list, connect], nonResourceURLs: [/version] }");
     assert!(
-        Rules::of(&read(&never)).unwrap_err().to_string().contains("verbs: a verb of resources alone"),
+        Rules::from_document(&read(&never))
+            .unwrap_err()
+            .to_string()
+            .contains("verbs: a verb of resources alone"),
         "{never}"
     );
     let text = text.replace("names: [a]", "");
-    assert!(Rules::of(&read(&text)).unwrap_err().to_string().contains("rules[0].clusters: nothing"));
+    assert!(
+        Rules::from_document(&read(&text)).unwrap_err().to_string().contains("rules[0].clusters: nothing")
+    );
     let text = text.replace("clusters: {  }", "clusters: { labelSelector: {} }");
-    assert!(Rules::of(&read(&text)).unwrap_err().to_string().contains("labelSelector: nothing"));
+    assert!(Rules::from_document(&read(&text)).unwrap_err().to_string().contains("labelSelector: nothing"));
 }
 
 #[test]
-fn unknown_doubled_and_empty_keys_are_no_document() {
+fn unknown_duplicate_and_empty_keys_are_refused() {
     for (from, to) in [
         ("rules:", "rulez:"),
         ("name: admins", "name: admins\n  nam: x"),
@@ -191,27 +197,27 @@ fn unknown_doubled_and_empty_keys_are_no_document() {
 }
 
 #[test]
-fn a_policy_has_as_many_rules_and_a_list_as_many_entries_as_they_may_and_not_one_more() {
-    let rule: document::Rule = serde_saphyr::from_str(
+fn rules_and_list_entries_are_bounded() {
+    let rule: document::RawRule = serde_saphyr::from_str(
         "{ name: r, effect: Deny, subjects: [{ method: token, user: a }], clusters: { names: [a] }, mode: dial, \
          targets: [{ hosts: [a], ports: [1] }] }",
     )
     .unwrap();
     let numbered =
-        |number: usize| document::Rule { name: Some(spanned(format!("r{number}"))), ..rule.clone() };
+        |number: usize| document::RawRule { name: Some(spanned(format!("r{number}"))), ..rule.clone() };
     let of = |count: usize| Document {
         rules: spanned((0..count).map(|number| spanned(numbered(number))).collect()),
     };
-    assert_eq!(Rules::of(&of(RULES_MAX)).unwrap().count(), RULES_MAX);
-    let fault = Rules::of(&of(RULES_MAX + 1)).unwrap_err();
-    assert_eq!((fault.key.as_str(), fault.value.as_str()), ("rules", "5001 rules"));
-    assert!(Rules::of(&of(0)).unwrap_err().to_string().contains("0 rules"));
+    assert_eq!(Rules::from_document(&of(RULES_MAX)).unwrap().count(), RULES_MAX);
+    let error = Rules::from_document(&of(RULES_MAX + 1)).unwrap_err();
+    assert_eq!((error.key.as_str(), error.value.as_str()), ("rules", "5001 rules"));
+    assert!(Rules::from_document(&of(0)).unwrap_err().to_string().contains("0 rules"));
 
     let listed =
         |count: usize| changed("names: [\"edge-*\"]", &format!("names: [{}]", vec!["a"; count].join(", ")));
-    assert!(Rules::of(&read(&listed(ENTRIES_MAX))).is_ok());
-    let fault = Rules::of(&read(&listed(ENTRIES_MAX + 1))).unwrap_err();
-    assert_eq!((fault.key.as_str(), fault.value.as_str()), ("rules[0].clusters.names", "1001 entries"));
+    assert!(Rules::from_document(&read(&listed(ENTRIES_MAX))).is_ok());
+    let error = Rules::from_document(&read(&listed(ENTRIES_MAX + 1))).unwrap_err();
+    assert_eq!((error.key.as_str(), error.value.as_str()), ("rules[0].clusters.names", "1001 entries"));
 }
 
 fn spanned<T>(value: T) -> serde_saphyr::Spanned<T> {

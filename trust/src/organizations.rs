@@ -1,4 +1,4 @@
-//! A certificate's subject with several organizations, which rcgen cannot write: it keeps one attribute of each type.
+//! Writes subjects with several organizations. The library rcgen cannot: it keeps one attribute of each type.
 
 use rcgen::{KeyPair, SigningKey as _};
 use rustls_pki_types::CertificateDer;
@@ -7,39 +7,39 @@ use yasna::{ASN1Result, DERWriter};
 
 use crate::names::{Group, User};
 
-/// Where the subject stands in the certificate's signed part, after version, serial number, algorithm, issuer and
-/// validity (RFC 5280, section 4.1).
+/// The index of the subject in the certificate's signed part, after version, serial number, algorithm, issuer
+/// and validity (RFC 5280, section 4.1).
 const SUBJECT: usize = 5;
 const ORGANIZATION_NAME: &[u64] = &[2, 5, 4, 10];
 const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
 
-/// The same certificate for a caller: one organization per group, then the user as common name; signed anew by `issuer`.
-pub(crate) fn organizations(
+/// Rewrites a caller's certificate: one organization per group, then the user as common name. Signs it again with `issuer`.
+pub(crate) fn with_organizations(
     certificate: &[u8],
     user: &User,
     groups: &[Group],
     issuer: &KeyPair,
 ) -> Result<CertificateDer<'static>, rcgen::Error> {
     let (mut signed_part, algorithm) =
-        taken_apart(certificate).map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
+        split_certificate(certificate).map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
     let subject = signed_part.get_mut(SUBJECT).ok_or(rcgen::Error::CouldNotParseCertificate)?;
     *subject = yasna::construct_der(|writer| write_subject(writer, user, groups));
     let signed_part = yasna::construct_der(|writer| {
         writer.write_sequence(|writer| signed_part.iter().for_each(|part| writer.next().write_der(part)));
     });
     let signature = issuer.sign(&signed_part)?;
-    let whole = yasna::construct_der(|writer| {
+    let complete = yasna::construct_der(|writer| {
         writer.write_sequence(|writer| {
             writer.next().write_der(&signed_part);
             writer.next().write_der(&algorithm);
             writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
         });
     });
-    Ok(whole.into())
+    Ok(complete.into())
 }
 
-/// The elements of the signed part, and the name of the signature's algorithm.
-fn taken_apart(certificate: &[u8]) -> ASN1Result<(Vec<Vec<u8>>, Vec<u8>)> {
+/// Splits a certificate into the elements of its signed part and the signature's algorithm.
+fn split_certificate(certificate: &[u8]) -> ASN1Result<(Vec<Vec<u8>>, Vec<u8>)> {
     yasna::parse_der(certificate, |reader| {
         reader.read_sequence(|reader| {
             let signed_part = reader.next().collect_sequence_of(|reader| reader.read_der())?;

@@ -1,4 +1,4 @@
-//! Users and groups, as they may stand in a caller's certificate.
+//! Users and groups, in the form that a caller's certificate allows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,27 +8,27 @@ const NAME_CHARACTERS_MAX: usize = 64;
 /// More groups than a person has; a larger certificate costs every handshake.
 pub const GROUPS_MAX: usize = 32;
 
-/// Who a caller is: the common name of its certificate.
+/// A caller's user name: the common name of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User(String);
 
-/// What a caller belongs to: one organization of its certificate.
+/// A caller's group: one organization of its certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group(String);
 
-/// Why a text is not the name of a user or a group.
+/// The reason why a text is not the name of a user or a group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAName {
-    /// Nothing.
+    /// The text is empty.
     #[error("the name is empty")]
     Empty,
-    /// Beyond what X.520 allows.
+    /// The text is longer than X.520 allows.
     #[error("the name is longer than {max} characters, the most that a certificate's subject may carry", max = NAME_CHARACTERS_MAX)]
     TooLong,
-    /// What nobody would see.
+    /// The text has characters that nobody can see.
     #[error("the name has a control character, or white space at an end")]
     Invisible,
-    /// A name of Kubernetes itself.
+    /// The name is reserved for Kubernetes itself.
     #[error(
         "names that begin with system: belong to Kubernetes itself and would carry its powers; choose another name and bind roles to it"
     )]
@@ -36,7 +36,7 @@ pub enum NotAName {
 }
 
 impl User {
-    /// The name's text.
+    /// The text of the user name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -58,7 +58,7 @@ impl fmt::Display for User {
 }
 
 impl Group {
-    /// The name's text.
+    /// The text of the group's name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_taken_as_it_is_written() {
+    fn a_valid_name_is_kept_unchanged() {
         let longest = "ä".repeat(NAME_CHARACTERS_MAX);
         for text in ["olga", "Olga Ö.", "olga@example.org", "systematic", &longest] {
             let (user, group) = (text.parse::<User>().unwrap(), text.parse::<Group>().unwrap());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_would_see_or_kubernetes_would_obey_is_no_name() {
+    fn invisible_and_reserved_names_are_refused() {
         for (text, error) in [
             ("", NotAName::Empty),
             (" ", NotAName::Invisible),

@@ -1,4 +1,4 @@
-//! Claims about filters.
+//! Tests of log filters.
 
 use super::*;
 

@@ -1,32 +1,32 @@
-//! What is found at a scrape, written as Prometheus' text.
+//! Writes state at a scrape, in Prometheus' text exposition format.
 
 use std::fmt::{Display, Write as _};
 
 use metrics_exporter_prometheus::formatting::{sanitize_label_value, write_help_line, write_type_line};
 
-/// The text of one scrape. Each family is written once, with all of its series.
+/// The text of one scrape. Each metric family is written once, with all of its series.
 #[derive(Debug, Default)]
-pub struct Lines(String);
+pub struct Exposition(String);
 
-/// A metric that is being written.
+/// A metric family that is being written.
 #[derive(Debug)]
 pub struct Family<'a> {
     text: &'a mut String,
     name: &'a str,
 }
 
-impl Lines {
-    /// Begins a gauge: its name, and what it means.
+impl Exposition {
+    /// Begins a gauge with its name and its help text.
     pub fn gauge<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family(name, help, "gauge")
     }
 
-    /// Begins a counter: its name, which ends in `_total`, and what it means.
+    /// Begins a counter with its name, which ends in `_total`, and its help text.
     pub fn counter<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family(name, help, "counter")
     }
 
-    /// The whole text.
+    /// The complete text of the scrape.
     pub(super) fn into_text(self) -> String {
         self.0
     }
@@ -39,8 +39,8 @@ impl Lines {
 }
 
 impl Family<'_> {
-    /// Writes a series: its labels, and its value.
-    pub fn is(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
+    /// Writes one series: its labels and its value.
+    pub fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) -> &mut Self {
         self.text.push_str(self.name);
         for (n, (label, word)) in labels.iter().enumerate() {
             self.text.push(if n == 0 { '{' } else { ',' });
@@ -62,16 +62,15 @@ mod tests {
 
     #[test]
     fn families_are_written_as_prometheus_reads_them() {
-        let mut lines = Lines::default();
+        let mut text = Exposition::default();
 
-        lines.gauge("a", "What \"it\" is.").is(&[], 0.25);
-        lines
-            .counter("b_total", "Two.")
-            .is(&[("x", "1"), ("y", "q\"\n")], 7)
-            .is(&[("x", "2"), ("y", "")], u64::MAX);
+        text.gauge("a", "What \"it\" is.").sample(&[], 0.25);
+        text.counter("b_total", "Two.")
+            .sample(&[("x", "1"), ("y", "q\"\n")], 7)
+            .sample(&[("x", "2"), ("y", "")], u64::MAX);
 
         assert_eq!(
-            lines.into_text(),
+            text.into_text(),
             "# HELP a What \"it\" is.\n# TYPE a gauge\na 0.25\n\
              # HELP b_total Two.\n# TYPE b_total counter\nb_total{x=\"1\",y=\"q\\\"\\n\"} 7\n\
              b_total{x=\"2\",y=\"\"} 18446744073709551615\n"

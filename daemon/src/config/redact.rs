@@ -1,26 +1,27 @@
-//! What a person wrote, as far as an error may quote it: a token, a key or a password may stand in the wrong place.
+//! Redacts values that error messages quote: a token, a key or a password may be in the wrong place.
 
-/// Longest text that is quoted where a number, a switch or one of a few words belongs: longer ones are something else.
+/// Longest text that is quoted in place of a number, a switch or a choice; a longer one may be a secret.
 const WORD_CHARS_MAX: usize = 16;
 
-/// Longest key that is quoted. Ours have less.
+/// Longest key that is quoted. Our own keys are shorter.
 const KEY_CHARS_MAX: usize = 40;
 
-/// So many letters, digits, `-`, `_`, `+` and `=` in a row, with a digit among them, are a token or a key, and no name.
+/// A run of this many letters, digits, `-`, `_`, `+` and `=`, with a digit among them, counts as a token or a
+/// key.
 const SECRET_CHARS_MIN: usize = 40;
 
-/// In front of what is as long and may be known: a pin, a digest.
+/// The prefix of long values that may be shown: a pin, a digest.
 const HASH: &str = "sha256:";
 
-/// How a block of PEM begins.
+/// The beginning of a PEM block.
 const PEM: &str = "-----BEGIN";
 
-/// What stands in place of what is not quoted.
+/// Replaces a redacted part of a value.
 const HIDDEN: &str = "…";
 
-/// A value, or the path of a file, without user and password of a URL, and without what is as long as a token.
+/// Returns a value or a path without the user and password of a URL, and without runs as long as a token.
 #[must_use]
-pub fn shown(value: &str) -> String {
+pub fn redact(value: &str) -> String {
     if value.contains(PEM) {
         return "a block of PEM".to_owned();
     }
@@ -39,22 +40,22 @@ pub fn shown(value: &str) -> String {
     text + rest
 }
 
-/// A value where a number, a switch or one of a few words belongs.
-pub(super) fn word(value: &str) -> String {
+/// Returns a value in place of a number, a switch or a choice; a long one only by its length.
+pub(super) fn redact_word(value: &str) -> String {
     match value.chars().count() {
         count if count > WORD_CHARS_MAX => format!("a text of {count} characters"),
-        _ => shown(value),
+        _ => redact(value),
     }
 }
 
-/// A key, if it looks like one.
-pub(super) fn key(key: &str) -> Option<&str> {
+/// Returns `key` if it has the form of a key.
+pub(super) fn plain_key(key: &str) -> Option<&str> {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     (!key.is_empty() && key.len() <= KEY_CHARS_MAX && key.chars().all(fits)).then_some(key)
 }
 
-/// `http://USER:PASSWORD@HOST`, with a scheme or without; a user alone is quoted unless it may be a token. A password may have a
-/// slash or an `@` in it that should have been encoded.
+/// Redacts the credentials of `http://USER:PASSWORD@HOST`, with or without a scheme. A user alone stays
+/// unless it may be a token. A password may contain a slash or an `@` that should have been encoded.
 fn without_user(value: &str) -> String {
     let begin = value.find("://").map(|at| at + "://".len());
     let (scheme, rest) = value.split_at(begin.unwrap_or_default());
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_not_quoted_and_everything_else_is() {
+    fn values_like_secrets_are_redacted_and_others_are_quoted() {
         let (hex, pin) = ("0123456789abcdef".repeat(4), format!("sha256:{}", "0".repeat(63)));
         for (written, quoted) in [
             ("601", "601"),
@@ -104,18 +105,18 @@ mod tests {
             ("apiVersion: v1\nusers: []", "a text of several lines"),
             ("ä…", "ä…"),
         ] {
-            assert_eq!(shown(written), quoted);
+            assert_eq!(redact(written), quoted);
         }
     }
 
     #[test]
-    fn a_long_text_is_no_word_and_what_has_a_colon_is_no_key() {
+    fn long_texts_and_texts_with_a_colon_are_not_quoted() {
         assert_eq!(
-            (word("soon").as_str(), word("sesame-sesame-sesame").as_str()),
+            (redact_word("soon").as_str(), redact_word("sesame-sesame-sesame").as_str()),
             ("soon", "a text of 20 characters")
         );
         assert_eq!(
-            (key("drainGrace"), key("url:http://me:sesame@p"), key("")),
+            (plain_key("drainGrace"), plain_key("url:http://me:sesame@p"), plain_key("")),
             (Some("drainGrace"), None, None)
         );
     }

@@ -1,10 +1,11 @@
-//! What is wrong with a PEM file, in words that quote nothing of it: the library's own quote a line, which may be a key.
+//! Describes errors of a PEM file without quoting it. The library's own messages quote a line, which may be a
+//! key.
 
 use rustls_pki_types::pem::Error;
 
-/// What the library found.
+/// Describes the error of the PEM parser.
 #[must_use]
-pub fn pem_damage(error: &Error) -> &'static str {
+pub fn describe_pem_error(error: &Error) -> &'static str {
     #[expect(clippy::wildcard_enum_match_arm, reason = "pem::Error is foreign and non-exhaustive")]
     match error {
         Error::MissingSectionEnd { .. } => {
@@ -34,7 +35,7 @@ mod tests {
             ("MC4CAQAw", "no items found"),
         ] {
             let error = PrivateKeyDer::from_pem_slice(text.as_bytes()).expect_err("it is no key");
-            assert!(pem_damage(&error).contains(words), "{text}: {}", pem_damage(&error));
+            assert!(describe_pem_error(&error).contains(words), "{text}: {}", describe_pem_error(&error));
         }
     }
 }

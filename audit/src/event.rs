@@ -20,28 +20,28 @@ use annotations::Annotations;
 /// Longest id of an exchange, in bytes.
 pub const AUDIT_ID_BYTES_MAX: usize = 64;
 
-/// Longest path with query, in bytes; what is longer is cut, as with all texts here.
+/// Longest path with query, in bytes; longer texts are cut, here and below.
 pub const URI_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest name of a user, a group or an object, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// Most groups of a user that are named; how many more there are stands beside them.
+/// Most groups of a user that a line names; the number of further ones is an annotation.
 pub const GROUPS_MAX: usize = 64;
 
-/// Longest name of a caller's program, in bytes.
+/// Longest user agent, in bytes.
 pub const USER_AGENT_BYTES_MAX: usize = 512;
 
 /// Longest value of one [`Annotation`], in bytes.
 pub const ANNOTATION_BYTES_MAX: usize = 512;
 
-/// Longest line, its end included.
+/// Longest line, with its line break, in bytes.
 pub const LINE_BYTES_MAX: usize = 512 * 1024;
 
-/// One character becomes at most so many bytes for each of its own, when it is escaped.
+/// An escaped character takes at most this many bytes for each of its own.
 const ESCAPED_MAX: usize = 6;
 
-/// Space for everything around the texts: keys, brackets, times, addresses and the MAC.
+/// Bytes for everything around the texts: keys, brackets, times, addresses and the MAC.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = {
@@ -57,7 +57,7 @@ const _: () = {
 /// A request and its user. Texts may hold any characters; they are escaped, and cut at their limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Names the exchange in every log; empty: the line's number is taken.
+    /// The id of the exchange in all logs. If it is empty, the line's number is used.
     pub audit_id: String,
     /// The path, with the query's values taken out by [`without_values`].
     pub request_uri: String,
@@ -65,11 +65,11 @@ pub struct Event {
     pub verb: Cow<'static, str>,
     /// The authenticated user who sent the request.
     pub user: User,
-    /// As whom it is done, where that is said.
+    /// The impersonated user, if any.
     pub impersonated: Option<Identity>,
-    /// The other end of the socket.
+    /// The address and port of the peer.
     pub source: Option<SocketAddr>,
-    /// The caller's program, in its own words.
+    /// The `User-Agent` header of the request.
     pub user_agent: Option<String>,
     /// The Kubernetes object of the request, if it has one.
     pub object: Option<ObjectRef>,
@@ -82,7 +82,7 @@ pub struct Event {
 /// The user who sent a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// Its name; empty where nobody knows.
+    /// The user name; empty for an unauthenticated request.
     pub username: String,
     /// The groups of the user.
     pub groups: Vec<String>,
@@ -90,7 +90,7 @@ pub struct User {
     pub method: String,
 }
 
-/// As whom something is done.
+/// The identity that a user impersonates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The name of the impersonated user.
@@ -104,9 +104,9 @@ pub struct Identity {
 pub struct ObjectRef {
     /// The API group; empty for the core one.
     pub api_group: String,
-    /// The version in the group.
+    /// The version of the API group.
     pub api_version: String,
-    /// The plural in lower case.
+    /// The resource: a plural in lower case.
     pub resource: String,
     /// The subresource, such as `log` or `exec`.
     pub subresource: String,
@@ -119,9 +119,9 @@ pub struct ObjectRef {
 /// The status of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// The HTTP status code.
+    /// The HTTP status code of the answer.
     pub code: u16,
-    /// Kubernetes' word for it, or ours; empty for none.
+    /// The reason, Kubernetes' or ours; empty for none.
     pub reason: &'static str,
 }
 
@@ -135,7 +135,7 @@ pub struct Completion {
 }
 
 impl Event {
-    /// `verb` is done to `request_uri` by `user`, now.
+    /// An event that is received now: `user` sends `verb` to `request_uri`.
     #[must_use]
     pub fn new(verb: impl Into<Cow<'static, str>>, request_uri: impl Into<String>, user: User) -> Self {
         Self {
@@ -183,7 +183,7 @@ impl Completion {
 }
 
 impl Status {
-    /// A status of HTTP without a word.
+    /// A status without a reason.
     #[must_use]
     pub fn code(code: u16) -> Self {
         Self { code, reason: "" }

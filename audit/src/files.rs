@@ -68,7 +68,7 @@ struct Open {
 }
 
 impl Files {
-    /// The files that begin with the lines `firsts`, the last of which has `bytes` with this digest, and is written on.
+    /// Opens the files that begin with the lines `firsts`. The last one has `bytes` with this digest, and is continued.
     pub(crate) fn open(
         directory: &Path,
         limits: Limits,

@@ -152,7 +152,7 @@ impl Log {
         }
     }
 
-    /// Resolves once the log is failing, or works, as `failing` says. Cancel-safe.
+    /// Resolves once the log is failing, or works, depending on `failing`. Cancel-safe.
     pub async fn becomes(&self, failing: bool) {
         match &self.0 {
             Some(shared) => shared.health.becomes(failing).await,

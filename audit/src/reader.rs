@@ -19,7 +19,7 @@ pub enum LineFault {
     /// The bytes are no line of an audit log.
     #[error("is not a line of an audit log")]
     NotALine,
-    /// The line has no end: it was cut, or is being raw.
+    /// The line has no end: it was cut, or is being written.
     #[error(
         "is incomplete: the server is writing it, or lost power, or somebody cut it; if the server runs, try again, and one \
          that starts takes it away and says so"

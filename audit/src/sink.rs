@@ -8,7 +8,7 @@ use crate::checkpoint::Extent;
 /// The disk space that an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Space {
-    /// The reserve stays free.
+    /// The reserve must stay free.
     Normal,
     /// The reserve may be used.
     Reserved,

@@ -44,7 +44,7 @@ pub(crate) struct UnauthenticatedCounts {
 
 /// The content of one report.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct SourceReport {
     /// Lines of one source each, the busiest first.
     pub(crate) each: Vec<(IpAddr, FailureCause, u64)>,
     /// The least number of sources without a line of their own, and the number of their requests.
@@ -65,7 +65,7 @@ impl UnauthenticatedCounts {
     }
 
     /// Takes the counts since the last report, and starts again at zero.
-    pub(crate) fn take_report(&mut self) -> Report {
+    pub(crate) fn take_report(&mut self) -> SourceReport {
         let mut each: Vec<_> = std::mem::take(&mut self.counted)
             .into_iter()
             .map(|((source, cause), count)| (source, cause, count))
@@ -75,7 +75,7 @@ impl UnauthenticatedCounts {
         let rest = each.split_off(each.len().min(UNAUTHENTICATED_LINES_MAX));
         let count = rest.iter().map(|(_, _, count)| count).sum::<u64>() + beyond;
         let others = (count > 0).then_some((rest.len() + usize::from(beyond > 0), count));
-        Report { each, others }
+        SourceReport { each, others }
     }
 }
 
@@ -107,8 +107,8 @@ mod tests {
             ("2001:db8::".parse().unwrap(), FailureCause::Refused, 1_000),
             ("192.0.2.1".parse().unwrap(), FailureCause::NoCredential, 2),
         ];
-        assert_eq!(report, Report { each, others: None });
-        assert_eq!(counts.take_report(), Report { each: vec![], others: None });
+        assert_eq!(report, SourceReport { each, others: None });
+        assert_eq!(counts.take_report(), SourceReport { each: vec![], others: None });
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use crate::reader::LineFault;
 pub(crate) use checkpoints::{SignedCheckpoints, read};
 pub(crate) use replay::{Replay, replay};
 
-/// The files to verify.
+/// The files of a log to verify.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
     /// The log files, in the order of their lines.

@@ -58,7 +58,7 @@ pub enum Layout {
     },
 }
 
-/// The settings of [`run`].
+/// The settings of a daemon's [`run`].
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// The layout of runtimes over threads.

@@ -1,9 +1,8 @@
-//! The owner of every task of the process, and the way in which all of them end.
+//! The owner of every task of the process, which ends all of them in order.
 //!
-//! A scope has two kinds of tasks. *Work* is what callers wait for: a drain waits for it, up to the grace
-//! period.
-//! *Background tasks* serve the work (probes, upkeep, protocol drivers). They run until the last work has ended, and a drain
-//! never waits for them.
+//! A scope has two kinds of tasks. *Work* is what callers wait for: a drain waits for it, up to the grace period.
+//! *Background tasks* serve the work (probes, upkeep, protocol drivers). They run until the last work has ended, and
+//! a drain never waits for them.
 
 use std::{any::Any, cell::Cell, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 

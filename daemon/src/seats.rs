@@ -37,7 +37,7 @@ type Waiter = oneshot::Sender<Result<Seat, NoSeat>>;
 /// The limits of a pool of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeatLimits {
-    /// The number of seats.
+    /// The number of seats in the pool.
     pub seats: usize,
     /// The most waiters in one of the [`QUEUES`] queues.
     pub per_queue: usize,

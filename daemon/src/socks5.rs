@@ -21,7 +21,7 @@ pub enum RequestError {
     #[error("the connection broke")]
     Broken(#[from] io::Error),
     /// The time [`REQUEST_MAX`] has passed.
-    #[error("nothing was result for in time")]
+    #[error("the request did not arrive in time")]
     TooSlow,
 }
 

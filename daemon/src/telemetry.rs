@@ -37,7 +37,7 @@ pub struct LogOptions {
 /// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// Plain text, for people.
+    /// Plain text, made for people.
     Text,
     /// For collectors: one JSON object per line.
     Json,

@@ -47,7 +47,7 @@ pub struct Principal<'a> {
 /// Facts about a cluster from the server's own store. Claims of an agent are never among them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterFacts {
-    /// Labels, as in Kubernetes.
+    /// Its labels, as in Kubernetes.
     pub labels: BTreeMap<String, String>,
 }
 

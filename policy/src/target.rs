@@ -37,7 +37,7 @@ pub enum Host {
 pub struct NotATarget;
 
 impl Target {
-    /// The host to dial.
+    /// The host that the agent dials.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -95,7 +95,7 @@ impl Host {
 
 /// A number of 1 to 65,535 without a sign.
 pub(crate) fn port(text: &str) -> Option<u16> {
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port > 0)
 }

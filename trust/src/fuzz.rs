@@ -88,7 +88,7 @@ fn proofs_and_pins() {
     });
 }
 
-/// A root of servers and a bundle that it signed, made once.
+/// A server root and a bundle that it signed, made once.
 fn signed() -> &'static (Root, Vec<u8>) {
     static SIGNED: OnceLock<(Root, Vec<u8>)> = OnceLock::new();
     SIGNED.get_or_init(|| {

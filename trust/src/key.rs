@@ -53,7 +53,7 @@ impl ProvenKey {
         Ok(key)
     }
 
-    /// The public half of a pair that this process holds. `None` where it is of a kind that [`CsrError::Key`] refuses.
+    /// The public half of a pair that this process holds. `None` for a kind that [`CsrError::Key`] refuses.
     #[must_use]
     pub fn of_pair(pair: &KeyPair) -> Option<Self> {
         Self::read(&pair.subject_public_key_info())

@@ -39,7 +39,7 @@ pub struct Proof<'a> {
     pub exporter: &'a [u8; EXPORTER_BYTES],
     /// The serial number of the old certificate at a renewal, of the new one at an extension.
     pub serial: Serial,
-    /// The new public key.
+    /// The new public key, in DER.
     pub spki: &'a [u8],
 }
 
@@ -172,10 +172,14 @@ mod tests {
             let (exporter, serial) = ([1; EXPORTER_BYTES], Serial::from([1; 16]));
             let proof = Proof { purpose: Purpose::Renewal, exporter: &exporter, serial, spki: b"new" };
             let signature = proof.sign(&key).unwrap();
-            for said in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
-                let by = FakeKey(said, key.der_bytes().to_vec()).subject_public_key_info();
-                let is_taken = said == algorithm && taken.contains(&said);
-                assert_eq!(proof.is_signed(&by, &signature), is_taken, "{algorithm:?}, said to be {said:?}");
+            for claimed in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
+                let by = FakeKey(claimed, key.der_bytes().to_vec()).subject_public_key_info();
+                let is_taken = claimed == algorithm && taken.contains(&claimed);
+                assert_eq!(
+                    proof.is_signed(&by, &signature),
+                    is_taken,
+                    "{algorithm:?}, claimed as {claimed:?}"
+                );
             }
         }
     }

@@ -75,7 +75,7 @@ impl Serial {
         Some(Self(u128::from_be_bytes(bytes).max(1)))
     }
 
-    /// The 16 bytes, big-endian.
+    /// The number as 16 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
@@ -98,7 +98,7 @@ impl FromStr for Serial {
     type Err = NotASerial;
 
     fn from_str(text: &str) -> Result<Self, NotASerial> {
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         if text.len() != DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NotASerial);
         }

@@ -17,7 +17,7 @@ use crate::subject::{Subject, SubjectError};
 pub const BACKDATED: Duration = Duration::from_secs(5 * 60);
 
 /// Issues certificates of one role in one trust domain. Its key may be in this process ([`Intermediate`](crate::Intermediate)),
-/// in a token of hardware, or behind a socket.
+/// in a hardware token, or behind a socket.
 pub trait Signer: fmt::Debug + Send + Sync {
     /// The role of everything that it issues.
     fn role(&self) -> Role;
@@ -32,7 +32,7 @@ pub trait Signer: fmt::Debug + Send + Sync {
     fn issue(&self, order: Order) -> Issuing<'_>;
 }
 
-/// The future of [`Signer::issue`].
+/// The future that [`Signer::issue`] returns.
 pub type Issuing<'a> = Pin<Box<dyn Future<Output = Result<Issued, SignError>> + Send + 'a>>;
 
 /// A certificate to be issued.

@@ -25,7 +25,7 @@ pub enum Subject {
     Caller {
         /// The user, as the common name.
         user: User,
-        /// The groups, as organizations.
+        /// The groups, as organizations of the subject.
         groups: Vec<Group>,
     },
     /// An administrator of the server.

@@ -53,7 +53,7 @@ text_enum! {
         Upgrade = "tombolo.dev/upgrade",
         /// The number of streams opened for it: more than one after a retry, or for a resumed watch.
         Streams = "tombolo.dev/streams",
-        /// The cause of its end, an [`EndReason`].
+        /// The reason of its end, an [`EndReason`].
         EndReason = "tombolo.dev/end-reason",
         /// Milliseconds from the intent to the completion.
         DurationMs = "tombolo.dev/duration-ms",
@@ -83,7 +83,7 @@ text_enum! {
 }
 
 text_enum! {
-    /// The cause of an exchange's end.
+    /// The reason of an exchange's end, with its word in the log.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum EndReason {
         /// The receiver took its last byte.
@@ -98,7 +98,7 @@ text_enum! {
         Limit = "limit",
         /// Its credential was revoked meanwhile.
         Revoked = "revoked",
-        /// Its credential expired meanwhile.
+        /// Its credential has expired meanwhile.
         Expired = "expired",
         /// The policy allows it no longer.
         PolicyChanged = "policy_changed",

@@ -15,13 +15,13 @@ use crate::json::Truncated;
 /// The stage of a request, as `audit.k8s.io/v1` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is known and allowed, and nothing was done for it.
+    /// The request is allowed, and nothing was done for it yet: an intent.
     RequestReceived,
-    /// The exchange is over.
+    /// The exchange is over: a completion.
     ResponseComplete,
 }
 
-/// An event with its place in the log, as JSON. The annotations stand last in it, and the number last in them.
+/// An event with its position in the log, as JSON. The annotations are its last key, and the number is the last of them.
 pub(crate) struct Line<'a> {
     pub(crate) event: &'a Event,
     pub(crate) stage: Stage,

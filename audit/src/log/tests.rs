@@ -21,7 +21,7 @@ use crate::verify::{Report, Sources, VerifyKeys, verify};
 
 #[tokio::test]
 async fn an_intent_is_written_first_and_gets_exactly_one_completion() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let (log, guard) = fixture.open();
 
     let receipt = log.intent(event("first")).await.unwrap();
@@ -50,7 +50,7 @@ async fn an_intent_is_written_first_and_gets_exactly_one_completion() {
 
 #[tokio::test]
 async fn a_cancelled_intent_leaves_no_intent_without_completion() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let (log, guard) = fixture.open();
 
     for n in 0..200 {
@@ -65,7 +65,7 @@ async fn a_cancelled_intent_leaves_no_intent_without_completion() {
 
 #[tokio::test]
 async fn after_a_crash_open_exchanges_are_completed_as_unknown() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let (log, guard) = fixture.open();
     let open = log.intent(event("open")).await.unwrap();
     let before = fixture.copied();
@@ -83,13 +83,13 @@ async fn after_a_crash_open_exchanges_are_completed_as_unknown() {
     let lines = before.lines();
     assert_eq!(annotation(&line_of(&lines, "open", "ResponseComplete"), Annotation::EndReason), "unknown");
     let cut = lines.iter().filter(|line| !annotation(line, Annotation::CutBytes).is_empty()).count();
-    assert_eq!(cut, 1, "what was cut is said");
+    assert_eq!(cut, 1, "the cut is logged");
     assert_eq!(before.verified().open, 0);
 }
 
 #[tokio::test]
 async fn files_rotate_and_what_retention_leaves_is_verified() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let (log, guard) = fixture.open();
 
     let long = "x".repeat(8 * 1024);
@@ -111,7 +111,7 @@ async fn files_rotate_and_what_retention_leaves_is_verified() {
 
 #[tokio::test]
 async fn a_failing_log_refuses_new_requests_and_recovers_without_loss() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let disk = Arc::new(AtomicU8::new(WORKS));
     let (log, guard) = fixture.open_faulty(&disk);
     let live = log.intent(event("live")).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_failing_log_refuses_new_requests_and_recovers_without_loss() {
 
 #[tokio::test]
 async fn lines_for_the_reserve_are_queued_up_to_the_limit() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let disk = Arc::new(AtomicU8::new(WORKS));
     let (log, guard) = fixture.open_faulty(&disk);
     disk.store(BROKEN, Ordering::SeqCst);
@@ -171,7 +171,7 @@ async fn lines_for_the_reserve_are_queued_up_to_the_limit() {
 
 #[tokio::test]
 async fn a_writer_that_is_blocked_for_too_long_counts_as_failing() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let disk = Arc::new(AtomicU8::new(WORKS));
     let (log, guard) = fixture.open_faulty(&disk);
     disk.store(STUCK, Ordering::SeqCst);
@@ -188,7 +188,7 @@ async fn a_writer_that_is_blocked_for_too_long_counts_as_failing() {
 
 #[tokio::test]
 async fn unauthenticated_requests_are_reported_by_source_in_one_line() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let (log, guard) = fixture.open();
 
     for _ in 0..10_000 {
@@ -209,7 +209,7 @@ async fn unauthenticated_requests_are_reported_by_source_in_one_line() {
 
 #[tokio::test]
 async fn a_directory_in_use_and_a_changed_log_are_both_refused() {
-    let fixture = TestLog::new();
+    let fixture = LogFixture::new();
     let (log, guard) = fixture.open();
     assert!(matches!(
         Log::open(&fixture.settings(), &fixture.chain, &fixture.signing),
@@ -241,7 +241,7 @@ const FULL: u8 = 1;
 const BROKEN: u8 = 2;
 const STUCK: u8 = 3;
 
-/// A disk that is full but for its reserve, or disk, as it is reports.
+/// A sink whose disk is full but for its reserve, broken or stuck, as the test sets it.
 struct FaultySink {
     sink: Box<dyn Sink>,
     disk: Arc<AtomicU8>,
@@ -287,14 +287,14 @@ impl Sink for FaultySink {
     }
 }
 
-/// A log's directory and its keys.
-struct TestLog {
+/// The directory of a log, and its keys.
+struct LogFixture {
     directory: TempDir,
     chain: ChainKey,
     signing: SigningKey,
 }
 
-impl TestLog {
+impl LogFixture {
     fn new() -> Self {
         let (chain, signing) = (ChainKey::generate().unwrap(), SigningKey::generate().unwrap());
         Self { directory: tempfile::tempdir().unwrap(), chain, signing }

@@ -13,7 +13,7 @@ use crate::event::{self, Event};
 /// One line that is to be written.
 pub(crate) struct Entry {
     pub(crate) event: Arc<Event>,
-    /// `None` for an intent.
+    /// The completion; `None` for an intent.
     pub(crate) completion: Option<event::Completion>,
     pub(crate) kind: EntryKind,
 }

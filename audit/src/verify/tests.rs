@@ -21,7 +21,7 @@ const FILE_BYTES: u64 = 2_500;
 
 #[test]
 fn an_intact_log_is_verified_with_either_key_and_with_both() {
-    let log = TestLog::new(20);
+    let log = WrittenLog::new(20);
     let report = verify(&log.sources(), &log.both_keys()).unwrap();
     assert!(report.files >= 3 && report.checkpoints > report.files, "{report:?}");
     assert_eq!((report.first, report.signed_up_to, report.open), (1, report.last, 0));
@@ -35,7 +35,7 @@ fn an_intact_log_is_verified_with_either_key_and_with_both() {
 
 #[test]
 fn every_changed_byte_of_a_log_and_its_checkpoints_is_noticed() {
-    let log = TestLog::new(3);
+    let log = WrittenLog::new(3);
     let mut paths = log.sources().files;
     paths.push(log.directory.path().join(CHECKPOINTS_FILE));
     for path in paths {
@@ -53,7 +53,7 @@ fn every_changed_byte_of_a_log_and_its_checkpoints_is_noticed() {
 
 #[test]
 fn a_fault_names_its_file_its_line_and_its_kind() {
-    let log = TestLog::new(20);
+    let log = WrittenLog::new(20);
     let files = log.sources().files;
     log.edit(&files[1], |lines| drop(lines.remove(1)));
 
@@ -67,7 +67,7 @@ fn a_fault_names_its_file_its_line_and_its_kind() {
 
 #[test]
 fn a_truncated_end_is_noticed_only_through_a_later_checkpoint() {
-    let log = TestLog::new(20);
+    let log = WrittenLog::new(20);
     let last = log.sources().files.pop().unwrap();
     log.edit(&last, |lines| drop(lines.pop()));
 
@@ -81,7 +81,7 @@ fn a_truncated_end_is_noticed_only_through_a_later_checkpoint() {
 
 #[test]
 fn files_of_another_server_are_refused() {
-    let (log, other) = (TestLog::new(20), TestLog::new(20));
+    let (log, other) = (WrittenLog::new(20), WrittenLog::new(20));
     verify(&log.sources(), &other.both_keys()).unwrap_err();
     let (own, foreign) = (log.sources().files, other.sources().files);
     fs::copy(&foreign[1], &own[1]).unwrap();
@@ -94,7 +94,7 @@ proptest! {
 
     #[test]
     fn any_mutation_of_a_log_is_noticed(mutation in mutation(), chosen in any::<(u64, u64)>()) {
-        let log = TestLog::new(24);
+        let log = WrittenLog::new(24);
         if log.is_changed_by(mutation, chosen) {
             prop_assert!(verify(&log.sources(), &log.both_keys()).is_err(), "{mutation:?} {chosen:?}");
             let public = VerifyKeys { chain: None, ..log.both_keys() };
@@ -133,13 +133,13 @@ fn mutation() -> impl Strategy<Value = Mutation> {
 }
 
 /// A log that was written and closed, with its keys.
-struct TestLog {
+struct WrittenLog {
     directory: TempDir,
     chain: ChainKey,
     signing: SigningKey,
 }
 
-impl TestLog {
+impl WrittenLog {
     /// Writes a log with this many exchanges, in several files.
     fn new(exchanges: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ impl TestLog {
             let user = User { username: format!("user-{n}"), ..User::default() };
             let event = Arc::new(Event::new("get", format!("/api/v1/pods/{n}"), user));
             let completion = Some(Completion::new(None, EndReason::Clean));
-            // One by one, so that files end between them.
+            // Written one by one, so that files rotate between them.
             writer.put(vec![Entry { event, completion, kind: EntryKind::BestEffort }]);
         }
         shared.queue.close();

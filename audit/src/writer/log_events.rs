@@ -7,7 +7,7 @@ use super::Writer;
 use crate::chain::Mac;
 use crate::event::{Annotation, Completion, EndReason, Event, Status, User};
 use crate::shared::{Entry, EntryKind};
-use crate::unauthenticated::Report;
+use crate::unauthenticated::SourceReport;
 
 /// The user name of the log's own events.
 const LOG_USER: &str = "tombolo:audit";
@@ -57,7 +57,7 @@ impl Writer {
 
 /// The report of unauthenticated requests: a line for each of the busiest sources, and one line for all
 /// others.
-pub(super) fn unauthenticated(report: Report) -> impl Iterator<Item = Entry> {
+pub(super) fn unauthenticated(report: SourceReport) -> impl Iterator<Item = Entry> {
     let each = report.each.into_iter().map(|(source, cause, count)| {
         let mut event = Event::new("authenticate", "", User::default())
             .with(Annotation::Decision, cause.as_str())

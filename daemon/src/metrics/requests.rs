@@ -68,7 +68,7 @@ impl RequestMetrics {
         describe_histogram!(
             duration.clone(),
             Unit::Seconds,
-            "Time from a request's head to its end, by kind; what watches or is upgraded lasts as callers like."
+            "Time from a request's head to its end, by kind; watches and upgraded connections last as long as callers like."
         );
         let kind = |name: &&'static str| KindMetrics {
             name,

@@ -74,7 +74,7 @@ async fn a_scrape_has_the_scopes_tasks_and_runtimes() {
     for line in [
         "tombolo_test_draining 0",
         "tombolo_test_tasks{kind=\"work\"} 1",
-        "tombolo_test_tasks{kind=\"attendant\"} 1",
+        "tombolo_test_tasks{kind=\"background\"} 1",
         "tombolo_test_runtime_workers{home=\"0\"} 1",
         "# TYPE tombolo_test_runtime_busy_seconds_total counter",
     ] {

@@ -1,4 +1,4 @@
-//! Tests of log filters.
+//! Tests of the filters of the log.
 
 use super::*;
 

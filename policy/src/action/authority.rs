@@ -99,6 +99,6 @@ fn is_port(text: &str) -> bool {
     let Some(digits) = text.strip_prefix(':') else {
         return text.is_empty();
     };
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.parse::<u16>().is_ok_and(|port| port > 0)
 }

@@ -356,15 +356,15 @@ fn a_connection_to_an_invalid_name_below_the_suffix_serves_none() {
 
 #[test]
 fn an_action_is_displayed_as_kubernetes_names_it() {
-    for (target, told) in [
+    for (target, expected) in [
         ("/api/v1/pods", "pods"),
         ("/api/v1/namespaces/shop/pods/x/log", "pods/log in the namespace shop"),
         ("/apis/apps/v1/namespaces/shop/deployments", "deployments.apps in the namespace shop"),
         ("/apis/apps/v1/deployments/d/scale", "deployments.apps/scale"),
         ("/healthz/etcd", "/healthz/etcd"),
     ] {
-        let told_as = action(CLUSTER_HOST, target).map(|action| action.object().to_string());
-        assert_eq!(told_as.as_deref(), Ok(told), "{target}");
+        let displayed = action(CLUSTER_HOST, target).map(|action| action.object().to_string());
+        assert_eq!(displayed.as_deref(), Ok(expected), "{target}");
     }
 }
 

@@ -53,7 +53,7 @@ text_enum! {
         Create = "create",
         /// `PUT` to a resource or collection.
         Update = "update",
-        /// `PATCH` of any path.
+        /// `PATCH` of a resource or another path.
         Patch = "patch",
         /// `DELETE` of one object, or of a non-resource path.
         Delete = "delete",
@@ -63,7 +63,7 @@ text_enum! {
         Connect = "connect",
         /// `HEAD` of a non-resource path.
         Head = "head",
-        /// `OPTIONS` of any path.
+        /// `OPTIONS` of a resource or another path.
         Options = "options",
         /// `POST` to a non-resource path.
         Post = "post",

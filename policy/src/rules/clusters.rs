@@ -12,7 +12,7 @@ use crate::error::{DocumentError, FieldPath};
 /// Clusters that match one of the names and the selector, where both are present.
 #[derive(Debug, Clone)]
 pub(super) struct Clusters {
-    /// GatewayNames in which `*` stands for any text.
+    /// Names in which `*` stands for any text.
     names: Choice<String>,
     selector: Option<Selector>,
 }

@@ -30,7 +30,7 @@ enum Operator {
     In(Vec<String>),
     /// It has none of these values, or is not there.
     NotIn(Vec<String>),
-    /// The label is there.
+    /// The label is there, with any value.
     Exists,
     /// The label is not there.
     DoesNotExist,

@@ -16,7 +16,7 @@ pub(super) enum Subject {
     Users(String),
     /// The user with this name, of this method.
     User(String, String),
-    /// Callers of this method principal are in this group.
+    /// Callers of this method who are in this group.
     Group(String, String),
 }
 

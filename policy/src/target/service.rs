@@ -1,4 +1,4 @@
-//! GatewayNames of Services, in the form in which API servers dial them.
+//! Names of Services, in the form in which API servers dial them.
 
 use std::collections::BTreeSet;
 use std::fmt;

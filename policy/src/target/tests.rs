@@ -26,7 +26,7 @@ fn a_target_is_a_host_and_a_port_and_has_one_spelling() {
         ("a b:80", None),
         ("a/b:80", None),
         ("*:80", None),
-        // What some resolvers take for an address.
+        // Some resolvers read these as addresses.
         ("127.1:80", None),
         ("2130706433:80", None),
         ("0x7f.1:80", None),
@@ -48,7 +48,7 @@ fn a_name_has_at_most_the_bytes_that_dns_allows() {
 
 #[test]
 fn a_network_is_advertised_where_all_of_it_may_be() {
-    let may = |said: &str, advertised: &str| may_advertise(said, &advertised.parse().unwrap());
+    let may = |allowed: &str, advertised: &str| may_advertise(allowed, &advertised.parse().unwrap());
 
     for advertised in ["10.96.0.0/12:443", "10.0.0.0/8:1", "10.1.2.3:80"] {
         assert!(may("10.0.0.0/8", advertised), "{advertised}");

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// The longest common name and organization name, in characters (X.520, `ub-common-name`, `ub-organization-name`).
 const NAME_CHARACTERS_MAX: usize = 64;
-/// More groups than a person has; a larger certificate costs every handshake.
+/// Most groups of a caller; a larger certificate slows down every handshake.
 pub const GROUPS_MAX: usize = 32;
 
 /// A caller's user name: the common name of its certificate.
@@ -19,7 +19,7 @@ pub struct Group(String);
 /// The reason why a text is not the name of a user or a group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAName {
-    /// The text is empty.
+    /// The text has no characters.
     #[error("the name is empty")]
     Empty,
     /// The text is longer than X.520 allows.

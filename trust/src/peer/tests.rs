@@ -131,7 +131,7 @@ fn taken(is_taken: bool, role: Role) -> Result<(), NotOfRole> {
     if is_taken { Ok(()) } else { Err(NotOfRole::Usage(role)) }
 }
 
-/// A certificate as somebody else might issue it.
+/// A certificate as a foreign CA might issue it.
 fn leaf(usages: Vec<ExtendedKeyUsagePurpose>, names: Vec<SanType>) -> CertificateDer<'static> {
     let mut params = CertificateParams::default();
     (params.extended_key_usages, params.subject_alt_names) = (usages, names);

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_whole_up_to_the_most_that_was_expected() {
+    fn a_file_is_read_up_to_the_expected_size() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("key");
         let written = |bytes: &[u8]| {

@@ -113,9 +113,9 @@ fn expired_peers_make_room_for_others_without_a_scrape() {
     }
     let later = Instant::now() + RETENTION;
 
-    let _newcomer = links.open_at("newcomer", "quic", Figures::default, later);
+    let _new_peer = links.open_at("new", "quic", Figures::default, later);
 
-    has(&written(&links, later), &["tombolo_test_tunnels{peer=\"newcomer\",carrier=\"quic\"} 1"]);
+    has(&written(&links, later), &["tombolo_test_tunnels{peer=\"new\",carrier=\"quic\"} 1"]);
 }
 
 fn links() -> Links {

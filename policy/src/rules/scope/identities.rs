@@ -11,7 +11,7 @@ use crate::rules::lists::choice;
 /// One entry: these users, and these groups.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct Identities {
-    /// GatewayNames in which `*` stands for any text.
+    /// Names in which `*` stands for any text.
     users: Option<Choice<String>>,
     groups: Option<Choice<String>>,
 }

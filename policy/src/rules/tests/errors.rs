@@ -140,7 +140,7 @@ fn an_invalid_policy_is_refused_with_line_and_key() {
         let error = Rules::from_document(&read(&text)).expect_err(&text).to_string();
         let is_placed = error.starts_with(|first: char| first.is_ascii_digit() && first != '0');
         if !is_placed || words.iter().any(|word| !error.contains(word)) {
-            wrong.push(format!("{to:?} said {error:?}, not {words:?}"));
+            wrong.push(format!("{to:?} gave {error:?}, not {words:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -304,7 +304,7 @@ fn question() -> impl Strategy<Value = Question> {
     )
         .prop_map(|(method, user, groups, cluster, stage, verb, object)| {
             let connects = object.resource().is_some_and(crate::action::Resource::connects);
-            // As an action has it: what reaches into a workload is connect and nothing else is.
+            // As for an action: connect is exactly the verb of what reaches into a workload.
             let verb = match (connects, verb) {
                 (true, _) => Verb::Connect,
                 (false, Verb::Connect) => Verb::Get,

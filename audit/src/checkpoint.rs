@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::error::Unspecified;
 use serde::{Deserialize, Serialize};
 
-use crate::event::micro_time;
+use crate::event::line::micro_time;
 use crate::json;
 use crate::keys::{PublicKey, SigningKey};
 

@@ -4,7 +4,7 @@
 //! connections are never in it.
 
 mod annotations;
-mod line;
+pub(crate) mod line;
 mod uri;
 
 use std::borrow::Cow;
@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 pub use annotations::{Annotation, EndReason};
-pub(crate) use line::{Line, Stage, micro_time};
 pub use uri::without_values;
 
 use annotations::Annotations;

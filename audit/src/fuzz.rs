@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use crate::chain::{Chain, Head};
 use crate::checkpoint::Checkpoint;
-use crate::event::{Annotation, Event, Line, Stage, User, without_values};
+use crate::event::line::{Line, Stage};
+use crate::event::{Annotation, Event, User, without_values};
 use crate::keys::{ChainKey, SigningKey};
 use crate::reader::{ChainReader, RawLine};
 

@@ -10,7 +10,8 @@ use std::time::SystemTime;
 use serde::Deserialize;
 
 use crate::chain::{Chain, Head, Mac, split};
-use crate::event::{Annotation, Event, LINE_BYTES_MAX, Stage, User};
+use crate::event::line::Stage;
+use crate::event::{Annotation, Event, LINE_BYTES_MAX, User};
 use crate::keys::ChainKey;
 
 /// The faults of a single line.

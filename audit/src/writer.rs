@@ -12,7 +12,7 @@ use tracing::{error, info};
 
 use crate::chain::{Chain, Head};
 use crate::checkpoint::{Checkpoint, Checkpoints};
-use crate::event::{Line, Stage};
+use crate::event::line::{Line, Stage};
 use crate::json;
 use crate::keys::ChainKey;
 use crate::settings::{SYNC_EVERY, Settings};
@@ -207,6 +207,11 @@ impl Writer {
         self.shared.counts.failures.fetch_add(1, Relaxed);
         self.shared.counts.reserved.fetch_add(1, Relaxed);
         Some(self.log_event(LogEvent::Failed { why: error.to_string() }))
+    }
+
+    /// The entry of one of the log's own events.
+    fn log_event(&self, event: LogEvent) -> Entry {
+        event.into_entry(&self.mark, &self.server)
     }
 
     /// Tries to write the pending entries; on success the log works again.

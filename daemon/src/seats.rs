@@ -14,7 +14,7 @@ mod queues;
 use pacing::Pacing;
 pub use pacing::SPACING_MAX;
 use queues::{Admission, FairQueues, SeatGrant, Ticket};
-pub use queues::{HAND_SIZE, QUEUES, SHARE};
+pub use queues::{HAND_SIZE, QUEUES, SHARE, SeatLimits};
 
 /// A pool of seats with its waiters. Clones share the pool.
 #[derive(Clone)]
@@ -33,17 +33,6 @@ struct Pool {
 }
 
 type Waiter = oneshot::Sender<Result<Seat, NoSeat>>;
-
-/// The limits of a pool of seats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeatLimits {
-    /// The number of seats in the pool.
-    pub seats: usize,
-    /// The most waiters in one of the [`QUEUES`] queues.
-    pub per_queue: usize,
-    /// The most waiters in all queues together.
-    pub waiting: usize,
-}
 
 /// A seat, taken until it is dropped.
 #[must_use = "the seat is free again when this is dropped"]

@@ -20,4 +20,6 @@ pub use error::DocumentError;
 pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, parse_method};
 pub use network::{Network, NotANetwork};
 pub use rules::{ClusterFacts, ENTRIES_MAX, Principal, RULES_MAX, Request, Rules, Verdict};
-pub use target::{Host, NotATarget, NotATargetEntry, ServiceName, Target, TargetEntry, may_advertise};
+pub use target::entry::{NotATargetEntry, TargetEntry, may_advertise};
+pub use target::service::ServiceName;
+pub use target::{Host, NotATarget, Target};

@@ -1,66 +1,35 @@
 //! Validated rules of a policy, and the decision that they make.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::ClusterId;
 use proto::allow_list::Sort;
 use proto::wire::Assert;
 
-use crate::action::{Object, Verb};
 use crate::document::Document;
 use crate::error::DocumentError;
-use crate::target::Target;
-use clusters::Clusters;
+use effect::Effect;
+use rule::Rule;
 use scope::Scope;
-use subject::Subject;
 
 mod choice;
 mod clusters;
+mod effect;
 mod labels;
 mod lists;
+mod request;
+mod rule;
 mod scope;
 mod subject;
 mod validate;
 
-/// Most rules of a policy: each request is compared with every one.
-pub const RULES_MAX: usize = 5_000;
-
-/// Most entries of any list in a rule.
-pub const ENTRIES_MAX: usize = 1_000;
+pub use lists::ENTRIES_MAX;
+pub use request::{ClusterFacts, Principal, Request};
+pub use validate::RULES_MAX;
 
 /// The rules of a policy, all of them valid. The default has none, and so allows nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Rules(Vec<Rule>);
-
-/// The authenticated caller of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Principal<'a> {
-    /// The authentication method; a text that [`crate::parse_method`] accepts.
-    pub method: &'a str,
-    /// The user's name, with the prefix of the method.
-    pub user: &'a str,
-    /// The names of the groups, with the prefix of the method.
-    pub groups: &'a [String],
-}
-
-/// Facts about a cluster from the server's own store. Claims of an agent are never among them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterFacts {
-    /// Its labels, as in Kubernetes.
-    pub labels: BTreeMap<String, String>,
-}
-
-/// A request to a cluster, in one of the three modes of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request<'a> {
-    /// An action at its Kubernetes API.
-    KubeApi(Verb, &'a Object),
-    /// A connection from within the cluster to a target.
-    Dial(&'a Target),
-    /// Impersonation of this user or group. [`Rules::decide_identity`] decides about all parts of an identity.
-    Impersonate(Sort, &'a str),
-}
 
 /// The decision, and the rule that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,21 +41,6 @@ pub enum Verdict<'a> {
     Denied(&'a Arc<str>),
     /// No rule covers it, so it is forbidden.
     NoRule,
-}
-
-#[derive(Debug, Clone)]
-struct Rule {
-    name: Arc<str>,
-    effect: Effect,
-    subjects: Vec<Subject>,
-    clusters: Clusters,
-    scope: Scope,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Allow,
-    Deny,
 }
 
 impl Rules {

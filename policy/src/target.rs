@@ -1,14 +1,11 @@
 //! A target that an agent dials: a host and a port.
 
-mod entry;
-mod service;
+pub(crate) mod entry;
+pub(crate) mod service;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-
-pub use entry::{NotATargetEntry, TargetEntry, may_advertise};
-pub use service::ServiceName;
 
 /// Longest DNS name (RFC 1035, section 2.3.4), in bytes.
 const HOST_BYTES_MAX: usize = 253;

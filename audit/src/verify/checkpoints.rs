@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use super::{Fault, FaultKind, LineFault, VerifyError, cannot_read};
+use super::fault::{Fault, FaultKind, VerifyError, cannot_read};
 use crate::checkpoint::{CHECKPOINT_BYTES_MAX, Checkpoint};
 use crate::keys::{ChainKey, PublicKey};
+use crate::reader::LineFault;
 
 /// All checkpoints in order, each with a valid signature.
 #[derive(Debug, Default)]

@@ -7,7 +7,9 @@ use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Fault, FaultKind, SignedCheckpoints, Sources, VerifyError, cannot_read, describes};
+use super::checkpoints::SignedCheckpoints;
+use super::fault::{Fault, FaultKind, VerifyError, cannot_read};
+use super::sources::Sources;
 use crate::chain::Head;
 use crate::checkpoint::{Checkpoint, Extent};
 use crate::files;
@@ -158,4 +160,9 @@ fn cut_off(path: &Path, last: Head, checkpoint: &Checkpoint) -> Fault {
         line: None,
         kind: FaultKind::CutOff { last: last.sequence, number, time, seen },
     }
+}
+
+/// Whether `extent` describes the file at `path`.
+fn describes(extent: &Extent, path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == extent.name.as_str())
 }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::checkpoint::CHECKPOINTS_FILE;
 use crate::event::{Completion, EndReason, Event, User};
 use crate::files::{Files, Limits};
 use crate::keys::SigningKey;

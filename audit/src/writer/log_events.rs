@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::Writer;
 use crate::chain::Mac;
 use crate::event::{Annotation, Completion, EndReason, Event, Status, User};
 use crate::shared::{Entry, EntryKind};
@@ -26,30 +25,30 @@ pub(super) enum LogEvent {
     Closed,
 }
 
-impl Writer {
-    /// The entry of one of the log's own events.
-    pub(super) fn log_event(&self, log_event: LogEvent) -> Entry {
-        let (word, kind) = match &log_event {
-            LogEvent::Opened { .. } => ("opened", EntryKind::BestEffort),
-            LogEvent::FileBegins { .. } => ("file-begins", EntryKind::BestEffort),
-            LogEvent::Failed { .. } => ("failed", EntryKind::Reserved),
-            LogEvent::Healed { .. } => ("healed", EntryKind::BestEffort),
-            LogEvent::Closed => ("closed", EntryKind::BestEffort),
+impl LogEvent {
+    /// The entry of this event, in the log of `server` with the key's `mark`.
+    pub(super) fn into_entry(self, mark: &str, server: &str) -> Entry {
+        let (word, kind) = match &self {
+            Self::Opened { .. } => ("opened", EntryKind::BestEffort),
+            Self::FileBegins { .. } => ("file-begins", EntryKind::BestEffort),
+            Self::Failed { .. } => ("failed", EntryKind::Reserved),
+            Self::Healed { .. } => ("healed", EntryKind::BestEffort),
+            Self::Closed => ("closed", EntryKind::BestEffort),
         };
         let event = Event::new(word, "/audit", user())
             .with(Annotation::Log, word)
-            .with(Annotation::LogMark, self.mark.clone())
-            .with(Annotation::Server, self.server.clone());
-        let event = match log_event {
-            LogEvent::Opened { previous, cut_bytes } => {
+            .with(Annotation::LogMark, mark)
+            .with(Annotation::Server, server);
+        let event = match self {
+            Self::Opened { previous, cut_bytes } => {
                 let previous = previous.map(|previous| (Annotation::Previous, previous.to_text()));
                 let cut = (cut_bytes > 0).then(|| (Annotation::CutBytes, cut_bytes.to_string()));
-                previous.into_iter().chain(cut).fold(event, |event, (note, value)| event.with(note, value))
+                previous.into_iter().chain(cut).fold(event, |event, (key, value)| event.with(key, value))
             }
-            LogEvent::FileBegins { previous } => event.with(Annotation::Previous, previous.to_text()),
-            LogEvent::Failed { why } => event.with(Annotation::Detail, why),
-            LogEvent::Healed { refused } => event.with(Annotation::Count, refused.to_string()),
-            LogEvent::Closed => event,
+            Self::FileBegins { previous } => event.with(Annotation::Previous, previous.to_text()),
+            Self::Failed { why } => event.with(Annotation::Detail, why),
+            Self::Healed { refused } => event.with(Annotation::Count, refused.to_string()),
+            Self::Closed => event,
         };
         Entry { event: Arc::new(event), completion: Some(Completion::new(None, EndReason::Clean)), kind }
     }

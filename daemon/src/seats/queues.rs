@@ -15,8 +15,6 @@ use std::array;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use super::SeatLimits;
-
 /// The number of queues; the default of a `PriorityLevelConfiguration`.
 pub const QUEUES: usize = 64;
 
@@ -29,6 +27,17 @@ const _: () = assert!(HAND_SIZE <= QUEUES);
 /// The number of seats that a flow may hold for each free one. A single flow gets two thirds of all seats,
 /// rounded up, and two greedy ones get two fifths each.
 pub const SHARE: usize = 2;
+
+/// The limits of a pool of seats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeatLimits {
+    /// The number of seats in the pool.
+    pub seats: usize,
+    /// The most waiters in one of the [`QUEUES`] queues.
+    pub per_queue: usize,
+    /// The most waiters in all queues together.
+    pub waiting: usize,
+}
 
 /// The taken seats, and the queues of waiters.
 pub(super) struct FairQueues<W> {

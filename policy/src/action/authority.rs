@@ -2,7 +2,7 @@
 
 use proto::ClusterId;
 
-use super::ActionError;
+use super::error::ActionError;
 
 /// Longest DNS name (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::uri::PathAndQuery;
 
-use super::{ActionError, TARGET_BYTES_MAX};
+use super::error::{ActionError, TARGET_BYTES_MAX};
 
 /// The target as text, if a request line may contain each of its bytes.
 pub(super) fn target(raw: &[u8]) -> Result<&str, ActionError> {

@@ -2,10 +2,10 @@
 
 use proto::{ClusterId, glob};
 
-use super::ClusterFacts;
 use super::choice::Choice;
 use super::labels::Selector;
 use super::lists::choice;
+use super::request::ClusterFacts;
 use crate::document;
 use crate::error::{DocumentError, FieldPath};
 

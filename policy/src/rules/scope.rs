@@ -1,7 +1,7 @@
 //! The scope of a rule: its mode, and the requests of that mode.
 
-use super::Request;
 use super::lists::entries;
+use super::request::Request;
 use crate::document;
 use crate::error::{DocumentError, FieldPath};
 use actions::Actions;

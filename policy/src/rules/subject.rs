@@ -1,7 +1,8 @@
 //! The subjects that a rule applies to.
 
 use super::choice::ANY;
-use super::{Effect, Principal};
+use super::effect::Effect;
+use super::request::Principal;
 use crate::document;
 use crate::error::{DocumentError, FieldPath};
 use crate::method;

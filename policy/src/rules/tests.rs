@@ -3,7 +3,8 @@
 use http::Method;
 
 use super::*;
-use crate::action::Action;
+use crate::action::{Action, Object, Verb};
+use crate::target::Target;
 
 mod errors;
 mod properties;

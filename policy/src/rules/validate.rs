@@ -7,13 +7,18 @@ use proto::cluster::is_dns_label;
 use serde_saphyr::Spanned;
 
 use super::clusters::Clusters;
+use super::effect::Effect;
 use super::lists::entries;
+use super::rule::Rule;
 use super::scope::Scope;
 use super::subject::Subject;
-use super::{Effect, RULES_MAX, Rule};
 use crate::document::{self, Document};
 use crate::error::{DocumentError, FieldPath};
 
+/// Most rules of a policy: each request is compared with every one.
+pub const RULES_MAX: usize = 5_000;
+
+/// Validates all rules of `document`; their names must differ.
 pub(super) fn rules(document: &Document) -> Result<Vec<Rule>, DocumentError> {
     let at = FieldPath::new("rules", &document.rules);
     let raw = &document.rules.value;
@@ -41,18 +46,15 @@ fn rule(at: &FieldPath, raw: &document::RawRule) -> Result<Rule, DocumentError> 
     if !is_dns_label(&name.value) {
         return Err(at.child("name", name).invalid(format_args!("{:?}", name.value), labels));
     }
-    let effects = "Allow or Deny";
-    let effect = effect.as_ref().ok_or_else(|| at.required("effect", effects))?;
+    let effect = effect.as_ref().ok_or_else(|| at.required("effect", Effect::ALLOWED))?;
     let subjects = subjects.as_ref().ok_or_else(|| at.required("subjects", "at least one subject"))?;
     let clusters =
         clusters.as_ref().ok_or_else(|| at.required("clusters", "names, labelSelector or both"))?;
     Ok(Rule {
         name: name.value.as_str().into(),
-        effect: match effect.value.as_str() {
-            "Allow" => Effect::Allow,
-            "Deny" => Effect::Deny,
-            other => return Err(at.child("effect", effect).invalid(format_args!("{other:?}"), effects)),
-        },
+        effect: Effect::parse(&effect.value).ok_or_else(|| {
+            at.child("effect", effect).invalid(format_args!("{:?}", effect.value), Effect::ALLOWED)
+        })?,
         subjects: entries(&at.child("subjects", subjects), &subjects.value, Subject::validate)?,
         clusters: Clusters::validate(&at.child("clusters", clusters), &clusters.value)?,
         scope: Scope::validate(at, raw)?,

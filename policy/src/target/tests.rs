@@ -1,5 +1,6 @@
 //! Tests of targets and entries, by tables.
 
+use super::entry::{NotATargetEntry, TargetEntry, may_advertise};
 use super::*;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tells the program which compiler built it, for `build_info`.
+//! Passes the compiler's version to the crate, for the metric `build_info`.
 
 use std::{env, process::Command};
 

@@ -1,4 +1,4 @@
-//! Lines that hang together: each ends with a code over itself and the code of the line before.
+//! A chain of lines: each line ends with a MAC over itself and the MAC of the line before it.
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -6,37 +6,37 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::keys::ChainKey;
 
-/// What ends an event without a code: of the annotations, and of the event.
+/// The end of an event without a MAC: closes the annotations, then the event.
 const TAIL: &[u8] = b"}}";
 
-/// What stands before and behind the code, which is the last of an event's annotations.
-const CODE_HEAD: &[u8] = br#","tombolo.dev/mac":""#;
-const CODE_TAIL: &[u8] = br#""}}"#;
+/// The bytes before and after the MAC, which is the last of an event's annotations.
+const MAC_HEAD: &[u8] = br#","tombolo.dev/mac":""#;
+const MAC_TAIL: &[u8] = br#""}}"#;
 
-/// Bytes of a code as text.
-const CODE_TEXT_BYTES: usize = 43;
+/// The length of a MAC in base64.
+const MAC_TEXT_BYTES: usize = 43;
 
-/// The code of a line.
+/// The MAC of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Code([u8; 32]);
+pub(crate) struct Mac([u8; 32]);
 
-/// Where a chain is: its last line.
+/// The position of a chain: its last line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The number of the last line, from 1; 0 before the first.
     pub(crate) sequence: u64,
-    /// Its code.
-    pub(crate) code: Code,
+    /// The MAC of the last line.
+    pub(crate) mac: Mac,
 }
 
-/// A chain that is written, or read again. Pure.
+/// A chain that is being written or verified. Pure.
 #[derive(Debug, Clone)]
 pub(crate) struct Chain {
     key: hmac::Key,
     head: Head,
 }
 
-impl Code {
+impl Mac {
     pub(crate) fn to_text(self) -> String {
         URL_SAFE_NO_PAD.encode(self.0)
     }
@@ -47,8 +47,8 @@ impl Code {
 }
 
 impl Head {
-    /// Before the first line.
-    pub(crate) const NOTHING: Self = Self { sequence: 0, code: Code([0; 32]) };
+    /// The position before the first line.
+    pub(crate) const START: Self = Self { sequence: 0, mac: Mac([0; 32]) };
 }
 
 impl Chain {
@@ -65,35 +65,35 @@ impl Chain {
         self.head.sequence + 1
     }
 
-    /// Adds the next line, whose event ends with its annotations, and gives it with its code and its end.
+    /// Appends the next line, whose event ends with its annotations; returns it with its MAC and a line break.
     pub(crate) fn seal(&mut self, mut event: Vec<u8>) -> Vec<u8> {
         event.truncate(event.len().saturating_sub(TAIL.len()));
-        let code = self.follow(&event);
-        event.extend_from_slice(CODE_HEAD);
-        event.extend_from_slice(code.to_text().as_bytes());
-        event.extend_from_slice(CODE_TAIL);
+        let mac = self.follow(&event);
+        event.extend_from_slice(MAC_HEAD);
+        event.extend_from_slice(mac.to_text().as_bytes());
+        event.extend_from_slice(MAC_TAIL);
         event.push(b'\n');
         event
     }
 
-    /// Goes on behind `body`, the part of a line that stands before its code, and gives the code.
-    pub(crate) fn follow(&mut self, body: &[u8]) -> Code {
+    /// Advances over `body`, the part of a line before its MAC, and returns the MAC.
+    pub(crate) fn follow(&mut self, body: &[u8]) -> Mac {
         let mut context = hmac::Context::with_key(&self.key);
-        // The first part has one length, so that no two pairs are one text.
-        context.update(&self.head.code.0);
+        // The first part has a fixed length, so that no two pairs give the same input.
+        context.update(&self.head.mac.0);
         context.update(body);
-        let mut code = [0; 32];
-        code.copy_from_slice(context.sign().as_ref());
-        self.head = Head { sequence: self.next(), code: Code(code) };
-        self.head.code
+        let mut mac = [0; 32];
+        mac.copy_from_slice(context.sign().as_ref());
+        self.head = Head { sequence: self.next(), mac: Mac(mac) };
+        self.head.mac
     }
 }
 
-/// The body and the code's text of a line without its end; `None` if it has none.
+/// Splits a line without its line break into its body and the text of its MAC; `None` if it has no MAC.
 pub(crate) fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let rest = line.strip_suffix(CODE_TAIL)?;
-    let (rest, code) = rest.split_at_checked(rest.len().checked_sub(CODE_TEXT_BYTES)?)?;
-    Some((rest.strip_suffix(CODE_HEAD)?, code))
+    let rest = line.strip_suffix(MAC_TAIL)?;
+    let (rest, mac) = rest.split_at_checked(rest.len().checked_sub(MAC_TEXT_BYTES)?)?;
+    Some((rest.strip_suffix(MAC_HEAD)?, mac))
 }
 
 #[cfg(test)]
@@ -101,18 +101,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_another_code_behind_another_line_and_under_another_key() {
+    fn a_mac_depends_on_the_line_before_and_on_the_key() {
         let key = ChainKey::generate().unwrap();
         let event = || br#"{"annotations":{"a":"b"}}"#.to_vec();
-        let mut chain = Chain::new(&key, Head::NOTHING);
+        let mut chain = Chain::new(&key, Head::START);
         let (first, second) = (chain.seal(event()), chain.seal(event()));
         assert_ne!(first, second);
         assert_eq!(chain.head().sequence, 2);
-        assert_ne!(first, Chain::new(&ChainKey::generate().unwrap(), Head::NOTHING).seal(event()));
+        assert_ne!(first, Chain::new(&ChainKey::generate().unwrap(), Head::START).seal(event()));
         assert!(serde_json::from_slice::<serde_json::Value>(&first).is_ok());
 
-        let (body, code) = split(first.strip_suffix(b"\n").unwrap()).unwrap();
+        let (body, mac) = split(first.strip_suffix(b"\n").unwrap()).unwrap();
         assert_eq!(body, br#"{"annotations":{"a":"b""#);
-        assert_eq!(code, Chain::new(&key, Head::NOTHING).follow(body).to_text().as_bytes());
+        assert_eq!(mac, Chain::new(&key, Head::START).follow(body).to_text().as_bytes());
     }
 }

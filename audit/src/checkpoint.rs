@@ -1,4 +1,4 @@
-//! Signed words about where a log is, in a file of their own, of which copies may be kept elsewhere.
+//! Signed statements of how far a log was written, in a separate file of which copies may be kept elsewhere.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::error::Unspecified;
 use serde::{Deserialize, Serialize};
 
-use crate::event::micro_time;
+use crate::event::line::micro_time;
 use crate::json;
 use crate::keys::{PublicKey, SigningKey};
 
@@ -18,7 +18,7 @@ pub const CHECKPOINTS_FILE: &str = "checkpoints.jsonl";
 /// The file with the public key, beside it.
 pub const PUBLIC_KEY_FILE: &str = "audit.pub";
 
-/// What a signature is over begins so, that it is taken for nothing else.
+/// Prefix of every signed message, so that no signature is valid for anything but a checkpoint.
 const SIGNED_AS: &[u8] = b"tombolo audit checkpoint 1\n";
 
 const SIGNATURE_HEAD: &[u8] = br#","signature":""#;
@@ -27,64 +27,64 @@ const SIGNATURE_TAIL: &[u8] = br#""}"#;
 /// Longest line of the file.
 pub(crate) const CHECKPOINT_BYTES_MAX: usize = 4 * 1024;
 
-/// What was written up to a moment.
+/// The extent of a log at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Checkpoint {
-    /// Its place among the checkpoints of the log, from 1.
+    /// The number of this checkpoint in the log, from 1.
     pub(crate) number: u64,
-    /// Whose log.
+    /// The id of the server that writes the log.
     pub(crate) server: String,
     /// The mark of the chain's key.
     pub(crate) log: String,
-    /// When, RFC 3339.
+    /// The time of signing, as RFC 3339.
     pub(crate) time: String,
-    /// The last line.
+    /// The number of the last line.
     pub(crate) sequence: u64,
-    /// The last line's code.
+    /// The MAC of the last line.
     pub(crate) mac: String,
     /// The first line that is still kept.
     pub(crate) oldest: u64,
-    /// The file in which the last line is; nothing for a log that goes to standard output.
+    /// The file of the last line; `None` for a log on standard output.
     pub(crate) file: Option<Extent>,
-    /// Why now: `lines`, `time`, `rotation`, `retention`, `start` or `stop`.
+    /// The cause of this checkpoint: `lines`, `time`, `rotation`, `retention`, `start` or `stop`.
     pub(crate) why: String,
 }
 
-/// A file as far as it was written.
+/// The written part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Extent {
-    /// Its name in the directory.
+    /// The name of the file in the directory.
     pub(crate) name: String,
-    /// How many bytes it has.
+    /// The number of bytes written to it.
     pub(crate) bytes: u64,
     /// SHA-256 of them, in base64.
     pub(crate) sha256: String,
 }
 
-/// The file, open for more.
+/// The file of checkpoints, open for appending.
 pub(crate) struct Checkpoints {
     path: PathBuf,
     file: File,
     key: SigningKey,
-    /// Of the last one.
+    /// The number of the last checkpoint.
     number: u64,
-    /// Bytes of whole lines.
+    /// The number of bytes in complete lines.
     bytes: u64,
 }
 
-/// A line is no checkpoint of this log.
+/// A line is not a valid checkpoint of this log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotACheckpoint {
-    /// It is not written as one.
+    /// The line has not the form of a checkpoint.
     Form,
-    /// Its signature is not of this key.
+    /// The signature is not of this key.
     Signature,
 }
 
 impl Checkpoint {
-    /// Reads a line without its end, and holds its signature against `public` if there is one.
+    /// Parses a line without its line break, and verifies its signature if `public` is given.
     pub(crate) fn read(line: &[u8], public: Option<&PublicKey>) -> Result<Self, NotACheckpoint> {
         let rest = line.strip_suffix(SIGNATURE_TAIL).ok_or(NotACheckpoint::Form)?;
         let found = rest.windows(SIGNATURE_HEAD.len()).rposition(|window| window == SIGNATURE_HEAD);
@@ -110,23 +110,23 @@ impl Checkpoint {
 }
 
 impl Checkpoints {
-    /// Opens the file behind the last of `written`, which were read from it and end at `bytes`.
+    /// Opens the file after checkpoint `number`, which ends at `bytes`.
     pub(crate) fn open(directory: &Path, key: SigningKey, number: u64, bytes: u64) -> io::Result<Self> {
         let path = directory.join(CHECKPOINTS_FILE);
         let file = append(&path)?;
-        // What a loss of power left of a line is none.
+        // A power loss may have left an incomplete line.
         file.set_len(bytes)?;
         Ok(Self { path, file, key, number, bytes })
     }
 
-    /// Numbers, signs and writes one, to the disk.
+    /// Numbers and signs a checkpoint, and writes it to the disk.
     pub(crate) fn add(&mut self, mut checkpoint: Checkpoint) -> io::Result<()> {
         checkpoint.number = self.number + 1;
         checkpoint.time = micro_time(std::time::SystemTime::now());
         let line = checkpoint.signed(&self.key).map_err(io::Error::other)?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         if let Err(error) = written {
-            // Half a line would spoil the next.
+            // An incomplete line would damage the next one.
             let _ = self.file.set_len(self.bytes);
             return Err(error);
         }
@@ -135,7 +135,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Takes away those about lines before `oldest`, whose files are gone.
+    /// Removes checkpoints of lines before `oldest`, whose files are gone.
     pub(crate) fn forget_before(&mut self, oldest: u64) -> io::Result<()> {
         let text = fs::read(&self.path)?;
         let kept: Vec<u8> = text
@@ -162,7 +162,7 @@ impl Checkpoints {
     }
 }
 
-/// A file for more lines, closed to others.
+/// Opens a file for appending, with mode 0600.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(no_link).open(path)
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_is_read_back_and_whoever_changes_a_byte_of_it_is_seen() {
+    fn a_checkpoint_is_read_back_and_a_changed_byte_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let key = SigningKey::generate().unwrap();
         let public = key.public().unwrap();

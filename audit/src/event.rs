@@ -1,47 +1,46 @@
-//! What happened, as an Event of `audit.k8s.io/v1` (`k8s.io/apiserver/pkg/apis/audit/v1`).
+//! An audit event, as an Event of `audit.k8s.io/v1` (`k8s.io/apiserver/pkg/apis/audit/v1`).
 //!
-//! Level Metadata: who, what, when and how it ended; never a body, a credential, or what ran through an upgraded
-//! connection.
+//! The level is Metadata: who, what, when and the outcome. Bodies, credentials and the bytes of upgraded
+//! connections are never in it.
 
-mod line;
-mod notes;
+mod annotations;
+pub(crate) mod line;
 mod uri;
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-pub(crate) use line::{Line, Stage, micro_time};
-pub use notes::{EndReason, Note};
+pub use annotations::{Annotation, EndReason};
 pub use uri::without_values;
 
-use notes::Notes;
+use annotations::Annotations;
 
 /// Longest id of an exchange, in bytes.
 pub const AUDIT_ID_BYTES_MAX: usize = 64;
 
-/// Longest path with query, in bytes; what is longer is cut, as with all texts here.
+/// Longest path with query, in bytes; longer texts are cut, here and below.
 pub const URI_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest name of a user, a group or an object, in bytes.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// Most groups of a user that are named; how many more there are stands beside them.
+/// Most groups of a user that a line names; the number of further ones is an annotation.
 pub const GROUPS_MAX: usize = 64;
 
-/// Longest name of a caller's program, in bytes.
+/// Longest user agent, in bytes.
 pub const USER_AGENT_BYTES_MAX: usize = 512;
 
-/// Longest value of one [`Note`], in bytes.
-pub const NOTE_BYTES_MAX: usize = 512;
+/// Longest value of one [`Annotation`], in bytes.
+pub const ANNOTATION_BYTES_MAX: usize = 512;
 
-/// Longest line, its end included.
+/// Longest line, with its line break, in bytes.
 pub const LINE_BYTES_MAX: usize = 512 * 1024;
 
-/// One character becomes at most so many bytes for each of its own, when it is escaped.
+/// An escaped character takes at most this many bytes for each of its own.
 const ESCAPED_MAX: usize = 6;
 
-/// What stands around the texts: keys, brackets, times, addresses and the code.
+/// Bytes for everything around the texts: keys, brackets, times, addresses and the MAC.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = {
@@ -50,92 +49,92 @@ const _: () = {
         + URI_BYTES_MAX
         + USER_AGENT_BYTES_MAX
         + names * NAME_BYTES_MAX
-        + Note::COUNT * NOTE_BYTES_MAX;
+        + Annotation::ALL.len() * ANNOTATION_BYTES_MAX;
     assert!(texts * ESCAPED_MAX + FRAME_BYTES_MAX <= LINE_BYTES_MAX);
 };
 
-/// What is asked, and by whom. Texts may be anything; they are escaped, and cut at their limits.
+/// A request and its user. Texts may hold any characters; they are escaped, and cut at their limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Names the exchange in every log; empty: the line's number is taken.
+    /// The id of the exchange in all logs. If it is empty, the line's number is used.
     pub audit_id: String,
     /// The path, with the query's values taken out by [`without_values`].
     pub request_uri: String,
-    /// What is done.
+    /// The verb, as Kubernetes names it.
     pub verb: Cow<'static, str>,
-    /// Who asks.
+    /// The authenticated user who sent the request.
     pub user: User,
-    /// As whom it is done, where that is said.
-    pub asserted: Option<Identity>,
-    /// The other end of the socket.
+    /// The impersonated user, if any.
+    pub impersonated: Option<Identity>,
+    /// The address and port of the peer.
     pub source: Option<SocketAddr>,
-    /// The caller's program, in its own words.
+    /// The `User-Agent` header of the request.
     pub user_agent: Option<String>,
-    /// What it is done to.
+    /// The Kubernetes object of the request, if it has one.
     pub object: Option<ObjectRef>,
-    /// When the request came.
+    /// The time at which the request arrived.
     pub received: SystemTime,
-    /// All else.
-    notes: Notes,
+    /// All further facts, as annotations.
+    annotations: Annotations,
 }
 
-/// Who asks.
+/// The user who sent a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User {
-    /// Its name; empty where nobody knows.
+    /// The user name; empty for an unauthenticated request.
     pub username: String,
-    /// Its groups.
+    /// The groups of the user.
     pub groups: Vec<String>,
-    /// How it proved who it is; empty where it did not.
+    /// The authentication method; empty for an unauthenticated request.
     pub method: String,
 }
 
-/// As whom something is done.
+/// The identity that a user impersonates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The name.
+    /// The name of the impersonated user.
     pub username: String,
-    /// The groups.
+    /// The groups of the impersonated user.
     pub groups: Vec<String>,
 }
 
-/// What something is done to; what is empty is left out.
+/// The Kubernetes object of a request; empty fields are left out of the line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectRef {
     /// The API group; empty for the core one.
     pub api_group: String,
-    /// The version in the group.
+    /// The version of the API group.
     pub api_version: String,
-    /// The plural in lower case.
+    /// The resource: a plural in lower case.
     pub resource: String,
-    /// What stands behind the name.
+    /// The subresource, such as `log` or `exec`.
     pub subresource: String,
-    /// Where it is.
+    /// The namespace of the object.
     pub namespace: String,
-    /// Which one it is.
+    /// The name of the object.
     pub name: String,
 }
 
-/// What was answered.
+/// The status of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// The status of HTTP.
+    /// The HTTP status code of the answer.
     pub code: u16,
-    /// Kubernetes' word for it, or ours; empty for none.
+    /// The reason, Kubernetes' or ours; empty for none.
     pub reason: &'static str,
 }
 
-/// What became of an exchange.
+/// The outcome of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
-    /// What was answered, if anything was.
+    /// The status of the answer, if one was sent.
     pub status: Option<Status>,
-    /// All else.
-    notes: Notes,
+    /// All further facts, as annotations.
+    annotations: Annotations,
 }
 
 impl Event {
-    /// `verb` is done to `request_uri` by `user`, now.
+    /// An event that is received now: `user` sends `verb` to `request_uri`.
     #[must_use]
     pub fn new(verb: impl Into<Cow<'static, str>>, request_uri: impl Into<String>, user: User) -> Self {
         Self {
@@ -143,47 +142,47 @@ impl Event {
             request_uri: request_uri.into(),
             verb: verb.into(),
             user,
-            asserted: None,
+            impersonated: None,
             source: None,
             user_agent: None,
             object: None,
             received: SystemTime::now(),
-            notes: Notes::default(),
+            annotations: Annotations::default(),
         }
     }
 
-    /// With this said, in place of what was said of it before.
+    /// Returns the event with this annotation, which replaces an earlier value.
     #[must_use]
-    pub fn with(mut self, note: Note, value: impl Into<String>) -> Self {
-        self.note(note, value);
+    pub fn with(mut self, annotation: Annotation, value: impl Into<String>) -> Self {
+        self.annotate(annotation, value);
         self
     }
 
-    /// Says this too, in place of what was said of it before.
-    pub fn note(&mut self, note: Note, value: impl Into<String>) {
-        self.notes.insert(note, value.into());
+    /// Sets this annotation, which replaces an earlier value.
+    pub fn annotate(&mut self, annotation: Annotation, value: impl Into<String>) {
+        self.annotations.insert(annotation, value.into());
     }
 }
 
 impl Completion {
-    /// It ended so.
+    /// A completion with this status and end reason.
     #[must_use]
     pub fn new(status: Option<Status>, end: EndReason) -> Self {
-        let mut notes = Notes::default();
-        notes.insert(Note::EndReason, end.as_str().to_owned());
-        Self { status, notes }
+        let mut annotations = Annotations::default();
+        annotations.insert(Annotation::EndReason, end.as_str().to_owned());
+        Self { status, annotations }
     }
 
-    /// With this said.
+    /// Returns the completion with this annotation, which replaces an earlier value.
     #[must_use]
-    pub fn with(mut self, note: Note, value: impl Into<String>) -> Self {
-        self.notes.insert(note, value.into());
+    pub fn with(mut self, annotation: Annotation, value: impl Into<String>) -> Self {
+        self.annotations.insert(annotation, value.into());
         self
     }
 }
 
 impl Status {
-    /// A status of HTTP without a word.
+    /// A status without a reason.
     #[must_use]
     pub fn code(code: u16) -> Self {
         Self { code, reason: "" }

@@ -1,4 +1,4 @@
-//! A log in files: `audit-NUMBER.log`, named after their first line, so that none is ever renamed.
+//! A log in files named `audit-NUMBER.log` after their first line, so that no file is ever renamed.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,22 +13,22 @@ use rustix::io::Errno;
 
 use crate::chain::Head;
 use crate::checkpoint::{Extent, append};
-use crate::sink::{Room, Sink};
+use crate::sink::{Sink, Space};
 
-/// Bounds of a file's size.
+/// Lower bound of a file's size.
 pub const FILE_BYTES_MIN: u64 = 1024 * 1024;
-/// The upper one.
+/// Upper bound of a file's size.
 pub const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
-/// Bounds of how many files are kept. With one, a new file would be all that is left.
+/// Lower bound of how many files are kept. With one, rotation would leave only an empty file.
 pub const FILES_MIN: usize = 2;
-/// The upper one.
+/// Upper bound of how many files are kept.
 pub const FILES_MAX: usize = 1_000;
 
-/// Space on the disk that only what must be written may use: that the log failed, revocations, and changes of readiness.
+/// Disk space for lines that must be written: failures of the log, revocations, and changes of readiness.
 pub const RESERVE_BYTES: u64 = 1024 * 1024;
 
-/// Space is taken in such pieces, so that not every line asks for its own.
+/// Space is allocated in pieces of this size, so that not every line needs an allocation.
 const CLAIM_BYTES: u64 = 4 * 1024 * 1024;
 
 const NAME_HEAD: &str = "audit-";
@@ -41,19 +41,19 @@ const NAME_DIGITS: usize = 20;
 pub(crate) struct Files {
     directory: PathBuf,
     limits: Limits,
-    /// First lines of all files, the oldest first; the last is the open one's.
+    /// First lines of all files, the oldest first; the last file is open.
     firsts: VecDeque<u64>,
     open: Option<Open>,
 }
 
-/// How files are kept.
+/// Settings of rotation and retention.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// A file that has become so large is the last no more.
+    /// The size at which the log rotates to a new file.
     pub(crate) bytes_max: u64,
-    /// How many stay.
+    /// The number of files that are kept.
     pub(crate) kept: usize,
-    /// Whether what is appended is brought to the disk at once.
+    /// Whether every append is synced to the disk at once.
     pub(crate) sync_each: bool,
 }
 
@@ -61,14 +61,14 @@ struct Open {
     file: File,
     bytes: u64,
     digest: digest::Context,
-    /// Up to where the disk has promised space.
+    /// The end of the allocated space.
     claimed: u64,
-    /// Whether behind its lines is something that could not be taken away yet.
+    /// Whether bytes of a failed write still follow the last line.
     is_torn: bool,
 }
 
 impl Files {
-    /// The files that begin with the lines `firsts`, the last of which has `bytes` with this digest, and is written on.
+    /// Opens the files that begin with the lines `firsts`. The last one has `bytes` with this digest, and is continued.
     pub(crate) fn open(
         directory: &Path,
         limits: Limits,
@@ -78,7 +78,7 @@ impl Files {
         let mut files = Self { directory: directory.to_owned(), limits, firsts, open: None };
         if let (Some(first), Some((bytes, digest))) = (files.firsts.back(), last) {
             let file = append(&files.directory.join(name(*first)))?;
-            // What a loss of power left of a line is none.
+            // A power loss may have left an incomplete line.
             file.set_len(bytes)?;
             files.open = Some(Open { file, bytes, digest, claimed: bytes, is_torn: false });
         }
@@ -87,19 +87,19 @@ impl Files {
 }
 
 impl Sink for Files {
-    fn append(&mut self, lines: &[u8], _: Head, room: Room) -> io::Result<()> {
+    fn append(&mut self, lines: &[u8], _: Head, space: Space) -> io::Result<()> {
         let sync_each = self.limits.sync_each;
         let open = self.open.as_mut().ok_or_else(|| io::Error::other("no file is open"))?;
-        open.mend()?;
-        if room == Room::Usual {
+        open.truncate_torn()?;
+        if space == Space::Normal {
             open.claim(lines.len() as u64 + RESERVE_BYTES)?;
         }
         let written = open.file.write_all(lines);
         let written = written.and_then(|()| if sync_each { open.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
             open.is_torn = true;
-            // If it cannot be mended now, it is before the next line.
-            let _ = open.mend();
+            // If truncation fails now, it is tried again before the next line.
+            let _ = open.truncate_torn();
             return Err(error);
         }
         open.bytes += lines.len() as u64;
@@ -117,7 +117,7 @@ impl Sink for Files {
 
     fn begin_file(&mut self, first: u64) -> io::Result<()> {
         let file = append(&self.directory.join(name(first)))?;
-        // One that could not be begun before may hold half a line.
+        // A file that could not be begun before may hold an incomplete line.
         file.set_len(0)?;
         let mut open = Open {
             file,
@@ -130,7 +130,7 @@ impl Sink for Files {
         open.file.sync_all()?;
         File::open(&self.directory)?.sync_all()?;
         if let Some(last) = self.open.replace(open) {
-            // Gives back what was reserved in the one before; that it has its lines is known.
+            // Releases the reserve of the file before, whose lines are synced already.
             let _ = last.file.set_len(last.bytes);
         }
         if self.firsts.back() != Some(&first) {
@@ -171,18 +171,18 @@ impl Sink for Files {
 }
 
 impl Open {
-    /// Takes away what a write that failed has left.
-    fn mend(&mut self) -> io::Result<()> {
+    /// Removes the bytes that a failed write has left.
+    fn truncate_torn(&mut self) -> io::Result<()> {
         if self.is_torn {
             self.file.set_len(self.bytes)?;
-            // Space that was promised may have gone with it.
+            // The allocated space may be released with them.
             self.claimed = self.bytes;
             self.is_torn = false;
         }
         Ok(())
     }
 
-    /// Has the disk promise space for `more` bytes, in pieces while there is enough.
+    /// Allocates space for `more` bytes, in larger pieces while the disk has enough.
     fn claim(&mut self, more: u64) -> io::Result<()> {
         let needed = self.bytes + more;
         if needed <= self.claimed {
@@ -194,7 +194,7 @@ impl Open {
             Ok(())
         };
         match claim(needed + CLAIM_BYTES).or_else(|_: Errno| claim(needed)) {
-            // Such a file system promises nothing; then what is written shows whether there is space.
+            // This file system cannot allocate in advance: then each write shows whether there is space.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -213,7 +213,7 @@ pub(crate) fn first_of(name: &str) -> Option<u64> {
     is_number.then(|| digits.parse().ok())?
 }
 
-/// First lines of all files in `directory`, the oldest first.
+/// The first lines of all files in `directory`, the oldest first.
 pub(crate) fn firsts(directory: &Path) -> io::Result<VecDeque<u64>> {
     let mut firsts = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,46 +1,48 @@
-//! Fuzz targets: what somebody has put in the place of a log.
+//! Fuzz targets for logs and checkpoints that an attacker has written or changed.
 
 use std::time::SystemTime;
 
 use crate::chain::{Chain, Head};
 use crate::checkpoint::Checkpoint;
-use crate::event::{Event, Line, Note, Stage, User, without_values};
+use crate::event::line::{Line, Stage};
+use crate::event::{Annotation, Event, User, without_values};
 use crate::keys::{ChainKey, SigningKey};
-use crate::walk::{Follower, Raw};
+use crate::reader::{ChainReader, RawLine};
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// Lines follow each other by their numbers, and with the key none that the log's writer did not write is taken.
+/// Accepted lines have consecutive numbers. With the key, only lines of the log's writer are accepted.
 #[test]
 fn lines() {
     let key = ChainKey::generate().unwrap();
-    let mut chain = Chain::new(&key, Head::NOTHING);
+    let mut chain = Chain::new(&key, Head::START);
     let written: Vec<Vec<u8>> = (1..=2).map(|number| chain.seal(line(number))).collect();
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
-        let mut keyless = Follower::new(None);
+        let mut keyless = ChainReader::new(None);
         let mut last = None;
         for line in bytes.split(|byte| *byte == b'\n') {
-            if let Ok(head) = keyless.line(Raw { bytes: line, is_whole: true }) {
+            if let Ok(head) = keyless.line(RawLine { bytes: line, is_complete: true }) {
                 assert!(last.is_none_or(|last| head.sequence == last + 1));
                 last = Some(head.sequence);
             }
         }
-        let mut keyed = Follower::new(Some(&key));
+        let mut keyed = ChainReader::new(Some(&key));
         for line in &written {
             let bytes = line.strip_suffix(b"\n").unwrap();
-            keyed.line(Raw { bytes, is_whole: true }).unwrap();
+            keyed.line(RawLine { bytes, is_complete: true }).unwrap();
         }
         for line in bytes.split(|byte| *byte == b'\n') {
             assert!(
-                keyed.line(Raw { bytes: line, is_whole: true }).is_err(),
+                keyed.line(RawLine { bytes: line, is_complete: true }).is_err(),
                 "a line without its writer's key"
             );
         }
     });
 }
 
-/// What nobody signed is no checkpoint.
+/// Bytes that no key signed are never a checkpoint.
 #[test]
 fn checkpoints() {
     let public = SigningKey::generate().unwrap().public().unwrap();
@@ -54,7 +56,7 @@ fn checkpoints() {
     });
 }
 
-/// What is kept of a request's path names no value of its query.
+/// The logged form of a path contains no value of its query.
 #[test]
 fn request_uris() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -71,7 +73,7 @@ fn request_uris() {
 
 fn line(number: u64) -> Vec<u8> {
     let event = Event::new("get".to_owned(), "/".to_owned(), User::default());
-    let event = if number == 1 { event.with(Note::Previous, Head::NOTHING.code.to_text()) } else { event };
+    let event = if number == 1 { event.with(Annotation::Previous, Head::START.mac.to_text()) } else { event };
     let at = SystemTime::UNIX_EPOCH;
     let line = Line { event: &event, stage: Stage::RequestReceived, completion: None, sequence: number, at };
     serde_json::to_vec(&line).unwrap()

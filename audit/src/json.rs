@@ -1,18 +1,18 @@
-//! JSON of which every character shows: one line, ASCII, whatever the names in it hold.
+//! JSON on one line of printable ASCII, whatever characters the texts contain.
 
 use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
-/// What stands behind a text that was cut.
-const CUT: &str = "…";
+/// Marks the end of a truncated text.
+const ELLIPSIS: &str = "…";
 
-/// A text of at most so many bytes; a longer one is cut, and says so.
-pub(crate) struct Cut<'a>(pub(crate) &'a str, pub(crate) usize);
+/// A text of at most this many bytes; a longer one is cut, and ends with `…`.
+pub(crate) struct Truncated<'a>(pub(crate) &'a str, pub(crate) usize);
 
-/// Writes `value` without a line break. Whatever is not a printable character of ASCII is escaped, so that no terminal
-/// and no reader of lines can be led astray.
+/// Writes `value` without a line break. All but printable ASCII is escaped, so that the text can neither break lines nor
+/// control a terminal.
 pub(crate) fn ascii(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(1024);
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, Ascii))?;
@@ -40,14 +40,14 @@ impl Formatter for Ascii {
     }
 }
 
-impl Serialize for Cut<'_> {
+impl Serialize for Truncated<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(text, bytes_max) = *self;
         if text.len() <= bytes_max {
             return serializer.serialize_str(text);
         }
-        let kept = text.floor_char_boundary(bytes_max.saturating_sub(CUT.len()));
-        serializer.collect_str(&format_args!("{}{CUT}", &text[..kept]))
+        let kept = text.floor_char_boundary(bytes_max.saturating_sub(ELLIPSIS.len()));
+        serializer.collect_str(&format_args!("{}{ELLIPSIS}", &text[..kept]))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_a_name_holds_a_line_is_printable_ascii_and_says_the_same() {
+    fn any_text_becomes_printable_ascii_and_is_read_back_unchanged() {
         let all: String = (0..=0x2100_u32).chain(0x1f600..0x1f610).filter_map(char::from_u32).collect();
         let line = ascii(&all).unwrap();
         assert!(line.iter().all(|byte| matches!(byte, b' '..=b'~')));
@@ -64,8 +64,8 @@ mod tests {
     }
 
     #[test]
-    fn a_text_at_its_limit_stays_whole_and_a_longer_one_is_cut_between_characters() {
-        let cut = |text: &str, bytes_max| serde_json::to_value(Cut(text, bytes_max)).unwrap();
+    fn a_text_beyond_its_limit_is_cut_between_two_characters() {
+        let cut = |text: &str, bytes_max| serde_json::to_value(Truncated(text, bytes_max)).unwrap();
         assert_eq!(cut("äöü", 6), "äöü");
         assert_eq!(cut("äöüx", 6), "ä…");
     }

@@ -1,5 +1,5 @@
-//! The keys of a log: one for its chain, which stays secret, and one that signs checkpoints, whose public half may go
-//! anywhere.
+//! The keys of a log. The chain key stays secret; the signing key signs checkpoints, and its public half may
+//! go anywhere.
 
 use std::fmt;
 
@@ -9,40 +9,40 @@ use aws_lc_rs::{hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
-/// Bytes of each key.
+/// The size of each key, in bytes.
 const KEY_BYTES: usize = 32;
 
-/// Bytes of a mark.
+/// The size of a mark, in bytes.
 const MARK_BYTES: usize = 8;
 
-/// What stands before the key in a SubjectPublicKeyInfo of Ed25519 (RFC 8410, section 4).
+/// The DER prefix of a SubjectPublicKeyInfo of Ed25519 (RFC 8410, section 4); the key follows.
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 const PEM_HEAD: &str = "-----BEGIN PUBLIC KEY-----";
 const PEM_TAIL: &str = "-----END PUBLIC KEY-----";
 
-/// The key under which a server chains its lines. Who has it can write a chain of its own.
+/// The key of the lines' MACs. Anybody who has it can write a valid chain.
 #[derive(Clone)]
 pub struct ChainKey {
     bytes: [u8; KEY_BYTES],
     key: hmac::Key,
 }
 
-/// The key with which a server signs checkpoints.
+/// The key that signs a server's checkpoints.
 #[derive(Clone)]
 pub struct SigningKey([u8; KEY_BYTES]);
 
-/// What a checkpoint's signature is held against.
+/// The key that verifies the signatures of checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
-/// What was read is no such key.
+/// The bytes or the text are no key of an audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAKey {
-    /// The chain's and the signing key are so many random bytes.
+    /// A chain or signing key must be 32 random bytes.
     #[error("not a key of an audit log: {0} bytes instead of {KEY_BYTES}")]
     Length(usize),
-    /// The public key is PEM.
+    /// A public key must be PEM of an Ed25519 key.
     #[error(
         "not the public key of an audit log: it is PEM, of an Ed25519 key, and a server writes it to audit.pub"
     )]
@@ -53,15 +53,15 @@ impl ChainKey {
     /// Bytes of a stored key.
     pub const BYTES: usize = KEY_BYTES;
 
-    /// A new one.
+    /// Generates a random chain key.
     ///
     /// # Errors
-    /// Where the system gives no random bytes.
+    /// The system gives no random bytes.
     pub fn generate() -> Result<Self, Unspecified> {
         Ok(Self::of(random()?))
     }
 
-    /// Reads a stored key.
+    /// Reads a key as it is stored: 32 bytes.
     ///
     /// # Errors
     /// [`NotAKey::Length`].
@@ -75,7 +75,7 @@ impl ChainKey {
         self.bytes
     }
 
-    /// Names the key without showing anything of it.
+    /// An id of the key that reveals nothing of it.
     #[must_use]
     pub fn mark(&self) -> String {
         let tag = hmac::sign(&self.key, b"tombolo: mark of an audit log's key");
@@ -95,15 +95,15 @@ impl SigningKey {
     /// Bytes of a stored key.
     pub const BYTES: usize = KEY_BYTES;
 
-    /// A new one.
+    /// Generates a random signing key.
     ///
     /// # Errors
-    /// Where the system gives no random bytes.
+    /// The system gives no random bytes.
     pub fn generate() -> Result<Self, Unspecified> {
         random().map(Self)
     }
 
-    /// Reads a stored key.
+    /// Reads a key as it is stored: 32 bytes.
     ///
     /// # Errors
     /// [`NotAKey::Length`].
@@ -117,10 +117,10 @@ impl SigningKey {
         self.0
     }
 
-    /// Its public half.
+    /// The public half of this key.
     ///
     /// # Errors
-    /// Where the library refuses the key.
+    /// The library refuses the key.
     pub fn public(&self) -> Result<PublicKey, Unspecified> {
         let pair = self.pair()?;
         pair.public_key().as_ref().try_into().map(PublicKey).map_err(|_| Unspecified)
@@ -143,7 +143,7 @@ impl PublicKey {
         format!("{PEM_HEAD}\n{}\n{PEM_TAIL}\n", STANDARD.encode(der))
     }
 
-    /// Reads PEM.
+    /// Reads a public key from PEM.
     ///
     /// # Errors
     /// [`NotAKey::Pem`].

@@ -1,4 +1,4 @@
-//! The log as its users see it.
+//! The public handle of the audit log, by which requests are written.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,44 +10,44 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::desk::{Desk, Duty, Entry, Figures, Receipt};
 use crate::event::{Completion, Event};
 use crate::keys::{ChainKey, SigningKey};
 use crate::recovery;
 use crate::settings::{OpenError, Settings};
-use crate::strangers::Why;
-use crate::writer::{Begun, Writer};
+use crate::shared::{Entry, EntryKind, Figures, Receipt, Shared};
+use crate::unauthenticated::FailureCause;
+use crate::writer::{Recovered, Writer};
 
-/// Of what uses the reserve, so many lines may wait.
+/// The number of lines that may wait for the disk's reserve.
 pub const RESERVED_MAX: usize = 256;
 
-/// Longest wait for a line to be written. Beyond it the log counts as failed, whatever holds it up.
+/// Longest wait for a line to be written. After it the log counts as failing, whatever the cause.
 pub const INTENT_MAX: Duration = Duration::from_secs(5);
 
-/// Longest wait for what is still to be written when the log is closed.
+/// Longest wait for the last lines when the log is closed.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
-/// A log. Clones are the same; without a log behind it, all is accepted and nothing written.
+/// A handle of the audit log. Clones share the log. [`Log::off`] accepts everything and writes nothing.
 #[derive(Clone)]
-pub struct Log(Option<Arc<Desk>>);
+pub struct Log(Option<Arc<Shared>>);
 
-/// The thread that writes. Dropped, it writes what waits, and a last checkpoint.
+/// Keeps the writer thread running. Dropping it writes all queued lines and a last checkpoint.
 #[must_use = "the log is closed when this is dropped"]
-pub struct Running {
-    desk: Arc<Desk>,
+pub struct WriterGuard {
+    shared: Arc<Shared>,
     ended: mpsc::Receiver<()>,
 }
 
-/// Why something was not recorded, and so must not be done.
+/// The reason why a line was not written. Its request must not be served.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotRecorded {
+pub enum AuditError {
     /// The log cannot be written.
     #[error("the audit log cannot be written: {0}")]
     Failing(String),
-    /// The log is closed.
+    /// The log is closed, because this server stops.
     #[error("the audit log is closed, because this server stops")]
     Closed,
-    /// As many lines that must be written wait as may.
+    /// [`RESERVED_MAX`] lines wait for the reserve already.
     #[error("{RESERVED_MAX} lines of the audit log wait that must be written before others")]
     Full,
 }
@@ -59,154 +59,158 @@ impl Log {
         Self(None)
     }
 
-    /// Opens the log, reads what is there, closes exchanges of which no end was written, and starts to write.
+    /// Opens the log: verifies existing files, completes exchanges that the last run left open, and starts the writer.
     ///
-    /// Blocks: all that is kept is read once.
+    /// Blocks, because it reads all files once.
     ///
     /// # Errors
-    /// [`OpenError`]: nothing can be recorded, and so nothing should be done.
+    /// [`OpenError`]: no line can be written, so no request should be served.
     pub fn open(
         settings: &Settings,
         chain: &ChainKey,
         signing: &SigningKey,
-    ) -> Result<(Self, Running), OpenError> {
+    ) -> Result<(Self, WriterGuard), OpenError> {
         Self::start(settings, chain, recovery::recover(settings, chain, signing)?)
     }
 
-    fn start(settings: &Settings, chain: &ChainKey, begun: Begun) -> Result<(Self, Running), OpenError> {
-        let desk = Arc::new(Desk::new());
-        let log = Self(Some(Arc::clone(&desk)));
+    fn start(
+        settings: &Settings,
+        chain: &ChainKey,
+        recovered: Recovered,
+    ) -> Result<(Self, WriterGuard), OpenError> {
+        let shared = Arc::new(Shared::new());
+        let log = Self(Some(Arc::clone(&shared)));
         let failed = |act| {
             let path = settings.directory.clone();
             move |source| OpenError::Io { act, path, source }
         };
-        let writer = Writer::begin(settings, chain, begun, Arc::clone(&desk)).map_err(failed("write to"))?;
+        let writer =
+            Writer::begin(settings, chain, recovered, Arc::clone(&shared)).map_err(failed("write to"))?;
         let (ending, ended) = mpsc::channel();
         let written = move || {
             writer.run();
-            // Nobody waits for it where the process is ending anyway.
+            // A process that is ending has no receiver any more.
             let _ = ending.send(());
         };
         thread::Builder::new()
             .name("audit".to_owned())
             .spawn(written)
             .map_err(failed("start a thread for"))?;
-        Ok((log, Running { desk, ended }))
+        Ok((log, WriterGuard { shared, ended }))
     }
 
-    /// Records that something is about to be done, and waits until that is written. Cancel-safe: where nobody waits any
-    /// more, nothing is written, or the completion is too.
+    /// Writes an intent: that a request is about to be served. Returns once it is written. Cancel-safe: after cancellation
+    /// either nothing is written, or the completion too.
     ///
     /// # Errors
-    /// [`NotRecorded`]: it must not be done.
-    pub async fn intent(&self, event: Event) -> Result<Receipt, NotRecorded> {
+    /// [`AuditError`]: the request must not be served.
+    pub async fn intent(&self, event: Event) -> Result<Receipt, AuditError> {
         if self.0.is_none() {
-            return Ok(Receipt::of_nothing(event));
+            return Ok(Receipt::unwritten(event));
         }
-        self.written(Arc::new(event), None, Duty::Intent).await
+        self.enqueue(Arc::new(event), None, EntryKind::Intent).await
     }
 
-    /// Records something that is over when it is said, and waits until that is written.
+    /// Writes a single line for a request that needs no intent, such as a refused one. Returns once it is written.
     ///
     /// # Errors
-    /// [`NotRecorded`].
-    pub async fn record(&self, event: Event, completion: Completion) -> Result<(), NotRecorded> {
+    /// [`AuditError`]: the line was not written.
+    pub async fn write(&self, event: Event, completion: Completion) -> Result<(), AuditError> {
         if self.0.is_none() {
             return Ok(());
         }
-        self.written(Arc::new(event), Some(completion), Duty::Single).await
+        self.enqueue(Arc::new(event), Some(completion), EntryKind::Single).await
     }
 
-    /// Records what must be written even where the disk is full, a revocation or a change of readiness, and waits for
-    /// nothing.
+    /// Queues a line that must be written even to a full disk: a revocation, or a change of readiness. Does not wait.
     ///
     /// # Errors
-    /// [`NotRecorded::Full`] or [`NotRecorded::Closed`]. It is right to do it all the same.
-    pub fn reserved(&self, event: Event, completion: Completion) -> Result<(), NotRecorded> {
-        let Some(desk) = &self.0 else { return Ok(()) };
-        if desk.counts.reserved.fetch_add(1, Relaxed) >= RESERVED_MAX {
-            desk.counts.reserved.fetch_sub(1, Relaxed);
-            return Err(NotRecorded::Full);
+    /// [`AuditError::Full`] or [`AuditError::Closed`]. The caller may act nevertheless.
+    pub fn write_reserved(&self, event: Event, completion: Completion) -> Result<(), AuditError> {
+        let Some(shared) = &self.0 else { return Ok(()) };
+        if shared.counts.reserved.fetch_add(1, Relaxed) >= RESERVED_MAX {
+            shared.counts.reserved.fetch_sub(1, Relaxed);
+            return Err(AuditError::Full);
         }
-        let entry = Entry { event: Arc::new(event), completion: Some(completion), duty: Duty::Reserved };
-        if desk.queue.push(entry) { Ok(()) } else { Err(NotRecorded::Closed) }
+        let entry = Entry { event: Arc::new(event), completion: Some(completion), kind: EntryKind::Reserved };
+        if shared.queue.push(entry) { Ok(()) } else { Err(AuditError::Closed) }
     }
 
-    /// Counts a request of somebody who did not prove who they are. Waits for nothing, and takes nobody's place.
-    pub fn stranger(&self, source: IpAddr, why: Why) {
-        if let Some(desk) = &self.0 {
-            desk.strangers(|strangers| strangers.count(source, why));
-            desk.counts.strangers.fetch_add(1, Relaxed);
+    /// Counts a request without an authenticated user. Does not wait, and occupies no slot of the queue.
+    pub fn unauthenticated(&self, source: IpAddr, cause: FailureCause) {
+        if let Some(shared) = &self.0 {
+            shared.unauthenticated(|counts| counts.count(source, cause));
+            shared.counts.unauthenticated.fetch_add(1, Relaxed);
         }
     }
 
     /// Resolves once the log has not been writable for `limit` without a break. Cancel-safe.
     pub async fn failed_for(&self, limit: Duration) {
         match &self.0 {
-            Some(desk) => desk.health.failed_for(limit).await,
+            Some(shared) => shared.health.failed_for(limit).await,
             None => std::future::pending().await,
         }
     }
 
-    /// Resolves once the log is failing, or works, as `failing` says. Cancel-safe.
+    /// Resolves once the log is failing, or works, depending on `failing`. Cancel-safe.
     pub async fn becomes(&self, failing: bool) {
         match &self.0 {
-            Some(desk) => desk.health.becomes(failing).await,
+            Some(shared) => shared.health.becomes(failing).await,
             None if failing => std::future::pending().await,
             None => {}
         }
     }
 
-    /// Why the log cannot be written now, if it cannot.
+    /// The error for which the log cannot be written now, if it cannot.
     #[must_use]
     pub fn failing(&self) -> Option<String> {
         self.0.as_ref()?.health.failing()
     }
 
-    /// What was counted; `None` where nothing is written.
+    /// The current counters; `None` for a log that writes nothing.
     #[must_use]
     pub fn figures(&self) -> Option<Figures> {
-        let desk = self.0.as_ref()?;
-        Some(desk.counts.now(desk.queue.len(), desk.health.failing().is_some()))
+        let shared = self.0.as_ref()?;
+        Some(shared.counts.now(shared.queue.len(), shared.health.failing().is_some()))
     }
 
-    async fn written<T>(
+    async fn enqueue<T>(
         &self,
         event: Arc<Event>,
         completion: Option<Completion>,
-        duty: impl FnOnce(oneshot::Sender<T>, OwnedSemaphorePermit) -> Duty,
-    ) -> Result<T, NotRecorded> {
-        let desk = self.0.as_ref().ok_or(NotRecorded::Closed)?;
-        let refused = |desk: &Desk| {
-            desk.counts.refused.fetch_add(1, Relaxed);
-            desk.health.failing().map_or(NotRecorded::Closed, NotRecorded::Failing)
+        kind: impl FnOnce(oneshot::Sender<T>, OwnedSemaphorePermit) -> EntryKind,
+    ) -> Result<T, AuditError> {
+        let shared = self.0.as_ref().ok_or(AuditError::Closed)?;
+        let refused = |shared: &Shared| {
+            shared.counts.refused.fetch_add(1, Relaxed);
+            shared.health.failing().map_or(AuditError::Closed, AuditError::Failing)
         };
-        if desk.health.failing().is_some() {
-            return Err(refused(desk));
+        if shared.health.failing().is_some() {
+            return Err(refused(shared));
         }
         let accepted = async {
-            let place = Arc::clone(&desk.places).acquire_owned().await.ok()?;
-            let (told, written) = oneshot::channel();
-            let is_queued = desk.queue.push(Entry { event, completion, duty: duty(told, place) });
+            let slot = Arc::clone(&shared.slots).acquire_owned().await.ok()?;
+            let (answer, written) = oneshot::channel();
+            let is_queued = shared.queue.push(Entry { event, completion, kind: kind(answer, slot) });
             if is_queued { written.await.ok() } else { None }
         };
         match timeout(INTENT_MAX, accepted).await {
             Ok(Some(written)) => Ok(written),
-            Ok(None) => Err(refused(desk)),
+            Ok(None) => Err(refused(shared)),
             Err(_) => {
                 let why = format!("no line was written within {} s", INTENT_MAX.as_secs());
-                if desk.health.fails(&why) {
-                    desk.counts.failures.fetch_add(1, Relaxed);
+                if shared.health.mark_failing(&why) {
+                    shared.counts.failures.fetch_add(1, Relaxed);
                 }
-                Err(refused(desk))
+                Err(refused(shared))
             }
         }
     }
 }
 
-impl Drop for Running {
+impl Drop for WriterGuard {
     fn drop(&mut self) {
-        self.desk.queue.close();
+        self.shared.queue.close();
         if self.ended.recv_timeout(CLOSE_MAX).is_err() {
             warn!("the audit log was not closed in time: its last lines may have no checkpoint");
         }

@@ -1,76 +1,78 @@
-//! How a log is kept, and why it cannot be.
+//! The settings of a log, and the errors of opening one.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::verify::Fault;
 
-/// How often lines are brought to the disk with [`Sync::Interval`].
+/// The interval at which lines are synced to the disk with [`Sync::Interval`].
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// How a log is kept.
+/// The settings of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Which server's log this is.
+    /// The id of the server whose log this is.
     pub server: String,
-    /// Where its files are, made with mode 0700 if need be. One process for a directory.
+    /// The directory of its files, created with mode 0700 if it is missing. Only one process may use a
+    /// directory.
     pub directory: PathBuf,
-    /// Where lines go.
+    /// The destination of the lines.
     pub target: Target,
-    /// When a line counts as written.
+    /// The moment at which a line counts as written.
     pub sync: Sync,
 }
 
-/// Where lines go.
+/// The destination of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// To files in the directory.
+    /// Lines go to files in the directory.
     Files {
-        /// A file that has become so large is the last no more; [`FILE_BYTES_MIN`](crate::FILE_BYTES_MIN) to
+        /// The size at which the log rotates to a new file; [`FILE_BYTES_MIN`](crate::FILE_BYTES_MIN) to
         /// [`FILE_BYTES_MAX`](crate::FILE_BYTES_MAX).
         bytes_max: u64,
-        /// How many files stay; [`FILES_MIN`](crate::FILES_MIN) to [`FILES_MAX`](crate::FILES_MAX).
+        /// The number of files that are kept, [`FILES_MIN`](crate::FILES_MIN) to
+        /// [`FILES_MAX`](crate::FILES_MAX).
         kept: usize,
     },
-    /// To standard output. The directory holds the checkpoints and where the chain is.
+    /// Lines go to standard output. The directory holds the checkpoints and the chain's head.
     Stdout,
 }
 
-/// When a line counts as written.
+/// The moment at which a line counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
-    /// Once the disk has it.
+    /// A line counts once the disk has it.
     Always,
-    /// Once the system has it; the disk has it within [`SYNC_EVERY`], so that a loss of power may take that much.
+    /// A line counts once the kernel has it. The disk has it within [`SYNC_EVERY`]; a power loss may lose that much.
     Interval,
 }
 
-/// Why a log could not be opened.
+/// The reason why a log could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system refused.
+    /// The operating system refused an operation.
     #[error("cannot {act} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that was tried.
         act: &'static str,
-        /// On what.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Another process writes there.
+    /// Another process holds the directory's lock.
     #[error("another process keeps its audit log in {}: give each server a directory of its own", .0.display())]
     Taken(PathBuf),
-    /// What is there is not what was written.
+    /// The files fail verification: somebody changed them.
     #[error(
         "the audit log in {} is not as it was written: look at it with `tombolo audit verify`, keep a copy, and move it away \
          to begin a new one",
         directory.display()
     )]
     Changed {
-        /// Where it is.
+        /// The directory of the log.
         directory: PathBuf,
-        /// What is wrong.
+        /// The first fault that verification found.
         source: Box<Fault>,
     },
 }

@@ -1,25 +1,25 @@
-//! Where sealed lines go.
+//! The destination of sealed lines: files, or a stream.
 
 use std::io;
 
 use crate::chain::Head;
 use crate::checkpoint::Extent;
 
-/// How lines are appended.
+/// The disk space that an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// The reserve stays free behind them.
-    Usual,
-    /// Into the reserve, if need be.
+pub(crate) enum Space {
+    /// The reserve must stay free.
+    Normal,
+    /// The reserve may be used.
     Reserved,
 }
 
-/// Takes whole lines, from one thread.
+/// Takes complete lines, from one thread.
 pub(crate) trait Sink: Send {
-    /// Appends `lines`, of which the last is `head`. If it fails, none of them is there, as far as that can be had.
-    fn append(&mut self, lines: &[u8], head: Head, room: Room) -> io::Result<()>;
+    /// Appends `lines`, the last of which is `head`. On failure the sink removes all of them, as far as it can.
+    fn append(&mut self, lines: &[u8], head: Head, space: Space) -> io::Result<()>;
 
-    /// Brings what was appended to the disk.
+    /// Syncs all appended lines to the disk.
     fn sync(&mut self) -> io::Result<()>;
 
     /// Whether the next line should begin a file.
@@ -28,15 +28,15 @@ pub(crate) trait Sink: Send {
     /// Begins a file whose first line will be `first`.
     fn begin_file(&mut self, first: u64) -> io::Result<()>;
 
-    /// The file that is written, as far as it is.
+    /// The current file and its extent; `None` for a stream.
     fn extent(&self) -> Option<Extent>;
 
-    /// The first line that would be kept if nothing more than the limit were.
+    /// The first line that retention would keep now.
     fn oldest_kept(&self) -> u64;
 
-    /// Takes away the files that are past the limit; whether there were any.
+    /// Removes the files beyond the retention limit; returns whether there were any.
     fn retire(&mut self) -> io::Result<bool>;
 
-    /// Gives back the space that was reserved and is not needed.
+    /// Releases reserved space that was not used.
     fn close(&mut self) -> io::Result<()>;
 }

@@ -1,38 +1,38 @@
-//! A log that goes to a stream, standard output, and of which only the last line's number and code stay.
+//! A log on a stream, standard output. Only the number and the MAC of its last line are kept on disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::chain::{Code, Head};
+use crate::chain::{Head, Mac};
 use crate::checkpoint::Extent;
-use crate::sink::{Room, Sink};
+use crate::sink::{Sink, Space};
 
 /// The file with the last line's number and code, in the log's directory.
 const HEAD_FILE: &str = "head";
 
-/// A stream and where its chain is.
+/// A stream, and the file with its chain's head.
 pub(crate) struct Stream<W> {
     stream: W,
     head: File,
     /// Whether the last write ended within a line.
     is_torn: bool,
-    /// Why the head could not be kept: the lines are out, so this is told by the next [`Sink::sync`].
-    unkept: Option<io::Error>,
+    /// The error of storing the head. The lines are already out, so the next [`Sink::sync`] returns it.
+    head_error: Option<io::Error>,
 }
 
 impl<W: Write + Send> Stream<W> {
-    /// Goes on behind the head that is kept in `directory`.
+    /// Continues the chain after the head that is stored in `directory`.
     pub(crate) fn open(directory: &Path, stream: W) -> io::Result<(Self, Head)> {
         let path = directory.join(HEAD_FILE);
         let kept = match fs::read_to_string(&path) {
-            Ok(text) => read(&text).unwrap_or(Head::NOTHING),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Head::NOTHING,
+            Ok(text) => read(&text).unwrap_or(Head::START),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Head::START,
             Err(error) => return Err(error),
         };
         let head = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        Ok((Self { stream, head, is_torn: false, unkept: None }, kept))
+        Ok((Self { stream, head, is_torn: false, head_error: None }, kept))
     }
 
     fn put(&mut self, lines: &[u8]) -> io::Result<()> {
@@ -58,16 +58,16 @@ impl<W: Write + Send> Stream<W> {
 }
 
 impl<W: Write + Send> Sink for Stream<W> {
-    fn append(&mut self, lines: &[u8], head: Head, _: Room) -> io::Result<()> {
+    fn append(&mut self, lines: &[u8], head: Head, _: Space) -> io::Result<()> {
         self.put(lines)?;
-        // One length, so that it is replaced whole.
-        let text = format!("{:020} {}\n", head.sequence, head.code.to_text());
-        self.unkept = self.head.write_all_at(text.as_bytes(), 0).err();
+        // The text has a fixed length, so that a write replaces all of it.
+        let text = format!("{:020} {}\n", head.sequence, head.mac.to_text());
+        self.head_error = self.head.write_all_at(text.as_bytes(), 0).err();
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.unkept.take().map_or(Ok(()), Err)?;
+        self.head_error.take().map_or(Ok(()), Err)?;
         self.head.sync_data()
     }
 
@@ -98,5 +98,5 @@ impl<W: Write + Send> Sink for Stream<W> {
 
 fn read(text: &str) -> Option<Head> {
     let (sequence, code) = text.trim_end().split_once(' ')?;
-    Some(Head { sequence: sequence.parse().ok()?, code: Code::from_text(code)? })
+    Some(Head { sequence: sequence.parse().ok()?, mac: Mac::from_text(code)? })
 }

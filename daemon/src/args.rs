@@ -1,4 +1,4 @@
-//! The flags that every daemon has, and the environment variable that stands in for each flag.
+//! Command-line flags that every daemon has, and the environment variable of each flag.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -6,14 +6,14 @@ use clap::{Command, Parser};
 
 use crate::telemetry::{LogFormat, LogOptions};
 
-/// How long a drain may take unless configured.
+/// The default of the longest time that a drain may take.
 pub const DRAIN_GRACE: Duration = Duration::from_secs(30);
 
-/// The flags that every daemon has. `None`: neither flag nor environment said anything, so the file is asked, then
-/// the default.
+/// The flags that every daemon has. `None` means that neither flag nor environment set the value; then the
+/// file decides, and last the default.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct SharedFlags {
-    /// Configuration file
+    /// Path of the configuration file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -25,27 +25,28 @@ pub struct SharedFlags {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub probes_listen: Option<SocketAddr>,
 
-    /// Form of the log [default: text on a terminal, else json]
+    /// Format of the log [default: text on a terminal, else json]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 
-    /// What to log: a level, or a filter such as info,transport=debug [default: info]
+    /// Level of the log, or a filter such as info,transport=debug [default: info]
     #[arg(long, value_name = "FILTER", env = "TOMBOLO_LOG")]
     pub log_level: Option<String>,
 
-    /// How long running requests may go on after the first SIGTERM or SIGINT
+    /// Seconds for which running requests may continue after the first SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS")]
     pub drain_grace: Option<u64>,
 }
 
 impl SharedFlags {
-    /// What they say about the log.
+    /// The log options among these flags.
     pub fn logs(&self) -> LogOptions {
         LogOptions { format: self.log_format, filter: self.log_level.clone() }
     }
 }
 
-/// Parses the command line of this process; a wrong one ends it with code 2 and usage on stderr.
+/// Parses the command line of this process. A wrong one ends the process with code 2 and prints the usage on
+/// stderr.
 ///
 /// Every flag without a variable of its own gets `PREFIX_NAME_OF_FLAG`: with the prefix `TOMBOLO_SERVER`,
 /// `--state-dir` is also `TOMBOLO_SERVER_STATE_DIR`. A flag wins over its variable.

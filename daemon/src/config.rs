@@ -1,9 +1,9 @@
-//! Loading a Kubernetes-shaped configuration file.
+//! Loads a configuration file in the form of a Kubernetes object.
 //!
-//! The file is YAML with `apiVersion` and `kind` at its head. Both are checked first, by a pass that ignores all
-//! other keys; a second pass reads the rest into the daemon's struct and does not show it those two keys, so that the
-//! struct can refuse unknown keys (`#[serde(deny_unknown_fields, rename_all = "camelCase")]`) without `flatten`,
-//! which would lose line numbers. Duplicate keys are refused everywhere.
+//! The file is YAML with `apiVersion` and `kind` at its head. A first pass checks both and ignores all other
+//! keys. A second pass hides these two keys and reads the rest into the daemon's struct. So the struct can
+//! refuse unknown keys (`#[serde(deny_unknown_fields, rename_all = "camelCase")]`) without `flatten`, which
+//! would lose line numbers. Duplicate keys are refused everywhere.
 
 use std::{
     fs::File,
@@ -16,17 +16,20 @@ use serde_saphyr::{Location, Spanned};
 
 use crate::outcome::Failure;
 
-mod damage;
-mod every;
-mod head;
-mod invalid;
+mod common;
+mod field_names;
+mod hidden_keys;
 mod keys;
-mod shown;
+mod parse_error;
+mod pem_error;
+mod redact;
 
-pub use damage::pem_damage;
-pub use every::{Every, EveryDefault, EveryKeys, GRACE_SECONDS_MAX, LogFormatKey, LogKeys, ProbesKeys};
-pub use keys::{KeyError, LayoutKey, RuntimeKeys, bounded, readable_file, seconds, socket_address};
-pub use shown::shown;
+pub use common::{
+    CommonConfig, CommonDefaults, GRACE_SECONDS_MAX, RawCommon, RawLog, RawLogFormat, RawProbes,
+};
+pub use keys::{KeyError, RawLayout, RawRuntime, bounded, readable_file, seconds, socket_address};
+pub use pem_error::describe_pem_error;
+pub use redact::redact;
 
 /// The `apiVersion` of every configuration file.
 pub const API_VERSION: &str = "tombolo.dev/v1alpha1";
@@ -34,78 +37,114 @@ pub const API_VERSION: &str = "tombolo.dev/v1alpha1";
 /// The largest configuration file that is read.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Why a configuration file was not taken.
+/// The reason why a configuration file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It is not there.
+    /// The file does not exist.
     #[error("there is no configuration file {}, create it or name another one with --config", .0.display())]
     Missing(PathBuf),
-    /// It is there, and the system does not give it to us.
+    /// The file exists, but cannot be read.
     #[error("cannot read {}, check that it is a file and that this user may read it", path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is larger than [`FILE_BYTES_MAX`].
+    /// The file is larger than [`FILE_BYTES_MAX`].
     #[error("{} is larger than {FILE_BYTES_MAX} bytes, which no configuration of ours is", .0.display())]
     TooLarge(PathBuf),
-    /// `apiVersion` or `kind` is not there.
+    /// The key `apiVersion` or `kind` is missing.
     #[error("{}: {key} is missing, add the line `{key}: {allowed}`", path.display())]
-    Headless {
-        /// The file.
+    MissingHead {
+        /// The path of the file.
         path: PathBuf,
-        /// `apiVersion` or `kind`.
+        /// The missing key: `apiVersion` or `kind`.
         key: &'static str,
-        /// The value it must have.
+        /// The value that it must have.
         allowed: String,
     },
-    /// `apiVersion` or `kind` says that the file is meant for something else.
-    #[error("{place}: {key}: {found} is not what this program reads, use {allowed}")]
-    Foreign {
-        /// Where the value stands.
-        place: Place,
-        /// `apiVersion` or `kind`.
+    /// The value of `apiVersion` or `kind` belongs to another program or version.
+    #[error("{position}: {key}: {found} is not what this program reads, use {allowed}")]
+    WrongHead {
+        /// The position of the value.
+        position: FilePosition,
+        /// The key with the wrong value: `apiVersion` or `kind`.
         key: &'static str,
-        /// What stands there.
+        /// The value in the file, redacted.
         found: String,
-        /// The value it must have.
+        /// The value that it must have.
         allowed: String,
     },
-    /// Not YAML, an unknown or duplicate key, or a value of a wrong type.
-    #[error("{place}: {what}")]
+    /// The file is not YAML, or has an unknown or duplicate key, or a value of a wrong type.
+    #[error("{position}: {message}")]
     Invalid {
-        /// Where.
-        place: Place,
-        /// What is wrong, in one line.
-        what: String,
+        /// The position of the fault.
+        position: FilePosition,
+        /// The fault, in one line.
+        message: String,
     },
 }
 
-/// A place in a file, as `FILE:LINE:COLUMN`, both from 1; only `FILE` where no better is known.
+/// A position in a file, displayed as `FILE:LINE:COLUMN`, both from 1; only `FILE` if the line is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePosition {
     file: PathBuf,
     position: Option<(u64, u64)>,
 }
 
-/// The first two keys of a file.
+/// The raw head of a file: its first two keys.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Head {
+struct RawHead {
     api_version: Option<Spanned<String>>,
     kind: Option<Spanned<String>>,
 }
 
-/// Reads the file at `path` as a `T`, after its `apiVersion` was found to be [`API_VERSION`] and its `kind` to be
-/// `kind`. `T` does not see these two keys.
+/// Reads the file at `path` as a `T`, after checking that its `apiVersion` is [`API_VERSION`] and its `kind` is `kind`. `T`
+/// does not see these two keys.
 ///
 /// # Errors
 ///
-/// [`LoadError`], which names the file and, where one is at fault, the line and the column.
+/// [`LoadError`], which names the file and, if known, the line and the column.
 pub fn load<T: DeserializeOwned>(path: &Path, kind: &str) -> Result<T, LoadError> {
     parse(&read(path)?, path, kind)
+}
+
+/// Reads the configuration of a daemon at `path` as [`load`] does: the keys that every daemon has, and the daemon's own keys
+/// as a `T`. `T` does not see the common keys.
+///
+/// ```
+/// # #[derive(serde::Deserialize)] #[serde(deny_unknown_fields)] struct RawServerConfig { listen: String }
+/// # let (text, path) = ("apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\nlisten: a\nstateDir: b", "x".as_ref());
+/// let (common, own) = daemon::config::parse_with_common::<RawServerConfig>(text, path, "ServerConfig")?;
+/// assert_eq!((common.state_dir, own.listen), (Some("b".into()), "a".to_owned()));
+/// # Ok::<(), daemon::config::LoadError>(())
+/// ```
+///
+/// # Errors
+///
+/// [`LoadError`], which names the file and, if known, the line and the column.
+pub fn load_with_common<T: DeserializeOwned>(path: &Path, kind: &str) -> Result<(RawCommon, T), LoadError> {
+    parse_with_common(&read(path)?, path, kind)
+}
+
+/// Reads `text` as [`load_with_common`] reads a file; `path` is only named in errors.
+///
+/// # Errors
+///
+/// [`LoadError`].
+pub fn parse_with_common<T: DeserializeOwned>(
+    text: &str,
+    path: &Path,
+    kind: &str,
+) -> Result<(RawCommon, T), LoadError> {
+    let own_keys = field_names::field_names::<T>();
+    let invalid = |error| invalid(text, path, &error, Some(own_keys));
+    check_head(text, path, kind)?;
+    let common = serde_saphyr::from_str(text).map_err(invalid)?;
+    let hidden_keys::OwnKeys(own) = serde_saphyr::from_str(text).map_err(invalid)?;
+    Ok((common, own))
 }
 
 /// Reads `text` as [`load`] reads a file; `path` is only named in errors.
@@ -114,35 +153,43 @@ pub fn load<T: DeserializeOwned>(path: &Path, kind: &str) -> Result<T, LoadError
 ///
 /// [`LoadError`].
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path, kind: &str) -> Result<T, LoadError> {
-    let invalid = |error| invalid(text, path, &error);
-    let head: Head = serde_saphyr::from_str(text).map_err(invalid)?;
-    expect(path, "apiVersion", head.api_version, API_VERSION)?;
-    expect(path, "kind", head.kind, kind)?;
-    let head::Beheaded(rest) = serde_saphyr::from_str(text).map_err(invalid)?;
+    check_head(text, path, kind)?;
+    let hidden_keys::WithoutHead(rest) =
+        serde_saphyr::from_str(text).map_err(|error| invalid(text, path, &error, None))?;
     Ok(rest)
 }
 
-/// Reads `text`, which has no head, such as a person's own settings.
+/// Reads `text` without a head, such as a user's own settings.
 ///
 /// # Errors
 ///
 /// [`LoadError::Invalid`].
-pub fn parse_headless<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, LoadError> {
-    serde_saphyr::from_str(text).map_err(|error| invalid(text, path, &error))
+pub fn parse_without_head<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, LoadError> {
+    serde_saphyr::from_str(text).map_err(|error| invalid(text, path, &error, None))
 }
 
-fn invalid(text: &str, path: &Path, error: &serde_saphyr::Error) -> LoadError {
-    LoadError::Invalid { place: Place::new(path, error.location()), what: invalid::describe(text, error) }
+/// Checks the two keys at the head of `text`.
+fn check_head(text: &str, path: &Path, kind: &str) -> Result<(), LoadError> {
+    let head: RawHead = serde_saphyr::from_str(text).map_err(|error| invalid(text, path, &error, None))?;
+    check_key(path, "apiVersion", head.api_version, API_VERSION)?;
+    check_key(path, "kind", head.kind, kind)
 }
 
-impl Place {
+fn invalid(text: &str, path: &Path, error: &serde_saphyr::Error, own_keys: Option<&[&str]>) -> LoadError {
+    LoadError::Invalid {
+        position: FilePosition::new(path, error.location()),
+        message: parse_error::describe(text, error, own_keys),
+    }
+}
+
+impl FilePosition {
     fn new(file: &Path, location: Option<Location>) -> Self {
         let position = location.map(|at| (at.line(), at.column())).filter(|&(line, _)| line > 0);
         Self { file: file.to_owned(), position }
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for FilePosition {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.file.display())?;
         match self.position {
@@ -152,11 +199,11 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// The text of the file at `path`.
+/// Reads the text of the file at `path`.
 ///
 /// # Errors
 ///
-/// [`LoadError`]: it is not there, cannot be read, or is larger than [`FILE_BYTES_MAX`].
+/// [`LoadError`]: the file is missing, cannot be read, or is larger than [`FILE_BYTES_MAX`].
 pub fn read(path: &Path) -> Result<String, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(|source| {
@@ -167,7 +214,7 @@ pub fn read(path: &Path) -> Result<String, LoadError> {
         }
     })?;
     let mut text = String::new();
-    // One byte more than allowed, so that a file that is too large shows.
+    // One byte more than allowed, to detect a file that is too large.
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(LoadError::TooLarge(path.to_owned()));
@@ -175,7 +222,7 @@ pub fn read(path: &Path) -> Result<String, LoadError> {
     Ok(text)
 }
 
-fn expect(
+fn check_key(
     path: &Path,
     key: &'static str,
     found: Option<Spanned<String>>,
@@ -183,13 +230,13 @@ fn expect(
 ) -> Result<(), LoadError> {
     let allowed = allowed.to_owned();
     let Some(found) = found else {
-        return Err(LoadError::Headless { path: path.to_owned(), key, allowed });
+        return Err(LoadError::MissingHead { path: path.to_owned(), key, allowed });
     };
     if found.value == allowed {
         return Ok(());
     }
-    let place = Place::new(path, Some(found.referenced));
-    Err(LoadError::Foreign { place, key, found: shown(&found.value), allowed })
+    let position = FilePosition::new(path, Some(found.referenced));
+    Err(LoadError::WrongHead { position, key, found: redact(&found.value), allowed })
 }
 
 impl From<LoadError> for Failure {

@@ -1,5 +1,5 @@
-//! Notices that a file may have changed, however it was replaced: in place, by a rename, or by Kubernetes, which swaps the
-//! link `..data` beside it.
+//! Watches a file for changes of any kind: a write in place, a rename, or Kubernetes' swap of the link
+//! `..data` beside it.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,37 +10,38 @@ use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tracing::debug;
 
-/// How often a file is looked at although nothing was said: it may be a link to where nobody listens, or on a network.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// The interval of polling without an event: the file may be a link to an unwatched directory, or on a
+/// network.
+const POLL_EVERY: Duration = Duration::from_secs(10);
 
-/// How long to wait for the rest of what an editor or a script does to a file.
+/// The wait after an event, for further writes of the same editor or script.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// The link that Kubernetes swaps when a ConfigMap or a Secret changes.
 const KUBERNETES_DATA: &str = "..data";
 
-/// Tells when a file should be read again. Whether it has changed is for the reader to say.
+/// Signals when a file should be read again. The reader decides whether it has changed.
 #[derive(Debug)]
 pub struct FileWatch {
-    /// Listens until it is dropped; `None` where the system has no place left for one.
+    /// Watches until it is dropped; `None` if the system has no watch left.
     _watcher: Option<RecommendedWatcher>,
-    told: mpsc::Receiver<()>,
-    looks: Interval,
+    events: mpsc::Receiver<()>,
+    polls: Interval,
 }
 
 impl FileWatch {
-    /// Watches the folder of `path`, and so the file too when it comes, goes or is replaced.
+    /// Watches the directory of `path`, and so the file when it is created, removed or replaced.
     #[must_use]
-    pub fn of(path: &Path) -> Self {
-        // One place: that something has changed is said once.
-        let (tell, told) = mpsc::channel(1);
+    pub fn new(path: &Path) -> Self {
+        // A capacity of one: several changes are one notice.
+        let (sender, events) = mpsc::channel(1);
         let name = path.file_name().map(OsStr::to_owned);
         let folder =
             path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
         let on_event = move |event: notify::Result<Event>| {
-            // What cannot be told from a change is one.
-            if event.as_ref().map_or(true, |event| is_about(event, name.as_deref())) {
-                let _ = tell.try_send(());
+            // An error may hide a change, so it counts as one.
+            if event.as_ref().map_or(true, |event| may_change(event, name.as_deref())) {
+                let _ = sender.try_send(());
             }
         };
         let watcher = notify::recommended_watcher(on_event).and_then(|mut watcher| {
@@ -48,29 +49,29 @@ impl FileWatch {
             Ok(watcher)
         });
         let watcher = watcher
-            .inspect_err(|error| debug!(%error, folder = %folder.display(), "only looking now and then"))
+            .inspect_err(|error| debug!(%error, folder = %folder.display(), "cannot watch the directory, polling instead"))
             .ok();
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        looks.reset();
-        Self { _watcher: watcher, told, looks }
+        let mut polls = interval(POLL_EVERY);
+        polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        polls.reset();
+        Self { _watcher: watcher, events, polls }
     }
 
-    /// Waits until the file should be read again.
+    /// Waits until the file should be read again. Cancel-safe.
     pub async fn changed(&mut self) {
-        // Cancel-safe: what is lost of a notice is found by the next look.
+        // Cancel-safe: a lost notice is made up by the next poll.
         tokio::select! {
-            Some(()) = self.told.recv() => {
+            Some(()) = self.events.recv() => {
                 sleep(SETTLE).await;
-                while self.told.try_recv().is_ok() {}
+                while self.events.try_recv().is_ok() {}
             }
-            _ = self.looks.tick() => {}
+            _ = self.polls.tick() => {}
         }
     }
 }
 
-/// Whether an event may mean another content of the file called `name`. Reading it, as we do ourselves, does not.
-fn is_about(event: &Event, name: Option<&OsStr>) -> bool {
+/// Whether an event may mean a new content of the file `name`. Reading it, as we do ourselves, does not.
+fn may_change(event: &Event, name: Option<&OsStr>) -> bool {
     let is_read = matches!(event.kind, EventKind::Access(_));
     let mut names = event.paths.iter().map(|path| path.file_name());
     !is_read

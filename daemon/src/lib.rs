@@ -1,6 +1,8 @@
-//! What makes a process a good daemon: configuration, telemetry, readiness, probes, fair limits, structured shutdown.
+//! Shared parts of the daemons: configuration, telemetry, readiness, probes, fair limits, structured
+//! shutdown.
 //!
-//! A daemon's `main` reads flags, confines itself, reads the file, installs telemetry, and hands one future to [`runtime::run`]:
+//! A daemon's `main` parses flags, enters the sandbox, reads the file, installs telemetry, and passes one
+//! future to [`runtime::run`]:
 //!
 //! ```no_run
 //! # #[derive(clap::Parser)] struct Flags { #[command(flatten)] shared: daemon::args::SharedFlags }
@@ -15,11 +17,11 @@
 //!
 //! fn start() -> Result<Outcome, Failure> {
 //!     let flags: Flags = daemon::args::parse("TOMBOLO_SERVER");
-//!     daemon::confine()?;
+//!     daemon::enter_sandbox()?;
 //!     telemetry::install_logs(&flags.shared.logs())?;
 //!     let metrics = daemon::Metrics::install(&PRODUCT)?;
 //!     let layout = daemon::Layout::Shared { workers: 2 };
-//!     let plan = Plan { layout, grace: daemon::args::DRAIN_GRACE, aside: false };
+//!     let plan = Plan { layout, grace: daemon::args::DRAIN_GRACE, low_priority: false };
 //!     Ok(daemon::run(plan, |scope| async move {
 //!         // let bound = App::bind(config, metrics).await?; bound.run(scope).await
 //!         scope.draining().await;
@@ -29,40 +31,40 @@
 //! ```
 
 pub mod args;
-mod chain;
+mod bounded_file;
+mod cancel;
 pub mod config;
-mod confinement;
+mod error_chain;
 mod file_watch;
-mod gone;
 pub mod listen;
 pub mod metrics;
 pub mod outcome;
+mod peer_reset;
 pub mod probes;
 pub mod rate;
 pub mod readiness;
 pub mod runtime;
+mod sandbox;
 pub mod scope;
 pub mod seats;
 pub mod socks5;
 pub mod state_dir;
 pub mod telemetry;
-mod until;
-mod whole_file;
 
-pub use chain::chain;
-pub use confinement::{NotConfined, confine};
+pub use bounded_file::read_bounded;
+pub use cancel::run_until;
+pub use error_chain::error_chain;
 pub use file_watch::FileWatch;
-pub use gone::{gone, reset};
 pub use listen::BindError;
 pub use metrics::Metrics;
 pub use outcome::{Failure, Outcome, conclude};
+pub use peer_reset::{peer_closed, peer_reset};
 pub use probes::{BoundProbes, Probes};
-pub use rate::{Bucket, Rate};
+pub use rate::{Rate, TokenBucket};
 pub use readiness::{Degraded, NotReady, Readiness};
 pub use runtime::{Layout, Plan, run};
-pub use scope::{Attendants, GraceExceeded, Home, Scope};
+pub use sandbox::{SandboxError, enter_sandbox};
+pub use scope::{BackgroundExecutor, GraceExceeded, Home, Scope};
 pub use seats::{NoSeat, Seat, SeatFigures, SeatLimits, Seats};
 pub use state_dir::{StateDir, StateError};
 pub use telemetry::{LogFormat, LogOptions, Product};
-pub use until::until;
-pub use whole_file::whole_file;

@@ -1,4 +1,4 @@
-//! Sockets that cannot be had, in words that say what to do.
+//! Binds listeners, with errors that name the configuration key and the remedy.
 
 use std::{io, net::SocketAddr};
 
@@ -6,53 +6,53 @@ use tokio::net::TcpListener;
 
 use crate::outcome::Failure;
 
-/// Why an address could not be listened on. `key` is the configuration key that names the address.
+/// The reason why an address could not be listened on. `key` is the configuration key of the address.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another socket has it.
+    /// Another socket uses the address.
     #[error("{key}: {address} is already in use, stop the process that has it or set {key} to another port")]
     InUse {
-        /// The configuration key.
+        /// The configuration key of the address.
         key: &'static str,
-        /// What was asked for.
+        /// The configured address and port.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Ports below 1024 need a capability.
     #[error("{key}: {address} needs CAP_NET_BIND_SERVICE, grant it or set {key} to a port of 1024 or above")]
     Forbidden {
-        /// The configuration key.
+        /// The configuration key of the address.
         key: &'static str,
-        /// What was asked for.
+        /// The configured address and port.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// No interface of this machine has the address.
     #[error("{key}: no interface here has the address {}, set {key} to one that `ip addr` shows", address.ip())]
     NotHere {
-        /// The configuration key.
+        /// The configuration key of the address.
         key: &'static str,
-        /// What was asked for.
+        /// The configured address and port.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Anything else.
+    /// The operating system refused for another reason.
     #[error("{key}: cannot listen on {address}")]
     Refused {
-        /// The configuration key.
+        /// The configuration key of the address.
         key: &'static str,
-        /// What was asked for.
+        /// The configured address and port.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl BindError {
-    /// What `source` means for the one who wrote `key`; for UDP sockets too.
+    /// Maps the system's error `source` for the address under `key`; also for UDP sockets.
     #[expect(clippy::wildcard_enum_match_arm, reason = "io::ErrorKind is foreign and non-exhaustive")]
     pub fn new(key: &'static str, address: SocketAddr, source: io::Error) -> Self {
         match source.kind() {
@@ -64,11 +64,11 @@ impl BindError {
     }
 }
 
-/// A TCP listener on `address`, which stands at `key` in the configuration.
+/// Binds a TCP listener on `address`, which is configured under `key`.
 ///
 /// # Errors
 ///
-/// [`BindError`], in words for the person who wrote the address.
+/// [`BindError`], which names the key and the remedy.
 pub async fn tcp(key: &'static str, address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| BindError::new(key, address, source))
 }

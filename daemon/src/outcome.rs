@@ -1,36 +1,36 @@
-//! How a daemon ended, and what its exit code says about it.
+//! The outcome of a daemon's run, and its exit code.
 
 use std::{error::Error, io::Write as _, process::ExitCode};
 
-use crate::{chain::chain, scope::GraceExceeded};
+use crate::{error_chain::error_chain, scope::GraceExceeded};
 
-/// How a daemon ended.
+/// The outcome of a daemon's run.
 #[derive(Debug)]
 #[must_use = "the exit code comes from it"]
 pub enum Outcome {
-    /// It was told to drain, or had no more to do, and all work ended by itself.
+    /// It drained on request, or had no more to do, and all work ended by itself.
     Drained,
-    /// It ended without being told to.
+    /// It failed without a request to stop.
     Failed(Failure),
     /// Work was still running at the end of the grace period and was cut off.
     GraceExceeded(GraceExceeded),
-    /// A second signal cut running work off.
+    /// A second signal aborted running work.
     Aborted,
 }
 
-/// Why a daemon cannot go on.
+/// The reason why a daemon cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What the person wrote is wrong: flags, environment or file. Starting again does not help.
+    /// Flags, environment or file are wrong. A restart does not help.
     #[error("the configuration is wrong")]
     Misconfigured(#[source] Box<dyn Error + Send + Sync>),
-    /// Something else: a port in use, a lost disk. Starting again may help.
+    /// Any other reason: a port in use, a lost disk. A restart may help.
     #[error("could not go on")]
     CouldNotGoOn(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl Outcome {
-    /// The exit code, for those who restart us:
+    /// The exit code, for supervisors that restart the process:
     ///
     /// | code | meaning |
     /// |---|---|
@@ -51,29 +51,29 @@ impl Outcome {
 }
 
 impl Failure {
-    /// For `map_err`: the configuration is wrong, exit code 2.
+    /// An error of the configuration, for `map_err`: exit code 2.
     pub fn misconfigured(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Misconfigured(error.into())
     }
 
-    /// For `map_err`: could not go on, exit code 1.
+    /// Any other error, for `map_err`: exit code 1.
     pub fn could_not_go_on(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::CouldNotGoOn(error.into())
     }
 }
 
-/// Says how the daemon ended, in the log if there is one by now, else on stderr, and gives the exit code.
+/// Reports how the daemon ended, in the log if it is installed, else on stderr. Returns the exit code.
 pub fn conclude(ended: Result<Outcome, Failure>) -> ExitCode {
     let outcome = ended.unwrap_or_else(Outcome::Failed);
     let code = outcome.exit_code();
     match &outcome {
         Outcome::Drained => tracing::info!(code, "drained"),
         Outcome::Failed(failure) if tracing::dispatcher::has_been_set() => {
-            tracing::error!(code, error = %chain(failure), "stopped");
+            tracing::error!(code, error = %error_chain(failure), "stopped");
         }
         Outcome::Failed(failure) => {
-            // Nowhere is left to report a broken stderr to.
-            let _ = writeln!(std::io::stderr(), "error: {}", chain(failure));
+            // A broken stderr cannot be reported anywhere.
+            let _ = writeln!(std::io::stderr(), "error: {}", error_chain(failure));
         }
         Outcome::GraceExceeded(exceeded) => {
             tracing::warn!(code, cut = exceeded.cut, "the grace period passed, running work was cut off");

@@ -1,4 +1,4 @@
-//! The listener for those who watch this process: `/livez` (`/healthz` is the same), `/readyz`, `/metrics`.
+//! The listener of the probes: `/livez` (`/healthz` is the same), `/readyz` and `/metrics`.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,42 +16,42 @@ use tracing::{debug, warn};
 
 use crate::{BindError, Metrics, Readiness, Scope, listen};
 
-/// The configuration key of the address, with its flag for those who do not use the file.
+/// The configuration key of the address, with its flag.
 const KEY: &str = "probes.listen (--probes-listen)";
 
-/// Connections that are served at the same time; more wait in the listen queue.
+/// Connections that are served at the same time; further ones wait in the listen queue.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long a request's head may take to arrive, the first one's and those of a kept connection.
+/// Longest time until a request's head is complete, on a new or a kept-alive connection.
 const HEAD_MAX: Duration = Duration::from_secs(10);
 
-/// How long a connection may live, so that 64 slow readers cannot shut probes out for ever.
+/// Longest lifetime of a connection, so that 64 slow readers cannot block probes for ever.
 const CONNECTION_MAX: Duration = Duration::from_secs(60);
 
-/// How long accepting rests after it failed; it fails for want of file descriptors, which come back by themselves.
+/// The pause after a failed accept. It fails for lack of file descriptors, which become free again.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
-/// The way to [`BoundProbes`].
+/// Namespace of the constructor of [`BoundProbes`].
 #[derive(Debug)]
 pub struct Probes;
 
-/// Probes with an address, not answering yet.
+/// Probes with a bound address, which do not answer yet.
 #[derive(Debug)]
 pub struct BoundProbes {
     listener: TcpListener,
     address: SocketAddr,
-    facts: Arc<Facts>,
+    state: Arc<ProbeState>,
 }
 
-/// What the answers are made of.
+/// The state that the answers are made from.
 #[derive(Debug)]
-struct Facts {
+struct ProbeState {
     readiness: Readiness,
     metrics: Metrics,
 }
 
 impl Probes {
-    /// Takes the address.
+    /// Binds the address of the probes.
     ///
     /// # Errors
     ///
@@ -63,21 +63,21 @@ impl Probes {
     ) -> Result<BoundProbes, BindError> {
         let listener = listen::tcp(KEY, address).await?;
         let address = listener.local_addr().map_err(|source| BindError::new(KEY, address, source))?;
-        Ok(BoundProbes { listener, address, facts: Arc::new(Facts { readiness, metrics }) })
+        Ok(BoundProbes { listener, address, state: Arc::new(ProbeState { readiness, metrics }) })
     }
 }
 
 impl BoundProbes {
-    /// Where it listens; with the port that the system chose if 0 was asked for.
+    /// The bound address; with the port that the system chose if 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until the scope has no work left: through the drain too, when `/readyz` says 503. Returns at once;
-    /// listener, connections and the metrics' upkeep are attendants of `scope`.
+    /// Answers until the scope has no work left: during the drain too, when `/readyz` answers 503. Returns at
+    /// once; the listener, its connections and the upkeep of the metrics are background tasks of `scope`.
     pub fn run(self, scope: &Scope) {
-        self.facts.metrics.attend(scope);
-        scope.attend(self.accept(scope.clone()));
+        self.state.metrics.run_upkeep(scope);
+        scope.spawn_background(self.accept(scope.clone()));
     }
 
     async fn accept(self, scope: Scope) {
@@ -85,7 +85,7 @@ impl BoundProbes {
         while let Ok(slot) = slots.clone().acquire_owned().await {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    scope.attend(serve(stream, self.facts.clone(), scope.clone(), slot));
+                    scope.spawn_background(serve(stream, self.state.clone(), scope.clone(), slot));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection for probes");
@@ -96,7 +96,7 @@ impl BoundProbes {
     }
 }
 
-impl Facts {
+impl ProbeState {
     async fn answer(
         &self,
         method: &Method,
@@ -110,7 +110,7 @@ impl Facts {
             return refused;
         }
         match path {
-            // What manifests made for konnectivity ask.
+            // Manifests made for konnectivity probe /healthz.
             "/livez" | "/healthz" => plain(StatusCode::OK, "ok\n"),
             "/readyz" => self.readyz(query.split('&').any(|word| word == "verbose"), draining),
             "/metrics" => {
@@ -126,28 +126,28 @@ impl Facts {
     fn readyz(&self, verbose: bool, draining: bool) -> Response<Full<Bytes>> {
         let ready = self.readiness.is_ready() && !draining;
         let mut report = String::new();
-        // As Kubernetes does it: the list is there when it was asked for or when something is not as it should be.
-        let well = self.readiness.is_well();
-        if verbose || !ready || !well {
+        // As in Kubernetes: the list is shown on request, or when a part is not ready or degraded.
+        let healthy = self.readiness.is_healthy();
+        if verbose || !ready || !healthy {
             report = self.readiness.report();
             if draining {
                 report.push_str("[-]draining not ready\n");
             }
         }
         match ready {
-            true if verbose || !well => plain(StatusCode::OK, report + "readyz check passed\n"),
+            true if verbose || !healthy => plain(StatusCode::OK, report + "readyz check passed\n"),
             true => plain(StatusCode::OK, "ok\n"),
             false => plain(StatusCode::SERVICE_UNAVAILABLE, report + "readyz check failed\n"),
         }
     }
 }
 
-async fn serve(stream: TcpStream, facts: Arc<Facts>, scope: Scope, _slot: OwnedSemaphorePermit) {
+async fn serve(stream: TcpStream, state: Arc<ProbeState>, scope: Scope, _slot: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
-        let (facts, draining) = (&facts, scope.is_draining());
+        let (state, draining) = (&state, scope.is_draining());
         async move {
             let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-            Ok::<_, Infallible>(facts.answer(request.method(), path, query, draining).await)
+            Ok::<_, Infallible>(state.answer(request.method(), path, query, draining).await)
         }
     });
     let connection = http1::Builder::new()

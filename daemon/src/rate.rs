@@ -1,53 +1,53 @@
-//! How many of something may come in a second, and how many at once. Pure.
+//! A token bucket: limits the rate of events, and the size of bursts. Pure.
 
 use std::time::{Duration, Instant};
 
-/// So many a second, once a burst is used up.
+/// A rate limit: events per second, after an initial burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// At least 1.
+    /// Events in a second; at least 1.
     pub per_second: u32,
-    /// How many may come at once; at least 1.
+    /// Events that may come at once; at least 1.
     pub burst: u32,
 }
 
-/// What is left of a burst. It fills up by itself, whole after [`Rate::fills_in`].
+/// The tokens that are left of a burst. An empty bucket is full again after [`Rate::refill_time`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bucket {
-    /// When it was, or will be, full, had nothing come since: what has come puts that off.
+pub struct TokenBucket {
+    /// The time at which the bucket is or will be full. Each taken token moves it later.
     full_at: Instant,
 }
 
 impl Rate {
-    /// How long an empty bucket takes to be full.
+    /// The time in which an empty bucket becomes full.
     #[must_use]
-    pub fn fills_in(self) -> Duration {
-        self.each() * self.burst.max(1)
+    pub fn refill_time(self) -> Duration {
+        self.interval() * self.burst.max(1)
     }
 
-    fn each(self) -> Duration {
+    fn interval(self) -> Duration {
         Duration::from_secs(1) / self.per_second.max(1)
     }
 }
 
-impl Bucket {
-    /// A full one.
+impl TokenBucket {
+    /// A bucket with all its tokens.
     #[must_use]
     pub fn full(now: Instant) -> Self {
         Self { full_at: now }
     }
 
-    /// Takes one out, if there is one.
+    /// Takes a token; `false` if none is left.
     pub fn take(&mut self, rate: Rate, now: Instant) -> bool {
-        let full_at = self.full_at.max(now) + rate.each();
-        let is_left = full_at <= now + rate.fills_in();
+        let full_at = self.full_at.max(now) + rate.interval();
+        let is_left = full_at <= now + rate.refill_time();
         if is_left {
             self.full_at = full_at;
         }
         is_left
     }
 
-    /// Whether it is full, so that another full one is as good.
+    /// Whether it is full, so that a new bucket can replace it.
     #[must_use]
     pub fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now
@@ -59,15 +59,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_may_come_at_once_and_then_so_many_a_second_and_not_one_more() {
+    fn a_burst_is_admitted_at_once_and_then_the_rate() {
         let (rate, now) = (Rate { per_second: 10, burst: 20 }, Instant::now());
-        let mut bucket = Bucket::full(now);
+        let mut bucket = TokenBucket::full(now);
 
         assert_eq!((0..100).filter(|_| bucket.take(rate, now)).count(), 20);
         let later = now + Duration::from_secs(1);
         assert_eq!((0..100).filter(|_| bucket.take(rate, later)).count(), 10);
         let much_later = later + Duration::from_secs(3_600);
-        assert!(!bucket.is_full(later) && bucket.is_full(later + rate.fills_in()));
+        assert!(!bucket.is_full(later) && bucket.is_full(later + rate.refill_time()));
         assert_eq!((0..100).filter(|_| bucket.take(rate, much_later)).count(), 20, "no more than the burst");
     }
 }

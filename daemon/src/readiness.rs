@@ -1,4 +1,4 @@
-//! Whether this process can do its work: ready when every reason not to be was dropped.
+//! Readiness of the process: it is ready once every guard that says otherwise was dropped.
 
 use std::{
     collections::BTreeMap,
@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The reasons why this process is not ready. Clones are the same.
+/// The readiness of the process, by parts. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Parts>>);
 
-/// A reason not to be ready; dropping it takes this one away.
+/// Keeps the process unready until it is dropped.
 #[derive(Debug)]
 #[must_use = "the process becomes ready when this is dropped"]
 pub struct NotReady {
@@ -18,7 +18,7 @@ pub struct NotReady {
     part: &'static str,
 }
 
-/// A part that works, and not as well as it should, for as long as this is held.
+/// Marks a part as degraded, but ready, until it is dropped.
 #[derive(Debug)]
 #[must_use = "the part counts as well again when this is dropped"]
 pub struct Degraded {
@@ -27,53 +27,53 @@ pub struct Degraded {
     why: &'static str,
 }
 
-/// A part stays listed after its last guard was dropped.
+/// All parts by name. A part stays listed after its last guard was dropped.
 type Parts = BTreeMap<&'static str, Part>;
 
 #[derive(Debug, Default)]
 struct Part {
-    /// How many guards hold it back.
+    /// The number of guards that keep it unready.
     missing: usize,
-    /// Why it is not as it should be, once for each guard.
+    /// The reasons of degradation, one for each guard.
     degraded: Vec<&'static str>,
 }
 
 impl Readiness {
-    /// Nothing is missing yet.
+    /// A readiness without any parts, which is ready.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A part that must become ready first: not ready until the guard is dropped. Take all of them before the
-    /// probes are bound, so that no moment of false readiness exists.
+    /// Adds a part that must become ready first: the process is unready until the guard is dropped. Take all
+    /// guards before the probes are bound, so that no probe sees a false readiness.
     pub fn handle(&self, part: &'static str) -> NotReady {
         self.parts().entry(part).or_default().missing += 1;
         NotReady { readiness: self.clone(), part }
     }
 
-    /// A part that was ready and no longer is: not ready until the guard is dropped.
+    /// Marks a part that was ready as lost: the process is unready until the guard is dropped.
     pub fn lost(&self, part: &'static str) -> NotReady {
         self.handle(part)
     }
 
-    /// A part that is ready and not as well as it should be, for a reason that is shown until the guard is dropped.
+    /// Marks a part as degraded, but ready. The reason `why` is reported until the guard is dropped.
     pub fn degraded(&self, part: &'static str, why: &'static str) -> Degraded {
         self.parts().entry(part).or_default().degraded.push(why);
         Degraded { readiness: self.clone(), part, why }
     }
 
-    /// Whether nothing is missing.
+    /// Whether every part is ready.
     pub fn is_ready(&self) -> bool {
         self.parts().values().all(|part| part.missing == 0)
     }
 
-    /// Whether everything is as well as it should be.
-    pub fn is_well(&self) -> bool {
+    /// Whether every part is ready and none is degraded.
+    pub fn is_healthy(&self) -> bool {
         self.parts().values().all(|part| part.missing == 0 && part.degraded.is_empty())
     }
 
-    /// One line per part, `[+]gateway ok`, `[+]tunnel degraded: WHY` or `[-]tunnel not ready`, in the order of their
-    /// names.
+    /// One line per part, `[+]gateway ok`, `[+]tunnel degraded: WHY` or `[-]tunnel not ready`, ordered by
+    /// name.
     pub fn report(&self) -> String {
         let mut report = String::new();
         for (name, part) in self.parts().iter() {
@@ -148,12 +148,12 @@ mod tests {
     fn a_degraded_part_is_ready_and_says_why_until_the_guard_is_dropped() {
         let readiness = Readiness::new();
         let degraded = readiness.degraded("tunnel", "on HTTP/2");
-        assert!(readiness.is_ready() && !readiness.is_well());
+        assert!(readiness.is_ready() && !readiness.is_healthy());
         assert_eq!(readiness.report(), "[+]tunnel degraded: on HTTP/2\n");
         drop(readiness.lost("tunnel"));
 
         drop(degraded);
-        assert!(readiness.is_well());
+        assert!(readiness.is_healthy());
         assert_eq!(readiness.report(), "[+]tunnel ok\n");
     }
 }

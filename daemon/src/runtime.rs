@@ -1,4 +1,4 @@
-//! The runtimes of the process, and the way from the first signal to the exit code.
+//! The runtimes of the process, and its life from the first signal to the exit code.
 
 use std::{
     future::Future,
@@ -23,26 +23,27 @@ use tracing::{info, warn};
 
 use crate::{
     Failure, Outcome, Scope,
-    scope::{Home, panic_message, settle},
+    scope::{Home, panic_message, set_current_home},
 };
 
-/// How long blocking calls (file reads, name look-ups) may hold the exit up after everything else has ended.
+/// Longest wait for blocking calls (file reads, name look-ups) at exit, after everything else has ended.
 const BLOCKING_MAX: Duration = Duration::from_secs(1);
 
-/// How long a thread for blocking calls is kept that has nothing to do: for good. Where the kernel grants no further thread, a
-/// runtime that has one lets calls wait for it, and panics if it has none.
+/// The time for which an idle thread for blocking calls is kept: for good. If the kernel grants no further
+/// thread, a runtime with one queues calls for it, and one without panics.
 const BLOCKING_KEPT: Duration = Duration::from_secs(365 * 86_400);
 
-/// By how many steps of niceness what is set aside steps back: beside a thread that wants a whole core it has a tenth of that.
-const STEPS_ASIDE: i32 = 10;
+/// The niceness that the low-priority thread adds: beside a thread that needs a complete core it gets a tenth
+/// of that.
+const NICENESS_ADDED: i32 = 10;
 
-/// The last of all, by setpriority(2).
+/// The highest niceness, the lowest priority, by setpriority(2).
 const NICENESS_MAX: i32 = 19;
 
-/// The most threads a layout may ask for.
+/// The most threads of a layout.
 pub const THREADS_MAX: usize = 256;
 
-/// How runtimes are laid over threads.
+/// The layout of runtimes over threads. A *home* is one runtime, a shard of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// One multi-thread runtime, which is the only home.
@@ -50,33 +51,34 @@ pub enum Layout {
         /// Worker threads, at least 1.
         workers: usize,
     },
-    /// Current-thread runtimes, each a home on a thread of its own; home 0 is the main thread's.
+    /// One current-thread runtime for each home, on a thread of its own; home 0 is the main thread.
     PerCore {
-        /// How many, at least 1.
+        /// The number of homes, at least 1.
         homes: usize,
     },
 }
 
-/// What [`run`] needs to know.
+/// The settings of a daemon's [`run`].
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Runtimes and threads.
+    /// The layout of runtimes over threads.
     pub layout: Layout,
-    /// How long work may go on after the drain began.
+    /// The longest time that work may continue after the drain began.
     pub grace: Duration,
-    /// Whether there is a thread beside the homes for [`Scope::spawn_aside`].
-    pub aside: bool,
+    /// Whether there is a low-priority runtime beside the homes, for [`Scope::spawn_low_priority`].
+    pub low_priority: bool,
 }
 
-/// Builds the homes, runs `main` on home 0 and gives back how it ended, when no task is left.
+/// Builds the homes, runs `main` on home 0, and returns the outcome when no task is left.
 ///
-/// The first SIGTERM or SIGINT begins the drain, a second aborts. `main` counts as work: it is expected to return
-/// soon after [`Scope::draining`] resolves, and is dropped at abort. If it returns by itself the drain begins.
+/// The first SIGTERM or SIGINT begins the drain, a second one aborts. `main` counts as work: it should return
+/// soon after [`Scope::draining`] resolves, and is dropped at abort. If it returns by itself the drain
+/// begins.
 pub fn run<M>(plan: Plan, main: impl FnOnce(Scope) -> M) -> Outcome
 where
     M: Future<Output = Result<(), Failure>>,
 {
-    let homes = match Homes::build(plan.layout, plan.aside) {
+    let homes = match Homes::build(plan.layout, plan.low_priority) {
         Ok(homes) => homes,
         Err(error) => return Outcome::Failed(Failure::could_not_go_on(error)),
     };
@@ -91,14 +93,14 @@ where
     outcome
 }
 
-/// A request of the outside to stop.
+/// A signal that requests the end of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Signal {
     Terminate,
     Interrupt,
 }
 
-/// Drives `main` and the scope to their end under `signals`.
+/// Drives `main` and the scope to their end, as `signals` request.
 pub(crate) async fn supervise(
     scope: &Scope,
     grace: Duration,
@@ -106,7 +108,7 @@ pub(crate) async fn supervise(
     main: impl Future<Output = Result<(), Failure>>,
 ) -> Outcome {
     let worked = async {
-        let ended = AssertUnwindSafe(scope.adopt(main)).catch_unwind().await;
+        let ended = AssertUnwindSafe(scope.track(main)).catch_unwind().await;
         scope.begin_drain();
         ended
     };
@@ -147,35 +149,35 @@ pub(crate) async fn supervise(
 /// The runtimes and their threads.
 struct Homes {
     first: Runtime,
-    further: Vec<Further>,
-    /// No home: it gets what the homes leave.
-    aside: Option<Further>,
-    /// Ends all but the first.
+    further: Vec<HomeThread>,
+    /// Not a home: a runtime that gets the processor time which the homes leave.
+    low_priority: Option<HomeThread>,
+    /// Stops all runtimes but the first.
     stop: CancellationToken,
 }
 
-struct Further {
+struct HomeThread {
     handle: Handle,
     thread: JoinHandle<()>,
 }
 
 impl Homes {
-    fn build(layout: Layout, aside: bool) -> io::Result<Self> {
-        settle(Home::FIRST);
+    fn build(layout: Layout, low_priority: bool) -> io::Result<Self> {
+        set_current_home(Home::FIRST);
         let stop = CancellationToken::new();
-        let aside = aside.then(|| Further::start_aside(stop.clone())).transpose()?;
+        let low_priority = low_priority.then(|| HomeThread::start_low_priority(stop.clone())).transpose()?;
         match layout {
             Layout::Shared { workers } => {
                 let mut builder = Builder::new_multi_thread();
                 builder.worker_threads(workers.max(1)).thread_name("home-0");
-                builder.on_thread_start(|| settle(Home::FIRST));
-                Ok(Self { first: build(&mut builder)?, further: Vec::new(), aside, stop })
+                builder.on_thread_start(|| set_current_home(Home::FIRST));
+                Ok(Self { first: build(&mut builder)?, further: Vec::new(), low_priority, stop })
             }
             Layout::PerCore { homes } => {
                 let first = build(&mut Builder::new_current_thread())?;
                 let further =
-                    (1..homes).map(|n| Further::start(n, stop.clone())).collect::<io::Result<_>>()?;
-                Ok(Self { first, further, aside, stop })
+                    (1..homes).map(|n| HomeThread::start(n, stop.clone())).collect::<io::Result<_>>()?;
+                Ok(Self { first, further, low_priority, stop })
             }
         }
     }
@@ -185,13 +187,13 @@ impl Homes {
         Scope::over(
             self.first.handle().clone(),
             further,
-            self.aside.as_ref().map(|aside| aside.handle.clone()),
+            self.low_priority.as_ref().map(|low_priority| low_priority.handle.clone()),
         )
     }
 
     fn stop(self) {
         self.stop.cancel();
-        for home in self.further.into_iter().chain(self.aside) {
+        for home in self.further.into_iter().chain(self.low_priority) {
             if home.thread.join().is_err() {
                 warn!("the thread of a home panicked");
             }
@@ -200,24 +202,24 @@ impl Homes {
     }
 }
 
-impl Further {
+impl HomeThread {
     fn start(number: usize, stop: CancellationToken) -> io::Result<Self> {
-        Self::start_as(format!("home-{number}"), move || settle(Home::nth(number)), stop)
+        Self::start_as(format!("home-{number}"), move || set_current_home(Home::nth(number)), stop)
     }
 
-    fn start_aside(stop: CancellationToken) -> io::Result<Self> {
-        Self::start_as("aside".to_owned(), step_back, stop)
+    fn start_low_priority(stop: CancellationToken) -> io::Result<Self> {
+        Self::start_as("low-priority".to_owned(), lower_priority, stop)
     }
 
     fn start_as(
         name: String,
-        settle: impl FnOnce() + Send + 'static,
+        prepare: impl FnOnce() + Send + 'static,
         stop: CancellationToken,
     ) -> io::Result<Self> {
         let runtime = build(&mut Builder::new_current_thread())?;
         let handle = runtime.handle().clone();
         let thread = thread::Builder::new().name(name).spawn(move || {
-            settle();
+            prepare();
             runtime.block_on(stop.cancelled());
             runtime.shutdown_timeout(BLOCKING_MAX);
         })?;
@@ -225,19 +227,19 @@ impl Further {
     }
 }
 
-/// Leaves the processor to others where they want it. A kernel that does not let a thread step back lets it be as good as they.
-fn step_back() {
+/// Lowers the priority of this thread. If the kernel refuses, it keeps its normal priority.
+fn lower_priority() {
     let thread = Some(gettid());
-    let niceness = getpriority_process(thread).map(|niceness| (niceness + STEPS_ASIDE).min(NICENESS_MAX));
+    let niceness = getpriority_process(thread).map(|niceness| (niceness + NICENESS_ADDED).min(NICENESS_MAX));
     if let Err(error) = niceness.and_then(|niceness| setpriority_process(thread, niceness)) {
-        warn!(%error, "what is set aside has the priority of everything else");
+        warn!(%error, "the low-priority runtime runs with normal priority");
     }
 }
 
-/// A runtime with a thread for blocking calls, which it keeps.
+/// Builds a runtime with one thread for blocking calls, which it keeps.
 fn build(builder: &mut Builder) -> io::Result<Runtime> {
     let runtime = builder.enable_all().thread_keep_alive(BLOCKING_KEPT).build()?;
-    // Nobody waits for this call: it makes the thread.
+    // This call only creates the thread; nothing waits for it.
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)
 }

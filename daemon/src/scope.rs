@@ -1,8 +1,8 @@
-//! Who owns every task, and how all of them end.
+//! The owner of every task of the process, which ends all of them in order.
 //!
-//! A scope knows two kinds of task. *Work* is what callers wait for: a drain waits for it, up to the grace period.
-//! *Attendants* serve the work (probes, upkeep, protocol drivers): they live until the last work is gone and are
-//! then dismissed, so they never hold a drain up.
+//! A scope has two kinds of tasks. *Work* is what callers wait for: a drain waits for it, up to the grace period.
+//! *Background tasks* serve the work (probes, upkeep, protocol drivers). They run until the last work has ended, and
+//! a drain never waits for them.
 
 use std::{any::Any, cell::Cell, future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -14,18 +14,18 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::error;
 
-use crate::until::until;
+use crate::cancel::run_until;
 
-/// How long tasks that were dropped may take to be gone. Only a task that blocks its thread takes longer.
+/// Longest wait for dropped tasks to end. Only a task that blocks its thread takes longer.
 const ABORT_MAX: Duration = Duration::from_secs(2);
 
 /// Owner of every task of the process. Clones are the same scope.
 #[derive(Clone)]
-pub struct Scope(Arc<Inner>);
+pub struct Scope(Arc<SharedScope>);
 
-/// Runs what hyper spawns as attendants: no drain waits for a connection's own tasks, only for exchanges.
+/// A hyper executor for background tasks: a drain waits for exchanges, and not for a connection's own tasks.
 #[derive(Debug, Clone)]
-pub struct Attendants(Scope);
+pub struct BackgroundExecutor(Scope);
 
 /// A runtime on which tasks may be placed; home 0 is the main thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,22 +35,22 @@ pub struct Home(usize);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the grace period of {} s passed and {cut} running tasks were cut off", grace.as_secs())]
 pub struct GraceExceeded {
-    /// Tasks of work that were still running and were dropped.
+    /// Work tasks that were still running and were dropped.
     pub cut: usize,
-    /// The grace period that was not enough.
+    /// The grace period that passed.
     pub grace: Duration,
 }
 
-struct Inner {
-    /// Never empty.
+struct SharedScope {
+    /// The handles of all homes; never empty.
     homes: Vec<Handle>,
-    /// A runtime that gets what the homes leave, if there is one.
-    aside: Option<Handle>,
+    /// The low-priority runtime, if there is one.
+    low_priority: Option<Handle>,
     work: TaskTracker,
-    attendants: TaskTracker,
+    background: TaskTracker,
     drain: CancellationToken,
     abort: CancellationToken,
-    dismiss: CancellationToken,
+    stop_background: CancellationToken,
 }
 
 thread_local! {
@@ -62,75 +62,76 @@ impl Scope {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime.
+    /// Panics outside of a tokio runtime.
     pub fn here() -> Self {
         Self::over(Handle::current(), [], None)
     }
 
-    /// A scope over `first`, which becomes home 0, the `further` homes in order, and what is `aside` of them.
+    /// A scope over `first`, which becomes home 0, the `further` homes in order, and the `low_priority`
+    /// runtime.
     pub(crate) fn over(
         first: Handle,
         further: impl IntoIterator<Item = Handle>,
-        aside: Option<Handle>,
+        low_priority: Option<Handle>,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(SharedScope {
             homes: std::iter::once(first).chain(further).collect(),
-            aside,
+            low_priority,
             work: TaskTracker::new(),
-            attendants: TaskTracker::new(),
+            background: TaskTracker::new(),
             drain: CancellationToken::new(),
             abort: CancellationToken::new(),
-            dismiss: CancellationToken::new(),
+            stop_background: CancellationToken::new(),
         }))
     }
 
-    /// Runs `work` on the runtime of the calling task, or on home 0 if called from outside of any.
-    /// It is dropped at abort; a panic in it is logged and ends nothing else.
+    /// Runs `work` on the runtime of the calling task, or on home 0 outside of any runtime. It is dropped at
+    /// abort. A panic in it is logged and ends nothing else.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let home = Handle::try_current().unwrap_or_else(|_| self.0.homes[0].clone());
-        own(&self.0.work, &home, self.0.abort.clone(), work);
+        spawn_tracked(&self.0.work, &home, self.0.abort.clone(), work);
     }
 
     /// Runs `work` on `home`, otherwise like [`Scope::spawn`].
     pub fn spawn_on(&self, home: Home, work: impl Future<Output = ()> + Send + 'static) {
-        own(&self.0.work, self.handle(home), self.0.abort.clone(), work);
+        spawn_tracked(&self.0.work, self.handle(home), self.0.abort.clone(), work);
     }
 
-    /// Runs `work` beside the homes, on a thread that gets what they leave of the processor, and otherwise like [`Scope::spawn`]: for
-    /// what others must not wait behind. Where no such thread was planned it runs on home 0.
-    pub fn spawn_aside(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let aside = self.0.aside.as_ref().unwrap_or(&self.0.homes[0]);
-        own(&self.0.work, aside, self.0.abort.clone(), work);
+    /// Runs `work` on the low-priority runtime, otherwise like [`Scope::spawn`]: for long computations that
+    /// would delay other tasks. Without such a runtime it runs on home 0.
+    pub fn spawn_low_priority(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let low_priority = self.0.low_priority.as_ref().unwrap_or(&self.0.homes[0]);
+        spawn_tracked(&self.0.work, low_priority, self.0.abort.clone(), work);
     }
 
-    /// Runs an attendant where [`Scope::spawn`] would: no drain waits for it, and it is dropped, uncounted, when
-    /// the last work has ended.
-    pub fn attend(&self, attendant: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a background task where [`Scope::spawn`] would: no drain waits for it, and it is dropped,
+    /// uncounted, when the last work has ended.
+    pub fn spawn_background(&self, task: impl Future<Output = ()> + Send + 'static) {
         let home = Handle::try_current().unwrap_or_else(|_| self.0.homes[0].clone());
-        own(&self.0.attendants, &home, self.0.dismiss.clone(), attendant);
+        spawn_tracked(&self.0.background, &home, self.0.stop_background.clone(), task);
     }
 
-    /// An executor for what hyper spawns, for connections that no drain waits for.
-    pub fn attendants(&self) -> Attendants {
-        Attendants(self.clone())
+    /// A hyper executor that runs a connection's own tasks as background tasks.
+    pub fn background(&self) -> BackgroundExecutor {
+        BackgroundExecutor(self.clone())
     }
 
-    /// Every home, home 0 first.
+    /// All homes, home 0 first.
     pub fn homes(&self) -> impl Iterator<Item = Home> + use<> {
         (0..self.home_count()).map(Home)
     }
 
-    /// How many homes there are; at least one.
+    /// The number of homes; at least one.
     pub fn home_count(&self) -> usize {
         self.0.homes.len()
     }
 
-    /// The home for the `n`-th of something: round robin by the one who counts.
+    /// The home of the `n`-th item, round robin.
     pub fn home_for(&self, n: usize) -> Home {
         Home(n % self.home_count())
     }
 
-    /// One home after the other, again and again.
+    /// A function that returns the homes round robin.
     pub fn homes_in_turn(&self) -> impl FnMut() -> Home + Send + use<> {
         let (count, mut next) = (self.home_count(), 0);
         move || {
@@ -140,7 +141,7 @@ impl Scope {
         }
     }
 
-    /// Resolves when the drain begins: begin nothing new, finish what runs.
+    /// Resolves when the drain begins: a task then starts nothing new, and finishes what runs.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.0.drain.clone().cancelled_owned()
     }
@@ -150,33 +151,34 @@ impl Scope {
         self.0.drain.is_cancelled()
     }
 
-    /// Begins the drain. Idempotent.
+    /// Begins the drain. Further calls have no effect.
     pub fn begin_drain(&self) {
         self.0.drain.cancel();
     }
 
-    /// Resolves at abort, for what is not a task of this scope.
+    /// Resolves at abort, for futures that are no task of this scope.
     pub fn aborted(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.0.abort.clone().cancelled_owned()
     }
 
-    /// Drops all work now. Begins the drain too, so that nobody begins anything. Idempotent.
+    /// Drops all work now. Also begins the drain, so that nothing new starts. Further calls have no effect.
     pub fn abort(&self) {
         self.begin_drain();
         self.0.abort.cancel();
     }
 
-    /// Begins the drain, waits until no work is left, an abort, or the end of `grace`; drops what is left, then
-    /// dismisses the attendants. After it no task of this scope runs, and what is spawned later is dropped at once.
+    /// Begins the drain, and waits until no work is left, an abort, or the end of `grace`. Then drops the
+    /// remaining work, and stops the background tasks. Afterwards no task of this scope runs, and tasks that
+    /// are spawned later are dropped at once.
     ///
     /// # Errors
     ///
-    /// [`GraceExceeded`] if work was still running at the end of `grace`. An abort is not an error here: whoever
-    /// called it knows.
+    /// [`GraceExceeded`] if work was still running at the end of `grace`. An abort is not an error, because
+    /// its caller knows of it.
     pub async fn close(&self, grace: Duration) -> Result<(), GraceExceeded> {
         self.begin_drain();
         self.0.work.close();
-        self.0.attendants.close();
+        self.0.background.close();
         // All three arms are cancel-safe: none of them holds anything. Biased, so that work which ended in the
         // moment in which grace passes counts as ended.
         let in_time = tokio::select! {
@@ -186,25 +188,33 @@ impl Scope {
             () = sleep(grace) => Err(GraceExceeded { cut: self.0.work.len(), grace }),
         };
         self.abort();
-        gone(&self.0.work, "work").await;
-        self.0.dismiss.cancel();
-        gone(&self.0.attendants, "attendants").await;
+        wait_until_ended(&self.0.work, "work").await;
+        self.0.stop_background.cancel();
+        wait_until_ended(&self.0.background, "background").await;
         in_time
     }
 
-    /// How many tasks of work and how many attendants there are now.
+    /// The current number of work tasks, and of background tasks.
     pub(crate) fn task_counts(&self) -> (usize, usize) {
-        (self.0.work.len(), self.0.attendants.len())
+        (self.0.work.len(), self.0.background.len())
     }
 
-    /// The figures of each home's runtime under its number, and of what is aside under `aside`.
+    /// The metrics of each home's runtime under its number, and of the low-priority runtime under
+    /// `low_priority`.
     pub(crate) fn runtimes(&self) -> Vec<(String, RuntimeMetrics)> {
         let homes = self.homes().map(|home| (home.number().to_string(), self.handle(home).metrics()));
-        homes.chain(self.0.aside.iter().map(|aside| ("aside".to_owned(), aside.metrics()))).collect()
+        homes
+            .chain(
+                self.0
+                    .low_priority
+                    .iter()
+                    .map(|low_priority| ("low_priority".to_owned(), low_priority.metrics())),
+            )
+            .collect()
     }
 
-    /// Counts `work`, which its caller polls, as work of this scope: `None` if an abort dropped it.
-    pub(crate) async fn adopt<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// Counts `work`, which the caller polls, as work of this scope; `None` if an abort dropped it.
+    pub(crate) async fn track<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.0.work.track_future(self.0.abort.run_until_cancelled(work)).await
     }
 
@@ -224,13 +234,13 @@ where
     }
 }
 
-impl<F> hyper::rt::Executor<F> for Attendants
+impl<F> hyper::rt::Executor<F> for BackgroundExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,
 {
     fn execute(&self, future: F) {
-        self.0.attend(future.map(drop));
+        self.0.spawn_background(future.map(drop));
     }
 }
 
@@ -239,7 +249,7 @@ impl std::fmt::Debug for Scope {
         f.debug_struct("Scope")
             .field("homes", &self.home_count())
             .field("work", &self.0.work.len())
-            .field("attendants", &self.0.attendants.len())
+            .field("background", &self.0.background.len())
             .field("draining", &self.is_draining())
             .finish()
     }
@@ -252,47 +262,47 @@ impl Home {
         Self(n)
     }
 
-    /// Its number, from 0: for labels and logs.
+    /// The number of the home, from 0: for labels and logs.
     pub fn number(self) -> usize {
         self.0
     }
 }
 
-/// The home whose thread is calling, if it is one.
+/// The home of the calling thread, if it belongs to one.
 pub fn current_home() -> Option<Home> {
     HOME.get()
 }
 
-/// Marks the calling thread as one of `home`'s.
-pub(crate) fn settle(home: Home) {
+/// Marks the calling thread as one of `home`.
+pub(crate) fn set_current_home(home: Home) {
     HOME.set(Some(home));
 }
 
-/// The text of a panic.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let literal = panic.downcast_ref::<&'static str>().copied();
     literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place where tasks are made")]
-fn own(
+fn spawn_tracked(
     tracker: &TaskTracker,
     home: &Handle,
     stop: CancellationToken,
     task: impl Future<Output = ()> + Send + 'static,
 ) {
-    // An exchange is kilobytes, and each layer around it would move them once more: they move once, to the heap.
+    // The future of an exchange is kilobytes, and each layer around it would copy them again: one copy, to the heap.
     let task = Box::pin(task);
-    let contained = async move {
-        let ended = AssertUnwindSafe(until(task, stop.cancelled_owned())).catch_unwind().await;
+    let guarded = async move {
+        let ended = AssertUnwindSafe(run_until(task, stop.cancelled_owned())).catch_unwind().await;
         if let Err(panic) = ended {
             error!(panic = panic_message(panic.as_ref()), "a task panicked");
         }
     };
-    tracker.spawn_on(contained, home);
+    tracker.spawn_on(guarded, home);
 }
 
-async fn gone(tasks: &TaskTracker, kind: &'static str) {
+async fn wait_until_ended(tasks: &TaskTracker, kind: &'static str) {
     if timeout(ABORT_MAX, tasks.wait()).await.is_err() {
         error!(left = tasks.len(), kind, "tasks block their threads and cannot be dropped");
     }

@@ -1,4 +1,4 @@
-//! Seats for what runs at once, and who gets the next one: fairly, flow by flow, and nobody waits for longer than it wants.
+//! Seats for concurrent requests, shared fairly among flows. A request waits for a seat for a limited time.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -8,194 +8,184 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-mod pace;
+mod pacing;
 mod queues;
 
-use pace::Paces;
-pub use pace::SPACING_MAX;
-use queues::{Entered, FairQueues, Granted, Ticket};
-pub use queues::{HAND, QUEUES, SHARE};
+use pacing::Pacing;
+pub use pacing::SPACING_MAX;
+use queues::{Admission, FairQueues, SeatGrant, Ticket};
+pub use queues::{HAND_SIZE, QUEUES, SHARE, SeatLimits};
 
-/// Seats, and who waits for one. Clones are the same seats.
+/// A pool of seats with its waiters. Clones share the pool.
 #[derive(Clone)]
-pub struct Seats(Arc<Inner>);
+pub struct Seats(Arc<SharedSeats>);
 
-struct Inner {
-    /// Keyed anew in each process, so that nobody can choose a name that shares all its queues with another's.
+struct SharedSeats {
+    /// Keyed randomly in each process, so that nobody can choose a flow that shares all queues with another
+    /// one.
     hasher: RandomState,
     pool: Mutex<Pool>,
 }
 
 struct Pool {
     queues: FairQueues<Waiter>,
-    paces: Paces,
+    pacing: Pacing,
 }
 
 type Waiter = oneshot::Sender<Result<Seat, NoSeat>>;
 
-/// How many of what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeatLimits {
-    /// Seats.
-    pub seats: usize,
-    /// Most that wait in one of the [`QUEUES`] queues.
-    pub per_queue: usize,
-    /// Most that wait in all of them.
-    pub waiting: usize,
-}
-
-/// A seat, until it is dropped.
+/// A seat, taken until it is dropped.
 #[must_use = "the seat is free again when this is dropped"]
 pub struct Seat {
     seats: Seats,
-    granted: Option<Granted>,
-    /// When whoever has it may begin, and is taken to have begun.
-    begins: Instant,
+    granted: Option<SeatGrant>,
+    /// The time at which its holder may start, which counts as its start.
+    starts_at: Instant,
 }
 
-/// Why there is no seat.
+/// The reason why a request got no seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoSeat {
-    /// As many of this flow wait as may, or more than of any other.
-    #[error("too many wait already")]
-    Crowded,
-    /// None became free in time that this flow might take: of all, and of what one flow may hold.
-    #[error("none became free in time")]
-    TooLong,
+    /// The flow's queue is full, or all queues are and this flow has the most waiters.
+    #[error("too many requests wait already")]
+    QueueFull,
+    /// No seat that this flow may take became free in time.
+    #[error("no seat became free in time")]
+    TimedOut,
 }
 
-/// How things are.
+/// The current usage of a pool of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeatFigures {
-    /// Seats that are taken.
+    /// The number of taken seats.
     pub taken: usize,
-    /// How many wait for one.
+    /// The number of requests that wait for a seat.
     pub waiting: usize,
 }
 
 impl Seats {
-    /// So many seats, all free.
+    /// A pool of free seats.
     #[must_use]
     pub fn new(limits: SeatLimits) -> Self {
-        let pool = Pool { queues: FairQueues::new(limits), paces: Paces::default() };
-        Self(Arc::new(Inner { hasher: RandomState::new(), pool: Mutex::new(pool) }))
+        let pool = Pool { queues: FairQueues::new(limits), pacing: Pacing::default() };
+        Self(Arc::new(SharedSeats { hasher: RandomState::new(), pool: Mutex::new(pool) }))
     }
 
-    /// A seat for one more of `flow`, now or after a wait of at most `patience`. Where one of `flow` had to wait of late, each begins
-    /// [`SPACING_MAX`] after the one before, or as much sooner as they are short. Cancel-safe: who is dropped while it waits
-    /// leaves its place in the queue, and whose seat has come meanwhile leaves that.
+    /// Takes a seat for a request of `flow`, waiting for at most `wait_max`. If a request of `flow` had to
+    /// wait recently, its requests start [`SPACING_MAX`] apart, or less if they are short. Cancel-safe: a
+    /// cancelled waiter leaves its queue, and releases a seat that it was granted meanwhile.
     ///
     /// # Errors
     ///
     /// [`NoSeat`].
-    pub async fn take(&self, flow: impl Hash, patience: Duration) -> Result<Seat, NoSeat> {
-        self.take_hashed(self.0.hasher.hash_one(flow), patience).await
+    pub async fn take(&self, flow: impl Hash, wait_max: Duration) -> Result<Seat, NoSeat> {
+        self.take_hashed(self.0.hasher.hash_one(flow), wait_max).await
     }
 
-    async fn take_hashed(&self, flow: u64, patience: Duration) -> Result<Seat, NoSeat> {
-        let deadline = Instant::now() + patience;
-        let seat = self.seated(flow, deadline).await?;
-        if seat.begins > Instant::now() {
-            sleep_until(seat.begins.min(deadline)).await;
+    async fn take_hashed(&self, flow: u64, wait_max: Duration) -> Result<Seat, NoSeat> {
+        let deadline = Instant::now() + wait_max;
+        let seat = self.wait_for_seat(flow, deadline).await?;
+        if seat.starts_at > Instant::now() {
+            sleep_until(seat.starts_at.min(deadline)).await;
         }
         Ok(seat)
     }
 
-    /// A seat by then. Whoever has it begins when that says.
-    async fn seated(&self, flow: u64, deadline: Instant) -> Result<Seat, NoSeat> {
+    /// Waits for a seat until `deadline`. Its holder starts at the seat's start time.
+    async fn wait_for_seat(&self, flow: u64, deadline: Instant) -> Result<Seat, NoSeat> {
         let (waiter, seat) = oneshot::channel();
-        let (entered, begins) = self.lock().enter(flow, waiter);
-        let ticket = match entered {
-            Entered::Seated(granted) => return Ok(self.seat(granted, begins)),
-            Entered::Crowded(_) => return Err(NoSeat::Crowded),
-            Entered::Waits { ticket, displaced } => {
+        let (admission, starts_at) = self.lock().enter(flow, waiter);
+        let ticket = match admission {
+            Admission::Seated(granted) => return Ok(self.seat(granted, starts_at)),
+            Admission::Rejected(_) => return Err(NoSeat::QueueFull),
+            Admission::Queued { ticket, displaced } => {
                 if let Some(displaced) = displaced {
-                    // Who is gone needs no answer.
-                    let _ = displaced.send(Err(NoSeat::Crowded));
+                    // A cancelled waiter needs no answer.
+                    let _ = displaced.send(Err(NoSeat::QueueFull));
                 }
                 ticket
             }
         };
-        let _waiting = Waiting { seats: self, ticket };
+        let _waiting = QueueSlot { seats: self, ticket };
         match timeout_at(deadline, seat).await {
             Ok(Ok(seat)) => seat,
-            // Nobody drops a waiter unanswered while the seats are there, and they are.
-            Ok(Err(_)) => Err(NoSeat::Crowded),
-            Err(_) => Err(NoSeat::TooLong),
+            // No waiter is dropped unanswered while the pool exists, and it does.
+            Ok(Err(_)) => Err(NoSeat::QueueFull),
+            Err(_) => Err(NoSeat::TimedOut),
         }
     }
 
-    /// How things are now.
+    /// The current usage of the pool.
     #[must_use]
     pub fn figures(&self) -> SeatFigures {
         let pool = self.lock();
         SeatFigures { taken: pool.queues.taken(), waiting: pool.queues.waiting() }
     }
 
-    /// Gives what is free to those whose turn it is.
-    fn pass_on(&self) {
+    /// Grants free seats to the waiters whose turn it is.
+    fn grant_free_seats(&self) {
         loop {
-            // Not in the condition of a loop: there the lock would be held while others' code runs.
+            // Not in the condition of the loop: the lock would be held while foreign code runs.
             let next = self.lock().next();
-            let Some((granted, waiter, begins)) = next else { return };
-            // Whoever has just gone gives its seat back here.
-            drop(waiter.send(Ok(self.seat(granted, begins))));
+            let Some((granted, waiter, starts_at)) = next else { return };
+            // A waiter that was cancelled just now gives its seat back here.
+            drop(waiter.send(Ok(self.seat(granted, starts_at))));
         }
     }
 
-    fn seat(&self, granted: Granted, begins: Instant) -> Seat {
-        Seat { seats: self.clone(), granted: Some(granted), begins }
+    fn seat(&self, granted: SeatGrant, starts_at: Instant) -> Seat {
+        Seat { seats: self.clone(), granted: Some(granted), starts_at }
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
-        // Nothing under this lock runs code of others: a panic would be one of the pool's own.
+        // No foreign code runs under this lock: a panic would be a bug of the pool itself.
         self.0.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pool {
-    /// One more of `flow`; and when it begins, if it has a seat.
-    fn enter(&mut self, flow: u64, waiter: Waiter) -> (Entered<Waiter>, Instant) {
-        let (entered, now) = (self.queues.enter(flow, waiter), Instant::now());
-        let begins = match &entered {
-            Entered::Seated(_) => self.paces.begins(flow, self.queues.held(flow), now),
-            Entered::Waits { .. } | Entered::Crowded(_) => {
-                self.paces.waits(flow, self.queues.held(flow), now);
+    /// Admits or queues a request of `flow`; returns its start time, if it has a seat.
+    fn enter(&mut self, flow: u64, waiter: Waiter) -> (Admission<Waiter>, Instant) {
+        let (admission, now) = (self.queues.enter(flow, waiter), Instant::now());
+        let starts_at = match &admission {
+            Admission::Seated(_) => self.pacing.start_at(flow, self.queues.held(flow), now),
+            Admission::Queued { .. } | Admission::Rejected(_) => {
+                self.pacing.on_wait(flow, self.queues.held(flow), now);
                 now
             }
         };
-        (entered, begins)
+        (admission, starts_at)
     }
 
-    /// Who waited and has a seat now, and when it begins.
-    fn next(&mut self) -> Option<(Granted, Waiter, Instant)> {
+    /// Grants a free seat to the next waiter, with its start time.
+    fn next(&mut self) -> Option<(SeatGrant, Waiter, Instant)> {
         let (granted, waiter) = self.queues.next()?;
         let flow = granted.flow();
-        let begins = self.paces.begins(flow, self.queues.held(flow), Instant::now());
-        Some((granted, waiter, begins))
+        let starts_at = self.pacing.start_at(flow, self.queues.held(flow), Instant::now());
+        Some((granted, waiter, starts_at))
     }
 
-    fn release(&mut self, granted: Granted, begun: Instant) {
+    fn release(&mut self, granted: SeatGrant, started: Instant) {
         let (flow, now) = (granted.flow(), Instant::now());
         self.queues.release(granted);
-        self.paces.ended(flow, now.saturating_duration_since(begun), self.queues.held(flow), now);
+        self.pacing.on_end(flow, now.saturating_duration_since(started), self.queues.held(flow), now);
     }
 }
 
-/// A place in a queue, until it is dropped. Once its seat was granted it is no place any more.
-struct Waiting<'a> {
+/// A slot in a queue until it is dropped. Dropping it after its seat was granted has no effect.
+struct QueueSlot<'a> {
     seats: &'a Seats,
     ticket: Ticket,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         let left = self.seats.lock().queues.leave(self.ticket);
-        // Behind the lock: what is dropped with it may be a seat.
+        // Dropped after the lock is released, because it may hold a seat.
         let waited = left.is_some();
         drop(left);
         if waited {
-            self.seats.pass_on();
+            self.seats.grant_free_seats();
         }
     }
 }
@@ -203,8 +193,8 @@ impl Drop for Waiting<'_> {
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(granted) = self.granted.take() else { return };
-        self.seats.lock().release(granted, self.begins);
-        self.seats.pass_on();
+        self.seats.lock().release(granted, self.starts_at);
+        self.seats.grant_free_seats();
     }
 }
 

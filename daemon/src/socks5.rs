@@ -1,4 +1,4 @@
-//! What somebody asks by SOCKS5, read to its last byte and not beyond: the beginning that every door of SOCKS5 shares.
+//! Reads a SOCKS5 request to its last byte and no further, for all listeners of SOCKS5.
 
 use std::io;
 use std::time::Duration;
@@ -7,45 +7,46 @@ use proto::socks5::{self, CHOSEN, Fault, LOGGED_IN, Login, NOT_CHOSEN, NOT_LOGGE
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-/// Everything up to the target's name arrives within this time.
-pub const ASKED_MAX: Duration = Duration::from_secs(10);
+/// Longest time until the complete request with its target has arrived.
+pub const REQUEST_MAX: Duration = Duration::from_secs(10);
 
-/// Why nothing was asked.
+/// The reason why no request was read.
 #[derive(Debug, thiserror::Error)]
-pub enum Unread {
-    /// What came is no message, or none that is served; it was answered as far as there is an answer.
+pub enum RequestError {
+    /// The bytes are no message, or one that is not served. It was answered as client as the protocol has an
+    /// answer.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// The other side has gone.
+    /// The client closed the connection, or it broke.
     #[error("the connection broke")]
     Broken(#[from] io::Error),
-    /// [`ASKED_MAX`] has passed.
-    #[error("nothing was asked for in time")]
+    /// The time [`REQUEST_MAX`] has passed.
+    #[error("the request did not arrive in time")]
     TooSlow,
 }
 
-/// Who asks, and for which `HOST:PORT`; `None` where it was refused already. The request is not answered yet, and of what stands
-/// behind it nothing was read.
+/// Reads the login, and the target as `HOST:PORT`; `None` if the client was refused already. The request is
+/// not answered yet, and no byte after it is read.
 ///
-/// `knows` says whether user and password are good; without an offer to say them nobody goes on. Dropped, it leaves messages
-/// half read: only who hangs up may do that.
+/// `is_valid` checks user and password; a client that does not offer password authentication is refused. Not
+/// cancel-safe: after cancellation the connection must be closed.
 ///
 /// # Errors
-/// [`Unread`]: there is nothing more to be said.
-pub async fn ask<S>(
+/// [`RequestError`]: no further answer is possible.
+pub async fn read_request<S>(
     stream: &mut S,
-    knows: impl FnOnce(&Login) -> bool,
-) -> Result<Option<(Login, String)>, Unread>
+    is_valid: impl FnOnce(&Login) -> bool,
+) -> Result<Option<(Login, String)>, RequestError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    timeout(ASKED_MAX, asked(stream, knows)).await.unwrap_or(Err(Unread::TooSlow))
+    timeout(REQUEST_MAX, read_messages(stream, is_valid)).await.unwrap_or(Err(RequestError::TooSlow))
 }
 
-async fn asked<S>(
+async fn read_messages<S>(
     stream: &mut S,
-    knows: impl FnOnce(&Login) -> bool,
-) -> Result<Option<(Login, String)>, Unread>
+    is_valid: impl FnOnce(&Login) -> bool,
+) -> Result<Option<(Login, String)>, RequestError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -55,14 +56,14 @@ where
     }
     stream.write_all(&CHOSEN).await?;
     let login = message(stream, socks5::login).await?;
-    if !knows(&login) {
+    if !is_valid(&login) {
         stream.write_all(&NOT_LOGGED_IN).await?;
         return Ok(None);
     }
     stream.write_all(&LOGGED_IN).await?;
     match message(stream, socks5::request).await {
         Ok(target) => Ok(Some((login, target))),
-        Err(Unread::Fault(fault)) => {
+        Err(RequestError::Fault(fault)) => {
             if let Some(reply) = Reply::to_fault(fault) {
                 stream.write_all(&reply.bytes()).await?;
             }
@@ -72,11 +73,11 @@ where
     }
 }
 
-/// One message, and not one byte of what stands behind it.
+/// Reads one message, and not one byte after it.
 async fn message<T>(
     stream: &mut (impl AsyncRead + Unpin),
     parse: impl Fn(&[u8]) -> Result<Parsed<T>, Fault>,
-) -> Result<T, Unread> {
+) -> Result<T, RequestError> {
     let mut bytes = Vec::new();
     loop {
         match parse(&bytes)? {
@@ -95,26 +96,27 @@ mod tests {
     use super::*;
     use tokio::io::duplex;
 
-    /// More than any of this.
-    const ROOM_BYTES: usize = 4096;
+    /// Larger than all messages of these tests.
+    const BUFFER_BYTES: usize = 4096;
 
     #[tokio::test]
-    async fn what_stands_behind_a_request_is_left_where_it_is() {
-        let (mut near, mut far) = duplex(ROOM_BYTES);
-        far.write_all(b"\x05\x01\x02\x01\x01u\x01s\x05\x01\x00\x03\x03a.b\x00\x50GET /").await.unwrap();
+    async fn bytes_after_a_request_are_left_unread() {
+        let (mut server, mut client) = duplex(BUFFER_BYTES);
+        client.write_all(b"\x05\x01\x02\x01\x01u\x01s\x05\x01\x00\x03\x03a.b\x00\x50GET /").await.unwrap();
 
-        let (login, target) = ask(&mut near, |login| login.password == "s").await.unwrap().unwrap();
+        let (login, target) =
+            read_request(&mut server, |login| login.password == "s").await.unwrap().unwrap();
 
         assert_eq!((login.user.as_str(), target.as_str()), ("u", "a.b:80"));
-        drop(far);
+        drop(client);
         let mut behind = Vec::new();
-        near.read_to_end(&mut behind).await.unwrap();
+        server.read_to_end(&mut behind).await.unwrap();
         assert_eq!(behind, b"GET /");
     }
 
     #[tokio::test]
-    async fn who_is_not_known_is_asked_for_nothing_more_and_other_requests_have_their_numbers() {
-        for (said, answered, is_fault) in [
+    async fn invalid_logins_and_unserved_requests_get_their_reply_codes() {
+        for (sent, answered, is_fault) in [
             (&b"\x05\x01\x00"[..], &b"\x05\xff"[..], false),
             (b"\x05\x01\x02\x01\x01u\x01x", b"\x05\x02\x01\x01", false),
             (
@@ -129,29 +131,29 @@ mod tests {
             ),
             (b"GET / HTTP/1.1\r\n", b"", true),
         ] {
-            let (mut near, mut far) = duplex(ROOM_BYTES);
-            far.write_all(said).await.unwrap();
+            let (mut server, mut client) = duplex(BUFFER_BYTES);
+            client.write_all(sent).await.unwrap();
 
-            let asked = ask(&mut near, |login| login.password == "s").await;
+            let result = read_request(&mut server, |login| login.password == "s").await;
 
-            assert_eq!(asked.is_err(), is_fault, "{said:?}: {asked:?}");
-            assert!(!matches!(asked, Ok(Some(_))), "{said:?}");
-            drop(near);
-            let mut heard = Vec::new();
-            far.read_to_end(&mut heard).await.unwrap();
-            assert_eq!(heard, answered, "{said:?}");
+            assert_eq!(result.is_err(), is_fault, "{sent:?}: {result:?}");
+            assert!(!matches!(result, Ok(Some(_))), "{sent:?}");
+            drop(server);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, answered, "{sent:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_ask_in_time_is_waited_for_no_longer() {
-        let (mut near, mut far) = duplex(ROOM_BYTES);
-        far.write_all(b"\x05\x01\x02\x01\x01u").await.unwrap();
+    async fn an_incomplete_request_times_out() {
+        let (mut server, mut client) = duplex(BUFFER_BYTES);
+        client.write_all(b"\x05\x01\x02\x01\x01u").await.unwrap();
         let begun = tokio::time::Instant::now();
 
-        let asked = ask(&mut near, |_| true).await;
+        let result = read_request(&mut server, |_| true).await;
 
-        assert!(matches!(asked, Err(Unread::TooSlow)), "{asked:?}");
-        assert_eq!(begun.elapsed(), ASKED_MAX);
+        assert!(matches!(result, Err(RequestError::TooSlow)), "{result:?}");
+        assert_eq!(begun.elapsed(), REQUEST_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! The directory in which a daemon keeps its keys, closed to everybody else.
+//! The directory for a daemon's keys and state, closed to other users.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -8,68 +8,68 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use crate::bounded_file::read_bounded;
 use crate::outcome::Failure;
-use crate::whole_file::whole_file;
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// A directory of mode 0700. One process per directory; clones may write at the same time. Its calls block: make
-/// them at start, or on a blocking thread.
+/// A directory of mode 0700. Only one process may use it; clones may write at the same time. The calls block:
+/// make them at start, or on a blocking thread.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     path: Arc<Path>,
-    /// Held while a file is replaced, since two writers of one name would share its temporary file.
+    /// Locked while a file is replaced, because two writers of one name would share its temporary file.
     writing: Arc<Mutex<()>>,
 }
 
-/// Why state could not be kept.
+/// The reason why state could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Others may enter.
+    /// Other users may enter the directory.
     #[error("others may enter {shown} (mode {mode:03o}), run: chmod 700 {shown}", shown = path.display())]
-    Open {
-        /// The directory.
+    TooPermissive {
+        /// The path of the directory.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the directory.
         mode: u32,
     },
-    /// It is not a directory.
+    /// The path is not a directory.
     #[error("{} is not a directory, name another one with --state-dir", .0.display())]
     NotADirectory(PathBuf),
-    /// A name that would lead out of the directory. A fault of ours, not of a person.
+    /// The name would lead out of the directory. This is a bug in the caller.
     #[error("{0:?} is not a file name")]
     NotAName(String),
     /// A file is larger than its reader expects.
     #[error("{} is larger than {bytes_max} bytes, move it away", path.display())]
     TooLarge {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The most that was expected.
+        /// The largest expected size, in bytes.
         bytes_max: u64,
     },
-    /// The system refused.
+    /// The operating system refused an operation.
     #[error("cannot {act} {}", path.display())]
     Io {
-        /// `create`, `read` or `write`.
+        /// The operation: `create`, `read` or `write`.
         act: &'static str,
-        /// What it was about.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl StateDir {
-    /// The directory at `path`, created with mode 0700 if it is not there.
+    /// Opens the directory at `path`, or creates it with mode 0700.
     ///
     /// # Errors
     ///
-    /// It cannot be created, is not a directory, or others may enter it.
+    /// It cannot be created, is not a directory, or other users may enter it.
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let failed = |source| StateError::Io { act: "create", path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
-            // Parents get the usual mode: other daemons may live beside us.
+            // Parents get the usual mode, because other daemons may use them too.
             fs::create_dir_all(parent).map_err(failed)?;
         }
         match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
@@ -82,18 +82,18 @@ impl StateDir {
         }
         let mode = found.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(StateError::Open { path: path.to_owned(), mode });
+            return Err(StateError::TooPermissive { path: path.to_owned(), mode });
         }
         Ok(Self { path: path.into(), writing: Arc::default() })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Replaces the file `name` by `bytes` with mode 0600. After a crash at any moment the file holds either all of
-    /// the old bytes or all of the new.
+    /// Replaces the file `name` by `bytes` with mode 0600. After a crash at any moment the file holds either
+    /// all of the old bytes or all of the new ones.
     ///
     /// # Errors
     ///
@@ -105,14 +105,14 @@ impl StateDir {
             .map_err(|source| StateError::Io { act: "write", path, source })
     }
 
-    /// The bytes of the file `name`, at most `bytes_max`; `None` if there is no such file.
+    /// Reads the file `name`, at most `bytes_max`; `None` if there is no such file.
     ///
     /// # Errors
     ///
     /// `name` is not a plain file name, the file is larger, or the system refused.
     pub fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, StateError> {
         let path = self.file(name)?;
-        match whole_file(&path, bytes_max) {
+        match read_bounded(&path, bytes_max) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StateError::Io { act: "read", path, source }),
             Ok(None) => Err(StateError::TooLarge { path, bytes_max }),
@@ -129,14 +129,14 @@ impl StateDir {
 }
 
 fn replace(directory: &Path, path: &Path, temporary: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What a crash left behind may have another mode.
+    // A file that a crash left may have another mode.
     match fs::remove_file(temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(temporary)?;
     file.write_all(bytes)?;
-    // Content before name, name before return: else a power loss may leave an empty file under the name.
+    // Sync the content before the rename, and the rename before returning: else a power loss may leave an empty file.
     file.sync_all()?;
     fs::rename(temporary, path)?;
     File::open(directory)?.sync_all()
@@ -145,7 +145,7 @@ fn replace(directory: &Path, path: &Path, temporary: &Path, bytes: &[u8]) -> io:
 impl From<StateError> for Failure {
     fn from(error: StateError) -> Self {
         match error {
-            StateError::Open { .. } | StateError::NotADirectory(_) => Self::misconfigured(error),
+            StateError::TooPermissive { .. } | StateError::NotADirectory(_) => Self::misconfigured(error),
             StateError::NotAName(_) | StateError::TooLarge { .. } | StateError::Io { .. } => {
                 Self::could_not_go_on(error)
             }

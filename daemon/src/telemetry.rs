@@ -1,4 +1,4 @@
-//! What a daemon says about itself in its log.
+//! Configures the log of a daemon.
 
 use std::{
     error::Error,
@@ -11,39 +11,39 @@ use tracing_subscriber::{
 
 use crate::outcome::Failure;
 
-/// What is logged unless configured.
+/// The filter without any configuration.
 const FILTER_DEFAULT: &str = "info";
 
-/// Which program this is.
+/// The names and the version of a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
-    /// `tunnel-server`.
+    /// The program's name, such as `tunnel-server`.
     pub name: &'static str,
-    /// What its metrics begin with, without the last underscore: `tombolo_server`.
+    /// The prefix of its metrics, without the last underscore: `tombolo_server`.
     pub metrics_prefix: &'static str,
-    /// `CARGO_PKG_VERSION` of its crate.
+    /// The version: `CARGO_PKG_VERSION` of its crate.
     pub version: &'static str,
 }
 
-/// What was said about the log.
+/// Format and filter of the log.
 #[derive(Debug, Clone, Default)]
 pub struct LogOptions {
-    /// `None`: text if stderr is a terminal, else JSON.
+    /// The format; `None` means text if stderr is a terminal, else JSON.
     pub format: Option<LogFormat>,
-    /// In the syntax of `EnvFilter`; `None`: `info`.
+    /// The filter, in the syntax of `EnvFilter`; `None` means `info`.
     pub filter: Option<String>,
 }
 
-/// The form of a log line.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text, made for people.
     Text,
     /// For collectors: one JSON object per line.
     Json,
 }
 
-/// Why telemetry could not be had.
+/// The reason why telemetry could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter does not parse.
@@ -52,14 +52,14 @@ pub enum TelemetryError {
          or a list such as info,transport=debug"
     )]
     Filter {
-        /// What was written.
+        /// The configured text of the filter.
         filter: String,
-        /// What is wrong with it.
+        /// The error of the filter's parser.
         source: ParseError,
     },
-    /// Logs or metrics go elsewhere already. A fault of ours, not of a person.
+    /// A log or a recorder was installed before. This is a bug in the caller.
     #[error("telemetry was installed twice")]
-    Twice(#[source] Box<dyn Error + Send + Sync>),
+    AlreadyInstalled(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// Sends the log to stderr, for the whole process.
@@ -76,22 +76,22 @@ pub fn install_logs(options: &LogOptions) -> Result<(), TelemetryError> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let installed = tracing_subscriber::registry().with(filter).with(lines).try_init();
-    installed.map_err(|error| TelemetryError::Twice(error.into()))
+    installed.map_err(|error| TelemetryError::AlreadyInstalled(error.into()))
 }
 
 impl From<TelemetryError> for Failure {
     fn from(error: TelemetryError) -> Self {
         match error {
             TelemetryError::Filter { .. } => Self::misconfigured(error),
-            TelemetryError::Twice(_) => Self::could_not_go_on(error),
+            TelemetryError::AlreadyInstalled(_) => Self::could_not_go_on(error),
         }
     }
 }
 
-fn filter(written: &str) -> Result<EnvFilter, TelemetryError> {
+fn filter(text: &str) -> Result<EnvFilter, TelemetryError> {
     EnvFilter::builder()
-        .parse(written)
-        .map_err(|source| TelemetryError::Filter { filter: written.to_owned(), source })
+        .parse(text)
+        .map_err(|source| TelemetryError::Filter { filter: text.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What a request asks: of which cluster, and what of it.
+//! Parses a request into the cluster and the Kubernetes action that it asks for.
 //!
-//! Pure. The path is routed on its raw bytes, and what goes to the cluster are the same bytes: nothing is decoded,
-//! resolved or cleaned on the way, so that this server and the API server cannot read two things in one path. What
-//! they could read differently is refused.
+//! Pure. The path is routed on its raw bytes, and the same bytes go to the cluster. Nothing is decoded,
+//! resolved or cleaned on the way, so that this server and the API server cannot read one path in two ways.
+//! An ambiguous path is refused.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Uri, Version, header};
@@ -10,31 +10,30 @@ use proto::ClusterId;
 use proto::upgrade::Protocol;
 
 mod authority;
+mod error;
 mod path;
 mod resource;
 mod verb;
 
-pub use authority::Names;
+pub use authority::GatewayNames;
+pub use error::{ActionError, TARGET_BYTES_MAX};
 pub(crate) use resource::connects;
 pub use resource::{Object, Resource};
 pub use verb::{NotAVerb, Verb};
 
-/// Longest path with query, in bytes.
-pub const TARGET_BYTES_MAX: usize = 16 * 1024;
-
-/// The path under which clusters are reached, and which lists them.
+/// The path prefix of all clusters, and the path of their list.
 const CLUSTERS: &str = "/clusters";
 
-/// What a request asks.
+/// The meaning of a request at the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// Something of a cluster.
+pub enum ParsedRequest {
+    /// An action at a cluster.
     Cluster(Action),
-    /// Which clusters there are: `GET /clusters`.
+    /// The list of clusters: `GET /clusters`.
     ClusterList,
 }
 
-/// What a request asks of a cluster. Only [`Action::parse`] and [`Action::of_cluster`] make one.
+/// A Kubernetes action at a cluster. Only [`Action::parse`] and [`Action::of_cluster`] make one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Action {
     cluster: ClusterId,
@@ -44,182 +43,110 @@ pub struct Action {
     path: PathAndQuery,
 }
 
-/// Where a request says that it goes, as it was received.
+/// The parts of a request's head that select the cluster and the action, as they were received.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
-    /// Its method.
+    /// The method of the request.
     pub method: &'a Method,
     /// HTTP/2's `:authority`, if there is one.
     pub authority: Option<&'a str>,
     /// The value of the one `Host` header, if there is one.
     pub host: Option<&'a [u8]>,
-    /// The name that TLS was asked for (SNI), if there was one.
+    /// The server name of the TLS handshake (SNI), if the client sent one.
     pub server_name: Option<&'a str>,
     /// The path with the query, raw.
     pub target: &'a [u8],
-    /// The protocol that it wants to be upgraded to.
+    /// The protocol of a requested upgrade.
     pub upgrade: Option<Protocol>,
 }
 
-/// Why it cannot be said what a request asks.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ActionFault {
-    /// 405.
-    #[error("the method {0} is not served here, use GET, HEAD, OPTIONS, POST, PUT, PATCH or DELETE")]
-    Method(Method),
-    /// 405.
-    #[error("/clusters is a list, which can only be read with GET")]
-    ListOnlyGet,
-    /// 400. The whole URL, `host:port` or `*` instead of a path.
-    #[error("the request line must hold a path that begins with '/', not a whole URL, an authority or '*'")]
-    NotAPath,
-    /// 414.
-    #[error("the path with its query is longer than {max} bytes", max = TARGET_BYTES_MAX)]
-    TooLong,
-    /// 400. A byte that has no place in a request line.
-    #[error("the path holds a byte that must be percent-encoded in a URL")]
-    RawByte,
-    /// 400.
-    #[error("the path has an empty segment ('//'), remove one of the slashes")]
-    EmptySegment,
-    /// 400.
-    #[error("the path has a segment '.' or '..', send the path that it leads to")]
-    DotSegment,
-    /// 400. One that another server could take for a separator, the end of the text, or one more encoding.
-    #[error(
-        "a segment of the path holds an encoded '/', '\\', '%' or control character, which no name here has"
-    )]
-    HiddenCharacter,
-    /// 400.
-    #[error("a segment of the path is not valid percent-encoded UTF-8")]
-    Encoding,
-    /// 400.
-    #[error("the request does not say for which host it is, send a Host header")]
-    NoHost,
-    /// 400.
-    #[error("the request has more than one Host header")]
-    Hosts,
-    /// 400.
-    #[error("the request names two different hosts, in :authority and in Host")]
-    HostsDisagree,
-    /// 400.
-    #[error("the request's host is not a DNS name or an IP address, with at most a port behind it")]
-    NotAHost,
-    /// 404. By path.
-    #[error("there is nothing here, a cluster's API is under /clusters/NAME/ and the list is /clusters")]
-    NotAClusterPath,
-    /// 400. By path or by host name.
-    #[error(
-        "that is not a cluster's name: use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends"
-    )]
-    NotAClusterName,
-    /// 421.
-    #[error("this server does not serve that host name, use one that it was given in gateway.hosts")]
-    ForeignHost,
-    /// 421. The host name is a cluster's, and the path names a cluster too.
-    #[error(
-        "the host name and the path both name a cluster, use https://{0}.SUFFIX/ without /clusters, or /clusters under the gateway's own name"
-    )]
-    TwiceNamed(ClusterId),
-    /// 421. TLS was asked for one cluster's name and the request for something else.
-    #[error(
-        "this connection was made to another cluster's host name, open one to the host that this request names"
-    )]
-    OtherConnection,
-    /// 400.
-    #[error(
-        "an upgrade is served only for exec, attach, portforward and proxy, and one to websocket for log and watch too"
-    )]
-    UpgradeNotHere,
-}
-
 impl Action {
-    /// What `head` asks of a server with these `names`.
+    /// Parses `head` for a server with these `names`.
     ///
     /// # Errors
     ///
-    /// [`ActionFault`]; the request must not go anywhere.
-    pub fn parse(names: &Names, head: &Head<'_>) -> Result<Asked, ActionFault> {
+    /// [`ActionError`]; the request must not be forwarded.
+    pub fn parse(names: &GatewayNames, head: &Head<'_>) -> Result<ParsedRequest, ActionError> {
         if !verb::is_served(head.method) {
-            return Err(ActionFault::Method(head.method.clone()));
+            return Err(ActionError::Method(head.method.clone()));
         }
         let target = path::target(head.target)?;
-        let by_host = names.cluster_of(authority::agreed(head.authority, head.host)?)?;
-        let routed = routed(by_host, target)?;
+        let by_host = names.cluster_of(authority::agreed_host(head.authority, head.host)?)?;
+        let routed = route(by_host, target)?;
         let bound_to = names.cluster_of_connection(head.server_name)?;
         if bound_to.is_some() && bound_to.as_ref() != routed.as_ref().map(|(cluster, _)| cluster) {
-            return Err(ActionFault::OtherConnection);
+            return Err(ActionError::OtherConnection);
         }
         let Some((cluster, rest)) = routed else {
             return match *head.method {
-                Method::GET if head.upgrade.is_none() => Ok(Asked::ClusterList),
-                Method::GET => Err(ActionFault::UpgradeNotHere),
-                _ => Err(ActionFault::ListOnlyGet),
+                Method::GET if head.upgrade.is_none() => Ok(ParsedRequest::ClusterList),
+                Method::GET => Err(ActionError::UpgradeNotHere),
+                _ => Err(ActionError::ListOnlyGet),
             };
         };
-        Self::behind(cluster, head.method, rest, head.upgrade).map(Asked::Cluster)
+        Self::parse_rest(cluster, head.method, rest, head.upgrade).map(ParsedRequest::Cluster)
     }
 
-    /// What a request with this raw `target`, a path with its query, asks of `cluster`.
+    /// Parses a request to `cluster` with this raw `target`: a path with its query.
     ///
     /// # Errors
     ///
-    /// [`ActionFault`]; the request must not go anywhere.
+    /// [`ActionError`]; the request must not be forwarded.
     pub fn of_cluster(
         cluster: ClusterId,
         method: &Method,
         target: &str,
         upgrade: Option<Protocol>,
-    ) -> Result<Self, ActionFault> {
+    ) -> Result<Self, ActionError> {
         if !verb::is_served(method) {
-            return Err(ActionFault::Method(method.clone()));
+            return Err(ActionError::Method(method.clone()));
         }
-        Self::behind(cluster, method, path::target(target.as_bytes())?, upgrade)
+        Self::parse_rest(cluster, method, path::target(target.as_bytes())?, upgrade)
     }
 
-    /// What the rest of a target asks of `cluster`: what stands behind the cluster's name, perhaps without a slash.
-    fn behind(
+    /// Parses the rest of a target after the cluster's name, with or without a leading slash.
+    fn parse_rest(
         cluster: ClusterId,
         method: &Method,
         rest: &str,
         upgrade: Option<Protocol>,
-    ) -> Result<Self, ActionFault> {
+    ) -> Result<Self, ActionError> {
         let path = path::of_cluster(rest)?;
         let segments = path::segments(path.path())?;
-        let (object, special) = Object::of(&segments, path.path().ends_with('/'));
-        let verb = Verb::of(method, &object, special, path.query());
+        let (object, legacy) = Object::from_segments(&segments, path.path().ends_with('/'));
+        let verb = Verb::from_request(method, &object, legacy, path.query());
         if upgrade.is_some_and(|protocol| !verb::may_upgrade(protocol, verb, &object)) {
-            return Err(ActionFault::UpgradeNotHere);
+            return Err(ActionError::UpgradeNotHere);
         }
         let long_running = verb::is_long_running(verb, &object);
         Ok(Self { cluster, verb, object, long_running, path })
     }
 
-    /// The cluster that is asked.
+    /// The cluster that the request goes to.
     #[must_use]
     pub fn cluster(&self) -> &ClusterId {
         &self.cluster
     }
 
-    /// What Kubernetes, and for *connect* our policy, calls it.
+    /// The verb, as Kubernetes names it; *connect* is a verb of our policy.
     #[must_use]
     pub fn verb(&self) -> Verb {
         self.verb
     }
 
-    /// The resource or other path that it is about.
+    /// The resource or non-resource path of the request.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// Whether Kubernetes lets its answer take as long as it likes: a watch, a log, and what reaches into a workload.
+    /// Whether Kubernetes gives the request no deadline: a watch, a log, or a connection into a workload.
     #[must_use]
     pub fn is_long_running(&self) -> bool {
         self.long_running
     }
 
-    /// The cluster's own path with the query: byte for byte what was received behind the cluster's name.
+    /// The cluster's own path with the query: the bytes after the cluster's name, exactly as received.
     #[must_use]
     pub fn path(&self) -> &PathAndQuery {
         &self.path
@@ -227,51 +154,50 @@ impl Action {
 }
 
 impl<'a> Head<'a> {
-    /// The head of a request received on a connection to `server_name`, `upgrade` being what [`Protocol::asked`] found
-    /// in it.
+    /// Extracts the head of a request on a connection to `server_name`. `upgrade` is the result of [`Protocol::asked`].
     ///
     /// # Errors
     ///
     /// The request line holds no path, or there are several `Host` headers.
-    pub fn received(
+    pub fn from_request(
         server_name: Option<&'a str>,
         version: Version,
         method: &'a Method,
         uri: &'a Uri,
         headers: &'a HeaderMap,
         upgrade: Option<Protocol>,
-    ) -> Result<Self, ActionFault> {
+    ) -> Result<Self, ActionError> {
         let authority = uri.authority().map(http::uri::Authority::as_str);
-        // HTTP/1.1 puts an authority into the request line only for proxies; HTTP/2 has a field of its own for it.
+        // HTTP/1.1 puts an authority into the request line only for proxies; HTTP/2 has a pseudo-header for it.
         if version < Version::HTTP_2 && authority.is_some() {
-            return Err(ActionFault::NotAPath);
+            return Err(ActionError::NotAPath);
         }
-        let target = uri.path_and_query().ok_or(ActionFault::NotAPath)?.as_str().as_bytes();
+        let target = uri.path_and_query().ok_or(ActionError::NotAPath)?.as_str().as_bytes();
         let mut hosts = headers.get_all(header::HOST).iter();
         let (host, None) = (hosts.next(), hosts.next()) else {
-            return Err(ActionFault::Hosts);
+            return Err(ActionError::Hosts);
         };
         Ok(Self { method, authority, host: host.map(|host| host.as_bytes()), server_name, target, upgrade })
     }
 }
 
-/// The cluster and the rest of the target behind its name; `None` for the list of clusters.
-fn routed(by_host: Option<ClusterId>, target: &str) -> Result<Option<(ClusterId, &str)>, ActionFault> {
+/// Splits a target into the cluster and the rest after its name; `None` for the list of clusters.
+fn route(by_host: Option<ClusterId>, target: &str) -> Result<Option<(ClusterId, &str)>, ActionError> {
     if let Some(cluster) = by_host {
-        // Decoded, because the API server would read it decoded.
+        // Decoded, because the API server decodes it too.
         return match path::first_segment(target)? {
-            Some(first) if first == "clusters" => Err(ActionFault::TwiceNamed(cluster)),
+            Some(first) if first == "clusters" => Err(ActionError::TwiceNamed(cluster)),
             Some(_) | None => Ok(Some((cluster, target))),
         };
     }
     let rest = match target.strip_prefix(CLUSTERS) {
         Some("") => return Ok(None),
-        Some(rest) => rest.strip_prefix('/').ok_or(ActionFault::NotAClusterPath)?,
-        None => return Err(ActionFault::NotAClusterPath),
+        Some(rest) => rest.strip_prefix('/').ok_or(ActionError::NotAClusterPath)?,
+        None => return Err(ActionError::NotAClusterPath),
     };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (name, rest) = rest.split_at(end);
-    let cluster = name.parse().map_err(|_| ActionFault::NotAClusterName)?;
+    let cluster = name.parse().map_err(|_| ActionError::NotAClusterName)?;
     Ok(Some((cluster, rest)))
 }
 

@@ -1,4 +1,4 @@
-//! A policy as people write it.
+//! The raw form of a policy file.
 
 use std::collections::BTreeMap;
 
@@ -8,43 +8,43 @@ use serde_saphyr::Spanned;
 /// The `kind` of the file.
 pub const KIND: &str = "Policy";
 
-/// What a file of the kind [`KIND`] says behind its head; nothing of it is valid yet. Unknown and doubled keys are
-/// refused while it is read.
+/// A policy file of the kind [`KIND`], without its head, before validation. Reading it refuses unknown and
+/// duplicate keys.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Document {
-    pub(crate) rules: Spanned<Vec<Spanned<Rule>>>,
+    pub(crate) rules: Spanned<Vec<Spanned<RawRule>>>,
 }
 
-/// A value with the place where it stands.
+/// A value with its position in the file.
 pub(crate) type Text = Spanned<String>;
-/// The same of several.
+/// A list of such values.
 pub(crate) type List = Spanned<Vec<Text>>;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Rule {
+pub(crate) struct RawRule {
     #[serde(default, deserialize_with = "present")]
     pub(crate) name: Option<Text>,
     #[serde(default, deserialize_with = "present")]
     pub(crate) effect: Option<Text>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) subjects: Option<Spanned<Vec<Spanned<Subject>>>>,
+    pub(crate) subjects: Option<Spanned<Vec<Spanned<RawSubject>>>>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) clusters: Option<Spanned<Clusters>>,
+    pub(crate) clusters: Option<Spanned<RawClusters>>,
     #[serde(default, deserialize_with = "present")]
     pub(crate) mode: Option<Text>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) actions: Option<Spanned<Vec<Spanned<Actions>>>>,
+    pub(crate) actions: Option<Spanned<Vec<Spanned<RawActions>>>>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) targets: Option<Spanned<Vec<Spanned<Targets>>>>,
+    pub(crate) targets: Option<Spanned<Vec<Spanned<RawTargets>>>>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) identities: Option<Spanned<Vec<Spanned<Identities>>>>,
+    pub(crate) identities: Option<Spanned<Vec<Spanned<RawIdentities>>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Subject {
+pub(crate) struct RawSubject {
     #[serde(default, deserialize_with = "present")]
     pub(crate) method: Option<Text>,
     #[serde(default, deserialize_with = "present")]
@@ -55,25 +55,25 @@ pub(crate) struct Subject {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Clusters {
+pub(crate) struct RawClusters {
     #[serde(default, deserialize_with = "present")]
     pub(crate) names: Option<List>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) label_selector: Option<Spanned<LabelSelector>>,
+    pub(crate) label_selector: Option<Spanned<RawLabelSelector>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct LabelSelector {
+pub(crate) struct RawLabelSelector {
     #[serde(default, deserialize_with = "present")]
     pub(crate) match_labels: Option<Spanned<BTreeMap<String, Text>>>,
     #[serde(default, deserialize_with = "present")]
-    pub(crate) match_expressions: Option<Spanned<Vec<Spanned<Expression>>>>,
+    pub(crate) match_expressions: Option<Spanned<Vec<Spanned<RawExpression>>>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Expression {
+pub(crate) struct RawExpression {
     #[serde(default, deserialize_with = "present")]
     pub(crate) key: Option<Text>,
     #[serde(default, deserialize_with = "present")]
@@ -84,7 +84,7 @@ pub(crate) struct Expression {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Actions {
+pub(crate) struct RawActions {
     #[serde(default, deserialize_with = "present")]
     pub(crate) verbs: Option<List>,
     #[serde(default, deserialize_with = "present")]
@@ -99,7 +99,7 @@ pub(crate) struct Actions {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Targets {
+pub(crate) struct RawTargets {
     #[serde(default, deserialize_with = "present")]
     pub(crate) hosts: Option<List>,
     #[serde(default, deserialize_with = "present")]
@@ -108,15 +108,14 @@ pub(crate) struct Targets {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Identities {
+pub(crate) struct RawIdentities {
     #[serde(default, deserialize_with = "present")]
     pub(crate) users: Option<List>,
     #[serde(default, deserialize_with = "present")]
     pub(crate) groups: Option<List>,
 }
 
-/// A key may be absent, but not there with nothing behind it: a list that a template has left empty must not read as one
-/// that nobody wrote.
+/// Reads a key that may be absent, but not null: a list that a template left empty must differ from one that nobody wrote.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
 }

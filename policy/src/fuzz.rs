@@ -1,19 +1,20 @@
-//! Fuzz targets: paths as callers send them, and policies as people write them.
+//! Fuzz targets for paths, policies and targets.
 
 use http::Method;
 use proto::allow_list::Sort;
 
-use crate::action::{Action, Asked, Head, Names, Object, Verb};
-use crate::{ClusterFacts, Document, Request, Rules, Target, Who};
+use crate::action::{Action, GatewayNames, Head, Object, ParsedRequest, Verb};
+use crate::{ClusterFacts, Document, Principal, Request, Rules, Target};
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 2_000;
 
-/// The first line is the host, the rest the target. What is taken goes out as it came, to the cluster that was named, and a
-/// reader who decodes once more sees no other path.
+/// The first line is the host, the rest the target. An accepted path is forwarded unchanged to the named cluster, and
+/// decoding it once more gives no other path.
 #[test]
 fn actions() {
-    let names = Names::new(Some("clusters.example"), &["gateway.example".to_owned()]);
+    let names = GatewayNames::new(Some("clusters.example"), &["gateway.example".to_owned()]);
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
         let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return };
         let (host, target) = (&bytes[..end], &bytes[end + 1..]);
@@ -26,7 +27,7 @@ fn actions() {
                 target,
                 upgrade: None,
             };
-            let Ok(Asked::Cluster(action)) = Action::parse(&names, &head) else { continue };
+            let Ok(ParsedRequest::Cluster(action)) = Action::parse(&names, &head) else { continue };
             let path = action.path().as_str().as_bytes();
             let sent = target.strip_suffix(path).or_else(|| target.strip_suffix(&path[1..])).unwrap();
             let cluster = action.cluster().as_str();
@@ -37,19 +38,19 @@ fn actions() {
     });
 }
 
-/// A policy that is taken decides by its rules alone, and says by which; without rules nothing is allowed.
+/// A valid policy decides by its rules alone, and names the rule; without rules nothing is allowed.
 #[test]
 fn policies() {
     bolero::check!().with_iterations(ITERATIONS / 2).for_each(|bytes: &[u8]| {
         let Ok(text) = std::str::from_utf8(bytes) else { return };
         let Ok(document) = serde_saphyr::from_str::<Document>(text) else { return };
-        let Ok(rules) = Rules::of(&document) else { return };
+        let Ok(rules) = Rules::from_document(&document) else { return };
         let (cluster, facts) = ("edge-a".parse().unwrap(), ClusterFacts::default());
         let target: Target = "10.0.0.1:22".parse().unwrap();
         let version = Object::Path("/version".to_owned());
         let groups = ["ops".to_owned()];
         for method in ["token", "client-certificate"] {
-            let who = Who { method, user: "ann", groups: &groups };
+            let who = Principal { method, user: "ann", groups: &groups };
             for request in [
                 Request::KubeApi(Verb::Get, &version),
                 Request::Dial(&target),
@@ -78,7 +79,7 @@ fn targets() {
     });
 }
 
-/// No segment of it, up to an application's own part, means another path once it is decoded or resolved.
+/// Asserts that no segment before the application's part changes the path when it is decoded or resolved.
 fn is_one_reading(action: &Action) {
     let path = action.path().path();
     let connects = action.verb() == Verb::Connect;

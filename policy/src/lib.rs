@@ -1,12 +1,13 @@
-//! Who may do what: what a request asks of a cluster, and which rule decides.
+//! The policy engine: parses the action that a request asks for, and decides whether a rule allows it.
 //!
-//! Pure: requests, documents and what is known of a cluster come in as arguments. A [`Document`] is read by whoever has
-//! the file, [`Rules::of`] makes it valid or says what is wrong in which line, and [`Rules::decide`] answers. What no rule
-//! allows is forbidden, and a rule that denies wins, whatever the order.
+//! Pure: requests, documents and facts about clusters come in as arguments. The owner of the file reads a
+//! [`Document`]. [`Rules::from_document`] validates it, or returns the line and the key of the first error.
+//! [`Rules::decide`] decides. Without an allowing rule a request is forbidden, and a denying rule wins in any
+//! order.
 
 pub mod action;
 mod document;
-mod fault;
+mod error;
 #[cfg(test)]
 mod fuzz;
 mod method;
@@ -15,8 +16,10 @@ mod rules;
 mod target;
 
 pub use document::{Document, KIND};
-pub use fault::PolicyFault;
-pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, method};
+pub use error::DocumentError;
+pub use method::{DIAL_TOKEN, DIAL_TOKEN_PREFIX, NotAMethod, parse_method};
 pub use network::{Network, NotANetwork};
-pub use rules::{ClusterFacts, ENTRIES_MAX, RULES_MAX, Request, Rules, Verdict, Who};
-pub use target::{Host, NotATarget, NotATargetEntry, ServiceName, Target, TargetEntry, may_advertise};
+pub use rules::{ClusterFacts, ENTRIES_MAX, Principal, RULES_MAX, Request, Rules, Verdict};
+pub use target::entry::{NotATargetEntry, TargetEntry, may_advertise};
+pub use target::service::ServiceName;
+pub use target::{Host, NotATarget, Target};

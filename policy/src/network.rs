@@ -1,18 +1,17 @@
-//! All addresses of a network.
+//! IP networks in CIDR notation.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A network: `10.0.0.0/8`, `2001:db8::/32`. Never one of IPv4 mapped into IPv6: addresses are unmapped before they are held
-/// against it.
+/// A network: `10.0.0.0/8`, `2001:db8::/32`. Never one of IPv4-mapped IPv6 addresses: they are unmapped before a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
     bits: u8,
 }
 
-/// A text that is no network.
+/// The text is not a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a network, use ADDRESS/BITS such as 10.0.0.0/8, with no bit set behind the mask")]
 pub struct NotANetwork;
@@ -25,7 +24,7 @@ impl Network {
         Self { address, bits: width(address) }
     }
 
-    /// The one of this many bits that has `address`, if that has so many.
+    /// The network with a prefix of `bits` that contains `address`; `None` if the address has fewer bits.
     #[must_use]
     pub fn around(address: IpAddr, bits: u8) -> Option<Self> {
         if bits > width(address) {
@@ -35,54 +34,54 @@ impl Network {
         Some(Self { address, bits })
     }
 
-    /// Whether its addresses are of IPv4.
+    /// Whether it is an IPv4 network.
     #[must_use]
     pub fn is_ipv4(&self) -> bool {
         self.address.is_ipv4()
     }
 
-    /// Its first address.
+    /// The first address of the network.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits all its addresses have in common.
+    /// The length of the prefix, in bits.
     #[must_use]
     pub fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// Whether `address` is one of it; one of the other family never is.
+    /// Whether it contains `address`; never for an address of the other family.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && bits_of(address) & mask(self.address, self.bits) == bits_of(self.address)
     }
 
-    /// Its addresses that a host may have, in their order: neither the first, which is the network's own (IPv4) or any router's
-    /// (IPv6), nor the last of IPv4, which is everybody's.
+    /// Its host addresses, in order. The first address is the network's own (IPv4) or any router's (IPv6), and the last of
+    /// IPv4 is the broadcast address; they are left out.
     pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let network = *self;
         let at = move |place: u128| address_like(network.address, bits_of(network.address) | place);
         (1..=network.host_count()).filter_map(at)
     }
 
-    /// Whether `address` is one of them.
+    /// Whether `address` is one of its host addresses.
     #[must_use]
     pub fn has_host(&self, address: IpAddr) -> bool {
         let place = bits_of(address) & !mask(self.address, self.bits);
         self.has(address) && (1..=self.host_count()).contains(&place)
     }
 
-    /// How many these are.
+    /// The number of host addresses.
     #[must_use]
     pub fn host_count(&self) -> u128 {
         let last = mask(self.address, width(self.address)) & !mask(self.address, self.bits);
         if self.is_ipv4() { last.saturating_sub(1) } else { last }
     }
 
-    /// Whether it has every address of `other`.
+    /// Whether it contains every address of `other`.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         self.bits <= other.bits && self.has(other.address)
@@ -108,7 +107,7 @@ impl FromStr for Network {
     }
 }
 
-/// An address as a number, at the low end where it is of IPv4.
+/// An address as a number; an IPv4 address fills the low 32 bits.
 fn bits_of(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),
@@ -116,7 +115,7 @@ fn bits_of(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of the family of `like` that this number is, if it is none too large.
+/// The address of the family of `like` with this number; `None` if the number is too large.
 fn address_like(like: IpAddr, number: u128) -> Option<IpAddr> {
     Some(match like {
         IpAddr::V4(_) => IpAddr::V4(u32::try_from(number).ok()?.into()),
@@ -132,7 +131,7 @@ fn width(address: IpAddr) -> u8 {
 fn mask(address: IpAddr, bits: u8) -> u128 {
     let behind = u32::from(width(address) - bits);
     let all = u128::MAX >> (128 - u32::from(width(address)));
-    // A shift by all bits there are would overflow.
+    // A shift by all 128 bits would overflow.
     all & u128::MAX.checked_shl(behind).unwrap_or(0)
 }
 
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_all_addresses_but_those_that_mean_the_network_or_everybody_in_it() {
+    fn hosts_are_all_addresses_but_network_and_broadcast() {
         for (network, first, last, count) in [
             ("100.100.0.0/24", "100.100.0.1", "100.100.0.254", 254),
             ("10.0.0.8/30", "10.0.0.9", "10.0.0.10", 2),
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_around_an_address_begins_at_its_first_and_no_longer_prefix_than_the_family_has_is_taken() {
+    fn the_network_around_an_address_is_masked_and_bounded_by_family() {
         let around = |address: &str, bits| Network::around(address.parse().unwrap(), bits);
         let text = |network: Option<Network>| network.map(|network| (network.to_string(), network.bits()));
 

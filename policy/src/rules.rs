@@ -1,120 +1,74 @@
-//! The rules of a policy, and what they decide.
+//! Validated rules of a policy, and the decision that they make.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proto::ClusterId;
 use proto::allow_list::Sort;
 use proto::wire::Assert;
 
-use crate::action::{Object, Verb};
 use crate::document::Document;
-use crate::fault::PolicyFault;
-use crate::target::Target;
-use clusters::Clusters;
+use crate::error::DocumentError;
+use effect::Effect;
+use rule::Rule;
 use scope::Scope;
-use subject::Subject;
 
 mod choice;
 mod clusters;
+mod effect;
 mod labels;
 mod lists;
+mod request;
+mod rule;
 mod scope;
 mod subject;
-mod valid;
+mod validate;
 
-/// Most rules of a policy: each request is held against every one.
-pub const RULES_MAX: usize = 5_000;
-
-/// Most entries of any list in a rule.
-pub const ENTRIES_MAX: usize = 1_000;
+pub use lists::ENTRIES_MAX;
+pub use request::{ClusterFacts, Principal, Request};
+pub use validate::RULES_MAX;
 
 /// The rules of a policy, all of them valid. The default has none, and so allows nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Rules(Vec<Rule>);
 
-/// Who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Who<'a> {
-    /// How it was proved who it is; a word that [`crate::method()`] takes.
-    pub method: &'a str,
-    /// The user's name, with the prefix of the method.
-    pub user: &'a str,
-    /// The groups' names, with the prefix of the method.
-    pub groups: &'a [String],
-}
-
-/// What the server's own store knows of a cluster. What an agent says of it never gets in here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClusterFacts {
-    /// Labels as Kubernetes has them.
-    pub labels: BTreeMap<String, String>,
-}
-
-/// What is asked of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request<'a> {
-    /// Something of its Kubernetes API.
-    KubeApi(Verb, &'a Object),
-    /// A connection from within it.
-    Dial(&'a Target),
-    /// To be taken for this user there, or for one of this group. [`Rules::decide_identity`] asks it of all parts.
-    Impersonate(Sort, &'a str),
-}
-
-/// What the rules say, and which of them decided.
+/// The decision, and the rule that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict<'a> {
-    /// The first rule that allows it, none denies it.
+    /// A rule allows it and none denies it; the first allowing rule.
     Allowed(&'a Arc<str>),
-    /// The first rule that denies it, whatever others allow.
+    /// A rule denies it, whatever others allow; the first denying rule.
     Denied(&'a Arc<str>),
-    /// No rule speaks of it, so that it is forbidden.
+    /// No rule covers it, so it is forbidden.
     NoRule,
 }
 
-#[derive(Debug, Clone)]
-struct Rule {
-    name: Arc<str>,
-    effect: Effect,
-    subjects: Vec<Subject>,
-    clusters: Clusters,
-    scope: Scope,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Allow,
-    Deny,
-}
-
 impl Rules {
-    /// The rules that `document` says.
+    /// Validates the rules of `document`.
     ///
     /// # Errors
     ///
-    /// [`PolicyFault`] for the first that is wrong; then none of them holds.
-    pub fn of(document: &Document) -> Result<Self, PolicyFault> {
-        valid::rules(document).map(Self)
+    /// [`DocumentError`] for the first invalid rule; then no rule is in force.
+    pub fn from_document(document: &Document) -> Result<Self, DocumentError> {
+        validate::rules(document).map(Self)
     }
 
-    /// How many there are; 0 to [`RULES_MAX`].
+    /// The number of rules; 0 to [`RULES_MAX`].
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether `who` may ask this of `cluster`, of which `facts` are known.
+    /// Decides whether `principal` may send `request` to `cluster`.
     pub fn decide(
         &self,
-        who: Who<'_>,
+        principal: Principal<'_>,
         cluster: &ClusterId,
         facts: &ClusterFacts,
         request: Request<'_>,
     ) -> Verdict<'_> {
         let mut verdict = Verdict::NoRule;
-        for rule in self.about(who, cluster, facts).filter(|rule| rule.scope.covers(request)) {
+        for rule in self.applicable(principal, cluster, facts).filter(|rule| rule.scope.covers(request)) {
             match rule.effect {
                 Effect::Deny => return Verdict::Denied(&rule.name),
                 Effect::Allow if verdict == Verdict::NoRule => verdict = Verdict::Allowed(&rule.name),
@@ -124,45 +78,50 @@ impl Rules {
         verdict
     }
 
-    /// Whether `who` may be taken for `identity` at `cluster`: for its user, and for each of its groups. The first part that
-    /// is not allowed decides. It says nothing of what `who` may do there.
+    /// Decides whether `principal` may impersonate `identity` at `cluster`: its user, and each of its groups. The first part
+    /// that is not allowed decides. The actions of `principal` there are decided separately.
     pub fn decide_identity(
         &self,
-        who: Who<'_>,
+        principal: Principal<'_>,
         cluster: &ClusterId,
         facts: &ClusterFacts,
         identity: &Assert,
     ) -> Verdict<'_> {
-        let part = |sort, name| self.decide(who, cluster, facts, Request::Impersonate(sort, name));
+        let part = |sort, name| self.decide(principal, cluster, facts, Request::Impersonate(sort, name));
         let user = part(Sort::User, &identity.user);
         let groups = identity.groups.iter().map(|group| part(Sort::Group, group));
         [user].into_iter().chain(groups).find(|verdict| !verdict.is_allowed()).unwrap_or(user)
     }
 
-    /// Whether `who` may reach `cluster` at all, for the list of clusters: some rule allows something there, and no rule
+    /// Whether `principal` can reach `cluster` at all, for the list of clusters: a rule allows something there, and no rule
     /// denies everything of that mode.
     #[must_use]
-    pub fn reaches(&self, who: Who<'_>, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
-        let rules: Vec<&Rule> = self.about(who, cluster, facts).collect();
+    pub fn reaches(&self, principal: Principal<'_>, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
+        let rules: Vec<&Rule> = self.applicable(principal, cluster, facts).collect();
         let denied = |scope: &Scope| {
             let mut denying = rules.iter().filter(|rule| rule.effect == Effect::Deny);
-            denying.any(|rule| rule.scope.is_everything_of_the_mode_of(scope))
+            denying.any(|rule| rule.scope.covers_mode_of(scope))
         };
         let mut allowing =
-            rules.iter().filter(|rule| rule.effect == Effect::Allow && rule.scope.is_of_a_way());
+            rules.iter().filter(|rule| rule.effect == Effect::Allow && rule.scope.grants_access());
         allowing.any(|rule| !denied(&rule.scope))
     }
 
-    fn about(&self, who: Who<'_>, cluster: &ClusterId, facts: &ClusterFacts) -> impl Iterator<Item = &Rule> {
+    fn applicable(
+        &self,
+        principal: Principal<'_>,
+        cluster: &ClusterId,
+        facts: &ClusterFacts,
+    ) -> impl Iterator<Item = &Rule> {
         self.0.iter().filter(move |rule| {
-            rule.subjects.iter().any(|subject| subject.is(who, rule.effect))
-                && rule.clusters.have(cluster, facts)
+            rule.subjects.iter().any(|subject| subject.matches(principal, rule.effect))
+                && rule.clusters.contain(cluster, facts)
         })
     }
 }
 
 impl Verdict<'_> {
-    /// Whether it is allowed.
+    /// Whether the request is allowed.
     #[must_use]
     pub fn is_allowed(self) -> bool {
         matches!(self, Self::Allowed(_))

@@ -1,19 +1,16 @@
-//! What is dialed at the edge: a host and a port.
+//! A target that an agent dials: a host and a port.
 
-mod entry;
-mod service;
+pub(crate) mod entry;
+pub(crate) mod service;
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-pub use entry::{NotATargetEntry, TargetEntry, may_advertise};
-pub use service::ServiceName;
-
 /// Longest DNS name (RFC 1035, section 2.3.4), in bytes.
 const HOST_BYTES_MAX: usize = 253;
 
-/// A host and a port that an agent is to dial.
+/// A host and a port for an agent to dial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub(crate) host: Host,
@@ -23,13 +20,13 @@ pub struct Target {
 /// An address, never one of IPv4 mapped into IPv6, or a DNS name in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
-    /// An address.
+    /// An IPv4 or IPv6 address.
     Address(IpAddr),
-    /// A name, without a dot at its end.
+    /// A DNS name, without a final dot.
     Name(String),
 }
 
-/// A text that is no target.
+/// The text is not a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not a target, use HOST:PORT with a DNS name, an IPv4 address or [an IPv6 address], and a port of 1 to 65535"
@@ -37,13 +34,13 @@ pub enum Host {
 pub struct NotATarget;
 
 impl Target {
-    /// The host.
+    /// The host that the agent dials.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The port, 1 to 65,535.
+    /// The port to dial, 1 to 65,535.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
@@ -57,7 +54,7 @@ impl FromStr for Target {
         let (host, port) = text.rsplit_once(':').ok_or(NotATarget)?;
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let inner = bracketed.unwrap_or(host);
-        // Brackets are for what has colons, and for nothing else.
+        // Brackets are required around colons, and allowed nowhere else.
         if bracketed.is_some() != inner.contains(':') {
             return Err(NotATarget);
         }
@@ -76,7 +73,7 @@ impl fmt::Display for Target {
 }
 
 impl Host {
-    /// `None` for what is neither, and for what some resolvers take for an address and others for a name: `127.1`,
+    /// Parses an address or a name. Refuses texts that some resolvers read as an address and others as a name: `127.1`,
     /// `0x7f.1`, `2130706433`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if let Ok(address) = text.parse::<IpAddr>() {
@@ -95,7 +92,7 @@ impl Host {
 
 /// A number of 1 to 65,535 without a sign.
 pub(crate) fn port(text: &str) -> Option<u16> {
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port > 0)
 }

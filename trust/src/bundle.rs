@@ -1,10 +1,10 @@
-//! Whom the members of a trust domain trust: every role's roots, with a version, signed by the roots of servers.
+//! The trust bundle: the roots of every role, with a version, signed by server roots.
 
 use std::time::SystemTime;
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use prost::Message as _;
-use proto::trust::{Bundle as Written, Signature, SignedBundle};
+use proto::trust::{Bundle as WireBundle, Signature, SignedBundle};
 use rcgen::{PKCS_ECDSA_P256_SHA256, SigningKey as _};
 use rustls_pki_types::CertificateDer;
 
@@ -20,23 +20,23 @@ pub const BUNDLE_BYTES_MAX: usize = 32 * 1024;
 /// Most roots of one role. More than two at a time are a mistake.
 pub const ROOTS_PER_ROLE_MAX: usize = 8;
 
-/// Most signatures that are looked at.
+/// Most signatures of a bundle.
 pub const SIGNATURES_MAX: usize = 8;
 
-/// Tells a bundle's signature from every other of the same key.
+/// Prefix of every signed message, so that the signature is valid for a bundle only.
 const LABEL: &[u8] = b"tombolo trust bundle 1\0";
 
-/// Every role's roots.
+/// The roots of every role, in one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustBundle {
     version: u64,
     domain: TrustDomain,
     created_seconds: u64,
     /// In the order of [`Role::ALL`].
-    roots: [Vec<CertificateDer<'static>>; 4],
+    roots: [Vec<CertificateDer<'static>>; Role::ALL.len()],
 }
 
-/// Whom a reader of bundles trusts already: roots of servers, in whole or by their pins.
+/// The server roots that a reader of bundles trusts already, as certificates or by their pins.
 #[derive(Clone, Debug)]
 pub struct Anchors {
     domain: TrustDomain,
@@ -44,69 +44,69 @@ pub struct Anchors {
     roots: Vec<CertificateDer<'static>>,
 }
 
-/// Why a bundle is not taken.
+/// The reason why a bundle was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
-    /// Beyond [`BUNDLE_BYTES_MAX`].
+    /// It is larger than [`BUNDLE_BYTES_MAX`].
     #[error("the trust bundle is larger than {BUNDLE_BYTES_MAX} bytes")]
     TooLarge,
-    /// Not a bundle.
+    /// The bytes are no bundle.
     #[error("it is not a trust bundle")]
     Malformed,
-    /// Beyond [`ROOTS_PER_ROLE_MAX`] or [`SIGNATURES_MAX`].
+    /// It exceeds [`ROOTS_PER_ROLE_MAX`] or [`SIGNATURES_MAX`].
     #[error(
         "the trust bundle has more than {ROOTS_PER_ROLE_MAX} roots of a role, or {SIGNATURES_MAX} signatures"
     )]
     TooMany,
-    /// Nobody could be dialed any more.
+    /// Agents could dial no server any more.
     #[error("the trust bundle names no root of servers")]
     NoServers,
-    /// A root that is none, or one of two roles.
+    /// A root is not a CA, or is listed twice.
     #[error("a root of the role {0} in the trust bundle is not a CA's certificate, or is there twice")]
     NotARoot(Role),
-    /// Another domain's.
+    /// It belongs to another trust domain.
     #[error("the trust bundle is of the trust domain {found}, not of {expected}")]
     OtherDomain {
-        /// Its own.
+        /// The domain of the bundle.
         found: String,
-        /// The reader's.
+        /// The domain of the reader.
         expected: TrustDomain,
     },
-    /// Nobody whom the reader trusts has signed it.
+    /// No trusted root has signed it.
     #[error("no root of servers that is trusted here has signed the trust bundle")]
-    Stranger,
-    /// It was superseded.
-    #[error("the trust bundle has version {found}, and version {held} is held already")]
-    Older {
-        /// Its own.
+    Untrusted,
+    /// A newer bundle is known already.
+    #[error("the trust bundle has version {found}, and version {current} is known already")]
+    Outdated {
+        /// The version of the bundle.
         found: u64,
-        /// The reader's.
-        held: u64,
+        /// The version that the reader has.
+        current: u64,
     },
-    /// Two bundles of one version: somebody signed without looking.
-    #[error("another trust bundle of the same version {0} is held already; sign one with a higher version")]
+    /// Another bundle of the same version exists: somebody signed two of them.
+    #[error("another trust bundle of the same version {0} is known already; sign one with a higher version")]
     Conflict(u64),
 }
 
-/// Why a bundle was not signed.
+/// The reason why a bundle was not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignBundleError {
-    /// Nobody would believe it.
+    /// No reader would accept the signature.
     #[error("a trust bundle is signed by roots of servers whose key is ECDSA on P-256, at least by one")]
     NotByServers,
-    /// What its readers would say.
+    /// Readers would refuse the bundle.
     #[error(transparent)]
     Refused(#[from] BundleError),
-    /// The signature failed.
+    /// The signature could not be computed.
     #[error("the trust bundle could not be signed")]
     Sign(#[source] rcgen::Error),
 }
 
 impl TrustBundle {
-    /// A bundle of `roots`, before it is signed.
+    /// An unsigned bundle of `roots`.
     ///
     /// # Errors
-    /// What its readers would say: [`BundleError`].
+    /// [`BundleError`]: readers would refuse the bundle.
     pub fn new(
         version: u64,
         domain: TrustDomain,
@@ -123,37 +123,37 @@ impl TrustBundle {
         Ok(bundle)
     }
 
-    /// Which of the domain's bundles this is.
+    /// The version; each new bundle of a domain has a higher one.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The domain that it is for.
+    /// The trust domain of the bundle.
     #[must_use]
     pub fn domain(&self) -> &TrustDomain {
         &self.domain
     }
 
-    /// When it was made, in seconds of Unix time.
+    /// The time of its creation, in seconds of Unix time.
     #[must_use]
     pub fn created_seconds(&self) -> u64 {
         self.created_seconds
     }
 
-    /// The roots of `role`.
+    /// The trusted roots of `role`.
     #[must_use]
     pub fn roots(&self, role: Role) -> &[CertificateDer<'static>] {
         &self.roots[role as usize]
     }
 
-    /// The bundle in bytes, signed by these roots of servers. Whoever trusts one of them takes it, so a new root is brought
-    /// in by the old one's signature.
+    /// Encodes the bundle, signed by these server roots. A reader that trusts one of them accepts it, so the
+    /// old root's signature introduces a new root.
     ///
     /// # Errors
     /// [`SignBundleError`].
     pub fn sign(&self, by: &[&Root]) -> Result<Vec<u8>, SignBundleError> {
-        let bundle = self.written().encode_to_vec();
+        let bundle = self.to_wire().encode_to_vec();
         let message = [LABEL, &bundle].concat();
         let mut signatures = Vec::new();
         for root in by {
@@ -168,16 +168,16 @@ impl TrustBundle {
             return Err(SignBundleError::NotByServers);
         }
         let bytes = SignedBundle { bundle, signatures }.encode_to_vec();
-        // As its readers will.
+        // Validated as a reader does.
         read(&bytes)?;
         Ok(bytes)
     }
 
-    /// The bundle in `bytes`, whoever signed it: for people to look at.
+    /// Decodes the bundle in `bytes` without verifying its signatures: only to show it.
     ///
     /// # Errors
     /// [`BundleError`], of its form.
-    pub fn look(bytes: &[u8]) -> Result<Self, BundleError> {
+    pub fn decode_unverified(bytes: &[u8]) -> Result<Self, BundleError> {
         read(bytes).map(|(bundle, _)| bundle)
     }
 
@@ -199,9 +199,9 @@ impl TrustBundle {
         Ok(())
     }
 
-    fn written(&self) -> Written {
+    fn to_wire(&self) -> WireBundle {
         let ders = |role: Role| self.roots(role).iter().map(|root| root.to_vec()).collect();
-        Written {
+        WireBundle {
             version: self.version,
             trust_domain: self.domain.to_string(),
             created_seconds: self.created_seconds,
@@ -214,20 +214,20 @@ impl TrustBundle {
 }
 
 impl Anchors {
-    /// Of `domain`, nobody yet.
+    /// Anchors of `domain` without any root yet.
     #[must_use]
     pub fn new(domain: TrustDomain) -> Self {
         Self { domain, pins: Vec::new(), roots: Vec::new() }
     }
 
-    /// And a root of servers by its pin alone.
+    /// Adds a server root by its pin.
     #[must_use]
     pub fn and_pin(mut self, pin: Pin) -> Self {
         self.pins.push(pin);
         self
     }
 
-    /// And these roots of servers. What is no CA's certificate is left out.
+    /// Adds these server roots. A certificate that is not a CA's is left out.
     #[must_use]
     pub fn and_roots(mut self, roots: &[CertificateDer<'static>]) -> Self {
         for root in roots {
@@ -239,13 +239,13 @@ impl Anchors {
         self
     }
 
-    /// Of the same domain, these roots of servers and nobody else.
+    /// Anchors of the same domain with only these server roots.
     #[must_use]
     pub fn replaced_by(&self, roots: &[CertificateDer<'static>]) -> Self {
         Self::new(self.domain.clone()).and_roots(roots)
     }
 
-    /// Names them all, in whatever order they came: two sets of anchors with the same name trust the same.
+    /// A fingerprint of the set, independent of order: two sets with the same fingerprint trust the same roots.
     #[must_use]
     pub fn mark(&self) -> Pin {
         let mut pins = self.pins.clone();
@@ -256,41 +256,45 @@ impl Anchors {
         Pin::of_spki(&bytes)
     }
 
-    /// The bundle in `bytes`, if one of these roots has signed it, and if it is newer than the one that is `held`; `None`
-    /// where it is that one.
+    /// Verifies the bundle in `bytes`: one of these roots has signed it, and it is newer than `current`. Returns `None` if it
+    /// is `current` itself.
     ///
     /// # Errors
     /// [`BundleError`].
     pub fn accept(
         &self,
         bytes: &[u8],
-        held: Option<&TrustBundle>,
+        current: Option<&TrustBundle>,
     ) -> Result<Option<TrustBundle>, BundleError> {
         let (bundle, signed) = read(bytes)?;
         if bundle.domain != self.domain {
             let found = bundle.domain.to_string();
             return Err(BundleError::OtherDomain { found, expected: self.domain.clone() });
         }
-        if !signed.signatures.iter().any(|signature| self.vouches(&bundle, &signed.bundle, signature)) {
-            return Err(BundleError::Stranger);
+        if !signed
+            .signatures
+            .iter()
+            .any(|signature| self.is_signed_by_anchor(&bundle, &signed.bundle, signature))
+        {
+            return Err(BundleError::Untrusted);
         }
-        match held {
-            Some(held) if bundle.version < held.version => {
-                Err(BundleError::Older { found: bundle.version, held: held.version })
+        match current {
+            Some(current) if bundle.version < current.version => {
+                Err(BundleError::Outdated { found: bundle.version, current: current.version })
             }
-            Some(held) if bundle == *held => Ok(None),
-            Some(held) if bundle.version == held.version => Err(BundleError::Conflict(held.version)),
+            Some(current) if bundle == *current => Ok(None),
+            Some(current) if bundle.version == current.version => Err(BundleError::Conflict(current.version)),
             Some(_) | None => Ok(Some(bundle)),
         }
     }
 
-    fn vouches(&self, bundle: &TrustBundle, bytes: &[u8], signature: &Signature) -> bool {
+    fn is_signed_by_anchor(&self, bundle: &TrustBundle, bytes: &[u8], signature: &Signature) -> bool {
         let Ok(pin) = <[u8; 32]>::try_from(signature.pin.as_slice()).map(Pin::from) else { return false };
         if !self.pins.contains(&pin) {
             return false;
         }
         let message = [LABEL, bytes].concat();
-        // A root that is known by its pin alone stands in the bundle itself.
+        // The certificate of a root that is known only by its pin is in the bundle itself.
         let mut known = self.roots.iter().chain(bundle.roots(Role::Server));
         known.any(|root| {
             let Some(root) = ca::parse(root).filter(|root| Pin::of_certificate(root) == pin) else {
@@ -309,14 +313,14 @@ fn read(bytes: &[u8]) -> Result<(TrustBundle, SignedBundle), BundleError> {
         return Err(BundleError::TooLarge);
     }
     let signed = SignedBundle::decode(bytes).map_err(|_| BundleError::Malformed)?;
-    let written = Written::decode(signed.bundle.as_slice()).map_err(|_| BundleError::Malformed)?;
+    let wire = WireBundle::decode(signed.bundle.as_slice()).map_err(|_| BundleError::Malformed)?;
     if signed.signatures.len() > SIGNATURES_MAX {
         return Err(BundleError::TooMany);
     }
-    if written.version == 0 {
+    if wire.version == 0 {
         return Err(BundleError::Malformed);
     }
-    let Written {
+    let WireBundle {
         version,
         trust_domain,
         created_seconds,
@@ -324,7 +328,7 @@ fn read(bytes: &[u8]) -> Result<(TrustBundle, SignedBundle), BundleError> {
         agent_roots,
         caller_roots,
         admin_roots,
-    } = written;
+    } = wire;
     let domain = trust_domain.parse().map_err(|_| BundleError::Malformed)?;
     let roots = [server_roots, agent_roots, caller_roots, admin_roots]
         .map(|ders| ders.into_iter().map(CertificateDer::from).collect());

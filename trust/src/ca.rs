@@ -1,4 +1,4 @@
-//! What roots and intermediates have in common: making CA certificates and reading them back.
+//! Makes and parses CA certificates, for roots and intermediates alike.
 
 use std::time::SystemTime;
 
@@ -16,13 +16,13 @@ use crate::role::Role;
 use crate::serial::Serial;
 use crate::signer::BACKDATED;
 
-/// Why no CA was made.
+/// The reason why no CA was made.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
-    /// None from the system.
+    /// The system gave no random bytes.
     #[error("no random bytes for a key or a serial number")]
     Randomness,
-    /// A clock beyond the calendar.
+    /// The clock is beyond the calendar.
     #[error("the certificate's beginning or end is not a date; check the clock")]
     Dates,
     /// The encoding or the signature failed.
@@ -30,24 +30,24 @@ pub enum MakeError {
     Make(#[from] rcgen::Error),
 }
 
-/// Why a certificate and a key are no CA that can sign.
+/// The reason why a certificate and a key are not a CA that can sign.
 #[derive(Debug, thiserror::Error)]
 pub enum NotACa {
-    /// Not exactly one X.509 certificate.
+    /// The bytes are not exactly one X.509 certificate.
     #[error("the certificate cannot be read")]
     Unreadable,
-    /// A leaf, or a CA of another depth or purpose.
+    /// It is a leaf, or a CA of another depth or purpose.
     #[error("the certificate is not one of {0} that may sign certificates")]
     Constraints(&'static str),
-    /// The key is another's.
+    /// The key belongs to another certificate.
     #[error("the key does not belong to the certificate; restore the pair from a backup")]
     Mismatch,
-    /// What rcgen does not understand.
+    /// The library rcgen cannot read the certificate.
     #[error("the certificate cannot be signed with")]
     Unusable(#[source] rcgen::Error),
 }
 
-/// A key for a CA.
+/// Generates a key for a CA.
 pub(crate) fn key() -> Result<KeyPair, MakeError> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
 }
@@ -73,14 +73,14 @@ pub(crate) fn params(
     Ok(params)
 }
 
-/// From when until when a certificate is valid that is made now.
+/// The validity of a certificate that is made now.
 pub(crate) fn dates(now: SystemTime, lasting: Duration) -> Option<(OffsetDateTime, OffsetDateTime)> {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
     let now = OffsetDateTime::from_unix_timestamp(seconds.try_into().ok()?).ok()?;
     Some((now.checked_sub(BACKDATED.try_into().ok()?)?, now.checked_add(lasting)?))
 }
 
-/// The fields of a certificate, if these bytes are exactly one.
+/// Parses a certificate; `None` if the bytes are not exactly one.
 pub(crate) fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     rest.is_empty().then_some(certificate)
@@ -97,7 +97,8 @@ pub(crate) fn is_bound_to(usage: &ExtendedKeyUsage<'_>, role: Role) -> bool {
     !any && server_auth == (role == Role::Server) && client_auth == (role != Role::Server)
 }
 
-/// How many levels of CAs a CA's certificate allows below it; `None` of a leaf, or where nothing is said.
+/// The number of CA levels that a CA's certificate allows below it; `None` for a leaf, or without a path
+/// length.
 pub(crate) fn levels(certificate: &X509Certificate<'_>) -> Option<u32> {
     let constraints = certificate.basic_constraints().ok()??.value;
     let may_sign = certificate.key_usage().ok()??.value.key_cert_sign();

@@ -1,4 +1,4 @@
-//! Fuzz targets: what strangers ask to have signed, what they show, and what they say to be signed.
+//! Fuzz targets for input from unauthenticated peers: requests, certificates, bundles, proofs and pins.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -9,10 +9,11 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 
 use crate::{Anchors, Pin, ProvenKey, Role, Root, Serial, TrustBundle, peer, proof};
 
-/// How many random inputs `make test` tries, beside the corpus. `make fuzz` says otherwise by the environment.
+/// Random inputs that `make test` tries beside the corpus. `make fuzz` sets another number by the
+/// environment.
 const ITERATIONS: usize = 1_000;
 
-/// Of a request that is taken only a key is taken, in the one encoding that it has.
+/// An accepted request gives only its key, in that key's one encoding.
 #[test]
 fn certificate_requests() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -27,8 +28,8 @@ fn certificate_requests() {
     });
 }
 
-/// A bundle is taken only from who is trusted, whatever is changed in one that was signed: an input says by pairs of bytes
-/// which places of it get which values, and then is tried by itself.
+/// A bundle is accepted only with a trusted signature. Each input is tried as a bundle, and as a list of changes to a signed
+/// one: three bytes give an offset and a value.
 #[test]
 fn bundles() {
     let (root, signed) = signed();
@@ -45,13 +46,13 @@ fn bundles() {
         if let Ok(taken) = anchors.accept(&changed, None) {
             assert_eq!(taken.as_ref(), Some(&original), "a bundle that was changed");
         }
-        if let Ok(bundle) = TrustBundle::look(bytes) {
+        if let Ok(bundle) = TrustBundle::decode_unverified(bytes) {
             assert!(!bundle.roots(Role::Server).is_empty() && bundle.version() > 0);
         }
     });
 }
 
-/// A certificate that nobody issued is nobody's, whichever role it is asked for.
+/// A certificate that nobody issued identifies no peer of any role.
 #[test]
 fn certificates() {
     bolero::check!().with_iterations(ITERATIONS).for_each(|bytes: &[u8]| {
@@ -65,7 +66,7 @@ fn certificates() {
     });
 }
 
-/// No bytes are a proof, and what is read as a pin or a serial number is written alike.
+/// No bytes are a valid proof. An accepted pin or serial number is displayed as it was written.
 #[test]
 fn proofs_and_pins() {
     let key = signed().0.key();
@@ -87,7 +88,7 @@ fn proofs_and_pins() {
     });
 }
 
-/// A root of servers and a bundle that it signed, made once.
+/// A server root and a bundle that it signed, made once.
 fn signed() -> &'static (Root, Vec<u8>) {
     static SIGNED: OnceLock<(Root, Vec<u8>)> = OnceLock::new();
     SIGNED.get_or_init(|| {

@@ -1,10 +1,10 @@
-//! A SHA-256 as people carry it: `sha256:` and 64 hexadecimal digits.
+//! A SHA-256 hash as text: `sha256:` and 64 hexadecimal digits.
 
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
-/// The hash of some bytes.
+/// A SHA-256 of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Hash(pub(crate) [u8; SHA256_OUTPUT_LEN]);
 
@@ -17,7 +17,7 @@ impl Hash {
         Self(hash)
     }
 
-    /// Reads what [`struct@Hash`] writes, in either case of letters.
+    /// Parses the displayed form of a [`struct@Hash`], in upper or lower case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(SCHEME)?.as_bytes();
         if digits.len() != 2 * SHA256_OUTPUT_LEN {

@@ -1,4 +1,4 @@
-//! An intermediate whose key is in this process: the first [`Signer`].
+//! An intermediate CA whose key is in this process: the default [`Signer`].
 
 use std::fmt;
 use std::time::SystemTime;
@@ -10,33 +10,34 @@ use x509_parser::prelude::X509Certificate;
 
 use crate::ca::{self, MakeError, NotACa};
 use crate::names::TrustDomain;
+use crate::organizations;
 use crate::role::Role;
 use crate::serial::Serial;
-use crate::several;
 use crate::signer::{Issued, Issuing, Order, SignError, Signer};
 use crate::subject::Subject;
 
-/// Most certificates of one intermediate: by the present root, by those before it.
+/// Most certificates of one intermediate: by the current root, and by earlier ones.
 pub const CERTIFICATES_MAX: usize = 4;
 
-/// For so long an intermediate is valid. It is renewed with the root at hand, every other year at the latest.
+/// The validity of an intermediate. It is renewed with the root at hand, every other year at the latest.
 pub const INTERMEDIATE_VALIDITY: Duration = Duration::days(3 * 365);
 
 /// An intermediate signs leaves and nothing else.
 const LEVELS: u8 = 0;
 
-/// Signs the certificates of one role. It may sign no CA, and for no other purpose than its role's.
+/// Signs the certificates of one role. It may not sign CAs, nor for another purpose than its role's.
 pub struct Intermediate {
     role: Role,
     domain: TrustDomain,
-    /// Certificates of this one key, the present root's first. Whoever knows any of those roots accepts what is issued.
+    /// Certificates of this one key, the current root's first. A peer that trusts any of their roots accepts
+    /// the issued leaves.
     certificates: Vec<CertificateDer<'static>>,
     issuer: Issuer<'static, KeyPair>,
     not_after: OffsetDateTime,
 }
 
 impl Intermediate {
-    /// Makes one below `root`, which ends at `root_ends`.
+    /// Makes an intermediate below `root`, which ends at `root_ends`.
     pub(crate) fn generate(
         role: Role,
         domain: TrustDomain,
@@ -58,7 +59,7 @@ impl Intermediate {
     }
 
     /// Adds a certificate of the same key by another root.
-    pub(crate) fn also_below(
+    pub(crate) fn add_cross_signature(
         &mut self,
         root: &Issuer<'_, KeyPair>,
         root_ends: OffsetDateTime,
@@ -69,7 +70,7 @@ impl Intermediate {
         Ok(())
     }
 
-    /// The intermediate of `role` whose certificates and key were kept.
+    /// Loads the intermediate of `role` from its stored certificates and key.
     ///
     /// # Errors
     /// [`NotACa`].
@@ -99,13 +100,13 @@ impl Intermediate {
         Ok(Self { role, domain, certificates, issuer, not_after })
     }
 
-    /// Its certificates: by the present root first.
+    /// Its certificates, that of the current root first.
     #[must_use]
     pub fn certificates(&self) -> &[CertificateDer<'static>] {
         &self.certificates
     }
 
-    /// Its end.
+    /// The end of its validity.
     #[must_use]
     pub fn not_after(&self) -> OffsetDateTime {
         self.not_after
@@ -119,7 +120,7 @@ impl Intermediate {
     /// Issues a certificate at once.
     ///
     /// # Errors
-    /// [`SignError`], but never `Away`.
+    /// [`SignError`], but never `Unreachable`.
     pub fn sign(&self, order: &Order) -> Result<Issued, SignError> {
         let subject = &order.subject;
         if subject.role() != self.role {
@@ -143,7 +144,7 @@ impl Intermediate {
         let certificate = params.signed_by(&order.key, &self.issuer).map_err(SignError::Make)?;
         let certificate = match subject {
             Subject::Caller { user, groups } if !groups.is_empty() => {
-                several::organizations(certificate.der(), user, groups, self.key())
+                organizations::with_organizations(certificate.der(), user, groups, self.key())
                     .map_err(SignError::Make)?
             }
             Subject::Caller { .. } | Subject::Server { .. } | Subject::Agent(_) | Subject::Admin { .. } => {

@@ -1,4 +1,4 @@
-//! Public keys whose owners have shown that they hold the private half.
+//! Public keys whose owners have proved possession of the private key.
 
 use rcgen::{
     KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData,
@@ -9,24 +9,24 @@ use x509_parser::prelude::FromDer as _;
 
 use crate::pin::Pin;
 
-/// Largest certificate signing request that is read, in bytes. Ours have less than 500.
+/// Largest certificate signing request, in bytes. Ours have less than 500.
 pub const CSR_BYTES_MAX: usize = 8 * 1024;
 
-/// A public key of which a certificate may be made: its owner has proved to hold the private half. Only [`ProvenKey::of_csr`]
-/// and [`ProvenKey::of_pair`] make one. It carries nothing else: what a request asks for besides goes no further.
+/// A public key that may be certified: its owner has proved possession of the private key. Only [`ProvenKey::of_csr`] and
+/// [`ProvenKey::of_pair`] make one. Nothing else of a signing request is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProvenKey(SubjectPublicKeyInfo);
 
-/// Why a certificate signing request is not taken.
+/// The reason why a certificate signing request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
-    /// More than [`CSR_BYTES_MAX`].
+    /// It is larger than [`CSR_BYTES_MAX`].
     #[error("the request is larger than {CSR_BYTES_MAX} bytes; send a plain PKCS #10 request")]
     TooLarge,
-    /// Not one PKCS #10 request, or more than one.
+    /// The bytes are not exactly one PKCS #10 request.
     #[error("the request is not one PKCS #10 request in DER")]
     Malformed,
-    /// RSA, or a curve that is not supported, or an encoding of its own.
+    /// The key is RSA, on an unsupported curve, or in another encoding.
     #[error("the request's key is of a kind that is not supported; use P-256, P-384 or Ed25519")]
     Key,
     /// The private key did not sign it.
@@ -36,7 +36,7 @@ pub enum CsrError {
 
 impl ProvenKey {
     /// The key of a certificate signing request (PKCS #10, DER, at most [`CSR_BYTES_MAX`]), after its signature is verified.
-    /// Names, extensions and attributes that it asks for are not looked at.
+    /// Names, extensions and attributes in it are ignored.
     ///
     /// # Errors
     /// [`CsrError`].
@@ -53,7 +53,7 @@ impl ProvenKey {
         Ok(key)
     }
 
-    /// The public half of a pair that this process holds. `None` where it is of a kind that [`CsrError::Key`] refuses.
+    /// The public half of a pair that this process holds. `None` for a kind that [`CsrError::Key`] refuses.
     #[must_use]
     pub fn of_pair(pair: &KeyPair) -> Option<Self> {
         Self::read(&pair.subject_public_key_info())
@@ -65,7 +65,7 @@ impl ProvenKey {
         self.0.subject_public_key_info()
     }
 
-    /// Names the key without showing it.
+    /// The pin of the key.
     #[must_use]
     pub fn pin(&self) -> Pin {
         Pin::of_spki(&self.spki())
@@ -73,7 +73,7 @@ impl ProvenKey {
 
     fn read(spki: &[u8]) -> Option<Self> {
         let key = SubjectPublicKeyInfo::from_der(spki).ok()?;
-        // The point uncompressed, as TLS has it; anything else is another encoding of the same key.
+        // The point must be uncompressed, as in TLS; any other form is a second encoding of the same key.
         let fits = match key.algorithm() {
             of if *of == PKCS_ED25519 => key.der_bytes().len() == 32,
             of if *of == PKCS_ECDSA_P256_SHA256 => key.der_bytes().len() == 65,
@@ -99,7 +99,7 @@ mod tests {
     use rcgen::{CertificateParams, PKCS_ECDSA_P521_SHA512, PKCS_RSA_SHA256, SignatureAlgorithm};
 
     use super::*;
-    use crate::made::{self, Claimed};
+    use crate::fixtures::{self, FakeKey};
 
     const TAKEN: [&SignatureAlgorithm; 3] = [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384];
 
@@ -120,12 +120,12 @@ mod tests {
         assert_eq!(ProvenKey::of_pair(&other), None);
     }
 
-    /// Only what has the form of a key comes as far as its signature.
+    /// A request reaches the check of its signature only if its key has a valid form.
     #[test]
     fn a_key_is_of_one_of_three_kinds_and_each_has_one_length() {
         for algorithm in TAKEN.into_iter().chain([&PKCS_ECDSA_P521_SHA512, &PKCS_RSA_SHA256]) {
             for length in [0, 31, 32, 33, 49, 65, 96, 97, 98, 133] {
-                let claimed = Claimed(algorithm, vec![4; length]);
+                let claimed = FakeKey(algorithm, vec![4; length]);
                 let request = CertificateParams::default().serialize_request(&claimed).unwrap();
                 let fits = TAKEN.iter().zip([32, 65, 97]).any(|found| found == (&algorithm, length));
                 let expected = if fits { CsrError::NotItsOwn } else { CsrError::Key };
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_request_is_one_and_of_a_size() {
-        let one = CertificateParams::default().serialize_request(&made::pair()).unwrap().der().to_vec();
+        let one = CertificateParams::default().serialize_request(&fixtures::pair()).unwrap().der().to_vec();
         for (bytes, error) in [
             (Vec::new(), CsrError::Malformed),
             (vec![0x30; CSR_BYTES_MAX], CsrError::Malformed),

@@ -1,17 +1,18 @@
-//! Who vouches for whom: roles, roots, intermediates, and the certificates that they issue.
+//! The PKI of Tombolo: roles, roots, intermediates, and the certificates that they issue.
 //!
 //! Pure but for [`sealed::load`]: time comes in as an argument.
 
 pub mod bundle;
 mod ca;
 #[cfg(test)]
+mod fixtures;
+#[cfg(test)]
 mod fuzz;
 mod hash;
 mod intermediate;
 mod key;
-#[cfg(test)]
-mod made;
 pub mod names;
+mod organizations;
 pub mod peer;
 mod pin;
 pub mod proof;
@@ -19,7 +20,6 @@ mod role;
 mod root;
 pub mod sealed;
 mod serial;
-mod several;
 mod signer;
 mod subject;
 pub mod user_token;
@@ -31,6 +31,6 @@ pub use key::{CSR_BYTES_MAX, CsrError, ProvenKey};
 pub use pin::{NotAPin, Pin};
 pub use role::{NotARole, Role};
 pub use root::Root;
-pub use serial::{NoDigits, NotASerial, Serial, serial_from, serial_text};
+pub use serial::{NotASerial, NotSerialText, Serial, parse_serial_text, serial_text};
 pub use signer::{BACKDATED, Issued, Issuing, Order, SignError, Signer};
 pub use subject::{SERVER_NAMES_MAX, Subject, SubjectError};

@@ -1,9 +1,9 @@
-//! The words that stand in certificates, checked at the door.
+//! Names in certificates, validated when they are parsed.
 
 mod host;
 mod label;
-mod person;
+mod user;
 
 pub use host::{HostSuffix, NotAHost, ServerName};
 pub use label::{Label, NoRandomness, NotALabel, NotATrustDomain, TrustDomain};
-pub use person::{GROUPS_MAX, Group, NotAName, User};
+pub use user::{GROUPS_MAX, Group, NotAName, User};

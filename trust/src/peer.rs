@@ -1,7 +1,8 @@
-//! Who the other side of a handshake is, by the certificate that TLS has verified against the root of its role.
+//! Identifies the peer of a handshake by its certificate, which TLS has verified against the root of its
+//! role.
 //!
-//! The root says the role already. The URI says it once more, so that two roots that somebody mixed up, or a root that was
-//! made to sign for two roles, let nobody in at another role's door.
+//! The root implies the role already, and the URI repeats it. So a peer of one role is never accepted as
+//! another one, even if two roots were exchanged by mistake, or one root signs for two roles.
 
 use proto::spiffe::{self, AgentId, SpiffeError};
 use rustls_pki_types::CertificateDer;
@@ -12,25 +13,25 @@ use crate::ca;
 use crate::names::Label;
 use crate::role::Role;
 
-/// Why a certificate, which the root of a role has signed, is not of that role.
+/// The reason why a certificate that the root of a role has signed is not of that role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOfRole {
-    /// Not X.509 as we read it.
+    /// The certificate is not valid X.509.
     #[error("the certificate cannot be read")]
     Unreadable,
-    /// It is a CA's.
+    /// The certificate is a CA's.
     #[error("the certificate is a CA's")]
     Authority,
-    /// It is for something else, or for anything.
+    /// Its extended key usage is not exactly the role's.
     #[error("the certificate is not for {} authentication alone", if *.0 == Role::Server { "server" } else { "client" })]
     Usage(Role),
-    /// No URI, several, or a name of another kind beside it.
+    /// It has no URI, several ones, or a name of another kind.
     #[error("the certificate's alternative names are not exactly one URI")]
     Names,
-    /// A URI that is another role's.
+    /// The URI belongs to another role or domain.
     #[error(transparent)]
     Uri(#[from] SpiffeError),
-    /// A name of this trust domain that is no caller's.
+    /// The URI is of this trust domain, but not a caller's.
     #[error("the certificate names another role than a caller: {0:?}")]
     NotACaller(String),
 }
@@ -38,7 +39,7 @@ pub enum NotOfRole {
 /// The agent that a verified certificate names: by one URI and nothing else.
 ///
 /// # Errors
-/// [`NotOfRole`]: whatever is not exactly as issued is refused.
+/// [`NotOfRole`]: every deviation from an issued certificate is refused.
 pub fn agent(leaf: &CertificateDer<'_>, domain: &str) -> Result<AgentId, NotOfRole> {
     let leaf = leaf_for(leaf, Role::Agent)?;
     Ok(AgentId::parse(only_uri(&leaf)?, domain)?)
@@ -68,8 +69,8 @@ pub fn server(leaf: &CertificateDer<'_>, domain: &str) -> Result<Label, NotOfRol
     label(spiffe::parse_server(uri, domain)?)
 }
 
-/// Whether a verified certificate may be a caller's. Its subject says whose: callers may have a CA that knows nothing of us,
-/// so it needs no URI. But one of this trust domain must be a caller's.
+/// Checks that a verified certificate may be a caller's. Callers may have a CA of their own, so no URI is needed. But a URI
+/// of this trust domain must be a caller's. The subject names the caller.
 ///
 /// # Errors
 /// `NotACaller`, or `Unreadable`.
@@ -120,7 +121,7 @@ fn uris<'a>(names: &'a [GeneralName<'a>]) -> impl Iterator<Item = &'a str> {
     })
 }
 
-/// The parsers of URIs have found a label already.
+/// Parses a label, which the parser of the URI has validated already.
 fn label(text: &str) -> Result<Label, NotOfRole> {
     text.parse().map_err(|_| NotOfRole::Names)
 }

@@ -1,4 +1,4 @@
-//! A public key by its hash, as people carry it: `sha256:…`.
+//! A pin: the hash of a public key, written as `sha256:…`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,25 +12,25 @@ use crate::hash::Hash;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pin(Hash);
 
-/// Not a pin.
+/// The text is not a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use sha256: and 64 hexadecimal digits, as `tombolo ca show` prints them")]
 pub struct NotAPin;
 
 impl Pin {
-    /// Of a key.
+    /// The pin of a key, from its `SubjectPublicKeyInfo` in DER.
     #[must_use]
     pub fn of_spki(spki: &[u8]) -> Self {
         Self(Hash::of(spki))
     }
 
-    /// Of a certificate's key.
+    /// The pin of a certificate's key.
     #[must_use]
     pub fn of_certificate(certificate: &X509Certificate<'_>) -> Self {
         Self::of_spki(certificate.public_key().raw)
     }
 
-    /// The hash.
+    /// The bytes of the hash.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; SHA256_OUTPUT_LEN] {
         &self.0.0

@@ -1,4 +1,4 @@
-//! A signature that shows, on one TLS connection and there alone, that its sender holds a key.
+//! Signatures by which a peer proves, on one TLS connection only, that it holds a key.
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm,
@@ -11,66 +11,66 @@ use rcgen::{
 use crate::hash::Hash;
 use crate::serial::Serial;
 
-/// What the connection's exporter (RFC 8446, section 7.5) is asked with.
+/// The label for the connection's exporter (RFC 8446, section 7.5).
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-tombolo-proof";
 
-/// How much of it is signed.
+/// The number of exported bytes that are signed.
 pub const EXPORTER_BYTES: usize = 32;
 
-/// How long the server's nonce is that a newcomer signs.
+/// The length of the server's nonce, which an enrolling agent signs.
 pub const NONCE_BYTES: usize = 32;
 
-/// What a signature is for. One for one purpose is none for another.
+/// The purpose of a signature. A signature for one purpose is invalid for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The old key asks for a certificate of the new one.
+    /// The holder of the old key asks for a certificate of the new key.
     Renewal,
-    /// The new key takes over a tunnel that was opened with the old one.
+    /// The holder of the new key extends a tunnel that was opened with the old one.
     Extension,
 }
 
-/// What a proof says: on the connection with this exporter, about the certificate with this serial number and this other
-/// key (`SubjectPublicKeyInfo`, DER).
+/// The statement of a proof: on the connection with this exporter, for the certificate with this serial
+/// number and this new key (`SubjectPublicKeyInfo`, DER).
 #[derive(Clone, Copy, Debug)]
 pub struct Proof<'a> {
-    /// For what.
+    /// The purpose of the signature.
     pub purpose: Purpose,
-    /// Of the connection.
+    /// The exported bytes of the connection.
     pub exporter: &'a [u8; EXPORTER_BYTES],
-    /// Of the old certificate at a renewal, of the new one at an extension.
+    /// The serial number of the old certificate at a renewal, of the new one at an extension.
     pub serial: Serial,
-    /// The new key.
+    /// The new public key, in DER.
     pub spki: &'a [u8],
 }
 
-/// What a newcomer without any certificate says: that on this connection, asked with this nonce, the token is shown by who
-/// holds the key.
+/// The statement of an agent without a certificate: on this connection, with this nonce, the holder of the
+/// key shows this token.
 #[derive(Clone, Copy)]
-pub struct Newcomer<'a> {
-    /// Of the connection.
+pub struct Attestation<'a> {
+    /// The exported bytes of the connection.
     pub exporter: &'a [u8; EXPORTER_BYTES],
-    /// The server's.
+    /// The nonce of the server.
     pub nonce: &'a [u8; NONCE_BYTES],
-    /// The token that is shown.
+    /// The token that the agent shows.
     pub token: &'a str,
-    /// The key that a certificate is asked for, and that signs.
+    /// The key to certify, which also signs.
     pub spki: &'a [u8],
 }
 
 impl Proof<'_> {
-    /// Signs it; `None` where the key is of a kind that cannot.
+    /// Signs the statement; `None` if the key's algorithm is not supported.
     #[must_use]
     pub fn sign(&self, key: &KeyPair) -> Option<Vec<u8>> {
         key.sign(&self.message()).ok()
     }
 
-    /// Whether the owner of the key `by` (`SubjectPublicKeyInfo`, DER) signed it.
+    /// Whether the signature is by the key `by` (`SubjectPublicKeyInfo`, DER).
     #[must_use]
     pub fn is_signed(&self, by: &[u8], signature: &[u8]) -> bool {
         is_signed(&self.message(), by, signature)
     }
 
-    /// Everything but the key has one length for each purpose, so that no two proofs have one message.
+    /// The signed message. All parts but the key have a fixed length, so that no two proofs share a message.
     fn message(&self) -> Vec<u8> {
         let label: &[u8] = match self.purpose {
             Purpose::Renewal => b"tombolo renewal 1\0",
@@ -80,20 +80,20 @@ impl Proof<'_> {
     }
 }
 
-impl Newcomer<'_> {
-    /// Signs it; `None` where the key is of a kind that cannot.
+impl Attestation<'_> {
+    /// Signs the statement; `None` if the key's algorithm is not supported.
     #[must_use]
     pub fn sign(&self, key: &KeyPair) -> Option<Vec<u8>> {
         key.sign(&self.message()).ok()
     }
 
-    /// Whether the owner of its key signed it.
+    /// Whether the signature is by the key in the statement.
     #[must_use]
     pub fn is_signed(&self, signature: &[u8]) -> bool {
         is_signed(&self.message(), self.spki, signature)
     }
 
-    /// The token by its digest, so that everything but the key has one length.
+    /// The signed message. It has the token's digest, so that all parts but the key have a fixed length.
     fn message(&self) -> Vec<u8> {
         let label: &[u8] = b"tombolo attestation 1\0";
         let Hash(token) = Hash::of(self.token.as_bytes());
@@ -117,10 +117,10 @@ mod tests {
     use rcgen::{PKCS_ECDSA_P521_SHA512, SignatureAlgorithm};
 
     use super::*;
-    use crate::made::{Claimed, pair};
+    use crate::fixtures::{FakeKey, pair};
 
     #[test]
-    fn a_proof_holds_for_its_key_purpose_connection_certificate_and_new_key_alone() {
+    fn a_proof_is_valid_for_exactly_its_own_statement_and_key() {
         let (key, other) = (pair(), pair());
         let (exporter, elsewhere) = ([1; EXPORTER_BYTES], [2; EXPORTER_BYTES]);
         let serial = Serial::random().unwrap();
@@ -142,29 +142,29 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomers_proof_holds_for_its_connection_nonce_token_and_key_alone() {
+    fn an_attestation_is_valid_for_exactly_its_own_statement() {
         let (key, other) = (pair(), pair());
         let (exporter, elsewhere) = ([1; EXPORTER_BYTES], [2; EXPORTER_BYTES]);
         let (nonce, later) = ([1; NONCE_BYTES], [2; NONCE_BYTES]);
         let (spki, of_other) = (key.subject_public_key_info(), other.subject_public_key_info());
-        let said = Newcomer { exporter: &exporter, nonce: &nonce, token: "token", spki: &spki };
-        let signature = said.sign(&key).unwrap();
+        let attestation = Attestation { exporter: &exporter, nonce: &nonce, token: "token", spki: &spki };
+        let signature = attestation.sign(&key).unwrap();
 
-        assert!(said.is_signed(&signature));
-        assert!(!said.is_signed(&said.sign(&other).unwrap()), "another key has signed");
+        assert!(attestation.is_signed(&signature));
+        assert!(!attestation.is_signed(&attestation.sign(&other).unwrap()), "another key has signed");
         for changed in [
-            Newcomer { exporter: &elsewhere, ..said },
-            Newcomer { nonce: &later, ..said },
-            Newcomer { token: "another", ..said },
-            Newcomer { spki: &of_other, ..said },
+            Attestation { exporter: &elsewhere, ..attestation },
+            Attestation { nonce: &later, ..attestation },
+            Attestation { token: "another", ..attestation },
+            Attestation { spki: &of_other, ..attestation },
         ] {
             assert!(!changed.is_signed(&signature));
         }
-        assert!(!said.is_signed(b"no signature"));
+        assert!(!attestation.is_signed(b"no signature"));
     }
 
     #[test]
-    fn keys_of_three_kinds_prove_something_each_as_what_it_is() {
+    fn keys_of_three_algorithms_sign_proofs_each_under_its_own() {
         let taken: [&SignatureAlgorithm; 3] =
             [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ED25519];
         for algorithm in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
@@ -172,10 +172,14 @@ mod tests {
             let (exporter, serial) = ([1; EXPORTER_BYTES], Serial::from([1; 16]));
             let proof = Proof { purpose: Purpose::Renewal, exporter: &exporter, serial, spki: b"new" };
             let signature = proof.sign(&key).unwrap();
-            for said in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
-                let by = Claimed(said, key.der_bytes().to_vec()).subject_public_key_info();
-                let is_taken = said == algorithm && taken.contains(&said);
-                assert_eq!(proof.is_signed(&by, &signature), is_taken, "{algorithm:?}, said to be {said:?}");
+            for claimed in taken.into_iter().chain([&PKCS_ECDSA_P521_SHA512]) {
+                let by = FakeKey(claimed, key.der_bytes().to_vec()).subject_public_key_info();
+                let is_taken = claimed == algorithm && taken.contains(&claimed);
+                assert_eq!(
+                    proof.is_signed(&by, &signature),
+                    is_taken,
+                    "{algorithm:?}, claimed as {claimed:?}"
+                );
             }
         }
     }

@@ -1,44 +1,61 @@
-//! What a certificate is for. Each role has a root of its own, so that none can stand in for another.
+//! Roles of certificates. Each role has a root of its own, so that no certificate is valid for another role.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rcgen::ExtendedKeyUsagePurpose;
 
-/// What a root vouches for, and everything below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Role {
-    /// A tunnel server, at its gateway and at its tunnels' door.
-    Server,
-    /// An agent of one cluster.
-    Agent,
-    /// A person or program that comes to the gateway.
-    Caller,
-    /// Who runs the server.
-    Admin,
+/// Declares an enum, its texts (`as_str`) and the list of its variants (`ALL`) from one table. A variant without a text
+/// does not compile.
+macro_rules! text_enum {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident {
+            $($(#[$documentation:meta])* $variant:ident = $text:literal,)+
+        }
+    ) => {
+        $(#[$attribute])*
+        pub enum $name {
+            $($(#[$documentation])* $variant,)+
+        }
+
+        impl $name {
+            /// Every variant, in the order of their declaration.
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
+
+            /// The text of this variant.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+    };
 }
 
-/// Not the name of a role.
+text_enum! {
+    /// The role that a root and all certificates below it have, with its name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Role {
+        /// A tunnel server, at its gateway and at its tunnel listener.
+        Server = "server",
+        /// An agent of one cluster.
+        Agent = "agent",
+        /// A person or program that calls the gateway.
+        Caller = "caller",
+        /// An administrator of the server.
+        Admin = "admin",
+    }
+}
+
+/// The text is not the name of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use server, agent, caller or admin")]
 pub struct NotARole;
 
 impl Role {
-    /// Every role.
-    pub const ALL: [Self; 4] = [Self::Server, Self::Agent, Self::Caller, Self::Admin];
-
-    /// Its name, in lower case.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Agent => "agent",
-            Self::Caller => "caller",
-            Self::Admin => "admin",
-        }
-    }
-
-    /// What TLS has to be told that its keys are for.
+    /// The extended key usage of the role's certificates.
     pub(crate) fn purpose(self) -> ExtendedKeyUsagePurpose {
         match self {
             Self::Server => ExtendedKeyUsagePurpose::ServerAuth,
@@ -73,5 +90,7 @@ mod tests {
         for text in ["", "Server", "agents", "root"] {
             assert_eq!(text.parse::<Role>(), Err(NotARole), "{text}");
         }
+        let allowed = NotARole.to_string();
+        assert!(Role::ALL.iter().all(|role| allowed.contains(role.as_str())), "{allowed}");
     }
 }

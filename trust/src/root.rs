@@ -1,4 +1,4 @@
-//! A root: made once for each role, used to make intermediates, and kept offline between.
+//! A root CA: made once for each role, used to make intermediates, and kept offline in between.
 
 use std::time::SystemTime;
 
@@ -30,7 +30,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// Makes one.
+    /// Makes a root with a new key.
     ///
     /// # Errors
     /// [`MakeError`].
@@ -43,7 +43,7 @@ impl Root {
         Ok(Self { role, domain, certificate, issuer: Issuer::new(params, key), pin, not_after })
     }
 
-    /// The root of `role` whose certificate and key were kept.
+    /// Loads the root of `role` from its stored certificate and key.
     ///
     /// # Errors
     /// [`NotACa`].
@@ -65,7 +65,7 @@ impl Root {
         Ok(Self { role, domain, certificate, issuer, pin, not_after })
     }
 
-    /// Makes an intermediate that issues what this root vouches for, and whose key may be where certificates are issued.
+    /// Makes an intermediate of this role. Its key may be online, where certificates are issued.
     ///
     /// # Errors
     /// [`MakeError`].
@@ -73,34 +73,34 @@ impl Root {
         Intermediate::generate(self.role, self.domain.clone(), &self.issuer, self.not_after, now)
     }
 
-    /// Vouches for an intermediate that another root of the role has made: whoever knows either of the two accepts what it
-    /// issues. So the old root brings in the new one's.
+    /// Cross-signs an intermediate of another root of this role. Peers that trust either root accept its
+    /// leaves, so the old root introduces the new one's.
     ///
     /// # Errors
     /// [`MakeError`].
-    pub fn vouch_for(&self, intermediate: &mut Intermediate, now: SystemTime) -> Result<(), MakeError> {
-        intermediate.also_below(&self.issuer, self.not_after, now)
+    pub fn cross_sign(&self, intermediate: &mut Intermediate, now: SystemTime) -> Result<(), MakeError> {
+        intermediate.add_cross_signature(&self.issuer, self.not_after, now)
     }
 
-    /// What it vouches for.
+    /// The role that it signs for.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Its certificate, which others pin.
+    /// Its certificate, which peers pin.
     #[must_use]
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// Names its key.
+    /// The pin of its key.
     #[must_use]
     pub fn pin(&self) -> Pin {
         self.pin
     }
 
-    /// Its key, to be kept.
+    /// Its private key, to be stored.
     #[must_use]
     pub fn key(&self) -> &KeyPair {
         self.issuer.key()
@@ -110,10 +110,10 @@ impl Root {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made::{self, DAY, copy, domain, intermediate, now, pair, root};
+    use crate::fixtures::{self, DAY, copy, domain, intermediate, now, pair, root};
 
     #[test]
-    fn a_root_that_was_kept_vouches_as_before() {
+    fn a_stored_root_loads_and_signs_as_before() {
         let kept = root(Role::Agent);
 
         let loaded = Root::load(Role::Agent, domain(), kept.certificate().clone(), copy(kept.key())).unwrap();
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(loaded.pin(), kept.pin());
         assert_eq!(loaded.key().serialize_der(), kept.key().serialize_der());
         let below = loaded.intermediate(now() + DAY * (9 * 365)).unwrap();
-        assert!(made::is_signed_by(&below.certificates()[0], kept.certificate()));
+        assert!(fixtures::is_signed_by(&below.certificates()[0], kept.certificate()));
         assert_eq!(below.not_after(), kept.not_after);
     }
 
@@ -132,7 +132,7 @@ mod tests {
             Root::load(Role::Agent, domain(), certificate.clone(), key)
         };
         let (kept, below) = (root(Role::Agent), intermediate(Role::Agent));
-        let leaf = made::issued(Role::Agent).chain.remove(0);
+        let leaf = fixtures::issued(Role::Agent).chain.remove(0);
 
         assert!(matches!(load(kept.certificate(), pair()), Err(NotACa::Mismatch)));
         let of_intermediate = load(&below.certificates()[0], copy(below.key()));

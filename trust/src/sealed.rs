@@ -1,5 +1,5 @@
-//! An intermediate in a file whose key is encrypted under a key in another file, such as a mounted Secret or a credential of
-//! systemd.
+//! An intermediate in a file, with its key encrypted under a sealing key in another file, such as a mounted
+//! Secret or a credential of systemd.
 
 mod private;
 
@@ -27,7 +27,7 @@ pub const SEALED_BYTES_MAX: u64 = 64 * 1024;
 /// Largest file of a sealing key, in bytes.
 const SEALING_KEY_BYTES_MAX: u64 = 1024;
 
-/// Tells this file from every other use of the same sealing key.
+/// Separates this file from every other use of the same sealing key.
 const LABEL: &[u8] = b"tombolo sealed signer 1";
 
 /// The one version of the file.
@@ -36,51 +36,51 @@ const VERSION: u32 = 1;
 /// 256 random bits that open sealed files. As text: base64, one line.
 pub struct SealingKey([u8; 32]);
 
-/// Why a text is no sealing key, or none was made.
+/// The reason why a text is no sealing key, or none was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingKeyError {
-    /// None from the system.
+    /// The system gave no random bytes.
     #[error("no random bytes for a sealing key")]
     Randomness,
-    /// Not base64, or not 32 bytes.
+    /// The text is not base64 of 32 bytes.
     #[error("a sealing key is one line of base64 that stands for 32 bytes")]
     Malformed,
 }
 
-/// Why a sealed file does not open.
+/// The reason why a sealed file does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Of another program, damaged, or of a later version.
+    /// The file is damaged, of another program, or of a later version.
     #[error("it is not a sealed signer of version {VERSION}")]
     Malformed,
-    /// Another sealing key, or the file was changed.
+    /// The sealing key is another one, or the file was changed.
     #[error(
         "the sealing key does not open it: it is another one's, or the file was changed since it was sealed"
     )]
     Refused,
-    /// What was sealed is of no use.
+    /// The sealed certificate and key are no CA.
     #[error(transparent)]
     NotACa(#[from] NotACa),
 }
 
-/// Why an intermediate was not loaded.
+/// The reason why an intermediate was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// One of the two files.
+    /// One of the two files cannot be read, or is open to others.
     #[error(transparent)]
     NotPrivate(#[from] NotPrivate),
-    /// What stands in the file of the sealing key.
+    /// The key file holds no sealing key.
     #[error("{0} holds no sealing key")]
     Key(String, #[source] SealingKeyError),
-    /// What stands in the sealed file.
+    /// The sealed file does not open.
     #[error("{0} cannot be used as a signer")]
     Open(String, #[source] OpenError),
 }
 
-/// The file.
+/// The sealed file, as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Written {
+struct SealedFile {
     version: u32,
     role: String,
     trust_domain: String,
@@ -89,8 +89,8 @@ struct Written {
     sealed_key: String,
 }
 
-/// The intermediate in the file `path`, opened by the sealing key in the file `key`. Both must be this user's or root's, and
-/// closed to others. Blocks: call it at start, or on a blocking thread.
+/// Loads the intermediate in the file `path` with the sealing key in the file `key`. Both files must belong to this user or
+/// root, and be closed to others. Blocks: call it at start, or on a blocking thread.
 ///
 /// # Errors
 /// [`LoadError`], which names the file and what to do.
@@ -100,7 +100,7 @@ pub fn load(path: &Path, key: &Path) -> Result<Intermediate, LoadError> {
     open(&text, &sealing).map_err(|error| LoadError::Open(path.display().to_string(), error))
 }
 
-/// The sealing key in the file `path`, for which the same holds as for [`load`]. Blocks.
+/// Loads the sealing key in the file `path`, with the same requirements as [`load`]. Blocks.
 ///
 /// # Errors
 /// [`LoadError`], but never `Open`.
@@ -109,7 +109,7 @@ pub fn load_key(path: &Path) -> Result<SealingKey, LoadError> {
     text.parse().map_err(|error| LoadError::Key(path.display().to_string(), error))
 }
 
-/// The text of a file that only `sealing` opens. `None` where the system has no randomness.
+/// Seals `intermediate` into the text of a file. `None` if the system gives no random bytes.
 #[must_use]
 pub fn seal(intermediate: &Intermediate, sealing: &SealingKey) -> Option<String> {
     let (role, domain) = (intermediate.role(), intermediate.trust_domain().as_str());
@@ -118,25 +118,25 @@ pub fn seal(intermediate: &Intermediate, sealing: &SealingKey) -> Option<String>
     let key = RandomizedNonceKey::new(&AES_256_GCM, &sealing.0).ok()?;
     let nonce = key.seal_in_place_append_tag(Aad::from(associated), &mut sealed).ok()?;
     sealed.extend_from_slice(nonce.as_ref());
-    let written = Written {
+    let file = SealedFile {
         version: VERSION,
         role: role.as_str().to_owned(),
         trust_domain: domain.to_owned(),
         certificates: intermediate.certificates().iter().map(|der| BASE64.encode(der)).collect(),
         sealed_key: BASE64.encode(sealed),
     };
-    let mut text = serde_json::to_string_pretty(&written).ok()?;
+    let mut text = serde_json::to_string_pretty(&file).ok()?;
     text.push('\n');
     Some(text)
 }
 
-/// The intermediate in a sealed file's `text`.
+/// Opens a sealed file's `text`.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn open(text: &str, sealing: &SealingKey) -> Result<Intermediate, OpenError> {
-    let written: Written = serde_json::from_str(text).map_err(|_| OpenError::Malformed)?;
-    let Written { version, role, trust_domain, certificates, sealed_key } = written;
+    let file: SealedFile = serde_json::from_str(text).map_err(|_| OpenError::Malformed)?;
+    let SealedFile { version, role, trust_domain, certificates, sealed_key } = file;
     if version != VERSION {
         return Err(OpenError::Malformed);
     }
@@ -161,7 +161,7 @@ pub fn open(text: &str, sealing: &SealingKey) -> Result<Intermediate, OpenError>
 }
 
 impl SealingKey {
-    /// Draws one.
+    /// Draws a random sealing key.
     ///
     /// # Errors
     /// `Randomness`.
@@ -194,7 +194,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Everything in the file but the key, so that none of it can be exchanged: each part behind its length.
+/// The associated data: everything in the file but the key, each part after its length. So no part can be replaced.
 fn associated(role: &str, domain: &str, certificates: &[CertificateDer<'_>]) -> Vec<u8> {
     let parts = [LABEL, role.as_bytes(), domain.as_bytes()];
     let parts = parts.into_iter().chain(certificates.iter().map(AsRef::as_ref));

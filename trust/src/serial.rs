@@ -1,4 +1,4 @@
-//! A certificate's serial number.
+//! Serial numbers of certificates, and their text forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,47 +6,46 @@ use std::str::FromStr;
 use aws_lc_rs::rand;
 use x509_parser::prelude::X509Certificate;
 
-/// 128 random bits: nobody can guess the next one, and no two certificates share one.
+/// A serial number of 128 random bits: unpredictable and unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Serial(u128);
 
-/// Not a serial number of ours.
+/// The text is no serial number of our form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use the 32 hexadecimal digits of a serial number, as `tombolo ca show` prints them")]
 pub struct NotASerial;
 
-/// Nobody's serial number.
+/// The text is no serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a serial number is 1 to 40 hexadecimal digits, with colons or without, and not 0")]
-pub struct NoDigits;
+pub struct NotSerialText;
 
-/// Hexadecimal digits of a serial number as text.
+/// The number of hexadecimal digits of our serial numbers.
 const DIGITS: usize = 32;
 
-/// Most digits of a number that anybody issues (RFC 5280, section 4.1.2.2: 20 bytes).
+/// Most digits of any CA's serial number (RFC 5280, section 4.1.2.2: 20 bytes).
 const DIGITS_MAX: usize = 40;
 
-/// The serial number of anybody's certificate, one text for one number: in lower-case hexadecimal, with as many digits as ours
-/// have, or more.
+/// The normal form of any certificate's serial number: lower-case hexadecimal, padded to as many digits as ours have.
 #[must_use]
 pub fn serial_text(certificate: &X509Certificate<'_>) -> String {
     let digits: String = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
     padded(&digits)
 }
 
-/// The same text of what a person or a program has written: in either case, with colons between the bytes or without, and with
-/// any number of leading zeros, one of which stands before a number whose highest bit is set.
+/// Parses a serial number into the normal form of [`serial_text`]. Accepts either case, colons between the bytes, and any
+/// number of leading zeros; tools print one before a number whose highest bit is set.
 ///
 /// # Errors
-/// [`NoDigits`].
-pub fn serial_from(written: &str) -> Result<String, NoDigits> {
+/// [`NotSerialText`].
+pub fn parse_serial_text(written: &str) -> Result<String, NotSerialText> {
     let digits = written.to_ascii_lowercase().replace(':', "");
     let significant = digits.trim_start_matches('0');
     let are_digits = significant.bytes().all(|byte| byte.is_ascii_hexdigit());
     if are_digits && (1..=DIGITS_MAX).contains(&significant.len()) {
         return Ok(padded(significant));
     }
-    Err(NoDigits)
+    Err(NotSerialText)
 }
 
 fn padded(digits: &str) -> String {
@@ -54,7 +53,7 @@ fn padded(digits: &str) -> String {
 }
 
 impl Serial {
-    /// The serial number of a certificate; `None` where it has more than 128 bits, so that it is none of ours.
+    /// The serial number of a certificate; `None` if it has more than 128 bits, so it is not one of ours.
     #[must_use]
     pub fn of(certificate: &X509Certificate<'_>) -> Option<Self> {
         let significant = certificate.raw_serial().iter().skip_while(|byte| **byte == 0);
@@ -68,7 +67,7 @@ impl Serial {
         Some(Self(number))
     }
 
-    /// Draws one; `None` where the system has no randomness.
+    /// Draws a random number; `None` if the system gives no random bytes.
     pub(crate) fn random() -> Option<Self> {
         let mut bytes = [0; 16];
         rand::fill(&mut bytes).ok()?;
@@ -76,7 +75,7 @@ impl Serial {
         Some(Self(u128::from_be_bytes(bytes).max(1)))
     }
 
-    /// Its bytes, big-endian.
+    /// The number as 16 bytes, big-endian.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
@@ -99,7 +98,7 @@ impl FromStr for Serial {
     type Err = NotASerial;
 
     fn from_str(text: &str) -> Result<Self, NotASerial> {
-        // `from_str_radix` would take a sign.
+        // `from_str_radix` would accept a sign.
         if text.len() != DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NotASerial);
         }
@@ -127,17 +126,17 @@ mod tests {
     fn one_number_has_one_text_however_it_is_written() {
         let ours = format!("{:032x}", 0xf1_0a);
         for written in ["f10a", "F1:0A", "00:f1:0a", "0000f10a", &ours] {
-            assert_eq!(serial_from(written).as_ref(), Ok(&ours), "{written}");
+            assert_eq!(parse_serial_text(written).as_ref(), Ok(&ours), "{written}");
         }
         let longest = "8".repeat(40);
-        assert_eq!(serial_from(&format!("00{longest}")), Ok(longest.clone()));
+        assert_eq!(parse_serial_text(&format!("00{longest}")), Ok(longest.clone()));
         for written in ["", "0", "00:00", "f10g", "-1", &format!("8{longest}")] {
-            assert_eq!(serial_from(written), Err(NoDigits), "{written}");
+            assert_eq!(parse_serial_text(written), Err(NotSerialText), "{written}");
         }
     }
 
     #[test]
-    fn a_certificates_number_is_ours_where_it_has_at_most_128_bits() {
+    fn a_serial_number_of_at_most_128_bits_is_ours() {
         let key = rcgen::KeyPair::generate().unwrap();
         let (most, one_more) = ([0xff; 16], [&[1], &[0; 16][..]].concat());
         for (bytes, expected) in [
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificates_text_is_the_one_that_is_read_back_whatever_its_highest_bit() {
+    fn serial_text_and_its_parser_agree_whatever_the_highest_bit() {
         let key = rcgen::KeyPair::generate().unwrap();
         for bytes in [vec![0x8f; 16], vec![0x01; 16], vec![0x00, 0x02], vec![0xff; 19]] {
             let mut params = rcgen::CertificateParams::default();
@@ -165,7 +164,7 @@ mod tests {
             let made = params.self_signed(&key).unwrap();
             let (_, certificate) = X509Certificate::from_der(made.der()).unwrap();
             let text = serial_text(&certificate);
-            assert_eq!(serial_from(&certificate.raw_serial_as_string()), Ok(text.clone()));
+            assert_eq!(parse_serial_text(&certificate.raw_serial_as_string()), Ok(text.clone()));
             assert!(Serial::of(&certificate).is_none_or(|serial| serial.to_string() == text), "{text}");
         }
     }

@@ -1,4 +1,4 @@
-//! Who issues certificates, wherever its key is.
+//! The interface of everything that issues certificates, wherever its key is.
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::subject::{Subject, SubjectError};
 pub const BACKDATED: Duration = Duration::from_secs(5 * 60);
 
 /// Issues certificates of one role in one trust domain. Its key may be in this process ([`Intermediate`](crate::Intermediate)),
-/// in a token of hardware, or behind a socket.
+/// in a hardware token, or behind a socket.
 pub trait Signer: fmt::Debug + Send + Sync {
     /// The role of everything that it issues.
     fn role(&self) -> Role;
@@ -25,26 +25,26 @@ pub trait Signer: fmt::Debug + Send + Sync {
     /// The trust domain of everything that it issues.
     fn trust_domain(&self) -> &TrustDomain;
 
-    /// Issues one certificate.
+    /// Issues one certificate for `order`.
     ///
     /// # Errors
     /// [`SignError`]; nothing was issued then, as far as this side knows.
     fn issue(&self, order: Order) -> Issuing<'_>;
 }
 
-/// What [`Signer::issue`] returns.
+/// The future that [`Signer::issue`] returns.
 pub type Issuing<'a> = Pin<Box<dyn Future<Output = Result<Issued, SignError>> + Send + 'a>>;
 
 /// A certificate to be issued.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Whom it names.
+    /// The subject that it names.
     pub subject: Subject,
-    /// Of which key.
+    /// The public key that it certifies.
     pub key: ProvenKey,
-    /// The time by the issuer's clock.
+    /// The current time of the issuer's clock.
     pub now: SystemTime,
-    /// For how long from now on.
+    /// The validity from now on.
     pub lasting: Duration,
 }
 
@@ -53,39 +53,39 @@ pub struct Order {
 pub struct Issued {
     /// The certificate, and the intermediates behind it that lead to a root; the root is not among them.
     pub chain: Vec<CertificateDer<'static>>,
-    /// Its serial number.
+    /// The serial number of the certificate.
     pub serial: Serial,
-    /// Its end.
+    /// The end of its validity.
     pub not_after: OffsetDateTime,
 }
 
-/// Why no certificate was issued.
+/// The reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// A fault of ours.
+    /// The order has another role. This is a bug in the caller.
     #[error("the signer of {signer} certificates was asked for one of {asked}")]
     OtherRole {
-        /// What it issues.
+        /// The role that the signer issues.
         signer: Role,
-        /// What was asked for.
+        /// The role that was ordered.
         asked: Role,
     },
-    /// Too many names, or names that cannot be written.
+    /// The subject has too many names, or names that X.509 cannot encode.
     #[error(transparent)]
     Subject(#[from] SubjectError),
-    /// Nobody would accept it after the end of its issuer.
+    /// It would end after its issuer, when no peer accepts it.
     #[error("the certificate would outlive its issuer, which ends at {0}; ask for less, or renew the issuer")]
     Outlived(OffsetDateTime),
-    /// A clock or a span beyond the calendar.
+    /// The clock or the validity is beyond the calendar.
     #[error("the certificate's beginning or end is not a date; check the clock")]
     Dates,
-    /// None from the system.
+    /// The system gave no random bytes.
     #[error("no random bytes for a serial number")]
     Randomness,
     /// The encoding or the signature failed.
     #[error("the certificate could not be made")]
     Make(#[source] rcgen::Error),
-    /// The signer is somewhere else and cannot be asked, for now.
+    /// A remote signer cannot be reached now.
     #[error("the signer cannot be reached; try again")]
-    Away(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! Whom a certificate names.
+//! The subject of a certificate, for each role.
 
 use proto::spiffe::{self, AgentId};
 use rcgen::{DistinguishedName, DnType, SanType};
@@ -6,51 +6,51 @@ use rcgen::{DistinguishedName, DnType, SanType};
 use crate::names::{GROUPS_MAX, Group, Label, ServerName, TrustDomain, User};
 use crate::role::Role;
 
-/// Names beyond this make a server's certificate that costs every handshake.
+/// Most names of a server's certificate; a larger one slows down every handshake.
 pub const SERVER_NAMES_MAX: usize = 64;
 
-/// Whom a certificate names, from our own records: never from what somebody asks for.
+/// The subject of a certificate. It comes from our own store, never from the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// A server, and everything that it is reached by; at most [`SERVER_NAMES_MAX`].
+    /// A server with its names and addresses; at most [`SERVER_NAMES_MAX`].
     Server {
-        /// Its id.
+        /// The id of the server.
         id: Label,
         /// Its DNS names and addresses.
         names: Vec<ServerName>,
     },
     /// An agent of a cluster.
     Agent(AgentId),
-    /// A person or program, and what it belongs to; at most [`GROUPS_MAX`] groups.
+    /// A person or program with its groups; at most [`GROUPS_MAX`].
     Caller {
-        /// The common name.
+        /// The user, as the common name.
         user: User,
-        /// The organizations.
+        /// The groups, as organizations of the subject.
         groups: Vec<Group>,
     },
-    /// Who runs the server.
+    /// An administrator of the server.
     Admin {
-        /// The administrator's name.
+        /// The name of the administrator.
         name: Label,
     },
 }
 
-/// Why a subject does not fit into a certificate.
+/// The reason why a subject does not fit into a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
-    /// Beyond [`SERVER_NAMES_MAX`], or none.
+    /// The number of names is zero, or beyond [`SERVER_NAMES_MAX`].
     #[error("a server's certificate has 1 to {SERVER_NAMES_MAX} names; issue several")]
     Names,
-    /// Beyond [`GROUPS_MAX`].
+    /// The number of groups is beyond [`GROUPS_MAX`].
     #[error("a certificate has at most {GROUPS_MAX} groups")]
     Groups,
-    /// A name that X.509 has no letters for.
+    /// The name has characters that X.509 cannot encode.
     #[error("the name {0} cannot stand in a certificate")]
     Letters(String),
 }
 
 impl Subject {
-    /// Which root vouches for it.
+    /// The role of the root that signs for this subject.
     #[must_use]
     pub fn role(&self) -> Role {
         match self {
@@ -61,7 +61,7 @@ impl Subject {
         }
     }
 
-    /// The one URI that says what the certificate is for.
+    /// The one SPIFFE URI of the certificate.
     #[must_use]
     pub fn uri(&self, domain: &TrustDomain) -> String {
         let domain = domain.as_str();
@@ -77,7 +77,7 @@ impl Subject {
     pub(crate) fn distinguished_name(&self) -> DistinguishedName {
         let common_name = match self {
             Self::Server { id, .. } => id.as_str(),
-            // For people only: the server reads the URI and nothing else.
+            // For display only: the server reads only the URI.
             Self::Agent(agent) => agent.cluster().as_str(),
             Self::Caller { user, .. } => user.as_str(),
             Self::Admin { name } => name.as_str(),
@@ -125,7 +125,7 @@ fn san(name: &ServerName) -> Result<SanType, SubjectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made::{domain, subject};
+    use crate::fixtures::{domain, subject};
 
     #[test]
     fn each_role_has_a_uri_and_a_common_name_of_its_own() {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_server_has_a_uri_and_nothing_else() {
+    fn all_roles_but_server_have_only_a_uri() {
         for role in [Role::Agent, Role::Caller, Role::Admin] {
             let subject = subject(role);
             assert_eq!(subject.alternative_names(&domain()), Ok(vec![uri(&subject.uri(&domain()))]));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_as_many_names_and_groups_as_it_may_and_not_one_more() {
+    fn names_and_groups_of_a_certificate_are_bounded() {
         let of_server = |count: usize| {
             let names = (0..count).map(|number| format!("h{number}.example").parse().unwrap());
             server(names).alternative_names(&domain()).map(|names| names.len())

@@ -1,4 +1,4 @@
-//! A caller's static token, and the digest by which alone a server knows it.
+//! Static tokens of callers. The server stores only their digests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,38 +9,38 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::hash::Hash;
 
-/// The SHA-256 of a token. Of a token with as many random bits nobody finds the token from it, whatever it is worth to them.
+/// The SHA-256 of a token. The token has so many random bits that nobody can find it from the digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenDigest(Hash);
 
-/// Not the digest of a token.
+/// The text is not the digest of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use sha256: and 64 hexadecimal digits, as `tombolo user token create` prints them")]
 pub struct NotATokenDigest;
 
-/// By which a token is known for one where it should not be, in a repository for example.
+/// The prefix of every token, so that secret scanners recognize one, in a repository for example.
 const BEGIN: &str = "tombolo-user-";
 
-/// Random bits of a token.
+/// The number of random bits in a token.
 const RANDOM_BITS: usize = 256;
 
 impl TokenDigest {
-    /// Of a token.
+    /// The digest of a token.
     #[must_use]
     pub fn of(token: &[u8]) -> Self {
         Self(Hash::of(token))
     }
 
-    /// The digest's own digest: a name for the token by which nothing can be found.
+    /// The digest of this digest: an id for the token that reveals nothing.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         Hash::of(&self.0.0).0
     }
 }
 
-/// Draws a token of 256 random bits; `None` where the system has no randomness.
+/// Generates a token of 256 random bits; `None` if the system gives no random bytes.
 #[must_use]
-pub fn draw() -> Option<String> {
+pub fn generate() -> Option<String> {
     let mut bits = [0; RANDOM_BITS / 8];
     rand::fill(&mut bits).ok()?;
     Some(format!("{BEGIN}{}", URL_SAFE_NO_PAD.encode(bits)))
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn tokens_are_long_and_no_two_are_alike() {
-        let (one, other) = (draw().unwrap(), draw().unwrap());
+        let (one, other) = (generate().unwrap(), generate().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.len(), BEGIN.len() + RANDOM_BITS.div_ceil(6));
     }

@@ -1,4 +1,4 @@
-//! What each role's certificates say, and what an intermediate does not issue.
+//! Tests of each role's certificates, and of what an intermediate does not issue.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
@@ -41,7 +41,7 @@ fn an_intermediate_signs_leaves_of_its_role_and_nothing_else() {
 }
 
 #[test]
-fn every_certificate_bears_the_uri_of_its_role() {
+fn every_certificate_has_the_uri_of_its_role() {
     let expected = ["server/gateway", "cluster/edge-a/agent/0f3c", "caller", "admin/olga"];
     for (role, expected) in Role::ALL.into_iter().zip(expected) {
         let issued = issuer(role).sign(&order(role, DAY)).unwrap();
@@ -93,7 +93,7 @@ fn a_certificate_ends_before_its_issuer() {
 }
 
 #[test]
-fn a_certificate_has_as_many_names_and_groups_as_it_may_and_not_one_more() {
+fn issued_names_and_groups_are_bounded() {
     let server = |count: usize| {
         let names = (0..count).map(|number| format!("h{number}.example").parse().unwrap()).collect();
         let subject = Subject::Server { id: "gateway".parse().unwrap(), names };

@@ -1,5 +1,5 @@
-//! Certificates of evil requests: whatever a request asks for, the certificate names whom our own record names, or there is
-//! none.
+//! Tests of malicious requests: the certificate names the subject of our own store, whatever the request asks
+//! for, or none is issued.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
@@ -27,7 +27,7 @@ const MADE_ELSEWHERE: [(&str, &[u8], Option<CsrError>); 7] = [
 ];
 
 #[test]
-fn whatever_a_request_asks_for_the_certificate_names_our_own_record() {
+fn a_certificate_names_our_stored_subject_whatever_is_requested() {
     type Ask = fn(&mut CertificateParams);
     let asks: [(&str, Ask); 12] = [
         ("nothing", |_| {}),
@@ -59,18 +59,18 @@ fn whatever_a_request_asks_for_the_certificate_names_our_own_record() {
 
         let key = ProvenKey::of_csr(request.der()).unwrap_or_else(|error| panic!("{what}: {error}"));
 
-        is_our_record(what, &issuer.sign(&order(key)).unwrap(), &pair.subject_public_key_info());
+        names_our_subject(what, &issuer.sign(&order(key)).unwrap(), &pair.subject_public_key_info());
     }
 }
 
 #[test]
-fn requests_of_other_makers_get_our_own_record_or_a_refusal() {
+fn requests_of_other_tools_get_our_stored_subject_or_a_refusal() {
     let issuer = issuer();
     for (what, der, refused) in MADE_ELSEWHERE {
         match (ProvenKey::of_csr(der), refused) {
             (Ok(key), None) => {
                 let spki = key.spki();
-                is_our_record(what, &issuer.sign(&order(key)).unwrap(), &spki);
+                names_our_subject(what, &issuer.sign(&order(key)).unwrap(), &spki);
             }
             (found, expected) => assert_eq!(found.err(), expected, "{what}"),
         }
@@ -92,7 +92,7 @@ fn a_key_is_of_one_of_three_kinds() {
 }
 
 #[test]
-fn whoever_does_not_hold_the_key_gets_no_certificate_of_it() {
+fn a_certificate_needs_possession_of_the_private_key() {
     let (mine, theirs) = (request(&PKCS_ECDSA_P256_SHA256), request(&PKCS_ECDSA_P256_SHA256));
     let spki = |der: &[u8]| ProvenKey::of_csr(der).unwrap().spki();
     let (my_key, their_key) = (spki(&mine), spki(&theirs));
@@ -104,7 +104,7 @@ fn whoever_does_not_hold_the_key_gets_no_certificate_of_it() {
 }
 
 #[test]
-fn what_is_too_large_or_more_than_one_request_is_refused() {
+fn oversized_and_concatenated_requests_are_refused() {
     let one = request(&PKCS_ECDSA_P256_SHA256);
     for (bytes, error) in [
         (Vec::new(), CsrError::Malformed),
@@ -142,7 +142,7 @@ proptest! {
     }
 }
 
-fn is_our_record(what: &str, issued: &Issued, spki: &[u8]) {
+fn names_our_subject(what: &str, issued: &Issued, spki: &[u8]) {
     let (_, leaf) = X509Certificate::from_der(&issued.chain[0]).unwrap();
     assert_eq!(leaf.subject().to_string(), "CN=edge-a", "{what}");
     let names = leaf.subject_alternative_name().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Roots that are exchanged while an agent is off. Time is an argument.
+//! Tests of replacing roots while an agent is offline. Time is an argument.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
@@ -16,14 +16,14 @@ use trust::names::TrustDomain;
 use trust::{Intermediate, Order, ProvenKey, Role, Root, Subject};
 
 #[test]
-fn an_agent_that_was_off_for_80_days_finds_its_servers_though_their_root_was_exchanged() {
+fn an_agent_offline_for_80_days_survives_a_root_rotation() {
     let old = root(day(0));
     let pinned = Anchors::new(domain()).and_pin(old.pin());
     let first = pinned.accept(&bundle(1, &[&old], &[&old], day(0)), None).unwrap().unwrap();
-    // Then it is switched off, and the root is exchanged ten days later.
+    // Then it goes offline, and the root is replaced ten days later.
     let new = root(day(10));
     let mut overlapping = new.intermediate(day(10)).unwrap();
-    old.vouch_for(&mut overlapping, day(10)).unwrap();
+    old.cross_sign(&mut overlapping, day(10)).unwrap();
     let overlap = bundle(2, &[&old, &new], &[&old, &new], day(10));
 
     // Day 80: it comes back, and trusts what it trusted.
@@ -48,7 +48,7 @@ fn an_agent_that_was_off_for_80_days_finds_its_servers_though_their_root_was_exc
 }
 
 #[test]
-fn an_agent_that_missed_the_whole_overlap_trusts_nobody_new() {
+fn an_agent_that_missed_the_overlap_does_not_trust_the_new_root() {
     let (old, new) = (root(day(0)), root(day(10)));
     let pinned = Anchors::new(domain()).and_pin(old.pin());
     let first = pinned.accept(&bundle(1, &[&old], &[&old], day(0)), None).unwrap().unwrap();
@@ -60,7 +60,7 @@ fn an_agent_that_missed_the_whole_overlap_trusts_nobody_new() {
 }
 
 #[test]
-fn an_intermediate_vouches_for_no_other_and_for_no_other_purpose() {
+fn an_intermediate_signs_no_ca_and_for_no_other_purpose() {
     let root = root(day(0));
     let intermediate = root.intermediate(day(0)).unwrap();
     let shown = chain(&intermediate, day(1));
@@ -75,7 +75,7 @@ fn an_intermediate_vouches_for_no_other_and_for_no_other_purpose() {
     assert!(!trusts(&[agents.certificate().clone()], &shown, day(2)));
 }
 
-/// Whether a peer that has these roots takes the chain for the gateway's at that time.
+/// Whether a peer with these roots accepts the chain as the gateway's at that time.
 fn trusts(roots: &[CertificateDer<'static>], chain: &[CertificateDer<'static>], now: SystemTime) -> bool {
     let mut store = RootCertStore::empty();
     roots.iter().for_each(|root| store.add(root.clone()).unwrap());

@@ -1,4 +1,4 @@
-//! An event as it is written.
+//! Serializes an event as one line of the log.
 
 use std::time::SystemTime;
 
@@ -7,21 +7,21 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use super::{
-    AUDIT_ID_BYTES_MAX, Completion, Event, GROUPS_MAX, Identity, NAME_BYTES_MAX, NOTE_BYTES_MAX, Note,
-    ObjectRef, Status, URI_BYTES_MAX, USER_AGENT_BYTES_MAX, User,
+    ANNOTATION_BYTES_MAX, AUDIT_ID_BYTES_MAX, Annotation, Completion, Event, GROUPS_MAX, Identity,
+    NAME_BYTES_MAX, ObjectRef, Status, URI_BYTES_MAX, USER_AGENT_BYTES_MAX, User,
 };
-use crate::json::Cut;
+use crate::json::Truncated;
 
-/// Where a request stands.
+/// The stage of a request, as `audit.k8s.io/v1` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is known and allowed, and nothing was done for it.
+    /// The request is allowed, and nothing was done for it yet: an intent.
     RequestReceived,
-    /// It is over.
+    /// The exchange is over: a completion.
     ResponseComplete,
 }
 
-/// An event with its place in the log, as JSON. The annotations stand last in it, and the number last in them.
+/// An event with its position in the log, as JSON. The annotations are its last key, and the number is the last of them.
 pub(crate) struct Line<'a> {
     pub(crate) event: &'a Event,
     pub(crate) stage: Stage,
@@ -46,24 +46,24 @@ impl Serialize for Line<'_> {
         line.serialize_entry("kind", "Event")?;
         line.serialize_entry("apiVersion", "audit.k8s.io/v1")?;
         line.serialize_entry("level", "Metadata")?;
-        // Who has no id of its own is named by the line of its intent.
-        let intent = completion.and_then(|completion| completion.notes.get(&Note::Intent));
-        let own = || intent.map_or_else(|| format!("log-{sequence}"), |intent| format!("log-{intent}"));
-        let own = if event.audit_id.is_empty() { own() } else { String::new() };
+        // An event without an id gets one from the line of its intent.
+        let intent = completion.and_then(|completion| completion.annotations.get(&Annotation::Intent));
+        let by_line = || intent.map_or_else(|| format!("log-{sequence}"), |intent| format!("log-{intent}"));
+        let own = if event.audit_id.is_empty() { by_line() } else { String::new() };
         let audit_id = if event.audit_id.is_empty() { &own } else { &event.audit_id };
-        line.serialize_entry("auditID", &Cut(audit_id, AUDIT_ID_BYTES_MAX))?;
+        line.serialize_entry("auditID", &Truncated(audit_id, AUDIT_ID_BYTES_MAX))?;
         line.serialize_entry("stage", stage.as_str())?;
-        line.serialize_entry("requestURI", &Cut(&event.request_uri, URI_BYTES_MAX))?;
-        line.serialize_entry("verb", &Cut(&event.verb, NAME_BYTES_MAX))?;
+        line.serialize_entry("requestURI", &Truncated(&event.request_uri, URI_BYTES_MAX))?;
+        line.serialize_entry("verb", &Truncated(&event.verb, NAME_BYTES_MAX))?;
         line.serialize_entry("user", &event.user)?;
-        if let Some(asserted) = &event.asserted {
-            line.serialize_entry("impersonatedUser", asserted)?;
+        if let Some(impersonated) = &event.impersonated {
+            line.serialize_entry("impersonatedUser", impersonated)?;
         }
         if let Some(source) = event.source {
             line.serialize_entry("sourceIPs", &[source.ip().to_canonical()])?;
         }
         if let Some(user_agent) = &event.user_agent {
-            line.serialize_entry("userAgent", &Cut(user_agent, USER_AGENT_BYTES_MAX))?;
+            line.serialize_entry("userAgent", &Truncated(user_agent, USER_AGENT_BYTES_MAX))?;
         }
         if let Some(object) = &event.object {
             line.serialize_entry("objectRef", object)?;
@@ -73,33 +73,36 @@ impl Serialize for Line<'_> {
         }
         line.serialize_entry("requestReceivedTimestamp", &micro_time(event.received))?;
         line.serialize_entry("stageTimestamp", &micro_time(at))?;
-        line.serialize_entry("annotations", &Annotations { event, completion, sequence })?;
+        line.serialize_entry("annotations", &AnnotationMap { event, completion, sequence })?;
         line.end()
     }
 }
 
-struct Annotations<'a> {
+struct AnnotationMap<'a> {
     event: &'a Event,
     completion: Option<&'a Completion>,
     sequence: u64,
 }
 
-impl Serialize for Annotations<'_> {
+impl Serialize for AnnotationMap<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut notes = serializer.serialize_map(None)?;
-        let ended = self.completion.map(|completion| &completion.notes);
-        // What was found out later counts.
-        let said =
-            self.event.notes.iter().filter(|(note, _)| !ended.is_some_and(|ended| ended.contains_key(note)));
-        for (note, value) in said.chain(ended.into_iter().flatten()) {
-            notes.serialize_entry(note.key(), &Cut(value, NOTE_BYTES_MAX))?;
+        let mut annotations = serializer.serialize_map(None)?;
+        let ended = self.completion.map(|completion| &completion.annotations);
+        // An annotation of the completion replaces one of the intent.
+        let earlier = self
+            .event
+            .annotations
+            .iter()
+            .filter(|(annotation, _)| !ended.is_some_and(|ended| ended.contains_key(annotation)));
+        for (annotation, value) in earlier.chain(ended.into_iter().flatten()) {
+            annotations.serialize_entry(annotation.key(), &Truncated(value, ANNOTATION_BYTES_MAX))?;
         }
         let left_out = self.event.user.groups.len().saturating_sub(GROUPS_MAX);
         if left_out > 0 {
-            notes.serialize_entry(Note::GroupsLeftOut.key(), &left_out.to_string())?;
+            annotations.serialize_entry(Annotation::GroupsLeftOut.key(), &left_out.to_string())?;
         }
-        notes.serialize_entry(Note::Sequence.key(), &self.sequence.to_string())?;
-        notes.end()
+        annotations.serialize_entry(Annotation::Sequence.key(), &self.sequence.to_string())?;
+        annotations.end()
     }
 }
 
@@ -107,7 +110,7 @@ impl Serialize for User {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut user = serializer.serialize_map(None)?;
         if !self.username.is_empty() {
-            user.serialize_entry("username", &Cut(&self.username, NAME_BYTES_MAX))?;
+            user.serialize_entry("username", &Truncated(&self.username, NAME_BYTES_MAX))?;
         }
         if !self.groups.is_empty() {
             user.serialize_entry("groups", &Groups(&self.groups))?;
@@ -122,7 +125,7 @@ impl Serialize for User {
 impl Serialize for Identity {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut user = serializer.serialize_map(None)?;
-        user.serialize_entry("username", &Cut(&self.username, NAME_BYTES_MAX))?;
+        user.serialize_entry("username", &Truncated(&self.username, NAME_BYTES_MAX))?;
         if !self.groups.is_empty() {
             user.serialize_entry("groups", &Groups(&self.groups))?;
         }
@@ -136,19 +139,19 @@ impl Serialize for Groups<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut groups = serializer.serialize_seq(None)?;
         for group in self.0.iter().take(GROUPS_MAX) {
-            groups.serialize_element(&Cut(group, NAME_BYTES_MAX))?;
+            groups.serialize_element(&Truncated(group, NAME_BYTES_MAX))?;
         }
         groups.end()
     }
 }
 
-/// How the user proved who it is. In a user's `extra` each key has a list.
+/// The authentication method, in the user's `extra`, where each key has a list.
 struct Extra<'a>(&'a str);
 
 impl Serialize for Extra<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut extra = serializer.serialize_map(Some(1))?;
-        extra.serialize_entry("tombolo.dev/method", &[Cut(self.0, NAME_BYTES_MAX)])?;
+        extra.serialize_entry("tombolo.dev/method", &[Truncated(self.0, NAME_BYTES_MAX)])?;
         extra.end()
     }
 }
@@ -165,7 +168,7 @@ impl Serialize for ObjectRef {
             ("subresource", &self.subresource),
         ] {
             if !value.is_empty() {
-                object.serialize_entry(key, &Cut(value, NAME_BYTES_MAX))?;
+                object.serialize_entry(key, &Truncated(value, NAME_BYTES_MAX))?;
             }
         }
         object.end()

@@ -1,16 +1,16 @@
-//! A path with its query as it may be kept: what the query's parameters are, and not what they hold.
+//! Removes the values of query parameters from a path, because they may be secrets; the names stay.
 
-/// Longest name of a parameter that is taken for one, in bytes.
+/// Longest name of a parameter, in bytes; a longer one may be a secret.
 const PARAMETER_BYTES_MAX: usize = 64;
 
-/// Stands for a parameter that is no name, and may be a secret.
+/// Replaces a parameter whose name may be a secret.
 const NO_NAME: &str = "~";
 
-/// `target` without the values of its query's parameters, because commands, tokens and selectors stand there:
+/// Returns `target` without the values of its query parameters, because they may be commands, tokens or selectors:
 /// `/api/v1/pods?watch=&labelSelector=`.
 #[must_use]
 pub fn without_values(target: &str) -> String {
-    // What stands behind '#' is no request's business, and is no value that was taken out.
+    // A fragment is no part of a request, and would not be redacted.
     let target = target.split('#').next().unwrap_or_default();
     let Some((path, query)) = target.split_once('?') else { return target.to_owned() };
     let mut kept = format!("{path}?");
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_parameters_stay_and_their_values_go() {
+    fn names_of_parameters_stay_and_values_are_removed() {
         for (target, kept) in [
             ("/api/v1/pods", "/api/v1/pods"),
             ("/api/v1/pods?", "/api/v1/pods?"),

@@ -1,4 +1,4 @@
-//! What users of a log see of it, and what is in its files then.
+//! Tests of the log's handle against the files that it leaves behind.
 
 use std::fs;
 use std::io;
@@ -13,215 +13,226 @@ use tempfile::TempDir;
 use super::*;
 use crate::chain::Head;
 use crate::checkpoint::Extent;
-use crate::event::{EndReason, Note, Status, User};
+use crate::event::{Annotation, EndReason, Status, User};
 use crate::files::FILE_BYTES_MIN;
 use crate::settings::{Sync, Target};
-use crate::sink::{Room, Sink};
-use crate::verify::{Report, Sources, Trust, verify};
+use crate::sink::{Sink, Space};
+use crate::verify::{Report, Sources, VerifyKeys, verify};
 
 #[tokio::test]
-async fn an_intent_is_in_the_file_before_anybody_goes_on_and_has_one_completion_however_it_ends() {
-    let kept = Kept::new();
-    let (log, running) = kept.open();
+async fn an_intent_is_written_first_and_gets_exactly_one_completion() {
+    let fixture = LogFixture::new();
+    let (log, guard) = fixture.open();
 
-    let receipt = log.intent(asked("first")).await.unwrap();
-    let intent = line_of(&kept.lines(), "first", "RequestReceived");
-    assert_eq!(note(&intent, Note::Sequence), receipt.sequence().to_string());
-    receipt.complete(Completion::new(Some(Status::code(200)), EndReason::Clean).with(Note::BytesDown, "42"));
-    drop(log.intent(asked("dropped")).await.unwrap());
-    log.record(asked("denied"), Completion::new(Some(Status::code(403)), EndReason::Refused)).await.unwrap();
-    drop(running);
+    let receipt = log.intent(event("first")).await.unwrap();
+    let intent = line_of(&fixture.lines(), "first", "RequestReceived");
+    assert_eq!(annotation(&intent, Annotation::Sequence), receipt.sequence().to_string());
+    receipt.complete(
+        Completion::new(Some(Status::code(200)), EndReason::Clean).with(Annotation::BytesDown, "42"),
+    );
+    drop(log.intent(event("dropped")).await.unwrap());
+    log.write(event("denied"), Completion::new(Some(Status::code(403)), EndReason::Refused)).await.unwrap();
+    drop(guard);
 
-    let lines = kept.lines();
+    let lines = fixture.lines();
     for (audit_id, reason) in [("first", "clean"), ("dropped", "client_cancel")] {
         let completions: Vec<_> =
             lines.iter().filter(|line| is(line, audit_id, "ResponseComplete")).collect();
         let [completion] = completions.as_slice() else { panic!("{audit_id}: {completions:?}") };
-        assert_eq!(note(completion, Note::EndReason), reason);
+        assert_eq!(annotation(completion, Annotation::EndReason), reason);
         let intent = line_of(&lines, audit_id, "RequestReceived");
-        assert_eq!(note(completion, Note::Intent), note(&intent, Note::Sequence));
+        assert_eq!(annotation(completion, Annotation::Intent), annotation(&intent, Annotation::Sequence));
     }
     assert_eq!(line_of(&lines, "denied", "ResponseComplete")["responseStatus"]["code"], 403);
-    let report = kept.verified();
-    assert_eq!((report.open, report.lines, report.signed), (0, lines.len() as u64, lines.len() as u64));
+    let report = fixture.verified();
+    assert_eq!((report.open, report.lines, report.signed_up_to), (0, lines.len() as u64, lines.len() as u64));
 }
 
 #[tokio::test]
-async fn who_no_longer_waits_leaves_no_intent_without_completion() {
-    let kept = Kept::new();
-    let (log, running) = kept.open();
+async fn a_cancelled_intent_leaves_no_intent_without_completion() {
+    let fixture = LogFixture::new();
+    let (log, guard) = fixture.open();
 
     for n in 0..200 {
-        let waits = log.intent(asked(&format!("{n}")));
-        // Given up in the moment in which it is written, or before.
+        let waits = log.intent(event(&format!("{n}")));
+        // Cancelled before or in the moment in which it is written.
         let _ = timeout(Duration::from_micros(n * 5), waits).await;
     }
-    drop(running);
+    drop(guard);
 
-    assert_eq!(kept.verified().open, 0);
+    assert_eq!(fixture.verified().open, 0);
 }
 
 #[tokio::test]
-async fn a_log_goes_on_over_restarts_and_ends_as_unknown_what_nobody_has_ended() {
-    let kept = Kept::new();
-    let (log, running) = kept.open();
-    let open = log.intent(asked("open")).await.unwrap();
-    let before = kept.copied();
-    drop(running);
+async fn after_a_crash_open_exchanges_are_completed_as_unknown() {
+    let fixture = LogFixture::new();
+    let (log, guard) = fixture.open();
+    let open = log.intent(event("open")).await.unwrap();
+    let before = fixture.copied();
+    drop(guard);
     drop(open);
 
     // As if power had been lost while a line was written.
     let mut torn = before.lines_text();
     torn.push_str(r#"{"kind":"Ev"#);
     fs::write(before.file(), torn).unwrap();
-    let (log, running) = before.open();
-    log.record(asked("later"), Completion::new(None, EndReason::Clean)).await.unwrap();
-    drop(running);
+    let (log, guard) = before.open();
+    log.write(event("later"), Completion::new(None, EndReason::Clean)).await.unwrap();
+    drop(guard);
 
     let lines = before.lines();
-    assert_eq!(note(&line_of(&lines, "open", "ResponseComplete"), Note::EndReason), "unknown");
-    let cut = lines.iter().filter(|line| !note(line, Note::CutBytes).is_empty()).count();
-    assert_eq!(cut, 1, "what was cut is said");
+    assert_eq!(annotation(&line_of(&lines, "open", "ResponseComplete"), Annotation::EndReason), "unknown");
+    let cut = lines.iter().filter(|line| !annotation(line, Annotation::CutBytes).is_empty()).count();
+    assert_eq!(cut, 1, "the cut is logged");
     assert_eq!(before.verified().open, 0);
 }
 
 #[tokio::test]
-async fn files_follow_each_other_and_the_oldest_go_and_what_is_left_is_verified() {
-    let kept = Kept::new();
-    let (log, running) = kept.open();
+async fn files_rotate_and_what_retention_leaves_is_verified() {
+    let fixture = LogFixture::new();
+    let (log, guard) = fixture.open();
 
     let long = "x".repeat(8 * 1024);
     for n in 0..500 {
         let event = Event::new("get", format!("/{n}/{long}"), User::default());
-        log.record(event, Completion::new(None, EndReason::Clean)).await.unwrap();
+        log.write(event, Completion::new(None, EndReason::Clean)).await.unwrap();
     }
     let figures = log.figures().unwrap();
-    drop(running);
+    drop(guard);
 
-    assert_eq!(kept.files().len(), 2);
+    assert_eq!(fixture.files().len(), 2);
     assert!(figures.files >= 4, "{figures:?}");
-    let report = kept.verified();
-    assert!(report.first > 1 && report.signed == report.last, "{report:?}");
-    // What is no longer there was taken away by somebody else, if it is not the server that says so.
-    fs::remove_file(&kept.files()[0]).unwrap();
-    verify(&kept.sources(), &kept.trust()).unwrap_err();
+    let report = fixture.verified();
+    assert!(report.first > 1 && report.signed_up_to == report.last, "{report:?}");
+    // A file that is missing without a checkpoint of its removal is a fault.
+    fs::remove_file(&fixture.files()[0]).unwrap();
+    verify(&fixture.sources(), &fixture.keys()).unwrap_err();
 }
 
 #[tokio::test]
-async fn a_log_that_fails_refuses_what_is_new_and_loses_nothing_of_what_is_not_and_heals_by_itself() {
-    let kept = Kept::new();
-    let broken = Arc::new(AtomicU8::new(WORKS));
-    let (log, running) = kept.open_breaking(&broken);
-    let live = log.intent(asked("live")).await.unwrap();
+async fn a_failing_log_refuses_new_requests_and_recovers_without_loss() {
+    let fixture = LogFixture::new();
+    let disk = Arc::new(AtomicU8::new(WORKS));
+    let (log, guard) = fixture.open_faulty(&disk);
+    let live = log.intent(event("live")).await.unwrap();
 
-    broken.store(FULL, Ordering::SeqCst);
-    assert!(matches!(log.intent(asked("refused")).await, Err(NotRecorded::Failing(_))));
+    disk.store(FULL, Ordering::SeqCst);
+    assert!(matches!(log.intent(event("refused")).await, Err(AuditError::Failing(_))));
     live.complete(Completion::new(None, EndReason::Clean));
-    assert!(matches!(log.intent(asked("refused")).await, Err(NotRecorded::Failing(_))));
+    assert!(matches!(log.intent(event("refused")).await, Err(AuditError::Failing(_))));
     let revoked = Completion::new(None, EndReason::Clean);
-    log.reserved(asked("revoked"), revoked.clone()).unwrap();
-    until(|| kept.lines().iter().any(|line| is(line, "revoked", "ResponseComplete"))).await;
-    assert!(!kept.lines().iter().any(|line| is(line, "live", "ResponseComplete")), "nothing else is written");
+    log.write_reserved(event("revoked"), revoked.clone()).unwrap();
+    until(|| fixture.lines().iter().any(|line| is(line, "revoked", "ResponseComplete"))).await;
+    assert!(
+        !fixture.lines().iter().any(|line| is(line, "live", "ResponseComplete")),
+        "nothing else is written"
+    );
     log.failed_for(Duration::from_millis(50)).await;
 
-    broken.store(BROKEN, Ordering::SeqCst);
-    log.reserved(asked("revoked-later"), revoked).unwrap();
-    broken.store(WORKS, Ordering::SeqCst);
+    disk.store(BROKEN, Ordering::SeqCst);
+    log.write_reserved(event("revoked-later"), revoked).unwrap();
+    disk.store(WORKS, Ordering::SeqCst);
     until(|| log.failing().is_none()).await;
-    drop(log.intent(asked("served")).await.unwrap());
-    drop(running);
+    drop(log.intent(event("served")).await.unwrap());
+    drop(guard);
 
-    let lines = kept.lines();
+    let lines = fixture.lines();
     let completed =
         |audit_id: &str| lines.iter().filter(|line| is(line, audit_id, "ResponseComplete")).count();
     assert_eq!(["live", "revoked", "revoked-later", "served", "refused"].map(completed), [1, 1, 1, 1, 0]);
     let words: Vec<_> =
-        lines.iter().map(|line| note(line, Note::Log)).filter(|word| !word.is_empty()).collect();
+        lines.iter().map(|line| annotation(line, Annotation::Log)).filter(|word| !word.is_empty()).collect();
     assert_eq!(words, ["file-begins", "opened", "failed", "healed", "closed"]);
-    assert_eq!(kept.verified().open, 0);
+    assert_eq!(fixture.verified().open, 0);
 }
 
 #[tokio::test]
-async fn as_many_lines_wait_for_the_reserve_as_may_and_not_one_more() {
-    let kept = Kept::new();
-    let broken = Arc::new(AtomicU8::new(WORKS));
-    let (log, running) = kept.open_breaking(&broken);
-    broken.store(BROKEN, Ordering::SeqCst);
-    assert!(log.intent(asked("refused")).await.is_err());
+async fn lines_for_the_reserve_are_queued_up_to_the_limit() {
+    let fixture = LogFixture::new();
+    let disk = Arc::new(AtomicU8::new(WORKS));
+    let (log, guard) = fixture.open_faulty(&disk);
+    disk.store(BROKEN, Ordering::SeqCst);
+    assert!(log.intent(event("refused")).await.is_err());
 
-    let revoked = || log.reserved(asked("revoked"), Completion::new(None, EndReason::Clean));
-    // One place is taken by the line that says that the log has failed.
+    let revoked = || log.write_reserved(event("revoked"), Completion::new(None, EndReason::Clean));
+    // One slot is taken by the line about the failure itself.
     for _ in 1..RESERVED_MAX {
         revoked().unwrap();
     }
-    assert_eq!(revoked(), Err(NotRecorded::Full));
+    assert_eq!(revoked(), Err(AuditError::Full));
 
-    broken.store(WORKS, Ordering::SeqCst);
+    disk.store(WORKS, Ordering::SeqCst);
     timeout(Duration::from_secs(30), log.becomes(false)).await.unwrap();
     revoked().unwrap();
-    drop(running);
-    let written = kept.lines().iter().filter(|line| is(line, "revoked", "ResponseComplete")).count();
+    drop(guard);
+    let written = fixture.lines().iter().filter(|line| is(line, "revoked", "ResponseComplete")).count();
     assert_eq!(written, RESERVED_MAX);
 }
 
 #[tokio::test]
-async fn what_holds_the_writer_up_for_too_long_counts_as_a_failure() {
-    let kept = Kept::new();
-    let broken = Arc::new(AtomicU8::new(WORKS));
-    let (log, running) = kept.open_breaking(&broken);
-    broken.store(STUCK, Ordering::SeqCst);
+async fn a_writer_that_is_blocked_for_too_long_counts_as_failing() {
+    let fixture = LogFixture::new();
+    let disk = Arc::new(AtomicU8::new(WORKS));
+    let (log, guard) = fixture.open_faulty(&disk);
+    disk.store(STUCK, Ordering::SeqCst);
 
-    assert!(matches!(log.intent(asked("stuck")).await, Err(NotRecorded::Failing(_))));
-    assert!(matches!(log.intent(asked("refused at once")).await, Err(NotRecorded::Failing(_))));
+    assert!(matches!(log.intent(event("stuck")).await, Err(AuditError::Failing(_))));
+    assert!(matches!(log.intent(event("refused at once")).await, Err(AuditError::Failing(_))));
 
-    broken.store(WORKS, Ordering::SeqCst);
+    disk.store(WORKS, Ordering::SeqCst);
     timeout(Duration::from_secs(30), log.becomes(false)).await.unwrap();
-    drop(log.intent(asked("served")).await.unwrap());
-    drop(running);
-    assert_eq!(kept.verified().open, 0);
+    drop(log.intent(event("served")).await.unwrap());
+    drop(guard);
+    assert_eq!(fixture.verified().open, 0);
 }
 
 #[tokio::test]
-async fn strangers_are_told_of_by_source_and_take_nobodys_place() {
-    let kept = Kept::new();
-    let (log, running) = kept.open();
+async fn unauthenticated_requests_are_reported_by_source_in_one_line() {
+    let fixture = LogFixture::new();
+    let (log, guard) = fixture.open();
 
     for _ in 0..10_000 {
-        log.stranger("192.0.2.7".parse().unwrap(), Why::Refused);
+        log.unauthenticated("192.0.2.7".parse().unwrap(), FailureCause::Refused);
     }
-    drop(log.intent(asked("served")).await.unwrap());
-    drop(running);
+    drop(log.intent(event("served")).await.unwrap());
+    drop(guard);
 
-    let lines = kept.lines();
-    let told: Vec<_> = lines.iter().filter(|line| line["verb"] == "authenticate").collect();
-    let [told] = told.as_slice() else { panic!("{told:?}") };
-    assert_eq!((&told["sourceIPs"][0], note(told, Note::Count).as_str()), (&"192.0.2.7".into(), "10000"));
-    assert_eq!(told["responseStatus"]["code"], 401);
+    let lines = fixture.lines();
+    let reports: Vec<_> = lines.iter().filter(|line| line["verb"] == "authenticate").collect();
+    let [report] = reports.as_slice() else { panic!("{reports:?}") };
+    assert_eq!(
+        (&report["sourceIPs"][0], annotation(report, Annotation::Count).as_str()),
+        (&"192.0.2.7".into(), "10000")
+    );
+    assert_eq!(report["responseStatus"]["code"], 401);
 }
 
 #[tokio::test]
-async fn a_directory_is_one_process_own_and_a_log_that_was_changed_is_not_gone_on_with() {
-    let kept = Kept::new();
-    let (log, running) = kept.open();
-    assert!(matches!(Log::open(&kept.settings(), &kept.chain, &kept.signing), Err(OpenError::Taken(_))));
-    drop(log.intent(asked("a")).await.unwrap());
-    drop(running);
+async fn a_directory_in_use_and_a_changed_log_are_both_refused() {
+    let fixture = LogFixture::new();
+    let (log, guard) = fixture.open();
+    assert!(matches!(
+        Log::open(&fixture.settings(), &fixture.chain, &fixture.signing),
+        Err(OpenError::Taken(_))
+    ));
+    drop(log.intent(event("a")).await.unwrap());
+    drop(guard);
 
-    let text = kept.lines_text().replace(r#""auditID":"a""#, r#""auditID":"b""#);
-    fs::write(kept.file(), text).unwrap();
+    let text = fixture.lines_text().replace(r#""auditID":"a""#, r#""auditID":"b""#);
+    fs::write(fixture.file(), text).unwrap();
 
     assert!(matches!(
-        Log::open(&kept.settings(), &kept.chain, &kept.signing),
+        Log::open(&fixture.settings(), &fixture.chain, &fixture.signing),
         Err(OpenError::Changed { .. })
     ));
 }
 
 #[tokio::test]
-async fn a_log_that_is_off_takes_everything_and_writes_nothing() {
+async fn a_log_that_is_off_accepts_everything_and_writes_nothing() {
     let log = Log::off();
-    log.intent(asked("a")).await.unwrap().complete(Completion::new(None, EndReason::Clean));
-    log.record(asked("b"), Completion::new(None, EndReason::Clean)).await.unwrap();
-    log.stranger("192.0.2.7".parse().unwrap(), Why::Refused);
+    log.intent(event("a")).await.unwrap().complete(Completion::new(None, EndReason::Clean));
+    log.write(event("b"), Completion::new(None, EndReason::Clean)).await.unwrap();
+    log.unauthenticated("192.0.2.7".parse().unwrap(), FailureCause::Refused);
     assert!(log.figures().is_none() && log.failing().is_none());
 }
 
@@ -230,19 +241,19 @@ const FULL: u8 = 1;
 const BROKEN: u8 = 2;
 const STUCK: u8 = 3;
 
-/// A disk that is full but for its reserve, or broken, as it is told.
-struct Breaking {
+/// A sink whose disk is full but for its reserve, broken or stuck, as the test sets it.
+struct FaultySink {
     sink: Box<dyn Sink>,
-    broken: Arc<AtomicU8>,
+    disk: Arc<AtomicU8>,
 }
 
-impl Sink for Breaking {
-    fn append(&mut self, lines: &[u8], head: Head, room: Room) -> io::Result<()> {
-        while self.broken.load(Ordering::SeqCst) == STUCK {
+impl Sink for FaultySink {
+    fn append(&mut self, lines: &[u8], head: Head, space: Space) -> io::Result<()> {
+        while self.disk.load(Ordering::SeqCst) == STUCK {
             thread::sleep(Duration::from_millis(5));
         }
-        match (self.broken.load(Ordering::SeqCst), room) {
-            (WORKS, _) | (FULL, Room::Reserved) => self.sink.append(lines, head, room),
+        match (self.disk.load(Ordering::SeqCst), space) {
+            (WORKS, _) | (FULL, Space::Reserved) => self.sink.append(lines, head, space),
             _ => Err(io::ErrorKind::StorageFull.into()),
         }
     }
@@ -276,14 +287,14 @@ impl Sink for Breaking {
     }
 }
 
-/// A log's directory and its keys.
-struct Kept {
+/// The directory of a log, and its keys.
+struct LogFixture {
     directory: TempDir,
     chain: ChainKey,
     signing: SigningKey,
 }
 
-impl Kept {
+impl LogFixture {
     fn new() -> Self {
         let (chain, signing) = (ChainKey::generate().unwrap(), SigningKey::generate().unwrap());
         Self { directory: tempfile::tempdir().unwrap(), chain, signing }
@@ -295,17 +306,17 @@ impl Kept {
         Settings { server: "server-1".into(), directory, target, sync: Sync::Interval }
     }
 
-    fn open(&self) -> (Log, Running) {
+    fn open(&self) -> (Log, WriterGuard) {
         Log::open(&self.settings(), &self.chain, &self.signing).unwrap()
     }
 
-    fn open_breaking(&self, broken: &Arc<AtomicU8>) -> (Log, Running) {
-        let mut begun = recovery::recover(&self.settings(), &self.chain, &self.signing).unwrap();
-        begun.sink = Box::new(Breaking { sink: begun.sink, broken: Arc::clone(broken) });
-        Log::start(&self.settings(), &self.chain, begun).unwrap()
+    fn open_faulty(&self, disk: &Arc<AtomicU8>) -> (Log, WriterGuard) {
+        let mut recovered = recovery::recover(&self.settings(), &self.chain, &self.signing).unwrap();
+        recovered.sink = Box::new(FaultySink { sink: recovered.sink, disk: Arc::clone(disk) });
+        Log::start(&self.settings(), &self.chain, recovered).unwrap()
     }
 
-    /// The same, as a crash would leave it now.
+    /// A copy of the files, as a crash would leave them now.
     fn copied(&self) -> Self {
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(self.directory.path()).unwrap().flatten() {
@@ -327,7 +338,7 @@ impl Kept {
     }
 
     fn lines(&self) -> Vec<Value> {
-        // A line that is being written is none yet.
+        // A line that is still being written is left out.
         let text = self.lines_text();
         text.split_inclusive('\n')
             .filter(|line| line.ends_with('\n'))
@@ -336,19 +347,19 @@ impl Kept {
     }
 
     fn sources(&self) -> Sources {
-        Sources::of(&[Path::to_owned(self.directory.path())], None).unwrap()
+        Sources::from_paths(&[Path::to_owned(self.directory.path())], None).unwrap()
     }
 
-    fn trust(&self) -> Trust {
-        Trust { chain: Some(self.chain.clone()), public: Some(self.signing.public().unwrap()) }
+    fn keys(&self) -> VerifyKeys {
+        VerifyKeys { chain: Some(self.chain.clone()), public: Some(self.signing.public().unwrap()) }
     }
 
     fn verified(&self) -> Report {
-        verify(&self.sources(), &self.trust()).unwrap()
+        verify(&self.sources(), &self.keys()).unwrap()
     }
 }
 
-fn asked(audit_id: &str) -> Event {
+fn event(audit_id: &str) -> Event {
     let user = User { username: "alice".into(), ..User::default() };
     let mut event = Event::new("get", "/api/v1/pods", user);
     audit_id.clone_into(&mut event.audit_id);
@@ -367,8 +378,8 @@ fn line_of(lines: &[Value], audit_id: &str, stage: &str) -> Value {
         .clone()
 }
 
-fn note(line: &Value, note: Note) -> String {
-    line["annotations"][note.key()].as_str().unwrap_or_default().to_owned()
+fn annotation(line: &Value, key: Annotation) -> String {
+    line["annotations"][key.key()].as_str().unwrap_or_default().to_owned()
 }
 
 async fn until(mut is_so: impl FnMut() -> bool) {

@@ -1,4 +1,4 @@
-//! Logs as they were written, and logs to which something was done.
+//! Tests of verification: intact logs pass, and changed logs are refused.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -9,33 +9,34 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::desk::{Desk, Duty, Entry};
+use crate::checkpoint::CHECKPOINTS_FILE;
 use crate::event::{Completion, EndReason, Event, User};
 use crate::files::{Files, Limits};
 use crate::keys::SigningKey;
 use crate::settings::{Settings, Sync, Target};
-use crate::writer::{Begun, Writer};
+use crate::shared::{Entry, EntryKind, Shared};
+use crate::writer::{Recovered, Writer};
 
-/// A file of the logs here ends behind a few lines.
+/// Size of a file in these tests: a few lines.
 const FILE_BYTES: u64 = 2_500;
 
 #[test]
-fn a_log_as_it_was_written_is_verified_with_either_key_and_with_both() {
-    let log = Written::new(20);
-    let report = verify(&log.sources(), &log.both()).unwrap();
+fn an_intact_log_is_verified_with_either_key_and_with_both() {
+    let log = WrittenLog::new(20);
+    let report = verify(&log.sources(), &log.both_keys()).unwrap();
     assert!(report.files >= 3 && report.checkpoints > report.files, "{report:?}");
-    assert_eq!((report.first, report.signed, report.open), (1, report.last, 0));
-    assert!(report.is_chained);
+    assert_eq!((report.first, report.signed_up_to, report.open), (1, report.last, 0));
+    assert!(report.is_chain_verified);
 
-    verify(&log.sources(), &Trust { public: None, ..log.both() }).unwrap();
-    let public = verify(&log.sources(), &Trust { chain: None, ..log.both() }).unwrap();
-    assert!(!public.is_chained && public.signed == report.last);
-    assert!(matches!(verify(&log.sources(), &Trust::default()), Err(NotVerified::NoKey)));
+    verify(&log.sources(), &VerifyKeys { public: None, ..log.both_keys() }).unwrap();
+    let public = verify(&log.sources(), &VerifyKeys { chain: None, ..log.both_keys() }).unwrap();
+    assert!(!public.is_chain_verified && public.signed_up_to == report.last);
+    assert!(matches!(verify(&log.sources(), &VerifyKeys::default()), Err(VerifyError::NoKey)));
 }
 
 #[test]
-fn every_byte_of_a_log_and_of_its_checkpoints_counts() {
-    let log = Written::new(3);
+fn every_changed_byte_of_a_log_and_its_checkpoints_is_noticed() {
+    let log = WrittenLog::new(3);
     let mut paths = log.sources().files;
     paths.push(log.directory.path().join(CHECKPOINTS_FILE));
     for path in paths {
@@ -44,20 +45,20 @@ fn every_byte_of_a_log_and_of_its_checkpoints_counts() {
             let mut changed = whole.clone();
             changed[at] ^= 1;
             fs::write(&path, &changed).unwrap();
-            assert!(verify(&log.sources(), &log.both()).is_err(), "{} byte {at}", path.display());
+            assert!(verify(&log.sources(), &log.both_keys()).is_err(), "{} byte {at}", path.display());
         }
         fs::write(&path, &whole).unwrap();
     }
-    verify(&log.sources(), &log.both()).unwrap();
+    verify(&log.sources(), &log.both_keys()).unwrap();
 }
 
 #[test]
-fn a_fault_names_its_file_its_line_and_what_is_wrong() {
-    let log = Written::new(20);
+fn a_fault_names_its_file_its_line_and_its_kind() {
+    let log = WrittenLog::new(20);
     let files = log.sources().files;
     log.edit(&files[1], |lines| drop(lines.remove(1)));
 
-    let NotVerified::Fault(fault) = verify(&log.sources(), &log.both()).unwrap_err() else {
+    let VerifyError::Fault(fault) = verify(&log.sources(), &log.both_keys()).unwrap_err() else {
         panic!("a fault")
     };
 
@@ -66,38 +67,38 @@ fn a_fault_names_its_file_its_line_and_what_is_wrong() {
 }
 
 #[test]
-fn an_end_that_was_cut_off_behind_the_last_checkpoint_is_seen_by_the_next_of_them_alone() {
-    let log = Written::new(20);
+fn a_truncated_end_is_noticed_only_through_a_later_checkpoint() {
+    let log = WrittenLog::new(20);
     let last = log.sources().files.pop().unwrap();
     log.edit(&last, |lines| drop(lines.pop()));
 
-    let cut = verify(&log.sources(), &log.both()).unwrap_err();
-    assert!(matches!(&cut, NotVerified::Fault(Fault { what: What::Cut { .. }, .. })), "{cut}");
+    let cut = verify(&log.sources(), &log.both_keys()).unwrap_err();
+    assert!(matches!(&cut, VerifyError::Fault(Fault { kind: FaultKind::CutOff { .. }, .. })), "{cut}");
 
-    // Without what was signed behind it, nobody can tell: checkpoints are worth what they are elsewhere.
+    // Without the later checkpoint the cut is invisible: checkpoints must be kept elsewhere.
     log.edit(&log.directory.path().join(CHECKPOINTS_FILE), |lines| drop(lines.pop()));
-    verify(&log.sources(), &log.both()).unwrap();
+    verify(&log.sources(), &log.both_keys()).unwrap();
 }
 
 #[test]
-fn another_servers_files_are_not_taken_for_ones_own() {
-    let (log, other) = (Written::new(20), Written::new(20));
-    verify(&log.sources(), &other.both()).unwrap_err();
+fn files_of_another_server_are_refused() {
+    let (log, other) = (WrittenLog::new(20), WrittenLog::new(20));
+    verify(&log.sources(), &other.both_keys()).unwrap_err();
     let (own, foreign) = (log.sources().files, other.sources().files);
     fs::copy(&foreign[1], &own[1]).unwrap();
-    verify(&log.sources(), &log.both()).unwrap_err();
-    verify(&log.sources(), &Trust { chain: None, ..log.both() }).unwrap_err();
+    verify(&log.sources(), &log.both_keys()).unwrap_err();
+    verify(&log.sources(), &VerifyKeys { chain: None, ..log.both_keys() }).unwrap_err();
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn whatever_is_done_to_a_log_is_seen(mutation in mutation(), chosen in any::<(u64, u64)>()) {
-        let log = Written::new(24);
-        if log.suffers(mutation, chosen) {
-            prop_assert!(verify(&log.sources(), &log.both()).is_err(), "{mutation:?} {chosen:?}");
-            let public = Trust { chain: None, ..log.both() };
+    fn any_mutation_of_a_log_is_noticed(mutation in mutation(), chosen in any::<(u64, u64)>()) {
+        let log = WrittenLog::new(24);
+        if log.is_changed_by(mutation, chosen) {
+            prop_assert!(verify(&log.sources(), &log.both_keys()).is_err(), "{mutation:?} {chosen:?}");
+            let public = VerifyKeys { chain: None, ..log.both_keys() };
             prop_assert!(verify(&log.sources(), &public).is_err(), "with the public key: {mutation:?} {chosen:?}");
         }
     }
@@ -132,15 +133,15 @@ fn mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// A log that was written and closed, and its keys.
-struct Written {
+/// A log that was written and closed, with its keys.
+struct WrittenLog {
     directory: TempDir,
     chain: ChainKey,
     signing: SigningKey,
 }
 
-impl Written {
-    /// With so many exchanges, in several files.
+impl WrittenLog {
+    /// Writes a log with this many exchanges, in several files.
     fn new(exchanges: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (chain, signing) = (ChainKey::generate().unwrap(), SigningKey::generate().unwrap());
@@ -148,11 +149,11 @@ impl Written {
         let sink = Files::open(directory.path(), limits, VecDeque::new(), None).unwrap();
         let checkpoints =
             crate::checkpoint::Checkpoints::open(directory.path(), signing.clone(), 0, 0).unwrap();
-        let begun = Begun {
+        let recovered = Recovered {
             sink: Box::new(sink),
             checkpoints,
-            head: crate::chain::Head::NOTHING,
-            owed: Vec::new(),
+            head: crate::chain::Head::START,
+            pending: Vec::new(),
             cut_bytes: 0,
             lock: fs::File::open(directory.path()).unwrap(),
         };
@@ -162,26 +163,26 @@ impl Written {
             target: Target::Files { bytes_max: FILE_BYTES, kept: 100 },
             sync: Sync::Interval,
         };
-        let desk = Arc::new(Desk::new());
-        let mut writer = Writer::begin(&settings, &chain, begun, Arc::clone(&desk)).unwrap();
+        let shared = Arc::new(Shared::new());
+        let mut writer = Writer::begin(&settings, &chain, recovered, Arc::clone(&shared)).unwrap();
         for n in 0..exchanges {
             let user = User { username: format!("user-{n}"), ..User::default() };
             let event = Arc::new(Event::new("get", format!("/api/v1/pods/{n}"), user));
             let completion = Some(Completion::new(None, EndReason::Clean));
-            // One by one, so that files end between them.
-            writer.put(vec![Entry { event, completion, duty: Duty::Aside }]);
+            // Written one by one, so that files rotate between them.
+            writer.put(vec![Entry { event, completion, kind: EntryKind::BestEffort }]);
         }
-        desk.queue.close();
+        shared.queue.close();
         writer.run();
         Self { directory, chain, signing }
     }
 
     fn sources(&self) -> Sources {
-        Sources::of(&[Path::to_owned(self.directory.path())], None).unwrap()
+        Sources::from_paths(&[Path::to_owned(self.directory.path())], None).unwrap()
     }
 
-    fn both(&self) -> Trust {
-        Trust { chain: Some(self.chain.clone()), public: Some(self.signing.public().unwrap()) }
+    fn both_keys(&self) -> VerifyKeys {
+        VerifyKeys { chain: Some(self.chain.clone()), public: Some(self.signing.public().unwrap()) }
     }
 
     fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<String>)) {
@@ -191,8 +192,8 @@ impl Written {
         fs::write(path, lines.concat()).unwrap();
     }
 
-    /// Whether that changed anything.
-    fn suffers(&self, mutation: Mutation, (first, second): (u64, u64)) -> bool {
+    /// Whether the mutation changes the log at all.
+    fn is_changed_by(&self, mutation: Mutation, (first, second): (u64, u64)) -> bool {
         let files = self.sources().files;
         let of = |number: u64, count: usize| usize::try_from(number % count as u64).unwrap();
         let path: &PathBuf = &files[of(first, files.len())];

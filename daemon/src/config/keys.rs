@@ -1,4 +1,4 @@
-//! Values that parse and are not allowed, in words that name the key, the value and what is allowed.
+//! Validates single values. Errors name the key, the value and the allowed values.
 
 use std::{
     fmt::Display, net::SocketAddr, ops::RangeInclusive, path::Path, thread::available_parallelism,
@@ -7,72 +7,72 @@ use std::{
 
 use serde::Deserialize;
 
-use super::shown::shown;
+use super::redact::redact;
+use crate::bounded_file::read_bounded;
 use crate::outcome::Failure;
 use crate::runtime::{Layout, THREADS_MAX};
-use crate::whole_file::whole_file;
 
 /// A value that is not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {value} is not allowed, use {allowed}")]
 pub struct KeyError {
-    /// The key as the person wrote it, with dots: `apiServer.kubeconfig`.
+    /// The key with dots, as in the file: `apiServer.kubeconfig`.
     pub key: String,
-    /// The value as the person wrote it, but for what looks like a secret.
+    /// The value as in the file, with possible secrets redacted.
     pub value: String,
-    /// What would be allowed: `1 to 600`.
+    /// The allowed values, such as `1 to 600`.
     pub allowed: String,
 }
 
 /// The key `runtime` of every daemon: `runtime: {layout: shared | perCore, threads: N}`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct RuntimeKeys {
-    /// How runtimes are laid over threads; `perCore` unless said.
-    pub layout: Option<LayoutKey>,
-    /// How many threads; one per core unless the daemon or its file says otherwise.
+pub struct RawRuntime {
+    /// The layout of the runtimes; `perCore` by default.
+    pub layout: Option<RawLayout>,
+    /// The number of threads; by default the daemon's own default, or one per core.
     pub threads: Option<usize>,
 }
 
 /// The values of `runtime.layout`. Measured: docs/decisions/0001-runtime-layout.md.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum LayoutKey {
-    /// [`Layout::Shared`].
+pub enum RawLayout {
+    /// One runtime for all threads: [`Layout::Shared`].
     Shared,
-    /// [`Layout::PerCore`].
+    /// One runtime for each thread: [`Layout::PerCore`].
     #[default]
     PerCore,
 }
 
 impl KeyError {
-    /// `key: value is not allowed, use allowed`.
+    /// An error that displays as `key: value is not allowed, use allowed`.
     pub fn new(key: impl Into<String>, value: impl Display, allowed: impl Into<String>) -> Self {
-        Self { key: key.into(), value: shown(&value.to_string()), allowed: allowed.into() }
+        Self { key: key.into(), value: redact(&value.to_string()), allowed: allowed.into() }
     }
 }
 
-impl RuntimeKeys {
-    /// The layout they ask for.
+impl RawRuntime {
+    /// The layout that these keys select.
     ///
     /// # Errors
     ///
-    /// `runtime.threads` is not 1 to [`THREADS_MAX`].
+    /// The value of `runtime.threads` is not 1 to [`THREADS_MAX`].
     pub fn layout(&self) -> Result<Layout, KeyError> {
         let cores = || available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let threads = bounded("runtime.threads", self.threads.unwrap_or_else(cores), 1..=THREADS_MAX)?;
         Ok(match self.layout.unwrap_or_default() {
-            LayoutKey::Shared => Layout::Shared { workers: threads },
-            LayoutKey::PerCore => Layout::PerCore { homes: threads },
+            RawLayout::Shared => Layout::Shared { workers: threads },
+            RawLayout::PerCore => Layout::PerCore { homes: threads },
         })
     }
 }
 
-/// `value`, if it lies in `range`.
+/// Returns `value` if it is in `range`.
 ///
 /// # Errors
 ///
-/// It does not.
+/// The value is outside of `range`.
 pub fn bounded<N: PartialOrd + Display>(
     key: &str,
     value: N,
@@ -84,34 +84,34 @@ pub fn bounded<N: PartialOrd + Display>(
     Err(KeyError::new(key, value, format!("{} to {}", range.start(), range.end())))
 }
 
-/// `value` seconds as a duration, if they lie in `range`.
+/// Returns `value` seconds as a duration, if they are in `range`.
 ///
 /// # Errors
 ///
-/// They do not.
+/// The value is outside of `range`.
 pub fn seconds(key: &str, value: u64, range: RangeInclusive<u64>) -> Result<Duration, KeyError> {
     bounded(key, value, range).map(Duration::from_secs)
 }
 
-/// `value` as an IP address with a port.
+/// Parses `value` as an IP address with a port.
 ///
 /// # Errors
 ///
-/// It is something else, a host name for instance.
+/// The value is something else, such as a host name.
 pub fn socket_address(key: &str, value: &str) -> Result<SocketAddr, KeyError> {
     let allowed = "an IP address and a port such as 127.0.0.1:9090 or [::1]:9090";
     value.parse().map_err(|_| KeyError::new(key, value, allowed))
 }
 
-/// The bytes of the file at `path`, at most `bytes_max`.
+/// Reads the file at `path`, at most `bytes_max`.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is larger.
+/// The file cannot be read, or is larger.
 pub fn readable_file(key: &str, path: &Path, bytes_max: u64) -> Result<Vec<u8>, KeyError> {
     let not_allowed = |allowed: String| KeyError::new(key, path.display(), allowed);
     let unreadable = |error| not_allowed(format!("a file that this user may read ({error})"));
-    let bytes = whole_file(path, bytes_max).map_err(unreadable)?;
+    let bytes = read_bounded(path, bytes_max).map_err(unreadable)?;
     bytes.ok_or_else(|| not_allowed(format!("a file of at most {bytes_max} bytes")))
 }
 

@@ -1,4 +1,4 @@
-//! Claims about what a person is told about a wrong file.
+//! Tests of error messages about invalid files.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,11 +10,20 @@ const KIND: &str = "ServerConfig";
 
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Written {
+struct RawTest {
     listen: Option<String>,
     drain_grace_seconds: Option<u64>,
     labels: Option<BTreeMap<String, String>>,
     api_server: Option<Nested>,
+}
+
+/// The keys of a daemon beside the common ones.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RawOwn {
+    listen: Option<String>,
+    #[serde(rename = "apiServer")]
+    _api_server: Option<Nested>,
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -25,31 +34,79 @@ struct Nested {
 }
 
 #[test]
-fn the_head_is_checked_and_taken_off_and_the_rest_is_read() {
-    let written = written(
+fn the_head_is_checked_and_hidden_and_the_rest_is_read() {
+    let raw = parsed(
         "kind: ServerConfig\nlisten: 0.0.0.0:8443\nlabels: {a: b}\napiVersion: tombolo.dev/v1alpha1\n",
     );
 
-    let written = written.unwrap();
+    let raw = raw.unwrap();
 
-    assert_eq!(written.listen.as_deref(), Some("0.0.0.0:8443"));
-    assert_eq!(written.labels, Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])));
+    assert_eq!(raw.listen.as_deref(), Some("0.0.0.0:8443"));
+    assert_eq!(raw.labels, Some(BTreeMap::from([("a".to_owned(), "b".to_owned())])));
+}
+
+#[test]
+fn common_keys_are_read_beside_a_daemons_own_keys() {
+    let text = headed(
+        "listen: a\nstateDir: state\nprobes: {listen: b}\nlog: {level: debug}\ndrainGraceSeconds: 7\n\
+         runtime: {threads: 3}\n",
+    );
+
+    let (common, own) = with_common(&text).unwrap();
+
+    assert_eq!(own.listen.as_deref(), Some("a"));
+    let RawCommon { state_dir, probes, drain_grace_seconds, log, runtime } = common;
+    assert_eq!(state_dir.as_deref(), Some(Path::new("state")));
+    assert_eq!(probes.unwrap().listen.as_deref(), Some("b"));
+    assert_eq!(drain_grace_seconds, Some(7));
+    assert_eq!(log.unwrap().level.as_deref(), Some("debug"));
+    assert_eq!(runtime.unwrap().threads, Some(3));
+}
+
+#[test]
+fn common_keys_alone_or_none_at_all_are_a_valid_file() {
+    let (common, own) = with_common(&headed("stateDir: state\n")).unwrap();
+    assert!(common.state_dir.is_some() && own.listen.is_none());
+    let (common, own) = with_common(&headed("listen: a\n")).unwrap();
+    assert!(common.state_dir.is_none() && own.listen.is_some());
+}
+
+#[test]
+fn an_unknown_key_lists_own_and_common_keys() {
+    let text = with_common(&headed("listen: a\ndrainGrace: 5\n")).unwrap_err().to_string();
+
+    assert_eq!(
+        text,
+        "server.yaml:4:1: unknown field `drainGrace`, expected one of listen, apiServer, stateDir, probes, \
+         drainGraceSeconds, log, runtime"
+    );
+    let nested = with_common(&headed("apiServer: {ports: 1}\n")).unwrap_err().to_string();
+    assert_eq!(nested, "server.yaml:3:13: unknown field `ports`, expected one of kind, port");
+    let common = with_common(&headed("log: {depth: 1}\n")).unwrap_err().to_string();
+    assert_eq!(common, "server.yaml:3:7: unknown field `depth`, expected one of format, level");
+}
+
+#[test]
+fn a_duplicate_common_key_is_refused() {
+    let text = with_common(&headed("stateDir: a\nstateDir: b\n")).unwrap_err().to_string();
+
+    assert_eq!(text, "server.yaml:4:1: duplicate mapping key `stateDir` is not allowed here");
 }
 
 #[test]
 fn a_key_named_kind_below_the_head_is_an_ordinary_key() {
-    let written = written(&headed("apiServer:\n  kind: x\n")).unwrap();
+    let raw = parsed(&headed("apiServer:\n  kind: x\n")).unwrap();
 
-    assert_eq!(written.api_server, Some(Nested { kind: Some("x".into()), port: None }));
+    assert_eq!(raw.api_server, Some(Nested { kind: Some("x".into()), port: None }));
 }
 
 #[test]
-fn a_head_alone_is_a_whole_file() {
-    assert!(written(&headed("")).is_ok());
+fn a_head_alone_is_a_valid_file() {
+    assert!(parsed(&headed("")).is_ok());
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_place_and_the_keys_there_are() {
+fn an_unknown_key_is_named_with_its_position_and_the_known_keys() {
     let text = refusal(&headed("listen: a\ndrainGrace: 5\n"));
 
     assert_eq!(
@@ -59,14 +116,14 @@ fn an_unknown_key_is_named_with_its_place_and_the_keys_there_are() {
 }
 
 #[test]
-fn an_unknown_key_deep_inside_has_its_own_place() {
+fn an_unknown_nested_key_has_its_own_position() {
     let text = refusal(&headed("apiServer:\n  kinds: x\n"));
 
     assert!(text.starts_with("server.yaml:4:3: unknown field `kinds`"), "{text}");
 }
 
 #[test]
-fn a_value_of_a_wrong_type_is_named_with_its_place_its_key_and_what_is_allowed() {
+fn a_value_of_a_wrong_type_is_named_with_position_and_key() {
     for (line, place, found) in [
         ("drainGraceSeconds: soon  # or later\n", "3:20", "drainGraceSeconds: soon"),
         ("drainGraceSeconds: -1\n", "3:20", "drainGraceSeconds: -1"),
@@ -100,7 +157,7 @@ fn a_secret_in_the_wrong_place_is_not_quoted() {
 }
 
 #[test]
-fn a_mapping_in_the_place_of_a_value_is_named_with_its_key() {
+fn a_mapping_instead_of_a_value_is_named_with_its_key() {
     assert_eq!(refusal(&headed("listen: {a: b}\n")), "server.yaml:3:9: listen: expected string scalar");
 }
 
@@ -114,7 +171,7 @@ fn duplicate_keys_are_refused_in_head_and_rest() {
 }
 
 #[test]
-fn what_is_not_yaml_is_refused_in_one_line_with_its_place() {
+fn invalid_yaml_is_refused_in_one_line_with_its_position() {
     let text = refusal(&headed("listen: [a\n"));
 
     assert!(text.starts_with("server.yaml:"), "{text}");
@@ -123,18 +180,18 @@ fn what_is_not_yaml_is_refused_in_one_line_with_its_place() {
 
 #[test]
 fn two_documents_in_one_file_are_refused() {
-    assert!(written(&format!("{0}---\n{0}", headed(""))).is_err());
+    assert!(parsed(&format!("{0}---\n{0}", headed(""))).is_err());
 }
 
 #[test]
-fn a_wrong_kind_says_which_is_right() {
+fn a_wrong_kind_is_refused_with_the_right_one() {
     let text = refusal("apiVersion: tombolo.dev/v1alpha1\nkind: AgentConfig\n");
 
     assert_eq!(text, "server.yaml:2:7: kind: AgentConfig is not what this program reads, use ServerConfig");
 }
 
 #[test]
-fn a_wrong_version_says_which_is_right_whatever_else_is_wrong() {
+fn a_wrong_version_is_refused_first_with_the_right_one() {
     let text = refusal("apiVersion: tombolo.dev/v2\nkind: ServerConfig\nnewKey: 1\n");
 
     assert_eq!(
@@ -144,7 +201,7 @@ fn a_wrong_version_says_which_is_right_whatever_else_is_wrong() {
 }
 
 #[test]
-fn a_missing_head_says_what_to_write() {
+fn a_missing_head_is_refused_with_the_line_to_add() {
     assert_eq!(
         refusal("listen: a\n"),
         "server.yaml: apiVersion is missing, add the line `apiVersion: tombolo.dev/v1alpha1`"
@@ -160,11 +217,11 @@ fn a_missing_head_says_what_to_write() {
 }
 
 #[test]
-fn a_missing_file_says_what_to_do() {
+fn a_missing_file_is_refused_with_the_remedy() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("server.yaml");
 
-    let error = load::<Written>(&path, KIND).unwrap_err();
+    let error = load::<RawTest>(&path, KIND).unwrap_err();
 
     let shown = path.display();
     assert_eq!(
@@ -174,7 +231,7 @@ fn a_missing_file_says_what_to_do() {
 }
 
 #[test]
-fn a_file_of_the_limit_is_read_and_one_byte_more_is_refused() {
+fn a_file_beyond_the_limit_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("server.yaml");
     let mut text = headed("");
@@ -182,28 +239,32 @@ fn a_file_of_the_limit_is_read_and_one_byte_more_is_refused() {
     text.push_str(&"x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() - text.len()));
 
     fs::write(&path, &text).unwrap();
-    assert!(load::<Written>(&path, KIND).is_ok());
+    assert!(load::<RawTest>(&path, KIND).is_ok());
 
     text.push('x');
     fs::write(&path, &text).unwrap();
-    assert!(matches!(load::<Written>(&path, KIND), Err(LoadError::TooLarge(_))));
+    assert!(matches!(load::<RawTest>(&path, KIND), Err(LoadError::TooLarge(_))));
 }
 
 #[test]
 fn a_directory_is_not_a_file() {
     let home = tempfile::tempdir().unwrap();
 
-    assert!(matches!(load::<Written>(home.path(), KIND), Err(LoadError::Unreadable { .. })));
+    assert!(matches!(load::<RawTest>(home.path(), KIND), Err(LoadError::Unreadable { .. })));
 }
 
 fn headed(rest: &str) -> String {
     format!("apiVersion: tombolo.dev/v1alpha1\nkind: ServerConfig\n{rest}")
 }
 
-fn written(text: &str) -> Result<Written, LoadError> {
+fn parsed(text: &str) -> Result<RawTest, LoadError> {
     parse(text, Path::new("server.yaml"), KIND)
 }
 
+fn with_common(text: &str) -> Result<(RawCommon, RawOwn), LoadError> {
+    parse_with_common(text, Path::new("server.yaml"), KIND)
+}
+
 fn refusal(text: &str) -> String {
-    written(text).unwrap_err().to_string()
+    parsed(text).unwrap_err().to_string()
 }

@@ -1,4 +1,4 @@
-//! Files that change in the ways in which files do.
+//! Tests of all forms of a file's change.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,15 +7,15 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Shorter than a look, so that only a notice ends the wait.
+/// Shorter than a polling interval, so that only an event ends the wait.
 const NOTICED_MAX: Duration = Duration::from_secs(9);
 
 #[tokio::test]
-async fn a_file_is_noticed_when_it_is_written_replaced_removed_and_made_anew() {
+async fn writes_renames_removal_and_creation_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let (path, other) = (folder.path().join("policy.yaml"), folder.path().join("other.yaml"));
     fs::write(&path, "a").unwrap();
-    let mut watch = FileWatch::of(&path);
+    let mut watch = FileWatch::new(&path);
 
     fs::write(&path, "b").unwrap();
     noticed(&mut watch).await;
@@ -29,7 +29,7 @@ async fn a_file_is_noticed_when_it_is_written_replaced_removed_and_made_anew() {
 }
 
 #[tokio::test]
-async fn kubernetes_swapping_of_a_link_beside_the_file_is_noticed() {
+async fn kubernetes_swap_of_the_data_link_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let within = |name: &str| folder.path().join(name);
     for (generation, text) in [("..1", "a"), ("..2", "b")] {
@@ -38,7 +38,7 @@ async fn kubernetes_swapping_of_a_link_beside_the_file_is_noticed() {
     }
     symlink("..1", within("..data")).unwrap();
     symlink("..data/policy.yaml", within("policy.yaml")).unwrap();
-    let mut watch = FileWatch::of(&within("policy.yaml"));
+    let mut watch = FileWatch::new(&within("policy.yaml"));
 
     symlink("..2", within("..data_tmp")).unwrap();
     fs::rename(within("..data_tmp"), within("..data")).unwrap();
@@ -48,26 +48,26 @@ async fn kubernetes_swapping_of_a_link_beside_the_file_is_noticed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_is_looked_at_now_and_then_although_nothing_was_noticed() {
+async fn a_file_is_polled_without_events() {
     let started = tokio::time::Instant::now();
-    let mut watch = FileWatch::of(Path::new("/nowhere/policy.yaml"));
+    let mut watch = FileWatch::new(Path::new("/nowhere/policy.yaml"));
 
     watch.changed().await;
     watch.changed().await;
 
-    assert_eq!(started.elapsed(), 2 * LOOK_EVERY);
+    assert_eq!(started.elapsed(), 2 * POLL_EVERY);
 }
 
 #[test]
-fn neither_reading_nor_what_befalls_other_files_is_a_change() {
+fn reads_and_changes_of_other_files_are_ignored() {
     let event = |kind, name: &str| Event::new(kind).add_path(Path::new("/etc/tombolo").join(name));
     let name = Some(OsStr::new("policy.yaml"));
     let written = EventKind::Modify(notify::event::ModifyKind::Any);
-    assert!(is_about(&event(written, "policy.yaml"), name));
-    assert!(is_about(&event(written, "..data"), name));
-    assert!(is_about(&Event::new(EventKind::Other), name));
-    assert!(!is_about(&event(written, "server.yaml"), name));
-    assert!(!is_about(&event(EventKind::Access(notify::event::AccessKind::Any), "policy.yaml"), name));
+    assert!(may_change(&event(written, "policy.yaml"), name));
+    assert!(may_change(&event(written, "..data"), name));
+    assert!(may_change(&Event::new(EventKind::Other), name));
+    assert!(!may_change(&event(written, "server.yaml"), name));
+    assert!(!may_change(&event(EventKind::Access(notify::event::AccessKind::Any), "policy.yaml"), name));
 }
 
 async fn noticed(watch: &mut FileWatch) {

@@ -1,7 +1,7 @@
-//! HTTP's status codes as values of a label: a closed set.
+//! HTTP status codes as label values, from a closed set.
 
-/// Codes that have a value of their own in the label `code`: ours, and those that Kubernetes' components answer with.
-/// Any other one is counted in its class, so that an API server cannot make up series.
+/// Codes with a value of their own in the label `code`: ours, and those of Kubernetes' components. All others
+/// are counted by class, so that an API server cannot create series.
 const CODES: [(u16, &str); 32] = [
     (101, "101"),
     (200, "200"),
@@ -40,14 +40,14 @@ const CODES: [(u16, &str); 32] = [
 /// Values of the label `code` for codes without one of their own, by their first digit.
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// How many values there are.
+/// The number of label values.
 pub(super) const LABELS: usize = CODES.len() + CLASSES.len();
 
-/// Where a code is counted, and its label.
+/// The index and the label value of a code.
 pub(super) fn label(code: u16) -> (usize, &'static str) {
     let own = CODES.iter().enumerate().find(|(_, (known, _))| *known == code);
-    if let Some((place, (_, label))) = own {
-        return (place, label);
+    if let Some((index, (_, label))) = own {
+        return (index, label);
     }
     let class = usize::from(code / 100);
     let class = if class < CLASSES.len() { class } else { 0 };

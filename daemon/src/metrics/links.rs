@@ -1,4 +1,4 @@
-//! What the links to each peer have carried and lost, over the tunnels that live and those that ended.
+//! Metrics of the links to each peer: bytes and losses, summed over open and ended tunnels.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,35 +6,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::lines::Lines;
+use super::exposition::Exposition;
 
-/// Most peers that are told of; a tunnel to another one is counted nowhere here.
+/// Most peers with series; tunnels to further ones are not counted here.
 pub const PEERS_MAX: usize = 10_000;
 
-/// How long a peer is told of after its last tunnel ended: long enough for several scrapes to find the last figures, and
-/// for a short absence not to set counters back.
-pub const KEPT: Duration = Duration::from_secs(300);
+/// The time for which a peer's series remain after its last tunnel: several scrapes find the last figures,
+/// and a short absence does not reset counters.
+pub const RETENTION: Duration = Duration::from_secs(300);
 
-/// The links of all peers. Clones are the same.
+/// The links of all peers. Clones share them.
 #[derive(Clone)]
-pub struct Links(Arc<Inner>);
+pub struct Links(Arc<SharedLinks>);
 
-struct Inner {
-    names: Names,
+struct SharedLinks {
+    names: MetricNames,
     label: &'static str,
     peers: Mutex<BTreeMap<String, Peer>>,
 }
 
-/// Figures of one tunnel since it was opened, or of many.
+/// Figures of one tunnel since it was opened, or sums of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Current estimate of the round trip; of many, the shortest.
+    /// Current estimate of the round trip; of several tunnels the shortest.
     pub round_trip: Duration,
     /// Streams that are open now.
     pub streams_open: u64,
     /// Packets that this side has sent.
     pub packets_sent: u64,
-    /// Those of them that are taken for lost.
+    /// Sent packets that are considered lost.
     pub packets_lost: u64,
     /// Bytes of UDP payload that this side has sent.
     pub wire_bytes_sent: u64,
@@ -46,7 +46,7 @@ pub struct Figures {
     pub stream_bytes_received: u64,
 }
 
-/// Counts a tunnel for as long as it is held.
+/// Counts a tunnel as open until this is dropped.
 #[must_use = "the tunnel counts as ended when this is dropped"]
 pub struct OpenLink {
     links: Links,
@@ -54,28 +54,29 @@ pub struct OpenLink {
     number: u64,
 }
 
-/// Asks a tunnel for its figures.
-type Read = Box<dyn Fn() -> Figures + Send + Sync>;
+/// Reads the current figures of a tunnel.
+type ReadFigures = Box<dyn Fn() -> Figures + Send + Sync>;
 
 #[derive(Default)]
 struct Peer {
-    open: BTreeMap<u64, (&'static str, Read)>,
-    /// What has carried a tunnel to it since it is told of.
+    open: BTreeMap<u64, (&'static str, ReadFigures)>,
+    /// The carriers of all its tunnels since its series began.
     carriers: BTreeSet<&'static str>,
     opened: u64,
-    /// Sums over the tunnels that ended.
+    /// Sums over the ended tunnels.
     ended: Figures,
     last_ended: Option<Instant>,
 }
 
 impl Links {
-    /// Links whose names begin with `prefix` and whose peer is named by `label`.
+    /// Links with metric names that begin with `prefix`, and the peer in the label `label`.
     #[must_use]
     pub fn new(prefix: &str, label: &'static str) -> Self {
-        Self(Arc::new(Inner { names: Names::of(prefix), label, peers: Mutex::default() }))
+        Self(Arc::new(SharedLinks { names: MetricNames::new(prefix), label, peers: Mutex::default() }))
     }
 
-    /// Counts a tunnel to `peer` over `carrier`. `read` gives the tunnel's figures, also for a moment after it has ended.
+    /// Counts a tunnel to `peer` over `carrier`. `read` returns the tunnel's figures, also shortly after its
+    /// end.
     pub fn open(
         &self,
         peer: &str,
@@ -94,8 +95,8 @@ impl Links {
     ) -> OpenLink {
         let mut peers = self.peers();
         if peers.len() >= PEERS_MAX {
-            // Where nobody scrapes, nobody else forgets.
-            peers.retain(|_, peer| !peer.is_forgotten(now));
+            // Without scrapes nothing else removes expired peers.
+            peers.retain(|_, peer| !peer.is_expired(now));
         }
         let mut number = 0;
         if peers.len() < PEERS_MAX || peers.contains_key(peer) {
@@ -108,23 +109,23 @@ impl Links {
         OpenLink { links: self.clone(), peer: peer.to_owned(), number }
     }
 
-    /// Forgets whom nothing was heard of for [`KEPT`], and tells of the others.
-    pub fn tell(&self, lines: &mut Lines, now: Instant) {
-        let Inner { names, label, .. } = &*self.0;
-        names.tell(lines, label, &self.told(now));
+    /// Writes the series of all peers, and removes peers without a tunnel for [`RETENTION`].
+    pub fn write(&self, text: &mut Exposition, now: Instant) {
+        let SharedLinks { names, label, .. } = &*self.0;
+        names.write(text, label, &self.reports(now));
     }
 
-    fn told(&self, now: Instant) -> Vec<Told> {
+    fn reports(&self, now: Instant) -> Vec<PeerReport> {
         let mut peers = self.peers();
-        peers.retain(|_, peer| !peer.is_forgotten(now));
-        let told = peers.iter().map(|(name, peer)| Told {
+        peers.retain(|_, peer| !peer.is_expired(now));
+        let reports = peers.iter().map(|(name, peer)| PeerReport {
             peer: name.clone(),
             opened: peer.opened,
             open: peer.open.len(),
             open_by: peer.open_by(),
             figures: peer.figures(),
         });
-        told.collect()
+        reports.collect()
     }
 
     fn peers(&self) -> MutexGuard<'_, BTreeMap<String, Peer>> {
@@ -133,9 +134,9 @@ impl Links {
 }
 
 impl Peer {
-    fn is_forgotten(&self, now: Instant) -> bool {
+    fn is_expired(&self, now: Instant) -> bool {
         self.open.is_empty()
-            && self.last_ended.is_none_or(|ended| now.saturating_duration_since(ended) >= KEPT)
+            && self.last_ended.is_none_or(|ended| now.saturating_duration_since(ended) >= RETENTION)
     }
 
     fn open_by(&self) -> Vec<(&'static str, usize)> {
@@ -153,7 +154,7 @@ impl Peer {
 }
 
 impl Figures {
-    /// With another tunnel's counts added; what only a living tunnel has is nobody's.
+    /// Adds the counts of another tunnel. Figures that only an open tunnel has become zero.
     fn with_counts_of(self, other: &Self) -> Self {
         Self {
             round_trip: Duration::ZERO,
@@ -181,18 +182,18 @@ impl Drop for OpenLink {
     }
 }
 
-/// What is told of a peer.
-struct Told {
+/// The values of one peer at a scrape.
+struct PeerReport {
     peer: String,
     opened: u64,
     open: usize,
-    /// The same by carrier.
+    /// The number of open tunnels by carrier.
     open_by: Vec<(&'static str, usize)>,
     figures: Figures,
 }
 
-/// The names of what is told of each peer.
-struct Names {
+/// The names of the metrics of each peer.
+struct MetricNames {
     tunnels: String,
     opened: String,
     streams: String,
@@ -203,8 +204,8 @@ struct Names {
     stream_bytes: String,
 }
 
-impl Names {
-    fn of(prefix: &str) -> Self {
+impl MetricNames {
+    fn new(prefix: &str) -> Self {
         Self {
             tunnels: format!("{prefix}_tunnels"),
             opened: format!("{prefix}_tunnels_opened_total"),
@@ -217,49 +218,50 @@ impl Names {
         }
     }
 
-    fn tell(&self, lines: &mut Lines, label: &str, peers: &[Told]) {
-        let mut tunnels = lines.gauge(&self.tunnels, "Tunnels that are open now, by carrier.");
-        for told in peers {
-            for (carrier, open) in &told.open_by {
-                tunnels.is(&[(label, &told.peer), ("carrier", carrier)], *open);
+    fn write(&self, text: &mut Exposition, label: &str, peers: &[PeerReport]) {
+        let mut tunnels = text.gauge(&self.tunnels, "Tunnels that are open now, by carrier.");
+        for report in peers {
+            for (carrier, open) in &report.open_by {
+                tunnels.sample(&[(label, &report.peer), ("carrier", carrier)], *open);
             }
         }
-        let mut opened = lines.counter(&self.opened, "Tunnels that were opened.");
-        for told in peers {
-            opened.is(&[(label, &told.peer)], told.opened);
+        let mut opened = text.counter(&self.opened, "Tunnels that were opened.");
+        for report in peers {
+            opened.sample(&[(label, &report.peer)], report.opened);
         }
-        let help = "Streams that are open in the tunnels now, one for each exchange.";
-        let mut streams = lines.gauge(&self.streams, help);
-        for told in peers {
-            streams.is(&[(label, &told.peer)], told.figures.streams_open);
+        let help = "Streams that are open in the tunnels now, one for each request.";
+        let mut streams = text.gauge(&self.streams, help);
+        for report in peers {
+            streams.sample(&[(label, &report.peer)], report.figures.streams_open);
         }
-        let help = "Current estimate of the round trip, of the nearest tunnel; absent without one.";
-        let mut round_trip = lines.gauge(&self.round_trip, help);
-        for told in peers.iter().filter(|told| told.open > 0) {
-            round_trip.is(&[(label, &told.peer)], told.figures.round_trip.as_secs_f64());
+        let help = "Current estimate of the round trip, of the tunnel with the shortest one; absent without a tunnel.";
+        let mut round_trip = text.gauge(&self.round_trip, help);
+        for report in peers.iter().filter(|report| report.open > 0) {
+            round_trip.sample(&[(label, &report.peer)], report.figures.round_trip.as_secs_f64());
         }
-        let mut sent = lines.counter(&self.packets_sent, "QUIC packets that this side has sent.");
-        for told in peers {
-            sent.is(&[(label, &told.peer)], told.figures.packets_sent);
+        let mut sent = text.counter(&self.packets_sent, "QUIC packets that this side has sent.");
+        for report in peers {
+            sent.sample(&[(label, &report.peer)], report.figures.packets_sent);
         }
-        let help = "QUIC packets of this side that are taken for lost; by those sent it is the loss.";
-        let mut lost = lines.counter(&self.packets_lost, help);
-        for told in peers {
-            lost.is(&[(label, &told.peer)], told.figures.packets_lost);
+        let help =
+            "QUIC packets of this side that are considered lost; divided by those sent it is the loss rate.";
+        let mut lost = text.counter(&self.packets_lost, help);
+        for report in peers {
+            lost.sample(&[(label, &report.peer)], report.figures.packets_lost);
         }
         let help = "Bytes of UDP payload by direction, sent or received by this side, all of QUIC included; of tunnels over TCP those of \
                     HTTP/2.";
-        let mut wire = lines.counter(&self.wire_bytes, help);
-        for Told { peer, figures, .. } in peers {
-            wire.is(&[(label, peer), ("direction", "sent")], figures.wire_bytes_sent);
-            wire.is(&[(label, peer), ("direction", "received")], figures.wire_bytes_received);
+        let mut wire = text.counter(&self.wire_bytes, help);
+        for PeerReport { peer, figures, .. } in peers {
+            wire.sample(&[(label, peer), ("direction", "sent")], figures.wire_bytes_sent);
+            wire.sample(&[(label, peer), ("direction", "received")], figures.wire_bytes_received);
         }
         let help =
-            "Bytes of streams by direction, sent or received by this side: heads and bodies of exchanges.";
-        let mut streamed = lines.counter(&self.stream_bytes, help);
-        for Told { peer, figures, .. } in peers {
-            streamed.is(&[(label, peer), ("direction", "sent")], figures.stream_bytes_sent);
-            streamed.is(&[(label, peer), ("direction", "received")], figures.stream_bytes_received);
+            "Bytes of streams by direction, sent or received by this side: heads and bodies of requests.";
+        let mut streamed = text.counter(&self.stream_bytes, help);
+        for PeerReport { peer, figures, .. } in peers {
+            streamed.sample(&[(label, peer), ("direction", "sent")], figures.stream_bytes_sent);
+            streamed.sample(&[(label, peer), ("direction", "received")], figures.stream_bytes_received);
         }
     }
 }

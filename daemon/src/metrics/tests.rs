@@ -1,4 +1,4 @@
-//! Claims about what a scrape finds.
+//! Tests of the text of a scrape.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use super::*;
 
 /// One test for all that a scrape shows of a process: its recorder can be installed once.
 #[test]
-fn a_scrape_finds_help_type_build_process_and_real_histograms() {
+fn a_scrape_has_help_type_build_process_and_real_histograms() {
     let product = Product { name: "test", metrics_prefix: "tombolo_test", version: "1.2.3" };
     let installed = Metrics::install(&product).unwrap();
     metrics::describe_histogram!("tombolo_test_wait_seconds", "How long.");
@@ -31,17 +31,17 @@ fn a_scrape_finds_help_type_build_process_and_real_histograms() {
     ] {
         assert!(text.lines().any(|found| found == line), "no line {line:?} in:\n{text}");
     }
-    assert!(matches!(Metrics::install(&product), Err(TelemetryError::Twice(_))));
+    assert!(matches!(Metrics::install(&product), Err(TelemetryError::AlreadyInstalled(_))));
 }
 
 #[test]
-fn what_a_source_no_longer_tells_is_in_no_later_scrape() {
+fn series_that_a_source_no_longer_writes_disappear() {
     let metrics = quiet();
     let there = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&there);
-    metrics.ask(move |lines| {
+    metrics.on_scrape(move |lines| {
         if asked.load(Ordering::Relaxed) {
-            lines.gauge("tombolo_test_guests", "How many.").is(&[], 2);
+            lines.gauge("tombolo_test_guests", "How many.").sample(&[], 2);
         }
     });
 
@@ -52,9 +52,9 @@ fn what_a_source_no_longer_tells_is_in_no_later_scrape() {
 }
 
 #[tokio::test]
-async fn a_scrape_tells_of_the_scopes_tasks_and_runtimes() {
+async fn a_scrape_has_the_scopes_tasks_and_runtimes() {
     let (metrics, scope) = (quiet(), Scope::here());
-    metrics.attend(&scope);
+    metrics.run_upkeep(&scope);
     let (finish, finished) = tokio::sync::oneshot::channel::<()>();
     scope.spawn(async move {
         let _ = finished.await;
@@ -74,7 +74,7 @@ async fn a_scrape_tells_of_the_scopes_tasks_and_runtimes() {
     for line in [
         "tombolo_test_draining 0",
         "tombolo_test_tasks{kind=\"work\"} 1",
-        "tombolo_test_tasks{kind=\"attendant\"} 1",
+        "tombolo_test_tasks{kind=\"background\"} 1",
         "tombolo_test_runtime_workers{home=\"0\"} 1",
         "# TYPE tombolo_test_runtime_busy_seconds_total counter",
     ] {
@@ -84,7 +84,7 @@ async fn a_scrape_tells_of_the_scopes_tasks_and_runtimes() {
     assert!(idle.contains("tombolo_test_tasks{kind=\"work\"} 0\n"), "{idle}");
 }
 
-/// A recorder of its own, so that tests do not meet in the process-wide one.
+/// Metrics with a recorder of their own, so that tests do not share the process-wide one.
 fn quiet() -> Metrics {
-    Metrics::of("tombolo_test", builder().unwrap().build_recorder().handle())
+    Metrics::with_recorder("tombolo_test", builder().unwrap().build_recorder().handle())
 }

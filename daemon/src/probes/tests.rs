@@ -1,4 +1,4 @@
-//! Claims about the answers, over real sockets on the loopback.
+//! Tests of the answers, over real sockets on the loopback.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -6,7 +6,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_living_process_is_alive_even_when_not_ready() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
     let _guard = scene.readiness.handle("gateway");
 
     for path in ["/livez", "/healthz"] {
@@ -16,7 +16,7 @@ async fn a_living_process_is_alive_even_when_not_ready() {
 
 #[tokio::test]
 async fn readiness_names_what_is_missing() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
     drop(scene.readiness.handle("gateway"));
     let tunnel = scene.readiness.handle("tunnel");
 
@@ -31,7 +31,7 @@ async fn readiness_names_what_is_missing() {
 
 #[tokio::test]
 async fn a_draining_process_is_answering_and_not_ready() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
 
     scene.scope.begin_drain();
 
@@ -43,7 +43,7 @@ async fn a_draining_process_is_answering_and_not_ready() {
 
 #[tokio::test]
 async fn probes_do_not_hold_a_drain_up() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
     let _idle = TcpStream::connect(scene.address).await.unwrap();
     scene.get("/livez").await;
 
@@ -55,7 +55,7 @@ async fn probes_do_not_hold_a_drain_up() {
 
 #[tokio::test]
 async fn metrics_are_prometheus_text() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
 
     let (status, text) = scene.get("/metrics").await;
 
@@ -69,7 +69,7 @@ async fn metrics_are_prometheus_text() {
 
 #[tokio::test]
 async fn other_paths_and_methods_are_refused() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
 
     assert_eq!(scene.get("/debug").await.0, 404);
     assert_eq!(scene.get("/livez/").await.0, 404);
@@ -80,7 +80,7 @@ async fn other_paths_and_methods_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_head_that_does_not_arrive_ends_its_connection() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
     let mut slow = TcpStream::connect(scene.address).await.unwrap();
     slow.write_all(b"GET /livez HT").await.unwrap();
 
@@ -92,7 +92,7 @@ async fn a_head_that_does_not_arrive_ends_its_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn connections_are_bounded_and_slow_ones_cannot_shut_probes_out() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
     let mut hogs = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
         hogs.push(TcpStream::connect(scene.address).await.unwrap());
@@ -105,7 +105,7 @@ async fn connections_are_bounded_and_slow_ones_cannot_shut_probes_out() {
 
 #[tokio::test]
 async fn a_port_in_use_names_the_key_and_the_flag() {
-    let scene = Scene::set().await;
+    let scene = TestProbes::set().await;
 
     let error = Probes::bind(scene.address, Readiness::new(), quiet_metrics()).await.unwrap_err();
 
@@ -113,14 +113,14 @@ async fn a_port_in_use_names_the_key_and_the_flag() {
     assert!(text.starts_with("probes.listen (--probes-listen): 127.0.0.1:"), "{text}");
 }
 
-/// Running probes.
-struct Scene {
+/// Probes that run in a test.
+struct TestProbes {
     scope: Scope,
     readiness: Readiness,
     address: SocketAddr,
 }
 
-impl Scene {
+impl TestProbes {
     async fn set() -> Self {
         let (scope, readiness) = (Scope::here(), Readiness::new());
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -145,12 +145,12 @@ impl Scene {
     }
 }
 
-/// A recorder of its own, so that tests do not meet in the process-wide one.
+/// Metrics with a recorder of their own, so that tests do not share the process-wide one.
 fn quiet_metrics() -> Metrics {
     let recorder = crate::metrics::builder().unwrap().build_recorder();
     metrics::with_local_recorder(&recorder, || {
         metrics::describe_gauge!("tombolo_test_tunnels", "How many.");
         metrics::gauge!("tombolo_test_tunnels").set(3.0);
     });
-    Metrics::of("tombolo_test", recorder.handle())
+    Metrics::with_recorder("tombolo_test", recorder.handle())
 }

@@ -1,4 +1,4 @@
-//! Claims about homes and about the way from a signal to an outcome. Signals are injected.
+//! Tests of homes, and of the life from a signal to an outcome. Signals are injected.
 
 use futures::{channel::mpsc, future::pending, stream};
 use tokio::sync::oneshot;
@@ -57,29 +57,29 @@ fn the_shared_layout_has_one_home_and_all_its_threads_belong_to_it() {
 }
 
 #[test]
-fn what_is_set_aside_is_on_no_home_and_steps_back_behind_all_of_them() {
+fn the_low_priority_thread_is_no_home_and_has_higher_niceness() {
     let homes = Homes::build(Layout::PerCore { homes: 2 }, true).unwrap();
     let scope = homes.scope();
 
     let (report, reported) = oneshot::channel();
-    let (thread, home) = homes.first.block_on(whereabouts(|task| scope.spawn_aside(task)));
-    scope.spawn_aside(async move { report.send(getpriority_process(None)).unwrap() });
-    let of_aside = homes.first.block_on(reported).unwrap();
-    let told: Vec<String> = scope.runtimes().into_iter().map(|(name, _)| name).collect();
+    let (thread, home) = homes.first.block_on(whereabouts(|task| scope.spawn_low_priority(task)));
+    scope.spawn_low_priority(async move { report.send(getpriority_process(None)).unwrap() });
+    let niceness = homes.first.block_on(reported).unwrap();
+    let names: Vec<String> = scope.runtimes().into_iter().map(|(name, _)| name).collect();
     homes.stop();
 
-    assert_eq!((thread.as_deref(), home), (Some("aside"), None));
-    assert_eq!(told, ["0", "1", "aside"]);
+    assert_eq!((thread.as_deref(), home), (Some("low-priority"), None));
+    assert_eq!(names, ["0", "1", "low_priority"]);
     let here = getpriority_process(None).unwrap();
-    assert_eq!(of_aside, Ok((here + STEPS_ASIDE).min(NICENESS_MAX)));
+    assert_eq!(niceness, Ok((here + NICENESS_ADDED).min(NICENESS_MAX)));
 }
 
 #[test]
-fn where_nothing_was_planned_aside_it_is_home_0() {
+fn without_a_low_priority_runtime_home_0_runs_the_task() {
     let homes = Homes::build(Layout::PerCore { homes: 2 }, false).unwrap();
     let scope = homes.scope();
 
-    let (_, home) = homes.first.block_on(whereabouts(|task| scope.spawn_aside(task)));
+    let (_, home) = homes.first.block_on(whereabouts(|task| scope.spawn_low_priority(task)));
     homes.stop();
 
     assert_eq!(home, Some(Home::FIRST));
@@ -90,7 +90,7 @@ fn run_ends_when_main_does_and_leaves_no_task_behind() {
     for layout in [Layout::PerCore { homes: 2 }, Layout::Shared { workers: 2 }] {
         let (held, released) = oneshot::channel::<()>();
 
-        let outcome = run(Plan { layout, grace: Duration::ZERO, aside: true }, |scope| async move {
+        let outcome = run(Plan { layout, grace: Duration::ZERO, low_priority: true }, |scope| async move {
             scope.spawn_on(scope.home_for(1), async move {
                 let _held = held;
                 pending().await
@@ -134,7 +134,7 @@ async fn nothing_ends_without_a_signal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_beyond_grace_is_told_apart() {
+async fn work_beyond_grace_is_a_distinct_outcome() {
     let scope = Scope::here();
     scope.spawn(pending());
     let main = finishes_after(&scope, Duration::ZERO);
@@ -151,7 +151,7 @@ async fn the_second_signal_aborts_work_and_main_alike() {
     scope.spawn(pending());
     let (send, signals) = mpsc::channel(2);
     let started = tokio::time::Instant::now();
-    scope.attend(two_signals(send, GRACE / 3));
+    scope.spawn_background(two_signals(send, GRACE / 3));
 
     let outcome = supervise(&scope, GRACE, signals, pending()).await;
 
@@ -183,10 +183,10 @@ async fn a_main_that_panics_is_a_failure_with_its_message() {
     let outcome = supervise(&scope, GRACE, stream::empty(), async { panic!("as planned") }).await;
 
     let Outcome::Failed(failure) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(crate::chain(&failure).to_string(), "could not go on: panicked: as planned");
+    assert_eq!(crate::error_chain(&failure).to_string(), "could not go on: panicked: as planned");
 }
 
-/// Where a task runs that `spawn` starts.
+/// The thread and the home on which `spawn` runs a task.
 async fn whereabouts(
     spawn: impl FnOnce(futures::future::BoxFuture<'static, ()>),
 ) -> (Option<String>, Option<Home>) {

@@ -1,4 +1,4 @@
-//! Claims about how tasks live and end. Time is paused: graces pass at once and in order.
+//! Tests of how tasks live and end. Time is paused: grace periods pass at once and in order.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -54,7 +54,7 @@ async fn an_abort_ends_a_close_before_its_grace() {
     let scope = Scope::here();
     scope.spawn(pending());
     let started = tokio::time::Instant::now();
-    scope.attend({
+    scope.spawn_background({
         let scope = scope.clone();
         async move {
             sleep(GRACE / 3).await;
@@ -69,7 +69,7 @@ async fn an_abort_ends_a_close_before_its_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_abort_a_task_that_cannot_be_dropped_holds_nothing_up_for_long() {
+async fn after_an_abort_a_stuck_task_delays_the_close_only_briefly() {
     let scope = Scope::here();
     let _stuck = scope.0.work.token();
     let started = tokio::time::Instant::now();
@@ -82,32 +82,32 @@ async fn after_an_abort_a_task_that_cannot_be_dropped_holds_nothing_up_for_long(
 }
 
 #[tokio::test(start_paused = true)]
-async fn attendants_serve_until_the_last_work_is_done_and_hold_nothing_up() {
+async fn background_tasks_run_until_the_last_work_ends() {
     let scope = Scope::here();
-    let dismissed = Counter::default();
-    let guard = dismissed.on_drop();
-    scope.attend(async move {
+    let stopped = Counter::default();
+    let guard = stopped.on_drop();
+    scope.spawn_background(async move {
         let _guard = guard;
         pending().await
     });
     let (seen, at_the_end) = oneshot::channel();
     scope.spawn({
-        let dismissed = dismissed.clone();
+        let stopped = stopped.clone();
         async move {
             sleep(GRACE / 2).await;
-            seen.send(dismissed.get()).unwrap();
+            seen.send(stopped.get()).unwrap();
         }
     });
 
     let closed = scope.close(GRACE).await;
 
     assert_eq!(closed, Ok(()));
-    assert_eq!(at_the_end.await, Ok(0), "the attendant was there as long as work was");
-    assert_eq!(dismissed.get(), 1);
+    assert_eq!(at_the_end.await, Ok(0), "the background task ran as long as work did");
+    assert_eq!(stopped.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_spawned_after_the_close_does_not_run() {
+async fn a_task_spawned_after_the_close_does_not_run() {
     let scope = Scope::here();
     scope.close(GRACE).await.unwrap();
     let ran = Counter::default();
@@ -153,7 +153,7 @@ fn the_message_of_a_panic_is_found_in_both_its_forms() {
 }
 
 #[tokio::test]
-async fn homes_are_given_out_round_robin() {
+async fn homes_are_assigned_round_robin() {
     let handle = Handle::current();
     let scope = Scope::over(handle.clone(), [handle.clone(), handle], None);
 
@@ -166,7 +166,7 @@ async fn homes_are_given_out_round_robin() {
     assert_eq!(scope.homes().count(), 3);
 }
 
-/// Counts events across tasks.
+/// Counts events of several tasks.
 #[derive(Clone, Default)]
 struct Counter(Arc<AtomicUsize>);
 
@@ -186,7 +186,7 @@ impl Counter {
     }
 }
 
-/// What was logged.
+/// Collects the text of the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

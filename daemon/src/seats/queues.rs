@@ -1,89 +1,100 @@
-//! Who is next. Pure.
+//! Fair queues that decide which waiter gets the next seat. Pure.
 //!
-//! As Kubernetes' API Priority and Fairness does it (KEP-1040), each flow is dealt a hand of a few of many queues, by its hash:
-//! whoever fills its own queues fills all of another's only by a chance of one in millions. Of its hand a request takes the
-//! queue on which least goes on. Other than there, a free seat goes to the flow that holds the fewest, of those that stand first
-//! in their queues, and of equals to the queue whose turn is longest ago: what is shared is seats, and nobody has to guess how
-//! long a request will hold its own.
+//! As in Kubernetes' API Priority and Fairness (KEP-1040), the hash of a flow deals it a hand of few among
+//! many queues. A flow that fills its own queues fills all queues of another flow only with a chance of one
+//! in millions. A request takes the least busy queue of its hand. Unlike there, a free seat goes to the flow
+//! with the fewest seats, among those at the front of a queue, and among equals to the queue that was served
+//! longest ago. So seats are shared, and nobody has to estimate how long a request will hold its seat.
 //!
-//! A flow holds fewer than [`SHARE`] times as many seats as are free, as buffers of a switch are shared (Choudhury and Hahne,
-//! "Dynamic queue length thresholds for shared-memory packet switches", 1998): the more come, the less each may, and whoever has
-//! little finds a free one. To wait for one that somebody else holds costs as long as that one likes.
+//! A flow holds fewer than [`SHARE`] times as many seats as are free, like buffers of a shared-memory switch
+//! (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). The more
+//! flows come, the less each gets, and a flow with few requests finds a free seat. Waiting for another flow's
+//! seat would take as long as that flow likes.
 
 use std::array;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-use super::SeatLimits;
-
-/// Queues of one pool of seats; the default of a `PriorityLevelConfiguration`.
+/// The number of queues; the default of a `PriorityLevelConfiguration`.
 pub const QUEUES: usize = 64;
 
-/// Queues that a flow may use; the default of a `PriorityLevelConfiguration`. Of 64 choose 8 are 4 billion hands.
-pub const HAND: usize = 8;
+/// The number of queues in a flow's hand; the default of a `PriorityLevelConfiguration`. Of 64 choose 8 are 4
+/// billion hands.
+pub const HAND_SIZE: usize = 8;
 
-const _: () = assert!(HAND <= QUEUES);
+const _: () = assert!(HAND_SIZE <= QUEUES);
 
-/// How many seats a flow may hold for each that is free: one that is alone has two thirds of them, rounded up, and two that want
-/// more have two fifths each.
+/// The number of seats that a flow may hold for each free one. A single flow gets two thirds of all seats,
+/// rounded up, and two greedy ones get two fifths each.
 pub const SHARE: usize = 2;
 
-/// Seats that are taken, and those who wait for one.
+/// The limits of a pool of seats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeatLimits {
+    /// The number of seats in the pool.
+    pub seats: usize,
+    /// The most waiters in one of the [`QUEUES`] queues.
+    pub per_queue: usize,
+    /// The most waiters in all queues together.
+    pub waiting: usize,
+}
+
+/// The taken seats, and the queues of waiters.
 pub(super) struct FairQueues<W> {
     limits: SeatLimits,
     queues: [Queue<W>; QUEUES],
-    /// How many seats each flow has; none that is zero.
+    /// The number of seats of each flow; flows without seats are absent.
     held: HashMap<u64, usize>,
     taken: usize,
     waiting: usize,
-    /// Counts seats that were granted.
+    /// Counts all grants of a seat.
     turns: u64,
-    /// Counts those who came.
+    /// Counts all arrivals, to number tickets.
     arrivals: u64,
 }
 
 struct Queue<W> {
-    waiting: VecDeque<Waits<W>>,
-    /// Seats that were granted through it and are taken.
+    waiting: VecDeque<QueuedWaiter<W>>,
+    /// Taken seats that were granted through this queue.
     taken: usize,
-    /// When it was given the last one.
+    /// The grant counter when this queue was last served.
     turn: u64,
 }
 
-struct Waits<W> {
+struct QueuedWaiter<W> {
     arrival: u64,
     flow: u64,
     waiter: W,
 }
 
-/// A seat, which [`FairQueues::release`] takes back once.
+/// A granted seat, which [`FairQueues::release`] takes back once.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the seat is taken until it is released"]
-pub(super) struct Granted {
+pub(super) struct SeatGrant {
     queue: usize,
     flow: u64,
 }
 
-/// A place in a queue.
+/// The position of a waiter in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket {
     queue: usize,
     arrival: u64,
 }
 
-/// What became of a newcomer.
+/// The result of a request's arrival.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Entered<W> {
-    /// It has a seat.
-    Seated(Granted),
-    /// It waits, maybe in the place of another, the last of the longest queue.
-    Waits { ticket: Ticket, displaced: Option<W> },
-    /// It does not.
-    Crowded(W),
+pub(super) enum Admission<W> {
+    /// The request got a seat at once.
+    Seated(SeatGrant),
+    /// The request waits. It may displace the last waiter of the longest queue.
+    Queued { ticket: Ticket, displaced: Option<W> },
+    /// The request was rejected, because the queues are full.
+    Rejected(W),
 }
 
-impl Granted {
-    /// Whose.
+impl SeatGrant {
+    /// The flow that holds the seat.
     pub(super) fn flow(&self) -> u64 {
         self.flow
     }
@@ -103,46 +114,47 @@ impl<W> FairQueues<W> {
         self.waiting
     }
 
-    /// One more of `flow`. While seats are free only who has its share of them waits.
-    pub(super) fn enter(&mut self, flow: u64, waiter: W) -> Entered<W> {
-        let queue = self.least_busy(flow);
-        if self.may_hold_one_more(flow) {
-            return Entered::Seated(self.grant(queue, flow));
+    /// Admits or queues a request of `flow`. While seats are free, only a flow with its full share waits.
+    pub(super) fn enter(&mut self, flow: u64, waiter: W) -> Admission<W> {
+        let queue = self.least_busy_queue(flow);
+        if self.may_take_seat(flow) {
+            return Admission::Seated(self.grant(queue, flow));
         }
         let length = self.queues[queue].waiting.len();
         if length >= self.limits.per_queue {
-            return Entered::Crowded(waiter);
+            return Admission::Rejected(waiter);
         }
         let mut displaced = None;
         if self.waiting >= self.limits.waiting {
             let longest = (0..QUEUES).max_by_key(|&queue| self.queues[queue].waiting.len());
-            // Whoever fills the room makes place for who does not; among equals the newest is the one to go.
+            // A flow that fills the queues makes way for one that does not; among equals the newest is rejected.
             let Some(longest) = longest.filter(|&longest| self.queues[longest].waiting.len() > length + 1)
             else {
-                return Entered::Crowded(waiter);
+                return Admission::Rejected(waiter);
             };
             displaced = self.queues[longest].waiting.pop_back().map(|last| last.waiter);
             self.waiting -= 1;
         }
         self.arrivals += 1;
         let ticket = Ticket { queue, arrival: self.arrivals };
-        self.queues[queue].waiting.push_back(Waits { arrival: ticket.arrival, flow, waiter });
+        self.queues[queue].waiting.push_back(QueuedWaiter { arrival: ticket.arrival, flow, waiter });
         self.waiting += 1;
-        Entered::Waits { ticket, displaced }
+        Admission::Queued { ticket, displaced }
     }
 
-    /// Takes a place away from who waits in it; `None` where it waits no more. Behind it may be somebody for [`Self::next`].
+    /// Removes a waiter from its queue; `None` if it no longer waits. Afterwards [`Self::next`] may have a
+    /// waiter to seat.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<W> {
         let waiting = &mut self.queues[ticket.queue].waiting;
-        let place = waiting.iter().position(|waits| waits.arrival == ticket.arrival)?;
-        let left = waiting.remove(place)?;
+        let index = waiting.iter().position(|waits| waits.arrival == ticket.arrival)?;
+        let left = waiting.remove(index)?;
         self.waiting -= 1;
         Some(left.waiter)
     }
 
-    /// Takes a seat back, which is then for [`Self::next`].
-    pub(super) fn release(&mut self, granted: Granted) {
-        let Granted { queue, flow } = granted;
+    /// Releases a seat, which [`Self::next`] may then grant.
+    pub(super) fn release(&mut self, granted: SeatGrant) {
+        let SeatGrant { queue, flow } = granted;
         self.queues[queue].taken -= 1;
         self.taken -= 1;
         if let Entry::Occupied(mut held) = self.held.entry(flow) {
@@ -153,12 +165,12 @@ impl<W> FairQueues<W> {
         }
     }
 
-    /// A free seat, and whose turn it is. To be asked until there is none, whenever a seat was released and somebody has left:
-    /// both may let more than one sit down.
-    pub(super) fn next(&mut self) -> Option<(Granted, W)> {
-        // Who stands first: in a queue nobody is overtaken, not even by who may hold more.
+    /// Grants a free seat to the next waiter. Call it until it returns `None` after each release and each
+    /// departure: both may admit more than one waiter.
+    pub(super) fn next(&mut self) -> Option<(SeatGrant, W)> {
+        // Only the front of a queue is eligible: no waiter is overtaken in its queue.
         let first = |queue: usize| Some((queue, self.queues[queue].waiting.front()?.flow));
-        let may_sit = (0..QUEUES).filter_map(first).filter(|(_, flow)| self.may_hold_one_more(*flow));
+        let may_sit = (0..QUEUES).filter_map(first).filter(|(_, flow)| self.may_take_seat(*flow));
         let (next, flow) =
             may_sit.min_by_key(|(queue, flow)| (self.held(*flow), self.queues[*queue].turn))?;
         let first = self.queues[next].waiting.pop_front()?;
@@ -166,37 +178,37 @@ impl<W> FairQueues<W> {
         Some((self.grant(next, flow), first.waiter))
     }
 
-    fn grant(&mut self, queue: usize, flow: u64) -> Granted {
+    fn grant(&mut self, queue: usize, flow: u64) -> SeatGrant {
         self.turns += 1;
         self.taken += 1;
         *self.held.entry(flow).or_default() += 1;
         let granted = &mut self.queues[queue];
         granted.taken += 1;
         granted.turn = self.turns;
-        Granted { queue, flow }
+        SeatGrant { queue, flow }
     }
 
-    /// Whether a seat is free, and it has fewer than its share.
-    fn may_hold_one_more(&self, flow: u64) -> bool {
+    /// Whether a seat is free and the flow has less than its share.
+    fn may_take_seat(&self, flow: u64) -> bool {
         let free = self.limits.seats - self.taken;
         self.held(flow) < SHARE * free
     }
 
-    /// How many seats a flow has.
+    /// The number of seats that a flow holds.
     pub(super) fn held(&self, flow: u64) -> usize {
         self.held.get(&flow).copied().unwrap_or_default()
     }
 
-    /// Of the flow's hand the queue on which least goes on.
-    fn least_busy(&self, flow: u64) -> usize {
+    /// The least busy queue of the flow's hand.
+    fn least_busy_queue(&self, flow: u64) -> usize {
         let load = |queue: &usize| self.queues[*queue].waiting.len() + self.queues[*queue].taken;
         // A hand is never empty.
         hand(flow).into_iter().min_by_key(load).unwrap_or_default()
     }
 }
 
-/// The queues that a flow may use, no two of them the same: cards dealt from a deck by the digits of its hash.
-fn hand(flow: u64) -> [usize; HAND] {
+/// The queues of a flow, all different: cards dealt from a deck by the digits of its hash.
+fn hand(flow: u64) -> [usize; HAND_SIZE] {
     let mut deck: [usize; QUEUES] = array::from_fn(|queue| queue);
     let mut digits = flow;
     array::from_fn(|dealt| {

@@ -1,4 +1,4 @@
-//! Waiting for a seat: who gets it, who does not, and who was dropped meanwhile.
+//! Tests of waiting for a seat: grants, rejections, timeouts and cancellation.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tokio::time::sleep;
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_MAX: Duration = Duration::from_secs(1);
 const LIMITS: SeatLimits = SeatLimits { seats: 2, per_queue: 50, waiting: 3 };
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_gets_the_seat_that_comes_free() {
+async fn a_waiter_gets_the_seat_that_becomes_free() {
     let seats = Seats::new(LIMITS);
     let (first, _second) =
-        (seats.take("ann", PATIENCE).await.unwrap(), seats.take("ann", PATIENCE).await.unwrap());
-    let mut waits = Box::pin(seats.take("ben", PATIENCE));
+        (seats.take("ann", WAIT_MAX).await.unwrap(), seats.take("ann", WAIT_MAX).await.unwrap());
+    let mut waits = Box::pin(seats.take("ben", WAIT_MAX));
     assert!(waits.as_mut().now_or_never().is_none(), "all seats are taken");
     assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 1 });
 
@@ -29,57 +29,57 @@ async fn whoever_waits_gets_the_seat_that_comes_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_longer_than_it_wants_or_where_there_is_no_room() {
+async fn a_waiter_times_out_and_a_full_queue_rejects_at_once() {
     let seats = Seats::new(LIMITS);
-    let _held = [seats.take("ann", PATIENCE).await.unwrap(), seats.take("ann", PATIENCE).await.unwrap()];
+    let _held = [seats.take("ann", WAIT_MAX).await.unwrap(), seats.take("ann", WAIT_MAX).await.unwrap()];
     let began = Instant::now();
-    let mut waiting: Vec<_> = (0..LIMITS.waiting).map(|_| Box::pin(seats.take("ann", PATIENCE))).collect();
+    let mut waiting: Vec<_> = (0..LIMITS.waiting).map(|_| Box::pin(seats.take("ann", WAIT_MAX))).collect();
     assert!(waiting.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
 
-    assert_eq!(seats.take("ann", PATIENCE).await.unwrap_err(), NoSeat::Crowded);
+    assert_eq!(seats.take("ann", WAIT_MAX).await.unwrap_err(), NoSeat::QueueFull);
     assert_eq!(Instant::now(), began, "at once");
     for waits in waiting {
-        assert_eq!(waits.await.unwrap_err(), NoSeat::TooLong);
+        assert_eq!(waits.await.unwrap_err(), NoSeat::TimedOut);
     }
-    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(began.elapsed(), WAIT_MAX);
     assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 0 });
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_dropped_while_it_waits_leaves_its_place_and_the_seat_that_came_meanwhile() {
+async fn a_cancelled_waiter_leaves_its_queue_and_its_granted_seat() {
     let seats = Seats::new(LIMITS);
     let (first, second) =
-        (seats.take("ann", PATIENCE).await.unwrap(), seats.take("ann", PATIENCE).await.unwrap());
-    let (mut gone, mut stays) =
-        (Box::pin(seats.take("ben", PATIENCE)), Box::pin(seats.take("cid", PATIENCE)));
-    assert!(gone.as_mut().now_or_never().is_none() && stays.as_mut().now_or_never().is_none());
+        (seats.take("ann", WAIT_MAX).await.unwrap(), seats.take("ann", WAIT_MAX).await.unwrap());
+    let (mut cancelled, mut waiting) =
+        (Box::pin(seats.take("ben", WAIT_MAX)), Box::pin(seats.take("cid", WAIT_MAX)));
+    assert!(cancelled.as_mut().now_or_never().is_none() && waiting.as_mut().now_or_never().is_none());
 
-    drop(gone);
-    assert_eq!(seats.figures().waiting, 1, "its place");
+    drop(cancelled);
+    assert_eq!(seats.figures().waiting, 1, "its slot");
     drop(first);
-    // Granted, and nobody has looked.
+    // The seat is granted, but the waiter was not polled.
     assert_eq!(seats.figures(), SeatFigures { taken: 2, waiting: 0 });
-    drop(stays);
+    drop(waiting);
     assert_eq!(seats.figures().taken, 1, "its seat");
     drop(second);
     assert_eq!(seats.figures(), SeatFigures::default());
 }
 
-/// Two flows that share every queue, the hash having more digits than a hand is dealt by.
+/// Uses two flows with the same hand: the hash has more digits than a hand is dealt by.
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_waiting_makes_way_for_who_stood_behind_it_and_may_sit() {
+async fn a_cancelled_waiter_lets_an_admissible_one_behind_it_pass() {
     let seats = Seats::new(SeatLimits { seats: 3, per_queue: 50, waiting: 100 });
-    let hands: u64 = (0..HAND).map(|dealt| (QUEUES - dealt) as u64).product();
+    let hands: u64 = (0..HAND_SIZE).map(|dealt| (QUEUES - dealt) as u64).product();
     let (slow, other, quick) = (0, 1, hands);
     let _held =
-        [seats.take_hashed(slow, PATIENCE).await.unwrap(), seats.take_hashed(slow, PATIENCE).await.unwrap()];
-    let mut before: Vec<_> = (0..HAND).map(|_| Box::pin(seats.take_hashed(slow, PATIENCE))).collect();
+        [seats.take_hashed(slow, WAIT_MAX).await.unwrap(), seats.take_hashed(slow, WAIT_MAX).await.unwrap()];
+    let mut before: Vec<_> = (0..HAND_SIZE).map(|_| Box::pin(seats.take_hashed(slow, WAIT_MAX))).collect();
     assert!(before.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
-    let last = seats.take_hashed(other, PATIENCE).await.unwrap();
-    let mut behind = Box::pin(seats.take_hashed(quick, 2 * PATIENCE));
+    let last = seats.take_hashed(other, WAIT_MAX).await.unwrap();
+    let mut behind = Box::pin(seats.take_hashed(quick, 2 * WAIT_MAX));
     assert!(behind.as_mut().now_or_never().is_none(), "all seats are taken");
     drop(last);
-    assert!(behind.as_mut().now_or_never().is_none(), "who stands before it may not have the seat");
+    assert!(behind.as_mut().now_or_never().is_none(), "the waiter in front may not take the seat");
 
     drop(before);
 
@@ -87,13 +87,13 @@ async fn whoever_gives_up_waiting_makes_way_for_who_stood_behind_it_and_may_sit(
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_fills_the_room_makes_place_for_who_does_not() {
-    let seats = Seats::new(SeatLimits { seats: 1, per_queue: 50, waiting: 3 * HAND });
-    let _held = seats.take("ann", PATIENCE).await.unwrap();
-    let mut greedy: Vec<_> = (0..3 * HAND).map(|_| Box::pin(seats.take("ann", PATIENCE))).collect();
+async fn a_flow_that_fills_the_queues_is_displaced_by_modest_ones() {
+    let seats = Seats::new(SeatLimits { seats: 1, per_queue: 50, waiting: 3 * HAND_SIZE });
+    let _held = seats.take("ann", WAIT_MAX).await.unwrap();
+    let mut greedy: Vec<_> = (0..3 * HAND_SIZE).map(|_| Box::pin(seats.take("ann", WAIT_MAX))).collect();
     assert!(greedy.iter_mut().all(|waits| waits.as_mut().now_or_never().is_none()));
-    // One whose hand is not all ann's; which names these are is drawn anew for each pool.
-    let mut modest: Vec<_> = (0..3).map(|n| Box::pin(seats.take(("ben", n), PATIENCE))).collect();
+    // Flows whose hands differ from ann's; the random key of each pool decides which these are.
+    let mut modest: Vec<_> = (0..3).map(|n| Box::pin(seats.take(("ben", n), WAIT_MAX))).collect();
 
     let refused = modest.iter_mut().filter_map(|waits| waits.as_mut().now_or_never()).count();
 
@@ -102,9 +102,9 @@ async fn whoever_fills_the_room_makes_place_for_who_does_not() {
     assert_eq!(displaced, 3);
 }
 
-/// Of 300 that all take a second, 200 sit at a time.
+/// Of 300 requests that take a second each, 200 have a seat at a time.
 #[tokio::test(start_paused = true)]
-async fn requests_of_a_flow_that_began_together_soon_end_apart_and_all_of_its_seats_stay_in_use() {
+async fn requests_that_started_together_spread_out_with_all_seats_used() {
     let seats = Seats::new(SeatLimits { seats: 300, per_queue: 50, waiting: 300 });
     let ends = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
@@ -112,7 +112,7 @@ async fn requests_of_a_flow_that_began_together_soon_end_apart_and_all_of_its_se
         let (seats, ends) = (seats.clone(), Arc::clone(&ends));
         async move {
             for _ in 0..10 {
-                let seat = seats.take("ann", 10 * PATIENCE).await.unwrap();
+                let seat = seats.take("ann", 10 * WAIT_MAX).await.unwrap();
                 sleep(Duration::from_secs(1)).await;
                 ends.lock().unwrap().push(began.elapsed());
                 drop(seat);
@@ -135,18 +135,18 @@ async fn requests_of_a_flow_that_began_together_soon_end_apart_and_all_of_its_se
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_seats_beginning_is_put_off_for_no_longer_than_its_holder_waits() {
+async fn pacing_delays_a_start_for_no_longer_than_the_wait_limit() {
     let seats = Seats::new(SeatLimits { seats: 600, per_queue: 100, waiting: 600 });
-    let take_all = async |patience| join_all((0..500).map(|_| seats.take("ann", patience))).await;
-    let mut first: Vec<_> = take_all(PATIENCE / 10).await.into_iter().filter_map(Result::ok).collect();
-    sleep(PATIENCE).await;
+    let take_all = async |wait_max| join_all((0..500).map(|_| seats.take("ann", wait_max))).await;
+    let mut first: Vec<_> = take_all(WAIT_MAX / 10).await.into_iter().filter_map(Result::ok).collect();
+    sleep(WAIT_MAX).await;
     let last = first.pop();
     drop(first);
     let began = Instant::now();
 
-    let second = take_all(PATIENCE / 10).await;
+    let second = take_all(WAIT_MAX / 10).await;
 
     assert_eq!(second.iter().filter(|seat| seat.is_ok()).count(), 399);
-    assert_eq!(began.elapsed(), PATIENCE / 10);
+    assert_eq!(began.elapsed(), WAIT_MAX / 10);
     drop(last);
 }

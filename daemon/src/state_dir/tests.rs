@@ -1,4 +1,4 @@
-//! Claims about who may read state, and what a crash leaves.
+//! Tests of permissions, and of files after a crash.
 
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ fn a_new_directory_is_closed_to_others_and_its_parents_are_not() {
 }
 
 #[test]
-fn a_directory_that_others_may_enter_is_refused_with_the_command_that_closes_it() {
+fn a_directory_open_to_others_is_refused_with_the_remedy() {
     let (_home, path) = fresh("state");
     fs::create_dir(&path).unwrap();
     for open in [0o710, 0o701, 0o755] {
@@ -30,7 +30,7 @@ fn a_directory_that_others_may_enter_is_refused_with_the_command_that_closes_it(
 }
 
 #[test]
-fn a_file_in_the_place_of_the_directory_is_refused() {
+fn a_file_instead_of_the_directory_is_refused() {
     let (_home, path) = fresh("state");
     fs::write(&path, "").unwrap();
 
@@ -38,7 +38,7 @@ fn a_file_in_the_place_of_the_directory_is_refused() {
 }
 
 #[test]
-fn what_was_written_is_read_by_us_alone_and_leaves_nothing_beside_it() {
+fn a_written_file_is_private_and_leaves_no_temporary_file() {
     let (_home, path) = fresh("state");
     let state = StateDir::open(&path).unwrap();
 
@@ -71,7 +71,7 @@ fn a_reader_never_sees_a_mixture_or_a_gap() {
 }
 
 #[test]
-fn an_earlier_crash_in_the_middle_of_a_write_does_no_harm() {
+fn a_temporary_file_of_an_earlier_crash_does_no_harm() {
     let (_home, path) = fresh("state");
     let state = StateDir::open(&path).unwrap();
     state.write("key", b"whole").unwrap();

@@ -1,4 +1,4 @@
-//! Claims about filters.
+//! Tests of the filters of the log.
 
 use super::*;
 

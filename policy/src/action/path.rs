@@ -1,45 +1,45 @@
-//! Raw paths: what may be in one, and where what we read of it ends.
+//! Validates raw paths, and finds the end of the part that Kubernetes interprets.
 
 use std::borrow::Cow;
 
 use http::uri::PathAndQuery;
 
-use super::{ActionFault, TARGET_BYTES_MAX};
+use super::error::{ActionError, TARGET_BYTES_MAX};
 
-/// The target as text, when every byte of it may stand in a request line.
-pub(super) fn target(raw: &[u8]) -> Result<&str, ActionFault> {
+/// The target as text, if a request line may contain each of its bytes.
+pub(super) fn target(raw: &[u8]) -> Result<&str, ActionError> {
     if raw.len() > TARGET_BYTES_MAX {
-        return Err(ActionFault::TooLong);
+        return Err(ActionError::TooLong);
     }
     if raw.first() != Some(&b'/') {
-        return Err(ActionFault::NotAPath);
+        return Err(ActionError::NotAPath);
     }
     // '#' would end the target in some parsers and not in others; '\' is a separator to some.
     if !raw.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'#' && *byte != b'\\') {
-        return Err(ActionFault::RawByte);
+        return Err(ActionError::RawByte);
     }
-    std::str::from_utf8(raw).map_err(|_| ActionFault::RawByte)
+    std::str::from_utf8(raw).map_err(|_| ActionError::RawByte)
 }
 
-/// What follows the cluster's name, as the cluster's own path; a `/` is put in front where there is none.
-pub(super) fn of_cluster(rest: &str) -> Result<PathAndQuery, ActionFault> {
-    let whole: Cow<'_, str> = if rest.starts_with('/') { rest.into() } else { format!("/{rest}").into() };
-    let path = PathAndQuery::try_from(whole.as_ref()).map_err(|_| ActionFault::RawByte)?;
-    // The parser may have its own opinion of the end; ours is that every byte counts.
-    if path.as_str() == whole { Ok(path) } else { Err(ActionFault::RawByte) }
+/// The cluster's own path: the part after the cluster's name, with a leading `/`.
+pub(super) fn of_cluster(rest: &str) -> Result<PathAndQuery, ActionError> {
+    let complete: Cow<'_, str> = if rest.starts_with('/') { rest.into() } else { format!("/{rest}").into() };
+    let path = PathAndQuery::try_from(complete.as_ref()).map_err(|_| ActionError::RawByte)?;
+    // The parser may stop early; every byte must be part of the path.
+    if path.as_str() == complete { Ok(path) } else { Err(ActionError::RawByte) }
 }
 
 /// The first segment of a target, decoded, if it has one that is not empty.
-pub(super) fn first_segment(target: &str) -> Result<Option<Cow<'_, str>>, ActionFault> {
+pub(super) fn first_segment(target: &str) -> Result<Option<Cow<'_, str>>, ActionError> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     if first.is_empty() { Ok(None) } else { decoded(first).map(Some) }
 }
 
 /// The segments of a cluster's path, decoded once as the API server does, up to and including the `proxy` of a
-/// service, pod or node. What follows that belongs to an application, which may use `//` and `%2F` as it likes.
-pub(super) fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ActionFault> {
-    let path = path.strip_prefix('/').ok_or(ActionFault::NotAPath)?;
+/// service, pod or node. The rest belongs to an application, which may use `//` and `%2F` freely.
+pub(super) fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ActionError> {
+    let path = path.strip_prefix('/').ok_or(ActionError::NotAPath)?;
     if path.is_empty() {
         return Ok(Vec::new());
     }
@@ -49,9 +49,9 @@ pub(super) fn segments(path: &str) -> Result<Vec<Cow<'_, str>>, ActionFault> {
     read.split('/').map(decoded).collect()
 }
 
-/// Where the application's own part of a path without its first slash begins: behind `proxy`.
+/// The index, after the first slash, where the application's part of a path begins: behind `proxy`.
 ///
-/// Everything up to there must stand literally, but for the names: an escaped `p%72oxy` is no excuse for not looking.
+/// All segments before it but the names must be literal: an escaped `p%72oxy` does not end the validation.
 fn opaque_from(path: &str) -> Option<usize> {
     let segments: Vec<&str> = path.splitn(8, '/').collect();
     let read = match segments.as_slice() {
@@ -64,23 +64,23 @@ fn opaque_from(path: &str) -> Option<usize> {
 }
 
 /// One segment after one decoding.
-fn decoded(segment: &str) -> Result<Cow<'_, str>, ActionFault> {
+fn decoded(segment: &str) -> Result<Cow<'_, str>, ActionError> {
     if segment.is_empty() {
-        return Err(ActionFault::EmptySegment);
+        return Err(ActionError::EmptySegment);
     }
     let text = percent_decoded(segment)?;
     if text == "." || text == ".." {
-        return Err(ActionFault::DotSegment);
+        return Err(ActionError::DotSegment);
     }
     let hidden = |character: char| matches!(character, '/' | '\\' | '%') || character.is_control();
     if text.contains(hidden) {
-        return Err(ActionFault::HiddenCharacter);
+        return Err(ActionError::HiddenCharacter);
     }
     Ok(text)
 }
 
 /// `text` with each `%XX` replaced by its byte.
-pub(super) fn percent_decoded(text: &str) -> Result<Cow<'_, str>, ActionFault> {
+pub(super) fn percent_decoded(text: &str) -> Result<Cow<'_, str>, ActionError> {
     if !text.contains('%') {
         return Ok(text.into());
     }
@@ -93,19 +93,19 @@ pub(super) fn percent_decoded(text: &str) -> Result<Cow<'_, str>, ActionFault> {
             continue;
         }
         let [high, low, after @ ..] = rest else {
-            return Err(ActionFault::Encoding);
+            return Err(ActionError::Encoding);
         };
         bytes.push(hex(*high)? << 4 | hex(*low)?);
         rest = after;
     }
-    String::from_utf8(bytes).map(Cow::from).map_err(|_| ActionFault::Encoding)
+    String::from_utf8(bytes).map(Cow::from).map_err(|_| ActionError::Encoding)
 }
 
-fn hex(digit: u8) -> Result<u8, ActionFault> {
+fn hex(digit: u8) -> Result<u8, ActionError> {
     match digit {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),
         b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(ActionFault::Encoding),
+        _ => Err(ActionError::Encoding),
     }
 }

@@ -1,12 +1,12 @@
-//! What a path names: a resource, or something else.
+//! Parses a path into a resource or a non-resource path.
 //!
-//! The rules of the API server's own `RequestInfoFactory`:
+//! The rules are those of the API server's `RequestInfoFactory`:
 //! <https://github.com/kubernetes/apiserver/blob/v0.36.3/pkg/endpoints/request/requestinfo.go>
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// A resource of Kubernetes, or a collection of them.
@@ -18,33 +18,33 @@ pub enum Object {
 /// A resource, or a collection of them, as `RequestInfo` has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resource {
-    /// `apps`; empty for the core group.
+    /// The API group, such as `apps`; empty for the core group.
     pub group: String,
-    /// `pods`.
+    /// The resource, in the plural: `pods`.
     pub resource: String,
-    /// `log`.
+    /// The subresource, such as `log`.
     pub subresource: Option<String>,
-    /// `None` for what is in no namespace, and for all of them together.
+    /// `None` for cluster-scoped resources, and for all namespaces together.
     pub namespace: Option<String>,
-    /// `None` for a collection. A name that stands in a field selector alone is none.
+    /// `None` for a collection. A name in a field selector does not count.
     pub name: Option<String>,
 }
 
-/// An old form of a path, which the API server still reads: a verb before the resource.
+/// A deprecated prefix that the API server still accepts: a verb before the resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Special {
-    /// `/api/v1/watch/pods`.
+pub(super) enum LegacyPrefix {
+    /// The deprecated watch prefix: `/api/v1/watch/pods`.
     Watch,
-    /// `/api/v1/proxy/nodes/n`.
+    /// The deprecated proxy prefix: `/api/v1/proxy/nodes/n`.
     Proxy,
 }
 
-/// The subresources of a namespace itself. What else follows a namespace's name is a resource in it.
+/// The subresources of a namespace itself. Any other segment after its name is a resource in it.
 const OF_NAMESPACES: [&str; 2] = ["status", "finalize"];
 
 impl Object {
-    /// What these decoded `segments` of a path name; `slash` tells of one more at its end.
-    pub(super) fn of(segments: &[Cow<'_, str>], slash: bool) -> (Self, Option<Special>) {
+    /// Parses the decoded `segments` of a path; `slash` says that the path ends with a slash.
+    pub(super) fn from_segments(segments: &[Cow<'_, str>], slash: bool) -> (Self, Option<LegacyPrefix>) {
         let read: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         match read.as_slice() {
             ["api", _, rest @ ..] if !rest.is_empty() => Self::of_resource("", rest),
@@ -66,10 +66,10 @@ impl Object {
         }
     }
 
-    fn of_resource(group: &str, rest: &[&str]) -> (Self, Option<Special>) {
-        let (special, rest) = match rest {
-            ["watch", rest @ ..] => (Some(Special::Watch), rest),
-            ["proxy", rest @ ..] => (Some(Special::Proxy), rest),
+    fn of_resource(group: &str, rest: &[&str]) -> (Self, Option<LegacyPrefix>) {
+        let (legacy, rest) = match rest {
+            ["watch", rest @ ..] => (Some(LegacyPrefix::Watch), rest),
+            ["proxy", rest @ ..] => (Some(LegacyPrefix::Proxy), rest),
             rest => (None, rest),
         };
         let (namespace, parts) = match rest {
@@ -79,10 +79,10 @@ impl Object {
             ["namespaces", namespace, ..] => (Some(*namespace), rest),
             rest => (None, rest),
         };
-        let subresource = match special {
-            // What follows is the application's; Kubernetes calls this verb what we call a subresource.
-            Some(Special::Proxy) => Some("proxy"),
-            Some(Special::Watch) | None => parts.get(2).copied(),
+        let subresource = match legacy {
+            // The rest belongs to the application. Kubernetes calls this a verb; here it is a subresource.
+            Some(LegacyPrefix::Proxy) => Some("proxy"),
+            Some(LegacyPrefix::Watch) | None => parts.get(2).copied(),
         };
         let resource = Resource {
             group: group.to_owned(),
@@ -91,12 +91,12 @@ impl Object {
             namespace: namespace.map(str::to_owned),
             name: parts.get(1).map(|&name| name.to_owned()),
         };
-        (Self::Resource(resource), special)
+        (Self::Resource(resource), legacy)
     }
 }
 
 impl Resource {
-    /// Whether the request reaches into a workload, by whatever method.
+    /// Whether the request reaches into a workload, by any method.
     #[must_use]
     pub fn connects(&self) -> bool {
         self.subresource.as_deref().is_some_and(connects)

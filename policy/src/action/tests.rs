@@ -1,4 +1,4 @@
-//! What requests ask, by tables and by arbitrary bytes.
+//! Tests of parsing requests, by tables and by arbitrary bytes.
 
 use http::header::HeaderValue;
 
@@ -12,7 +12,7 @@ const PATH_HOST: &str = "gateway.example:8443";
 const CLUSTER_HOST: &str = "edge-a.clusters.example";
 
 /// Faults as a table names them.
-use ActionFault::{
+use ActionError::{
     DotSegment, EmptySegment, Encoding, ForeignHost, HiddenCharacter, Hosts, HostsDisagree, ListOnlyGet,
     NoHost, NotAClusterName, NotAClusterPath, NotAHost, NotAPath, RawByte, TooLong, UpgradeNotHere,
 };
@@ -49,7 +49,7 @@ fn a_clusters_name_alone_is_its_root() {
 
 #[test]
 fn ambiguous_paths_are_refused_by_path_and_by_host() {
-    let escapes: [(&str, ActionFault); 24] = [
+    let escapes: [(&str, ActionError); 24] = [
         (".", DotSegment),
         ("..", DotSegment),
         ("%2e", DotSegment),
@@ -187,7 +187,7 @@ fn other_paths_lead_nowhere() {
 
 #[test]
 fn the_list_is_one_path_that_is_only_read() {
-    assert_eq!(asked(PATH_HOST, "/clusters"), Ok(Asked::ClusterList));
+    assert_eq!(asked(PATH_HOST, "/clusters"), Ok(ParsedRequest::ClusterList));
     for method in [Method::POST, Method::DELETE, Method::HEAD, Method::OPTIONS] {
         assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters", None), Err(ListOnlyGet));
     }
@@ -206,7 +206,7 @@ fn a_clusters_host_name_and_a_clusters_path_together_are_misdirected() {
         "//clusters/x",
         "/clusters?x",
     ] {
-        let twice = ActionFault::TwiceNamed("edge-a".parse().unwrap());
+        let twice = ActionError::TwiceNamed("edge-a".parse().unwrap());
         assert_eq!(asked(CLUSTER_HOST, path), Err(twice), "{path}");
     }
     assert!(asked(CLUSTER_HOST, "/clustersx").is_ok());
@@ -227,7 +227,7 @@ fn hosts_are_compared_as_dns_does() {
         );
     }
     for host in ["gateway.example", "GATEWAY.example.", "127.0.0.1:80", "[::1]:80", "[::1]"] {
-        assert_eq!(asked(host, "/clusters"), Ok(Asked::ClusterList), "{host}");
+        assert_eq!(asked(host, "/clusters"), Ok(ParsedRequest::ClusterList), "{host}");
     }
     for host in
         ["other.example", "clusters.example", "evilclusters.example", "edge-a.clusters.example.evil", "[::2]"]
@@ -267,10 +267,10 @@ fn hosts_are_compared_as_dns_does() {
 
 #[test]
 fn without_hosts_every_name_that_is_not_below_the_suffix_serves_paths() {
-    let names = Names::new(Some("clusters.example"), &[]);
+    let names = GatewayNames::new(Some("clusters.example"), &[]);
     let head = |host| head(None, Some(host), &Method::GET, b"/clusters", None);
     for host in ["anything", "10.0.0.1", "clusters.example", "evilclusters.example"] {
-        assert_eq!(Action::parse(&names, &head(host)), Ok(Asked::ClusterList), "{host}");
+        assert_eq!(Action::parse(&names, &head(host)), Ok(ParsedRequest::ClusterList), "{host}");
     }
     assert!(Action::parse(&names, &head("x.clusters.example")).is_err());
 }
@@ -278,12 +278,12 @@ fn without_hosts_every_name_that_is_not_below_the_suffix_serves_paths() {
 #[test]
 fn two_hosts_must_be_one() {
     let asked = |authority, host| parse(Some(authority), Some(host), &Method::GET, b"/clusters", None);
-    assert_eq!(asked("gateway.example", "GATEWAY.example"), Ok(Asked::ClusterList));
+    assert_eq!(asked("gateway.example", "GATEWAY.example"), Ok(ParsedRequest::ClusterList));
     assert_eq!(asked("gateway.example", "edge-a.clusters.example"), Err(HostsDisagree));
     assert_eq!(asked("gateway.example:1", "gateway.example:2"), Err(HostsDisagree));
     assert_eq!(
         parse(Some("gateway.example"), None, &Method::GET, b"/clusters", None),
-        Ok(Asked::ClusterList)
+        Ok(ParsedRequest::ClusterList)
     );
 }
 
@@ -291,7 +291,7 @@ fn two_hosts_must_be_one() {
 fn methods_that_no_api_server_knows_are_refused() {
     for method in ["CONNECT", "TRACE", "get", "PROPFIND"] {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let fault = ActionFault::Method(method.clone());
+        let fault = ActionError::Method(method.clone());
         assert_eq!(parse(None, Some(PATH_HOST), &method, b"/clusters/edge-a/api", None), Err(fault));
     }
 }
@@ -330,7 +330,7 @@ fn a_connection_to_a_clusters_host_name_is_for_that_cluster_alone() {
         ] {
             assert_eq!(
                 asked(Some(name), host, target),
-                Err(ActionFault::OtherConnection),
+                Err(ActionError::OtherConnection),
                 "{name} {host}{target}"
             );
         }
@@ -340,42 +340,42 @@ fn a_connection_to_a_clusters_host_name_is_for_that_cluster_alone() {
         assert_eq!(asked(name, CLUSTER_HOST, "/api"), Ok(()), "{name:?}");
         assert_eq!(asked(name, PATH_HOST, "/clusters"), Ok(()), "{name:?}");
     }
-    assert_eq!(Names::default().cluster_of_connection(Some("edge-a.clusters.example")), Ok(None));
+    assert_eq!(GatewayNames::default().cluster_of_connection(Some("edge-a.clusters.example")), Ok(None));
 }
 
 #[test]
-fn a_connection_to_a_name_below_the_suffix_that_no_cluster_can_have_is_for_none() {
+fn a_connection_to_an_invalid_name_below_the_suffix_serves_none() {
     for name in ["a.edge-a.clusters.example", "edge_a.clusters.example", ".clusters.example"] {
         let fault = names().cluster_of_connection(Some(name));
-        assert_eq!(fault, Err(ActionFault::OtherConnection), "{name}");
+        assert_eq!(fault, Err(ActionError::OtherConnection), "{name}");
         let head =
             Head { server_name: Some(name), ..head(None, Some(CLUSTER_HOST), &Method::GET, b"/api", None) };
-        assert_eq!(Action::parse(&names(), &head).map(drop), Err(ActionFault::OtherConnection), "{name}");
+        assert_eq!(Action::parse(&names(), &head).map(drop), Err(ActionError::OtherConnection), "{name}");
     }
 }
 
 #[test]
-fn what_is_asked_is_told_as_kubernetes_names_it() {
-    for (target, told) in [
+fn an_action_is_displayed_as_kubernetes_names_it() {
+    for (target, expected) in [
         ("/api/v1/pods", "pods"),
         ("/api/v1/namespaces/shop/pods/x/log", "pods/log in the namespace shop"),
         ("/apis/apps/v1/namespaces/shop/deployments", "deployments.apps in the namespace shop"),
         ("/apis/apps/v1/deployments/d/scale", "deployments.apps/scale"),
         ("/healthz/etcd", "/healthz/etcd"),
     ] {
-        let told_as = action(CLUSTER_HOST, target).map(|action| action.object().to_string());
-        assert_eq!(told_as.as_deref(), Ok(told), "{target}");
+        let displayed = action(CLUSTER_HOST, target).map(|action| action.object().to_string());
+        assert_eq!(displayed.as_deref(), Ok(expected), "{target}");
     }
 }
 
-fn received(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(bool, bool), ActionFault> {
-    let head = Head::received(None, version, &Method::GET, uri, headers, None)?;
+fn received(version: Version, uri: &Uri, headers: &HeaderMap) -> Result<(bool, bool), ActionError> {
+    let head = Head::from_request(None, version, &Method::GET, uri, headers, None)?;
     Ok((head.authority.is_some(), head.host.is_some()))
 }
 
-fn names() -> Names {
+fn names() -> GatewayNames {
     let hosts = ["gateway.example", "127.0.0.1", "::1"].map(str::to_owned);
-    Names::new(Some("Clusters.example"), &hosts)
+    GatewayNames::new(Some("Clusters.example"), &hosts)
 }
 
 fn head<'a>(
@@ -394,17 +394,17 @@ fn parse(
     method: &Method,
     target: &[u8],
     upgrade: Option<Protocol>,
-) -> Result<Asked, ActionFault> {
+) -> Result<ParsedRequest, ActionError> {
     Action::parse(&names(), &head(authority, host, method, target, upgrade))
 }
 
-fn asked(host: &str, target: &str) -> Result<Asked, ActionFault> {
+fn asked(host: &str, target: &str) -> Result<ParsedRequest, ActionError> {
     parse(None, Some(host), &Method::GET, target.as_bytes(), None)
 }
 
-fn action(host: &str, target: &str) -> Result<Action, ActionFault> {
+fn action(host: &str, target: &str) -> Result<Action, ActionError> {
     asked(host, target).map(|asked| match asked {
-        Asked::Cluster(action) => action,
-        Asked::ClusterList => panic!("{target} asks for the list"),
+        ParsedRequest::Cluster(action) => action,
+        ParsedRequest::ClusterList => panic!("{target} asks for the list"),
     })
 }

@@ -1,89 +1,104 @@
-//! What Kubernetes calls a request.
+//! Derives the Kubernetes verb of a request.
 //!
-//! The rules of the API server's own `RequestInfoFactory`:
+//! The rules are those of the API server's `RequestInfoFactory`:
 //! <https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go>
 
 use http::Method;
 use proto::upgrade::Protocol;
 
 use super::path::percent_decoded;
-use super::resource::{Object, Resource, Special};
+use super::resource::{LegacyPrefix, Object, Resource};
 
-/// The verb of a request: Kubernetes' for a resource, the HTTP method for any other path. Few enough for a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verb {
-    /// One object, or `GET` or `HEAD` of another path.
-    Get,
-    /// A collection.
-    List,
-    /// Changes of a collection or an object, by whatever protocol.
-    Watch,
-    /// `POST` to a resource.
-    Create,
-    /// `PUT` to a resource.
-    Update,
-    /// `PATCH`.
-    Patch,
-    /// `DELETE`.
-    Delete,
-    /// `DELETE` of a collection.
-    DeleteCollection,
-    /// exec, attach, portforward, proxy and ephemeralcontainers, by whatever method: they reach into a workload.
-    Connect,
-    /// `HEAD` of a path that is no resource.
-    Head,
-    /// `OPTIONS`.
-    Options,
-    /// `POST` to a path that is no resource.
-    Post,
-    /// `PUT` to a path that is no resource.
-    Put,
+/// Declares an enum, its texts (`as_str`) and the list of its variants (`ALL`) from one table. A variant without a text
+/// does not compile.
+macro_rules! text_enum {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident {
+            $($(#[$documentation:meta])* $variant:ident = $text:literal,)+
+        }
+    ) => {
+        $(#[$attribute])*
+        pub enum $name {
+            $($(#[$documentation])* $variant,)+
+        }
+
+        impl $name {
+            /// Every variant, in the order of their declaration.
+            pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
+
+            /// The text of this variant.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+    };
 }
 
-/// There is no such verb.
+text_enum! {
+    /// The verb of a request, in lower case as in Kubernetes' RBAC. A resource has Kubernetes' verb, any other path the HTTP
+    /// method. The set is small enough for a metric's label.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum Verb {
+        /// `GET` or `HEAD` of one object, or `GET` of a non-resource path.
+        Get = "get",
+        /// `GET` or `HEAD` of a collection.
+        List = "list",
+        /// Changes of a collection or an object, by any protocol.
+        Watch = "watch",
+        /// `POST` to a resource or collection.
+        Create = "create",
+        /// `PUT` to a resource or collection.
+        Update = "update",
+        /// `PATCH` of a resource or another path.
+        Patch = "patch",
+        /// `DELETE` of one object, or of a non-resource path.
+        Delete = "delete",
+        /// `DELETE` of a whole collection.
+        DeleteCollection = "deletecollection",
+        /// exec, attach, portforward, proxy and ephemeralcontainers by any method: they reach into a workload.
+        Connect = "connect",
+        /// `HEAD` of a non-resource path.
+        Head = "head",
+        /// `OPTIONS` of a resource or another path.
+        Options = "options",
+        /// `POST` to a non-resource path.
+        Post = "post",
+        /// `PUT` to a non-resource path.
+        Put = "put",
+    }
+}
+
+/// The text is no verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a verb, use one of {}", Verb::ALL.map(Verb::as_str).join(", "))]
 pub struct NotAVerb;
 
-/// What opens a connection to a workload.
+/// Subresources that upgrade to a connection into a workload.
 const UPGRADED: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
 
 impl Verb {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::Get,
-        Self::List,
-        Self::Watch,
-        Self::Create,
-        Self::Update,
-        Self::Patch,
-        Self::Delete,
-        Self::DeleteCollection,
-        Self::Connect,
-        Self::Head,
-        Self::Options,
-        Self::Post,
-        Self::Put,
-    ];
-
     /// The verb of a request for this object, with this raw `query`.
-    pub(super) fn of(
+    pub(super) fn from_request(
         method: &Method,
         object: &Object,
-        special: Option<Special>,
+        legacy: Option<LegacyPrefix>,
         query: Option<&str>,
     ) -> Self {
         let Some(resource) = object.resource() else {
-            return Self::of_no_resource(method);
+            return Self::of_path(method);
         };
         if resource.connects() {
             return Self::Connect;
         }
-        if special == Some(Special::Watch) {
+        if legacy == Some(LegacyPrefix::Watch) {
             return Self::Watch;
         }
         match (method.as_str(), resource.name.is_some()) {
-            // The API server watches a single object too, where the query says so and a field selector names it; with
+            // The API server watches a single object too, where the query asks for it and a field selector names it; with
             // the name in the path it is a get whatever the query says.
             ("GET" | "HEAD", false) if asks_to_watch(query) => Self::Watch,
             ("GET" | "HEAD", false) => Self::List,
@@ -94,26 +109,6 @@ impl Verb {
             ("DELETE", true) => Self::Delete,
             ("DELETE", false) => Self::DeleteCollection,
             _ => Self::Options,
-        }
-    }
-
-    /// The verb in lower case, as in Kubernetes' RBAC.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::DeleteCollection => "deletecollection",
-            Self::Connect => "connect",
-            Self::Head => "head",
-            Self::Options => "options",
-            Self::Post => "post",
-            Self::Put => "put",
         }
     }
 
@@ -132,7 +127,7 @@ impl Verb {
         }
     }
 
-    fn of_no_resource(method: &Method) -> Self {
+    fn of_path(method: &Method) -> Self {
         match method.as_str() {
             "GET" => Self::Get,
             "HEAD" => Self::Head,
@@ -159,7 +154,7 @@ impl std::str::FromStr for Verb {
     }
 }
 
-/// The methods that an API server knows.
+/// Whether an API server serves this method.
 pub(super) fn is_served(method: &Method) -> bool {
     ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"].contains(&method.as_str())
 }
@@ -188,7 +183,7 @@ fn subresource(object: &Object) -> Option<&str> {
     object.resource()?.subresource.as_deref()
 }
 
-/// Whether the first `watch` of a query is on: whatever is not `false` or `0` is, nothing too. As in
+/// Whether the first `watch` of a query is on: every value but `false` and `0` is, and an empty one. As in
 /// `Convert_Slice_string_To_bool` of apimachinery, and Go's `url.ParseQuery`, which drops pairs with a `;`.
 fn asks_to_watch(query: Option<&str>) -> bool {
     let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.contains(';'));

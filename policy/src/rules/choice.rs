@@ -1,27 +1,27 @@
-//! A list in which `*` alone means everything.
+//! A list in which the entry `*` means every value.
 
-/// Some, or whatever there is.
+/// A set of values, or every value.
 #[derive(Debug, Clone)]
 pub(super) enum Choice<T> {
     /// `*` stands in the list.
     Any,
-    /// These and no others.
+    /// These values and no others.
     Of(Vec<T>),
 }
 
-/// What stands for everything.
+/// The entry that means every value.
 pub(super) const ANY: &str = "*";
 
 impl<T> Choice<T> {
-    /// Whether one of them is meant.
-    pub(super) fn has(&self, is_meant: impl FnMut(&T) -> bool) -> bool {
+    /// Whether a chosen value matches.
+    pub(super) fn has(&self, matches: impl FnMut(&T) -> bool) -> bool {
         match self {
             Self::Any => true,
-            Self::Of(some) => some.iter().any(is_meant),
+            Self::Of(some) => some.iter().any(matches),
         }
     }
 
-    /// Whether everything is.
+    /// Whether every value is chosen.
     pub(super) fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }

@@ -1,15 +1,15 @@
-//! Which clusters a rule is about.
+//! The clusters that a rule applies to.
 
 use proto::{ClusterId, glob};
 
-use super::ClusterFacts;
 use super::choice::Choice;
 use super::labels::Selector;
 use super::lists::choice;
+use super::request::ClusterFacts;
 use crate::document;
-use crate::fault::{At, PolicyFault};
+use crate::error::{DocumentError, FieldPath};
 
-/// Those that have one of the names and are selected, where both are said.
+/// Clusters that match one of the names and the selector, where both are present.
 #[derive(Debug, Clone)]
 pub(super) struct Clusters {
     /// Names in which `*` stands for any text.
@@ -19,23 +19,22 @@ pub(super) struct Clusters {
 
 impl Clusters {
     /// Whether `cluster` is one of them.
-    pub(super) fn have(&self, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
+    pub(super) fn contain(&self, cluster: &ClusterId, facts: &ClusterFacts) -> bool {
         self.names.has(|pattern| glob::matches(pattern, cluster.as_str()))
             && self.selector.as_ref().is_none_or(|selector| selector.selects(&facts.labels))
     }
 
-    pub(super) fn of(at: &At, written: &document::Clusters) -> Result<Self, PolicyFault> {
-        let document::Clusters { names, label_selector } = written;
+    pub(super) fn validate(at: &FieldPath, raw: &document::RawClusters) -> Result<Self, DocumentError> {
+        let document::RawClusters { names, label_selector } = raw;
         if names.is_none() && label_selector.is_none() {
             let allowed = "names, labelSelector or both; every cluster is `names: [\"*\"]`";
-            return Err(at.fault("nothing", allowed));
+            return Err(at.invalid("nothing", allowed));
         }
         let names =
-            names.as_ref().map(|names| choice(&at.below("names", names), names, pattern)).transpose()?;
+            names.as_ref().map(|names| choice(&at.child("names", names), names, pattern)).transpose()?;
         let selector = label_selector.as_ref();
-        let selector =
-            selector.map(|written| Selector::of(&at.below("labelSelector", written), &written.value));
-        // Without names the selector alone says which.
+        let selector = selector.map(|raw| Selector::validate(&at.child("labelSelector", raw), &raw.value));
+        // Without names the selector alone decides.
         Ok(Self { names: names.unwrap_or(Choice::Any), selector: selector.transpose()? })
     }
 }

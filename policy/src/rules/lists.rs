@@ -1,48 +1,50 @@
-//! Lists as rules have them: never empty, never too long.
+//! Validates the lists of a rule: never empty, and never beyond the limit.
 
 use std::collections::BTreeMap;
 
 use serde_saphyr::Spanned;
 
-use super::ENTRIES_MAX;
 use super::choice::{ANY, Choice};
 use crate::document::List;
-use crate::fault::{At, PolicyFault};
+use crate::error::{DocumentError, FieldPath};
 
-/// Each entry of a list of 1 to [`ENTRIES_MAX`].
+/// Most entries of any list in a rule.
+pub const ENTRIES_MAX: usize = 1_000;
+
+/// Validates each entry of a list of 1 to [`ENTRIES_MAX`].
 pub(super) fn entries<W, T>(
-    at: &At,
-    written: &[Spanned<W>],
-    valid: impl Fn(&At, &W) -> Result<T, PolicyFault>,
-) -> Result<Vec<T>, PolicyFault> {
-    counted(at, written.len())?;
-    written.iter().enumerate().map(|(index, entry)| valid(&at.entry(index, entry), &entry.value)).collect()
+    at: &FieldPath,
+    raw: &[Spanned<W>],
+    valid: impl Fn(&FieldPath, &W) -> Result<T, DocumentError>,
+) -> Result<Vec<T>, DocumentError> {
+    check_count(at, raw.len())?;
+    raw.iter().enumerate().map(|(index, entry)| valid(&at.index(index, entry), &entry.value)).collect()
 }
 
-/// A list of which each entry is `*` or valid; `valid` says what is allowed where one is not.
+/// A list of valid entries, or of `*`. `valid` returns the allowed values for an invalid one.
 pub(super) fn choice<T>(
-    at: &At,
-    written: &List,
+    at: &FieldPath,
+    raw: &List,
     valid: impl Fn(&str) -> Result<T, &'static str>,
-) -> Result<Choice<T>, PolicyFault> {
-    let some = entries(at, &written.value, |at, text: &String| {
+) -> Result<Choice<T>, DocumentError> {
+    let some = entries(at, &raw.value, |at, text: &String| {
         if text == ANY {
             return Ok(None);
         }
-        valid(text).map(Some).map_err(|allowed| at.fault(format_args!("{text:?}"), allowed))
+        valid(text).map(Some).map_err(|allowed| at.invalid(format_args!("{text:?}"), allowed))
     })?;
     let all: Option<Vec<T>> = some.into_iter().collect();
     Ok(all.map_or(Choice::Any, Choice::Of))
 }
 
-/// Refuses a mapping that has not 1 to [`ENTRIES_MAX`] keys.
-pub(super) fn keyed<V>(at: &At, written: &BTreeMap<String, V>) -> Result<(), PolicyFault> {
-    counted(at, written.len())
+/// Refuses a mapping without 1 to [`ENTRIES_MAX`] keys.
+pub(super) fn check_keys<V>(at: &FieldPath, raw: &BTreeMap<String, V>) -> Result<(), DocumentError> {
+    check_count(at, raw.len())
 }
 
-fn counted(at: &At, count: usize) -> Result<(), PolicyFault> {
+fn check_count(at: &FieldPath, count: usize) -> Result<(), DocumentError> {
     if (1..=ENTRIES_MAX).contains(&count) {
         return Ok(());
     }
-    Err(at.fault(format_args!("{count} entries"), format!("1 to {ENTRIES_MAX} entries")))
+    Err(at.invalid(format_args!("{count} entries"), format!("1 to {ENTRIES_MAX} entries")))
 }

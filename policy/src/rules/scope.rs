@@ -1,9 +1,9 @@
-//! What a rule is about: the mode, and what of it.
+//! The scope of a rule: its mode, and the requests of that mode.
 
-use super::Request;
 use super::lists::entries;
+use super::request::Request;
 use crate::document;
-use crate::fault::{At, PolicyFault};
+use crate::error::{DocumentError, FieldPath};
 use actions::Actions;
 use identities::Identities;
 use targets::Targets;
@@ -12,7 +12,7 @@ mod actions;
 mod identities;
 mod targets;
 
-/// What a rule allows or denies; never empty.
+/// The requests that a rule allows or denies; the list is never empty.
 #[derive(Debug, Clone)]
 pub(super) enum Scope {
     KubeApi(Vec<Actions>),
@@ -21,15 +21,15 @@ pub(super) enum Scope {
 }
 
 impl Scope {
-    /// Whether `request` is meant.
+    /// Whether `request` is in the scope.
     pub(super) fn covers(&self, request: Request<'_>) -> bool {
         match (self, request) {
             (Self::KubeApi(actions), Request::KubeApi(verb, object)) => {
-                actions.iter().any(|actions| actions.cover(verb, object))
+                actions.iter().any(|actions| actions.contain(verb, object))
             }
-            (Self::Dial(targets), Request::Dial(target)) => targets.iter().any(|some| some.cover(target)),
+            (Self::Dial(targets), Request::Dial(target)) => targets.iter().any(|some| some.contain(target)),
             (Self::Impersonate(some), Request::Impersonate(sort, name)) => {
-                some.iter().any(|identities| identities.cover(sort, name))
+                some.iter().any(|identities| identities.contain(sort, name))
             }
             (Self::KubeApi(_), Request::Dial(_) | Request::Impersonate(..))
             | (Self::Dial(_), Request::KubeApi(..) | Request::Impersonate(..))
@@ -37,57 +37,58 @@ impl Scope {
         }
     }
 
-    /// Whether it is about reaching a cluster. Who may only bear another name there reaches nothing by that.
-    pub(super) fn is_of_a_way(&self) -> bool {
+    /// Whether the mode gives access to a cluster. Permission to impersonate alone reaches nothing.
+    pub(super) fn grants_access(&self) -> bool {
         match self {
             Self::KubeApi(_) | Self::Dial(_) => true,
             Self::Impersonate(_) => false,
         }
     }
 
-    /// Whether nothing of the mode of `other`, which is one of a way, is left out.
-    pub(super) fn is_everything_of_the_mode_of(&self, other: &Self) -> bool {
+    /// Whether this scope covers every request of the mode of `other`, which grants access.
+    pub(super) fn covers_mode_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::KubeApi(actions), Self::KubeApi(_)) => {
-                actions.iter().any(Actions::are_every_resource) && actions.iter().any(Actions::are_every_path)
+                actions.iter().any(Actions::contain_every_resource)
+                    && actions.iter().any(Actions::contain_every_path)
             }
-            (Self::Dial(targets), Self::Dial(_)) => targets.iter().any(Targets::are_all),
+            (Self::Dial(targets), Self::Dial(_)) => targets.iter().any(Targets::contain_all),
             (Self::KubeApi(_) | Self::Dial(_) | Self::Impersonate(_), _) => false,
         }
     }
 
-    /// What the key `mode` of a rule says together with the one list that goes with it.
-    pub(super) fn of(at: &At, rule: &document::Rule) -> Result<Self, PolicyFault> {
+    /// Validates the key `mode` of a rule, together with the one list that belongs to the mode.
+    pub(super) fn validate(at: &FieldPath, rule: &document::RawRule) -> Result<Self, DocumentError> {
         let modes = "kube-api, dial or impersonate";
-        let mode = rule.mode.as_ref().ok_or_else(|| at.missing("mode", modes))?;
+        let mode = rule.mode.as_ref().ok_or_else(|| at.required("mode", modes))?;
         let (actions, targets, identities) = (&rule.actions, &rule.targets, &rule.identities);
         let lists = [
-            ("actions", actions.as_ref().map(|written| at.below("actions", written))),
-            ("targets", targets.as_ref().map(|written| at.below("targets", written))),
-            ("identities", identities.as_ref().map(|written| at.below("identities", written))),
+            ("actions", actions.as_ref().map(|raw| at.child("actions", raw))),
+            ("targets", targets.as_ref().map(|raw| at.child("targets", raw))),
+            ("identities", identities.as_ref().map(|raw| at.child("identities", raw))),
         ];
         let own = match mode.value.as_str() {
             "kube-api" => "actions",
             "dial" => "targets",
             "impersonate" => "identities",
-            other => return Err(at.below("mode", mode).fault(format_args!("{other:?}"), modes)),
+            other => return Err(at.child("mode", mode).invalid(format_args!("{other:?}"), modes)),
         };
         let mut others = lists.iter().filter(|(key, _)| *key != own);
         if let Some(at) = others.find_map(|(_, at)| at.as_ref()) {
-            return Err(at.fault("a list", format!("{own} with the mode {}", mode.value)));
+            return Err(at.invalid("a list", format!("{own} with the mode {}", mode.value)));
         }
         match (actions, targets, identities) {
             (Some(actions), _, _) => {
-                entries(&at.below("actions", actions), &actions.value, Actions::of).map(Self::KubeApi)
+                entries(&at.child("actions", actions), &actions.value, Actions::validate).map(Self::KubeApi)
             }
             (_, Some(targets), _) => {
-                entries(&at.below("targets", targets), &targets.value, Targets::of).map(Self::Dial)
+                entries(&at.child("targets", targets), &targets.value, Targets::validate).map(Self::Dial)
             }
             (_, _, Some(identities)) => {
-                let at = at.below("identities", identities);
-                entries(&at, &identities.value, Identities::of).map(Self::Impersonate)
+                let at = at.child("identities", identities);
+                entries(&at, &identities.value, Identities::validate).map(Self::Impersonate)
             }
-            (None, None, None) => Err(at.missing(own, "at least one entry")),
+            (None, None, None) => Err(at.required(own, "at least one entry")),
         }
     }
 }

@@ -1,15 +1,16 @@
-//! What policies decide, by tables.
+//! Tests of decisions, by tables.
 
 use http::Method;
 
 use super::*;
-use crate::action::Action;
+use crate::action::{Action, Object, Verb};
+use crate::target::Target;
 
-mod faults;
+mod errors;
 mod properties;
 mod reaching;
 
-/// One rule's subject and clusters, in front of what a test is about.
+/// The beginning of a rule for alice at every cluster; a test appends the rest.
 const ALICE_EVERYWHERE: &str = "name: a, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [\"*\"] }, mode: kube-api";
 
 #[test]
@@ -25,7 +26,7 @@ fn a_subject_is_a_method_and_a_name() {
             &["token alice", "token alice ops", "token bob ops", "token ops", "client-certificate alice"],
         ),
     ];
-    for (subject, meant) in cases {
+    for (subject, matching) in cases {
         let rules = rules(&format!(
             "rules: [{{ name: a, effect: Allow, subjects: [{subject}], clusters: {{ names: [edge-a] }}, mode: kube-api, \
              actions: [{{ verbs: [get], nonResourceURLs: [/version] }}] }}]"
@@ -34,15 +35,15 @@ fn a_subject_is_a_method_and_a_name() {
             ["token alice", "token alice ops", "token bob ops", "token ops", "client-certificate alice"]
         {
             let verdict = ask(&rules, who, "edge-a", "", "GET /version");
-            assert_eq!(verdict.0, meant.contains(&who), "{subject} {who}");
+            assert_eq!(verdict.0, matching.contains(&who), "{subject} {who}");
         }
     }
 }
 
 #[test]
-fn a_way_in_is_denied_what_everybody_is_and_allowed_nothing_unless_it_is_named() {
+fn an_entry_point_is_allowed_only_by_name_and_denied_like_all() {
     let everybody = "{ method: '*', user: '*' }";
-    let by_name = "{ method: 'way-in:host-1', user: '*' }";
+    let by_name = "{ method: 'entry-point:host-1', user: '*' }";
     let rule = |name: &str, effect: &str, subject: &str, path: &str| {
         format!(
             "{{ name: {name}, effect: {effect}, subjects: [{subject}], clusters: {{ names: ['*'] }}, mode: kube-api, \
@@ -57,9 +58,9 @@ fn a_way_in_is_denied_what_everybody_is_and_allowed_nothing_unless_it_is_named()
     ));
     for (who, asked, decided) in [
         ("token alice", "GET /version", (true, Some("all"))),
-        ("way-in:host-1 x", "GET /version", (false, None)),
-        ("way-in:host-1 x", "GET /healthz", (true, Some("named"))),
-        ("way-in:host-1 x", "GET /healthz/etcd", (false, Some("none"))),
+        ("entry-point:host-1 x", "GET /version", (false, None)),
+        ("entry-point:host-1 x", "GET /healthz", (true, Some("named"))),
+        ("entry-point:host-1 x", "GET /healthz/etcd", (false, Some("none"))),
     ] {
         let verdict = ask(&rules, who, "edge-a", "", asked);
         assert_eq!((verdict.0, verdict.1.as_deref()), decided, "{who} {asked}");
@@ -67,7 +68,7 @@ fn a_way_in_is_denied_what_everybody_is_and_allowed_nothing_unless_it_is_named()
 }
 
 #[test]
-fn clusters_have_a_name_and_are_selected_where_both_are_said() {
+fn clusters_match_both_names_and_selector_where_both_are_set() {
     let cases = [
         ("names: [edge-a]", ["edge-a", "edge-a stage=test"].as_slice()),
         (
@@ -102,7 +103,7 @@ fn clusters_have_a_name_and_are_selected_where_both_are_said() {
             &["edge-b stage=live"],
         ),
     ];
-    for (clusters, meant) in cases {
+    for (clusters, matching) in cases {
         let rules = rules(&format!(
             "rules: [{{ name: a, effect: Allow, subjects: [{{ method: token, user: alice }}], clusters: {{ {clusters} }}, \
              mode: kube-api, actions: [{{ verbs: [get], nonResourceURLs: [/version] }}] }}]"
@@ -112,7 +113,7 @@ fn clusters_have_a_name_and_are_selected_where_both_are_said() {
         {
             let (name, labels) = cluster.split_once(' ').unwrap_or((cluster, ""));
             let verdict = ask(&rules, "token alice", name, labels, "GET /version");
-            assert_eq!(verdict.0, meant.contains(&cluster), "{clusters} {cluster}");
+            assert_eq!(verdict.0, matching.contains(&cluster), "{clusters} {cluster}");
         }
     }
 }
@@ -154,7 +155,7 @@ fn actions_are_verbs_with_resources_or_with_other_paths() {
         ("{ verbs: [get], nonResourceURLs: [/api] }".to_owned(), &["GET /api/"]),
         ("{ verbs: [get], nonResourceURLs: [/api/*] }".to_owned(), &["GET /api/"]),
     ];
-    for (actions, meant) in cases {
+    for (actions, matching) in cases {
         let rules = rules(&format!("rules: [{{ {ALICE_EVERYWHERE}, actions: [{actions}] }}]"));
         for asked in [
             "GET pods/x",
@@ -172,13 +173,13 @@ fn actions_are_verbs_with_resources_or_with_other_paths() {
             "GET /api/",
         ] {
             let verdict = ask(&rules, "token alice", "edge-a", "", asked);
-            assert_eq!(verdict.0, meant.contains(&asked), "{actions} {asked}");
+            assert_eq!(verdict.0, matching.contains(&asked), "{actions} {asked}");
         }
     }
 }
 
 #[test]
-fn who_may_only_read_cannot_reach_into_a_workload_whatever_the_method() {
+fn read_permission_never_reaches_into_a_workload() {
     let rules = rules(&format!(
         "rules: [{{ {ALICE_EVERYWHERE}, actions: [{{ verbs: [get, list, watch], apiGroups: ['*'], resources: ['*'], \
          namespaces: ['*'], nonResourceURLs: ['*'] }}] }}]"
@@ -206,7 +207,7 @@ fn who_may_only_read_cannot_reach_into_a_workload_whatever_the_method() {
 }
 
 #[test]
-fn a_denial_wins_wherever_it_stands_and_the_verdict_names_its_rule() {
+fn a_denial_wins_in_any_order_and_the_verdict_names_its_rule() {
     let everything =
         "{ verbs: ['*'], apiGroups: ['*'], resources: ['*'], namespaces: ['*'], nonResourceURLs: ['*'] }";
     let allow = format!("{{ {ALICE_EVERYWHERE}, actions: [{everything}] }}");
@@ -227,7 +228,7 @@ fn a_denial_wins_wherever_it_stands_and_the_verdict_names_its_rule() {
 }
 
 #[test]
-fn a_target_is_dialed_where_a_rule_of_that_mode_says_so() {
+fn a_target_is_dialed_where_a_rule_of_that_mode_allows_it() {
     let rules = rules(
         "rules:
         - { name: a, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [edge-a] }, mode: dial,
@@ -257,8 +258,12 @@ fn a_target_is_dialed_where_a_rule_of_that_mode_says_so() {
         ("[::a01:203]:5432", None),
     ] {
         let target: Target = target.parse().unwrap();
-        let decided =
-            rules.decide(who("token alice", &[]), &cluster, &ClusterFacts::default(), Request::Dial(&target));
+        let decided = rules.decide(
+            principal("token alice", &[]),
+            &cluster,
+            &ClusterFacts::default(),
+            Request::Dial(&target),
+        );
         assert_eq!(decided.rule().map(|rule| &**rule), verdict, "{target}");
         assert_eq!(decided.is_allowed(), verdict == Some("a"), "{target}");
     }
@@ -266,7 +271,7 @@ fn a_target_is_dialed_where_a_rule_of_that_mode_says_so() {
 }
 
 #[test]
-fn an_identity_is_assumed_where_rules_of_that_mode_allow_each_part_and_none_denies_one() {
+fn an_identity_is_allowed_only_if_each_of_its_parts_is() {
     let rules = rules(
         "rules:
         - { name: a, effect: Allow, subjects: [{ method: token, user: alice }], clusters: { names: [edge-a] }, mode: impersonate,
@@ -302,20 +307,20 @@ fn an_identity_is_assumed_where_rules_of_that_mode_allow_each_part_and_none_deni
         ("token zoe", "edge-b", "anybody", &["at", "all"], Some("z")),
         ("token zoe", "edge-b", "ci:root", &[], Some("d")),
         ("token zoe", "edge-b", "anybody", &["t:root"], Some("d")),
-        // Who may do everything may not be everybody.
+        // Permission for every action does not include impersonation.
         ("token omar", "edge-a", "omar", &[], None),
     ] {
         let groups: Vec<String> = groups.iter().map(|&group: &&str| group.to_owned()).collect();
         let identity = Assert { user: user.to_owned(), groups };
         let cluster = cluster.parse().unwrap();
         let decided =
-            rules.decide_identity(self::who(who, &[]), &cluster, &ClusterFacts::default(), &identity);
+            rules.decide_identity(principal(who, &[]), &cluster, &ClusterFacts::default(), &identity);
         assert_eq!(decided.rule().map(|rule| &**rule), verdict, "{who} {cluster} {identity:?}");
         assert_eq!(decided.is_allowed(), verdict.is_some_and(|rule| rule != "d"), "{who} {identity:?}");
     }
     let edge_a = "edge-a".parse().unwrap();
-    let reaches = |who| rules.reaches(self::who(who, &[]), &edge_a, &ClusterFacts::default());
-    // To bear a name is no way to a cluster.
+    let reaches = |who| rules.reaches(principal(who, &[]), &edge_a, &ClusterFacts::default());
+    // Permission to impersonate does not reach a cluster.
     assert_eq!(["token zoe", "token omar"].map(reaches), [false, true]);
 }
 
@@ -345,20 +350,20 @@ fn decide<'a>(rules: &'a Rules, who: &str, action: &Action, labels: &str) -> Ver
     let groups: Vec<String> = words.iter().skip(2).map(|&group| group.to_owned()).collect();
     let request = Request::KubeApi(action.verb(), action.object());
     rules.decide(
-        self::who(&words[..2].join(" "), &groups),
+        principal(&words[..2].join(" "), &groups),
         action.cluster(),
         &ClusterFacts { labels },
         request,
     )
 }
 
-fn who<'a>(method_and_user: &'a str, groups: &'a [String]) -> Who<'a> {
+fn principal<'a>(method_and_user: &'a str, groups: &'a [String]) -> Principal<'a> {
     let (method, user) = method_and_user.split_once(' ').unwrap();
-    Who { method, user, groups }
+    Principal { method, user, groups }
 }
 
 fn rules(text: &str) -> Rules {
-    Rules::of(&read(text)).unwrap_or_else(|fault| panic!("{fault}\n{text}"))
+    Rules::from_document(&read(text)).unwrap_or_else(|fault| panic!("{fault}\n{text}"))
 }
 
 fn read(text: &str) -> Document {

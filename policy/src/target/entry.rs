@@ -1,4 +1,4 @@
-//! An entry of a list of targets.
+//! Entries of a list of targets: one target, or a network with a port.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,13 @@ use crate::network::Network;
 /// One entry of a list of targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetEntry {
-    /// This address or this name.
+    /// This address or this DNS name.
     Exactly(Target),
     /// All addresses of a network, on this port.
     Within(Network, u16),
 }
 
-/// A text that is no entry.
+/// The text is not an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not an entry, use HOST:PORT with a DNS name or an address in full, or NETWORK/BITS:PORT such as 10.0.0.0/8:5432 or \
@@ -24,7 +24,7 @@ pub enum TargetEntry {
 pub struct NotATargetEntry;
 
 impl TargetEntry {
-    /// Whether it is `target` as it is written; a name is not resolved.
+    /// Whether it contains `target`; a name is compared, not resolved.
     #[must_use]
     pub fn has(&self, target: &Target) -> bool {
         match (self, target.host()) {
@@ -36,7 +36,7 @@ impl TargetEntry {
         }
     }
 
-    /// `target`, whose address is not named in full by that: an agent does not dial it where it is special.
+    /// An entry for `target` that does not name its address explicitly, so an agent refuses special addresses.
     #[must_use]
     pub fn ordinary(target: Target) -> Self {
         match target.host() {
@@ -46,17 +46,17 @@ impl TargetEntry {
     }
 }
 
-/// Whether what a cluster may advertise, as people say it (a target in full, or a network, whatever its port), covers all of
-/// `advertised`.
+/// Whether `allowed` covers all of `advertised`. An administrator writes it as a complete target, or as a network for all
+/// ports.
 #[must_use]
-pub fn may_advertise(said: &str, advertised: &TargetEntry) -> bool {
-    match (said.parse::<Network>(), advertised) {
+pub fn may_advertise(allowed: &str, advertised: &TargetEntry) -> bool {
+    match (allowed.parse::<Network>(), advertised) {
         (Ok(network), TargetEntry::Exactly(target)) => match target.host() {
             Host::Address(address) => network.has(*address),
             Host::Name(_) => false,
         },
         (Ok(network), TargetEntry::Within(inner, _)) => network.includes(inner),
-        (Err(_), TargetEntry::Exactly(target)) => said.parse().is_ok_and(|one: Target| one == *target),
+        (Err(_), TargetEntry::Exactly(target)) => allowed.parse().is_ok_and(|one: Target| one == *target),
         (Err(_), TargetEntry::Within(..)) => false,
     }
 }
@@ -80,7 +80,7 @@ impl FromStr for TargetEntry {
         };
         let (network, end) = network.strip_prefix('[').map_or((network, ":"), |bracketed| (bracketed, "]:"));
         let (bits, port) = rest.split_once(end).ok_or(NotATargetEntry)?;
-        // Brackets are for what has colons, and for nothing else; and `parse` would take a sign.
+        // Brackets are required around colons and allowed nowhere else; `parse` would accept a sign.
         if network.contains(':') != (end == "]:") || !port.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(NotATargetEntry);
         }

@@ -1,4 +1,4 @@
-//! A Service by the name that API servers give it when they dial it.
+//! Names of Services, in the form in which API servers dial them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use super::{Host, Target};
 /// The last label of such a name.
 const LABEL: &str = "svc";
 
-/// `NAME.NAMESPACE.svc`, which is looked up in the cluster's own objects and never by DNS.
+/// `NAME.NAMESPACE.svc`, which the agent resolves through the cluster's API and never by DNS.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceName {
     name: String,
@@ -16,14 +16,14 @@ pub struct ServiceName {
 }
 
 impl ServiceName {
-    /// A Service of this name and namespace; `None` where a name of it would not read as one.
+    /// A Service of this name and namespace; `None` if the resulting text would not parse as one.
     #[must_use]
     pub fn new(name: &str, namespace: &str) -> Option<Self> {
         let host = Host::parse(&format!("{name}.{namespace}.{LABEL}"))?;
         host.service().filter(|service| service.name == name && service.namespace == namespace)
     }
 
-    /// The Services that these texts name with a port; networks, addresses, other names and what is no target name none.
+    /// The Services that these texts name with a port. Networks, addresses, other names and invalid texts name none.
     pub fn among<'a>(texts: impl IntoIterator<Item = &'a String>) -> BTreeSet<Self> {
         texts.into_iter().filter_map(|text| text.parse::<Target>().ok()?.service()).collect()
     }
@@ -58,7 +58,7 @@ impl Host {
 }
 
 impl Target {
-    /// The Service of which it is a port, if its host is the name of one.
+    /// The Service that the host names, if it names one.
     #[must_use]
     pub fn service(&self) -> Option<ServiceName> {
         self.host.service()
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_in_a_namespace_of_svc_is_a_service_and_nothing_else_is() {
+    fn only_name_dot_namespace_dot_svc_is_a_service() {
         let service = |text: &str| text.parse::<Target>().unwrap().service().map(|found| found.to_string());
         for text in ["hook.shop.svc:443", "HOOK.shop.SVC.:443"] {
             assert_eq!(service(text).as_deref(), Some("hook.shop.svc"), "{text}");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_cluster_calls_a_service_is_one_only_where_its_name_reads_back_as_the_same() {
+    fn a_service_name_is_valid_only_if_it_parses_back_to_the_same() {
         let made = |name: &str, namespace: &str| ServiceName::new(name, namespace);
         let service = made("api", "tenant-a").unwrap();
         assert_eq!(

@@ -1,5 +1,6 @@
-//! What is a target, by tables.
+//! Tests of targets and entries, by tables.
 
+use super::entry::{NotATargetEntry, TargetEntry, may_advertise};
 use super::*;
 
 #[test]
@@ -26,7 +27,7 @@ fn a_target_is_a_host_and_a_port_and_has_one_spelling() {
         ("a b:80", None),
         ("a/b:80", None),
         ("*:80", None),
-        // What some resolvers take for an address.
+        // Some resolvers read these as addresses.
         ("127.1:80", None),
         ("2130706433:80", None),
         ("0x7f.1:80", None),
@@ -40,7 +41,7 @@ fn a_target_is_a_host_and_a_port_and_has_one_spelling() {
 }
 
 #[test]
-fn a_name_is_as_long_as_dns_takes_it_and_not_one_byte_longer() {
+fn a_name_has_at_most_the_bytes_that_dns_allows() {
     let longest = "a".repeat(HOST_BYTES_MAX);
     assert!(format!("{longest}:80").parse::<Target>().is_ok());
     assert!(format!("{longest}a:80").parse::<Target>().is_err());
@@ -48,7 +49,7 @@ fn a_name_is_as_long_as_dns_takes_it_and_not_one_byte_longer() {
 
 #[test]
 fn a_network_is_advertised_where_all_of_it_may_be() {
-    let may = |said: &str, advertised: &str| may_advertise(said, &advertised.parse().unwrap());
+    let may = |allowed: &str, advertised: &str| may_advertise(allowed, &advertised.parse().unwrap());
 
     for advertised in ["10.96.0.0/12:443", "10.0.0.0/8:1", "10.1.2.3:80"] {
         assert!(may("10.0.0.0/8", advertised), "{advertised}");
@@ -91,7 +92,7 @@ fn an_entry_is_a_target_or_a_network_with_a_port_and_has_one_spelling() {
 }
 
 #[test]
-fn an_entry_has_its_own_target_or_the_addresses_of_its_network_on_its_port() {
+fn an_entry_contains_its_target_or_its_network_on_its_port() {
     for (entry, target, has) in [
         ("db.example:5432", "DB.example:5432", true),
         ("db.example:5432", "db.example:5433", false),

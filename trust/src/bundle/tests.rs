@@ -1,12 +1,12 @@
-//! Who is believed, and what replaces what.
+//! Tests of signatures, and of replacing one bundle by another.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::made::{self, domain, now};
+use crate::fixtures::{self, domain, now};
 
 #[test]
-fn a_bundle_signed_by_a_root_that_is_known_in_whole_or_by_its_pin_is_taken() {
+fn a_root_known_by_certificate_or_by_pin_signs_valid_bundles() {
     let root = server_root();
     let bytes = bundle(1, &[&root]).sign(&[&root]).unwrap();
     for anchors in [anchors().and_pin(root.pin()), anchors().and_roots(&[root.certificate().clone()])] {
@@ -19,9 +19,9 @@ fn a_bundle_signed_by_a_root_that_is_known_in_whole_or_by_its_pin_is_taken() {
 }
 
 #[test]
-fn a_bundle_says_when_it_was_made_and_for_whom() {
+fn a_bundle_has_its_creation_time_and_domain() {
     let root = server_root();
-    let read = TrustBundle::look(&bundle(7, &[&root]).sign(&[&root]).unwrap()).unwrap();
+    let read = TrustBundle::decode_unverified(&bundle(7, &[&root]).sign(&[&root]).unwrap()).unwrap();
     assert_eq!((read.created_seconds(), read.version(), read.domain()), (1_800_000_000, 7, &domain()));
     for role in [Role::Agent, Role::Caller, Role::Admin] {
         assert!(read.roots(role).is_empty(), "{role}");
@@ -29,7 +29,7 @@ fn a_bundle_says_when_it_was_made_and_for_whom() {
 }
 
 #[test]
-fn a_stranger_cannot_sign_a_bundle() {
+fn an_untrusted_root_cannot_sign_a_bundle() {
     let (root, evil) = (server_root(), server_root());
     let known = anchors().and_pin(root.pin());
     let both = bundle(2, &[&root, &evil]);
@@ -39,9 +39,9 @@ fn a_stranger_cannot_sign_a_bundle() {
     let mut unsigned = signed.clone();
     unsigned.signatures.clear();
     for forged in [signed, borrowed, unsigned] {
-        assert_eq!(known.accept(&forged.encode_to_vec(), None), Err(BundleError::Stranger));
+        assert_eq!(known.accept(&forged.encode_to_vec(), None), Err(BundleError::Untrusted));
     }
-    assert!(matches!(both.sign(&[&made::root(Role::Agent)]), Err(SignBundleError::NotByServers)));
+    assert!(matches!(both.sign(&[&fixtures::root(Role::Agent)]), Err(SignBundleError::NotByServers)));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn every_byte_of_a_bundle_is_signed_those_of_later_fields_too() {
     let mut signed = SignedBundle::decode(bytes.as_slice()).unwrap();
     // Field 99, a varint, of a later version.
     signed.bundle.extend_from_slice(&[0x98, 0x06, 0x01]);
-    assert_eq!(known.accept(&signed.encode_to_vec(), None), Err(BundleError::Stranger));
+    assert_eq!(known.accept(&signed.encode_to_vec(), None), Err(BundleError::Untrusted));
 
     signed.signatures[0].signature = root.key().sign(&[LABEL, &signed.bundle].concat()).unwrap();
     assert!(known.accept(&signed.encode_to_vec(), None).unwrap().is_some());
@@ -68,7 +68,7 @@ fn newer_replaces_older_and_never_the_other_way_round() {
 
     assert_eq!(known.accept(&signed(3), held).unwrap().unwrap().version(), 3);
     assert_eq!(known.accept(&signed(2), held), Ok(None));
-    assert_eq!(known.accept(&signed(1), held), Err(BundleError::Older { found: 1, held: 2 }));
+    assert_eq!(known.accept(&signed(1), held), Err(BundleError::Outdated { found: 1, current: 2 }));
     let other = bundle(2, &[&root, &server_root()]).sign(&[&root]).unwrap();
     assert_eq!(known.accept(&other, held), Err(BundleError::Conflict(2)));
 }
@@ -82,7 +82,7 @@ fn a_bundle_of_another_domain_is_refused() {
 }
 
 #[test]
-fn the_old_root_brings_the_new_one_in_and_goes() {
+fn the_old_root_introduces_the_new_one_and_goes() {
     let (old, new) = (server_root(), server_root());
     let pinned = anchors().and_pin(old.pin());
 
@@ -90,14 +90,14 @@ fn the_old_root_brings_the_new_one_in_and_goes() {
     let held = pinned.accept(&overlap, None).unwrap().unwrap();
     let after = bundle(3, &[&new]).sign(&[&new]).unwrap();
 
-    assert_eq!(pinned.accept(&after, Some(&held)), Err(BundleError::Stranger), "by the pin alone");
+    assert_eq!(pinned.accept(&after, Some(&held)), Err(BundleError::Untrusted), "by the pin alone");
     let learned = pinned.replaced_by(held.roots(Role::Server));
     let last = learned.accept(&after, Some(&held)).unwrap().unwrap();
     assert_eq!(last.roots(Role::Server), [new.certificate().clone()]);
 }
 
 #[test]
-fn what_is_beyond_a_limit_is_refused_by_who_makes_it_and_by_who_reads_it() {
+fn limits_are_enforced_by_signer_and_reader() {
     let root = server_root();
     let many: Vec<Root> = (0..=ROOTS_PER_ROLE_MAX).map(|_| server_root()).collect();
     let of = |roots: Vec<(Role, CertificateDer<'static>)>| TrustBundle::new(1, domain(), now(), roots);
@@ -134,12 +134,12 @@ fn anchors_are_the_same_in_every_order_and_differ_by_domain() {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        prop_assert!(TrustBundle::look(&bytes).is_err());
+        prop_assert!(TrustBundle::decode_unverified(&bytes).is_err());
     }
 }
 
 fn server_root() -> Root {
-    made::root(Role::Server)
+    fixtures::root(Role::Server)
 }
 
 fn bundle(version: u64, roots: &[&Root]) -> TrustBundle {

@@ -1,9 +1,9 @@
-//! What an intermediate signs, how long it may last, and which pair of files is one.
+//! Tests of issued certificates, of their validity, and of loading a pair of files.
 
 use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose};
 
 use super::*;
-use crate::made::{self, DAY, copy, domain, intermediate, now, order, pair, read, root};
+use crate::fixtures::{self, DAY, copy, domain, intermediate, now, order, pair, read, root};
 use crate::names::Group;
 
 #[test]
@@ -61,12 +61,12 @@ fn a_callers_groups_are_organizations_before_its_name_and_are_signed_too() {
         assert_eq!(leaf.subject().to_string(), expected);
         assert_eq!(leaf.public_key().raw, order.key.spki());
         assert_eq!(Serial::of(&leaf), Some(issued.serial));
-        assert!(made::is_signed_by(&issued.chain[0], &issued.chain[1]), "{expected}");
+        assert!(fixtures::is_signed_by(&issued.chain[0], &issued.chain[1]), "{expected}");
     }
 }
 
 #[test]
-fn an_intermediate_that_was_kept_is_loaded_with_its_own_key_for_its_own_role() {
+fn a_stored_intermediate_loads_with_its_own_key_and_role() {
     let kept = intermediate(Role::Agent);
     let load = |role, key| Intermediate::load(role, domain(), kept.certificates().to_vec(), key);
 
@@ -74,14 +74,14 @@ fn an_intermediate_that_was_kept_is_loaded_with_its_own_key_for_its_own_role() {
     assert_eq!((loaded.role(), loaded.trust_domain()), (Role::Agent, &domain()));
     assert_eq!((loaded.certificates(), loaded.not_after()), (kept.certificates(), kept.not_after()));
     let issued = loaded.sign(&order(Role::Agent, DAY)).unwrap();
-    assert!(made::is_signed_by(&issued.chain[0], &kept.certificates()[0]));
+    assert!(fixtures::is_signed_by(&issued.chain[0], &kept.certificates()[0]));
 
     assert!(matches!(load(Role::Agent, pair()), Err(NotACa::Mismatch)));
     assert!(matches!(load(Role::Server, copy(kept.key())), Err(NotACa::Constraints(_))));
 }
 
 #[test]
-fn what_may_sign_something_else_or_nothing_is_no_intermediate() {
+fn a_ca_of_another_purpose_or_depth_is_no_intermediate() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
     let (ca, signs) = (IsCa::Ca(BasicConstraints::Constrained(0)), KeyUsagePurpose::KeyCertSign);
     let client = || vec![ClientAuth];
@@ -128,17 +128,17 @@ fn another_roots_certificate_is_of_the_same_key_and_ends_with_that_root() {
     let mut intermediate = new.intermediate(now()).unwrap();
     let (of_new, later) = (intermediate.certificates()[0].clone(), now() + DAY * (9 * 365));
 
-    old.vouch_for(&mut intermediate, later).unwrap();
+    old.cross_sign(&mut intermediate, later).unwrap();
 
     let [first, second] = intermediate.certificates() else { panic!("{intermediate:?}") };
     assert_eq!(*first, of_new);
-    assert!(made::is_signed_by(second, old.certificate()));
+    assert!(fixtures::is_signed_by(second, old.certificate()));
     assert_eq!(read(second).public_key(), read(first).public_key());
     assert_eq!(read(second).validity().not_after, read(old.certificate()).validity().not_after);
 }
 
 #[test]
-fn a_log_says_whose_an_intermediate_is_and_nothing_of_its_key() {
+fn debug_output_shows_role_and_domain_but_not_the_key() {
     let shown = format!("{:?}", intermediate(Role::Agent));
     assert_eq!(shown, "Intermediate { role: Agent, domain: TrustDomain(\"tombolo\"), .. }");
 }

@@ -1,4 +1,4 @@
-//! Names a server is reached by.
+//! The DNS names and addresses of a server.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ const DNS_NAME_BYTES_MAX: usize = 253;
 pub enum ServerName {
     /// A DNS name in lower case; a wildcard only where a [`HostSuffix`] made it.
     Dns(String),
-    /// An IP address.
+    /// An IPv4 or IPv6 address.
     Ip(IpAddr),
 }
 
@@ -22,19 +22,19 @@ pub enum ServerName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSuffix(String);
 
-/// Why a text is not the name of a server, or a suffix of names.
+/// The reason why a text is not a server's name or a suffix of names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAHost {
-    /// `*.` in front.
+    /// The text begins with `*.`.
     #[error("a wildcard is asked for by --suffix: write --suffix example.org for *.example.org")]
     Wildcard,
-    /// Neither a DNS name nor an address.
+    /// The text is neither a DNS name nor an address.
     #[error("use a DNS name (labels of letters, digits and '-', at most {max} bytes) or an IP address, without scheme or port", max = DNS_NAME_BYTES_MAX)]
     Malformed,
-    /// An address.
+    /// The suffix is an IP address.
     #[error("use a DNS name, not an IP address: an address has no names under it")]
     AddressAsSuffix,
-    /// One label.
+    /// The suffix has only one label.
     #[error(
         "use a DNS name of at least two labels, such as clusters.example: TLS libraries refuse a wildcard under one label"
     )]
@@ -79,7 +79,7 @@ impl FromStr for HostSuffix {
         if text.parse::<IpAddr>().is_ok() {
             return Err(NotAHost::AddressAsSuffix);
         }
-        // `*.S` and `.S` say the same as `S`, which is what is meant.
+        // `*.S` and `.S` mean the same as `S`.
         let name = dns_name(text.strip_prefix("*.").or_else(|| text.strip_prefix('.')).unwrap_or(text))?;
         if name.contains('.') { Ok(Self(name)) } else { Err(NotAHost::ShortSuffix) }
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_or_might_be_taken_for_an_address_is_refused() {
+    fn a_text_that_could_be_read_as_an_address_is_refused() {
         for text in [
             "",
             ".",

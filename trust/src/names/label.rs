@@ -15,12 +15,12 @@ pub struct Label(String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TrustDomain(String);
 
-/// Not a label.
+/// The text is not a DNS label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use 1 to 63 lower-case letters, digits and '-', with a letter or digit at both ends")]
 pub struct NotALabel;
 
-/// Not a trust domain.
+/// The text is not a trust domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use 1 to {max} lower-case letters, digits, '.', '-' and '_'", max = TRUST_DOMAIN_BYTES_MAX)]
 pub struct NotATrustDomain;
@@ -31,7 +31,7 @@ pub struct NotATrustDomain;
 pub struct NoRandomness;
 
 impl Label {
-    /// Eight random hexadecimal digits.
+    /// Draws a label of eight hexadecimal digits.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -41,7 +41,7 @@ impl Label {
         Ok(Self(format!("{:08x}", u32::from_be_bytes(bytes))))
     }
 
-    /// The label most like `text`: `gateway.example` becomes `gateway-example`, `::1` becomes `1`.
+    /// The label closest to `text`: `gateway.example` becomes `gateway-example`, `::1` becomes `1`.
     #[must_use]
     pub fn like(text: &str) -> Option<Self> {
         let hyphened: String = text
@@ -53,7 +53,7 @@ impl Label {
         start.trim_end_matches('-').parse().ok()
     }
 
-    /// The label's text.
+    /// The text of the label.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -61,7 +61,7 @@ impl Label {
 }
 
 impl TrustDomain {
-    /// The domain's text.
+    /// The text of the domain.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

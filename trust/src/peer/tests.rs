@@ -1,9 +1,9 @@
-//! What the other side of a handshake shows, and whose it is taken for.
+//! Tests of the identity that a peer's certificate proves.
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, SanType};
 
 use super::*;
-use crate::made;
+use crate::fixtures;
 
 const SERVER: &str = "spiffe://tombolo/server/gateway";
 const AGENT: &str = "spiffe://tombolo/cluster/edge-a/agent/0f3c";
@@ -11,22 +11,22 @@ const CALLER: &str = "spiffe://tombolo/caller";
 const ADMIN: &str = "spiffe://tombolo/admin/olga";
 
 #[test]
-fn what_is_issued_for_a_role_opens_that_roles_door_and_no_other() {
+fn a_certificate_is_accepted_for_its_own_role_only() {
     for role in Role::ALL {
-        let leaf = made::issued(role).chain.remove(0);
+        let leaf = fixtures::issued(role).chain.remove(0);
         let agent = agent(&leaf, "tombolo").map(|agent| agent.uri("tombolo"));
         assert_eq!(agent.ok().as_deref(), (role == Role::Agent).then_some(AGENT), "{role}");
         let admin = admin(&leaf, "tombolo").map(|name| name.to_string());
         assert_eq!(admin.ok().as_deref(), (role == Role::Admin).then_some("olga"), "{role}");
         let server = server(&leaf, "tombolo").map(|id| id.to_string());
         assert_eq!(server.ok().as_deref(), (role == Role::Server).then_some("gateway"), "{role}");
-        assert_eq!(caller(&made::read(&leaf), "tombolo").is_ok(), role == Role::Caller, "{role}");
+        assert_eq!(caller(&fixtures::read(&leaf), "tombolo").is_ok(), role == Role::Caller, "{role}");
     }
 }
 
 #[test]
-fn what_is_issued_in_one_trust_domain_opens_no_door_of_another() {
-    let leaf = |role| made::issued(role).chain.remove(0);
+fn a_certificate_is_accepted_in_its_own_trust_domain_only() {
+    let leaf = |role| fixtures::issued(role).chain.remove(0);
     assert!(matches!(agent(&leaf(Role::Agent), "elsewhere"), Err(NotOfRole::Uri(_))));
     assert!(matches!(admin(&leaf(Role::Admin), "elsewhere"), Err(NotOfRole::Uri(_))));
     assert!(matches!(server(&leaf(Role::Server), "elsewhere"), Err(NotOfRole::Uri(_))));
@@ -90,10 +90,10 @@ fn a_server_is_named_by_one_uri_wherever_it_stands_among_its_names() {
 }
 
 #[test]
-fn a_callers_certificate_needs_no_uri_and_bears_none_of_another_role() {
+fn a_callers_certificate_needs_no_uri_but_none_of_another_role() {
     let ask = |names| {
         let leaf = leaf(vec![ExtendedKeyUsagePurpose::ClientAuth], names);
-        caller(&made::read(&leaf), "tombolo")
+        caller(&fixtures::read(&leaf), "tombolo")
     };
     let foreign = || uri("spiffe://elsewhere/server/gateway");
     for names in [vec![], vec![dns()], vec![uri(CALLER)], vec![foreign()], vec![foreign(), uri(CALLER)]] {
@@ -107,8 +107,8 @@ fn a_callers_certificate_needs_no_uri_and_bears_none_of_another_role() {
 }
 
 #[test]
-fn a_cas_certificate_is_nobodys_and_neither_is_what_is_no_certificate() {
-    let key = made::pair();
+fn a_ca_and_malformed_bytes_identify_no_peer() {
+    let key = fixtures::pair();
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -116,7 +116,7 @@ fn a_cas_certificate_is_nobodys_and_neither_is_what_is_no_certificate() {
     let ca = params.self_signed(&key).unwrap();
 
     assert_eq!(agent(ca.der(), "tombolo"), Err(NotOfRole::Authority));
-    let mut two = made::issued(Role::Agent).chain.remove(0).to_vec();
+    let mut two = fixtures::issued(Role::Agent).chain.remove(0).to_vec();
     two.push(0);
     for bytes in [vec![], vec![0x30, 0], two] {
         assert_eq!(agent(&bytes.into(), "tombolo"), Err(NotOfRole::Unreadable));
@@ -131,11 +131,11 @@ fn taken(is_taken: bool, role: Role) -> Result<(), NotOfRole> {
     if is_taken { Ok(()) } else { Err(NotOfRole::Usage(role)) }
 }
 
-/// A certificate as somebody else might issue it.
+/// A certificate as a foreign CA might issue it.
 fn leaf(usages: Vec<ExtendedKeyUsagePurpose>, names: Vec<SanType>) -> CertificateDer<'static> {
     let mut params = CertificateParams::default();
     (params.extended_key_usages, params.subject_alt_names) = (usages, names);
-    params.self_signed(&made::pair()).unwrap().der().clone()
+    params.self_signed(&fixtures::pair()).unwrap().der().clone()
 }
 
 fn uri(text: &str) -> SanType {

@@ -1,56 +1,56 @@
-//! Files that nobody else may read or exchange.
+//! Reads files that no other user may read or replace.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The owner may do what it likes; nobody else may do these.
+/// Permissions that only the owner may have.
 const OF_OTHERS: u32 = 0o077;
 
-/// What the group may do with a file of root's: so does Kubernetes mount a Secret for a pod's group.
+/// The permission that the group may have on a file of root: Kubernetes mounts a Secret so for a pod's group.
 const GROUP_READS: u32 = 0o040;
 
-/// Why a file was not read.
+/// The reason why a file was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
-    /// It is not there, or not ours to read.
+    /// The file is missing, or this user may not read it.
     #[error("cannot read {}", .0.display())]
     Io(PathBuf, #[source] io::Error),
-    /// Someone else could exchange it.
+    /// Another user owns the file and could replace it.
     #[error("{} belongs to user {owner}; it must be this user's or root's", path.display())]
     Owner {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Whose it is.
+        /// The user id of its owner.
         owner: u32,
     },
-    /// Someone else may read or write it.
+    /// Other users may read or write the file.
     #[error("others may use {shown} (mode {mode:03o}), run: chmod 600 {shown}", shown = path.display())]
     Mode {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
-    /// Larger than what it should be.
+    /// The file is larger than expected.
     #[error("{} is larger than {bytes_max} bytes", path.display())]
     TooLarge {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The most that was expected.
+        /// The largest expected size, in bytes.
         bytes_max: u64,
     },
-    /// Not UTF-8.
+    /// The file is not UTF-8.
     #[error("{} is not text", .0.display())]
     NotText(PathBuf),
 }
 
-/// The text of a file that is this user's or root's, and closed to others.
+/// Reads the text of a file that belongs to this user or root, and is closed to others.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<String, NotPrivate> {
     let failed = |error| NotPrivate::Io(path.to_owned(), error);
     let file = File::open(path).map_err(failed)?;
-    // Of the file that is open, which nobody can exchange any more.
+    // Metadata of the open file, which nobody can replace any more.
     let found = file.metadata().map_err(failed)?;
     let this = rustix::process::geteuid().as_raw();
     is_private(path, found.uid(), found.mode() & 0o777, this)?;
@@ -66,8 +66,8 @@ fn is_private(path: &Path, owner: u32, mode: u32, this: u32) -> Result<(), NotPr
     if owner != this && owner != 0 {
         return Err(NotPrivate::Owner { path: path.to_owned(), owner });
     }
-    let borne = if owner == 0 { GROUP_READS } else { 0 };
-    if mode & OF_OTHERS & !borne != 0 {
+    let permitted = if owner == 0 { GROUP_READS } else { 0 };
+    if mode & OF_OTHERS & !permitted != 0 {
         return Err(NotPrivate::Mode { path: path.to_owned(), mode });
     }
     Ok(())
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_whole_up_to_the_most_that_was_expected() {
+    fn a_file_is_read_up_to_the_expected_size() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("key");
         let written = |bytes: &[u8]| {

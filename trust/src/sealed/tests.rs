@@ -1,14 +1,14 @@
-//! Sealed, opened, exchanged, and left open to others.
+//! Tests of sealing, opening, damaged files and file permissions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::*;
-use crate::made;
+use crate::fixtures;
 
 #[test]
-fn what_was_sealed_opens_and_signs_as_before() {
+fn a_sealed_intermediate_opens_and_signs_as_before() {
     let (intermediate, key) = (intermediate(), SealingKey::generate().unwrap());
 
     let opened = open(&seal(&intermediate, &key).unwrap(), &key).unwrap();
@@ -27,10 +27,10 @@ fn another_key_opens_nothing() {
 }
 
 #[test]
-fn nothing_in_the_file_can_be_exchanged() {
+fn no_part_of_the_file_can_be_replaced() {
     let key = SealingKey::generate().unwrap();
     let (sealed, other) = (seal(&intermediate(), &key).unwrap(), seal(&intermediate(), &key).unwrap());
-    let certificate = |text: &str| serde_json::from_str::<Written>(text).unwrap().certificates.remove(0);
+    let certificate = |text: &str| serde_json::from_str::<SealedFile>(text).unwrap().certificates.remove(0);
     for (from, to) in [
         ("\"agent\"", "\"caller\""),
         ("\"tombolo\"", "\"evil\""),
@@ -43,7 +43,7 @@ fn nothing_in_the_file_can_be_exchanged() {
 }
 
 #[test]
-fn what_is_no_sealed_file_is_refused_in_words() {
+fn a_malformed_file_is_refused_with_a_reason() {
     let key = SealingKey::generate().unwrap();
     let sealed = seal(&intermediate(), &key).unwrap();
     for text in [
@@ -58,10 +58,10 @@ fn what_is_no_sealed_file_is_refused_in_words() {
 }
 
 #[test]
-fn the_key_is_nowhere_in_the_file_and_in_no_log() {
+fn the_key_is_neither_in_the_file_nor_in_a_log() {
     let (intermediate, key) = (intermediate(), SealingKey::generate().unwrap());
     let sealed = seal(&intermediate, &key).unwrap();
-    let Written { certificates, sealed_key, .. } = serde_json::from_str(&sealed).unwrap();
+    let SealedFile { certificates, sealed_key, .. } = serde_json::from_str(&sealed).unwrap();
     // Behind the names of the algorithms (RFC 5208), before the public half.
     let secret = &intermediate.key().serialize_der()[36..68];
     for part in certificates.iter().chain([&sealed_key]) {
@@ -73,7 +73,7 @@ fn the_key_is_nowhere_in_the_file_and_in_no_log() {
 }
 
 #[test]
-fn files_that_others_may_use_are_refused_with_what_to_do() {
+fn files_open_to_others_are_refused_with_the_remedy() {
     let home = tempfile::tempdir().unwrap();
     let key = SealingKey::generate().unwrap();
     let written = |name: &str, text: &str, mode| -> PathBuf {
@@ -99,5 +99,5 @@ fn files_that_others_may_use_are_refused_with_what_to_do() {
 }
 
 fn intermediate() -> Intermediate {
-    made::intermediate(Role::Agent)
+    fixtures::intermediate(Role::Agent)
 }

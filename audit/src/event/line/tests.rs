@@ -1,4 +1,4 @@
-//! The shape and the size of a line.
+//! Tests of the shape and the size of a line.
 
 use super::*;
 use crate::event::{EndReason, LINE_BYTES_MAX};
@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
 #[test]
-fn an_event_has_the_shape_of_kubernetes_and_ours_stands_in_its_annotations() {
+fn an_event_has_kubernetes_shape_and_our_facts_as_annotations() {
     let at = UNIX_EPOCH + Duration::from_micros(1_795_300_000_000_042);
     let user =
         User { username: "alice".into(), groups: vec!["ops".into()], method: "client-certificate".into() };
-    let mut event = Event::new("get", "/api/v1/pods?watch=", user).with(Note::Cluster, "edge-a");
+    let mut event = Event::new("get", "/api/v1/pods?watch=", user).with(Annotation::Cluster, "edge-a");
     event.audit_id = "0192".into();
-    event.asserted = Some(Identity { username: "tombolo:alice".into(), groups: vec![] });
+    event.impersonated = Some(Identity { username: "tombolo:alice".into(), groups: vec![] });
     event.source = Some("[::ffff:192.0.2.1]:4711".parse().unwrap());
     event.user_agent = Some("kubectl/v1.36".into());
     event.object = Some(ObjectRef { resource: "pods".into(), ..ObjectRef::default() });
     event.received = at;
-    let ended =
-        Completion::new(Some(Status { code: 200, reason: "" }), EndReason::Clean).with(Note::BytesDown, "7");
+    let ended = Completion::new(Some(Status { code: 200, reason: "" }), EndReason::Clean)
+        .with(Annotation::BytesDown, "7");
 
-    let line = written(&event, Some(&ended));
+    let line = serialized(&event, Some(&ended));
 
     let shape = json!({
         "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata",
@@ -47,7 +47,7 @@ fn the_largest_and_worst_event_is_one_line_within_its_limit() {
     let user = User { username: worst(1_000), groups: groups.clone(), method: worst(1_000) };
     let mut event = Event::new(worst(1_000), worst(URI_BYTES_MAX + 1), user);
     event.audit_id = worst(AUDIT_ID_BYTES_MAX + 1);
-    event.asserted = Some(Identity { username: worst(1_000), groups });
+    event.impersonated = Some(Identity { username: worst(1_000), groups });
     event.user_agent = Some(worst(10_000));
     let name = || worst(1_000);
     event.object = Some(ObjectRef {
@@ -58,11 +58,11 @@ fn the_largest_and_worst_event_is_one_line_within_its_limit() {
         namespace: name(),
         name: name(),
     });
-    for note in [Note::Cluster, Note::Detail, Note::Rule] {
-        event.note(note, worst(NOTE_BYTES_MAX + 1));
+    for annotation in [Annotation::Cluster, Annotation::Detail, Annotation::Rule] {
+        event.annotate(annotation, worst(ANNOTATION_BYTES_MAX + 1));
     }
 
-    let line = written(&event, None);
+    let line = serialized(&event, None);
 
     assert!(line.len() <= LINE_BYTES_MAX, "{}", line.len());
     assert!(line.iter().all(|byte| matches!(byte, b' '..=b'~')));
@@ -71,7 +71,7 @@ fn the_largest_and_worst_event_is_one_line_within_its_limit() {
     assert_eq!(value["annotations"]["tombolo.dev/groups-left-out"], "3");
 }
 
-fn written(event: &Event, completion: Option<&Completion>) -> Vec<u8> {
+fn serialized(event: &Event, completion: Option<&Completion>) -> Vec<u8> {
     let stage = if completion.is_some() { Stage::ResponseComplete } else { Stage::RequestReceived };
     json::ascii(&Line { event, stage, completion, sequence: 5, at: event.received }).unwrap()
 }

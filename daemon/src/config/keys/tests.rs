@@ -1,4 +1,4 @@
-//! Claims about what a person is told about a value that is not allowed.
+//! Tests of error messages about values that are not allowed.
 
 use std::path::PathBuf;
 
@@ -46,11 +46,11 @@ fn a_missing_file_is_named_with_its_key_and_the_reason() {
 
 #[test]
 fn runtime_keys_name_a_layout_and_its_threads() {
-    let keys: RuntimeKeys = serde_saphyr::from_str("layout: perCore\nthreads: 4\n").unwrap();
+    let keys: RawRuntime = serde_saphyr::from_str("layout: perCore\nthreads: 4\n").unwrap();
     assert_eq!(keys.layout(), Ok(Layout::PerCore { homes: 4 }));
 
-    let keys: RuntimeKeys = serde_saphyr::from_str("threads: 0\n").unwrap();
+    let keys: RawRuntime = serde_saphyr::from_str("threads: 0\n").unwrap();
     assert_eq!(keys.layout().unwrap_err().to_string(), "runtime.threads: 0 is not allowed, use 1 to 256");
 
-    assert!(RuntimeKeys::default().layout().is_ok());
+    assert!(RawRuntime::default().layout().is_ok());
 }

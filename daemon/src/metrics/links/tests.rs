@@ -1,11 +1,11 @@
-//! Claims about sums over tunnels, and about who is told of how long.
+//! Tests of sums over tunnels, and of the lifetime of a peer's series.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
 #[test]
-fn counts_go_on_growing_over_the_tunnels_of_a_peer() {
+fn counters_grow_over_all_tunnels_of_a_peer() {
     let links = links();
     let (first, sent) = open(&links, "a", 40);
     sent.store(1000, Ordering::Relaxed);
@@ -14,7 +14,7 @@ fn counts_go_on_growing_over_the_tunnels_of_a_peer() {
     let (_third, _) = open(&links, "a", 30);
     sent.store(5, Ordering::Relaxed);
 
-    let text = told(&links, Instant::now());
+    let text = written(&links, Instant::now());
 
     has(
         &text,
@@ -30,11 +30,11 @@ fn counts_go_on_growing_over_the_tunnels_of_a_peer() {
 }
 
 #[test]
-fn gauges_of_a_peer_without_a_tunnel_are_zero_and_its_round_trip_is_absent() {
+fn a_peer_without_a_tunnel_has_zero_gauges_and_no_round_trip() {
     let links = links();
     drop(open(&links, "a", 40));
 
-    let text = told(&links, Instant::now());
+    let text = written(&links, Instant::now());
 
     has(
         &text,
@@ -44,20 +44,20 @@ fn gauges_of_a_peer_without_a_tunnel_are_zero_and_its_round_trip_is_absent() {
 }
 
 #[test]
-fn tunnels_are_told_apart_by_carrier_also_after_the_last_of_one() {
+fn tunnels_are_counted_by_carrier_also_after_the_last_of_one() {
     let links = links();
     let _quic = links.open("a", "quic", Figures::default);
     drop(links.open("a", "http2", Figures::default));
 
-    let text = told(&links, Instant::now());
+    let text = written(&links, Instant::now());
 
-    let told =
+    let written =
         ["quic\"} 1", "http2\"} 0"].map(|end| format!("tombolo_test_tunnels{{peer=\"a\",carrier=\"{end}"));
-    has(&text, &told.each_ref().map(String::as_str));
+    has(&text, &written.each_ref().map(String::as_str));
 }
 
 #[test]
-fn a_peer_without_a_tunnel_is_told_of_for_a_while_and_then_forgotten() {
+fn a_peer_without_a_tunnel_keeps_its_series_for_a_while() {
     let links = links();
     let (gone, sent) = open(&links, "gone", 40);
     let (_idle, _) = open(&links, "idle", 40);
@@ -65,17 +65,17 @@ fn a_peer_without_a_tunnel_is_told_of_for_a_while_and_then_forgotten() {
     drop(gone);
     let ended = Instant::now();
 
-    let kept = told(&links, ended + KEPT / 2);
-    let later = told(&links, ended + KEPT);
+    let kept = written(&links, ended + RETENTION / 2);
+    let later = written(&links, ended + RETENTION);
 
     assert!(kept.contains("stream_bytes_total{peer=\"gone\",direction=\"sent\"} 7"), "{kept}");
     assert!(!later.contains("gone"), "{later}");
-    // A peer that is merely idle stays, whatever the time.
-    assert!(told(&links, ended + KEPT * 1000).contains("peer=\"idle\""));
+    // A peer with an idle tunnel stays for any time.
+    assert!(written(&links, ended + RETENTION * 1000).contains("peer=\"idle\""));
 }
 
 #[test]
-fn a_peer_that_is_back_in_time_keeps_its_counts() {
+fn a_peer_that_returns_in_time_keeps_its_counters() {
     let links = links();
     let (gone, sent) = open(&links, "a", 40);
     sent.store(7, Ordering::Relaxed);
@@ -83,39 +83,39 @@ fn a_peer_that_is_back_in_time_keeps_its_counts() {
     let ended = Instant::now();
     let (_back, _) = open(&links, "a", 40);
 
-    let text = told(&links, ended + KEPT * 2);
+    let text = written(&links, ended + RETENTION * 2);
 
     has(&text, &["tombolo_test_stream_bytes_total{peer=\"a\",direction=\"sent\"} 7"]);
 }
 
 #[test]
-fn one_peer_beyond_the_limit_is_not_told_of_and_breaks_nothing() {
+fn a_peer_beyond_the_limit_has_no_series_and_does_no_harm() {
     let links = links();
     let held: Vec<OpenLink> =
         (0..PEERS_MAX).map(|n| links.open(&format!("p{n}"), "quic", Figures::default)).collect();
     let beyond = links.open("beyond", "quic", Figures::default);
     let known = links.open("p0", "quic", Figures::default);
 
-    let text = told(&links, Instant::now());
+    let text = written(&links, Instant::now());
 
     assert_eq!(text.matches("tombolo_test_tunnels{").count(), PEERS_MAX);
     has(&text, &["tombolo_test_tunnels{peer=\"p0\",carrier=\"quic\"} 2"]);
     assert!(!text.contains("beyond"));
     drop((held, beyond, known));
-    assert!(!told(&links, Instant::now() + KEPT).contains("peer="));
+    assert!(!written(&links, Instant::now() + RETENTION).contains("peer="));
 }
 
 #[test]
-fn peers_that_nobody_scraped_make_room_for_others() {
+fn expired_peers_make_room_for_others_without_a_scrape() {
     let links = links();
     for n in 0..PEERS_MAX {
         drop(links.open(&format!("p{n}"), "quic", Figures::default));
     }
-    let later = Instant::now() + KEPT;
+    let later = Instant::now() + RETENTION;
 
-    let _newcomer = links.open_at("newcomer", "quic", Figures::default, later);
+    let _new_peer = links.open_at("new", "quic", Figures::default, later);
 
-    has(&told(&links, later), &["tombolo_test_tunnels{peer=\"newcomer\",carrier=\"quic\"} 1"]);
+    has(&written(&links, later), &["tombolo_test_tunnels{peer=\"new\",carrier=\"quic\"} 1"]);
 }
 
 fn links() -> Links {
@@ -135,9 +135,9 @@ fn open(links: &Links, peer: &str, round_trip_ms: u64) -> (OpenLink, Arc<AtomicU
     (open, sent)
 }
 
-fn told(links: &Links, now: Instant) -> String {
-    let mut lines = Lines::default();
-    links.tell(&mut lines, now);
+fn written(links: &Links, now: Instant) -> String {
+    let mut lines = Exposition::default();
+    links.write(&mut lines, now);
     lines.into_text()
 }
 

@@ -1,4 +1,5 @@
-//! What holds for whatever comes and goes: no limit is passed, nobody starves, and no seat is idle that somebody waits for and may have.
+//! Properties for every sequence of events: limits hold, no flow starves, and no seat is idle that a waiter
+//! may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,32 +9,32 @@ use proptest::sample::Index;
 
 use super::*;
 
-/// Spreads small numbers as a hash does.
+/// Spreads small numbers over all bits, as a hash does.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const LIMITS: SeatLimits = SeatLimits { seats: 4, per_queue: 5, waiting: 12 };
 
-/// What happens to the queues, one thing after another.
+/// The events that happen to the queues.
 #[derive(Debug, Clone)]
 enum Event {
     Enter(u64),
-    /// One of those who wait.
+    /// One of the waiters leaves.
     Leave(Index),
-    /// One of those who have a seat.
+    /// One of the holders releases its seat.
     Release(Index),
 }
 
-/// The queues, and what is known of everybody who came.
+/// The queues, and the expected state of every arrival.
 struct Model {
     queues: FairQueues<u64>,
-    seated: Vec<Granted>,
+    seated: Vec<SeatGrant>,
     waiting: BTreeMap<u64, Ticket>,
     came: u64,
 }
 
 proptest! {
     #[test]
-    fn whatever_happens_no_limit_is_passed_nobody_waits_for_a_free_seat_of_its_share_and_everybody_is_somewhere_once(
+    fn limits_hold_and_no_waiter_is_left_beside_a_seat_it_may_take(
         events in vec(event(), 0..400)
     ) {
         let mut model = Model::new(LIMITS);
@@ -43,10 +44,10 @@ proptest! {
             prop_assert!(queues.taken() <= LIMITS.seats && queues.waiting() <= LIMITS.waiting);
             prop_assert!(queues.queues.iter().all(|queue| queue.waiting.len() <= LIMITS.per_queue));
             for first in queues.queues.iter().filter_map(|queue| queue.waiting.front()) {
-                prop_assert!(!queues.may_hold_one_more(first.flow), "a seat is free, and it may have it");
+                prop_assert!(!queues.may_take_seat(first.flow), "a seat is free, and the waiter may take it");
             }
             prop_assert_eq!(queues.held.values().sum::<usize>(), queues.taken());
-            prop_assert!(queues.held.values().all(|held| *held > 0), "who has none is forgotten");
+            prop_assert!(queues.held.values().all(|held| *held > 0), "flows without seats are removed");
             let lengths = queues.queues.iter().map(|queue| queue.waiting.len());
             let taken = queues.queues.iter().map(|queue| queue.taken);
             prop_assert_eq!((lengths.sum::<usize>(), taken.sum::<usize>()), (model.waiting.len(), model.seated.len()));
@@ -54,19 +55,19 @@ proptest! {
         }
     }
 
-    /// Whoever has seats lets go of them in whatever order.
+    /// Holders release their seats in any order.
     #[test]
-    fn with_so_many_greedy_flows_a_modest_one_waits_for_at_most_a_seat_for_each_of_their_queues(
+    fn a_modest_flow_waits_for_at_most_one_grant_per_greedy_queue(
         greedy in vec(any::<u64>(), 1..6),
         modest: u64,
         seats in 1_usize..40,
-        order in vec(any::<Index>(), HAND * 6),
+        order in vec(any::<Index>(), HAND_SIZE * 6),
     ) {
         let others: BTreeSet<usize> = greedy.iter().flat_map(|&flow| hand(flow)).collect();
         prop_assume!(hand(modest).iter().any(|queue| !others.contains(queue)));
         let mut model = Model::new(SeatLimits { seats, per_queue: 50, waiting: 3_000 });
-        // Beyond all that they may have.
-        for flow in greedy.iter().cycle().take(greedy.len() * HAND * 60 + seats) {
+        // More requests than they may have seats for.
+        for flow in greedy.iter().cycle().take(greedy.len() * HAND_SIZE * 60 + seats) {
             model.enter(*flow)?;
         }
 
@@ -79,16 +80,16 @@ proptest! {
             model.apply(Event::Release(order[grants % order.len()]))?;
             grants += 1;
         }
-        // The others' queues, where those hold no seat, each once, and then its own.
+        // Each queue of the others once, if those hold no seat, and then its own.
         prop_assert!(grants <= others.len() + 1, "{grants} grants, {} queues of others", others.len());
         if seats > 2 * greedy.len() {
-            prop_assert!(grants <= 1, "where all others hold seats it is the next");
+            prop_assert!(grants <= 1, "if all others hold seats it is the next");
         }
     }
 
-    /// Among flows that share no queue.
+    /// Holds for two flows whose hands differ.
     #[test]
-    fn nobody_who_fills_all_queues_has_a_modest_flow_turned_away(greedy: u64, modest: u64) {
+    fn a_greedy_flow_cannot_have_a_modest_one_rejected(greedy: u64, modest: u64) {
         let others = hand(greedy);
         prop_assume!(hand(modest).iter().any(|queue| !others.contains(queue)));
         let mut model = Model::new(SeatLimits { seats: 2, per_queue: 50, waiting: 20 });
@@ -102,13 +103,13 @@ proptest! {
             prop_assert!(came.is_some_and(|me| model.waiting.contains_key(&me)));
         }
 
-        prop_assert_eq!(model.queues.waiting(), 20, "others made place");
+        prop_assert_eq!(model.queues.waiting(), 20, "waiters of others were displaced");
     }
 
-    /// However many come, and whatever each of them already has.
+    /// Holds for any number of other flows and their seats.
     #[test]
-    fn whoever_has_no_seat_waits_only_where_none_is_free(
-        flows in vec(0_u64..20, 0..200), seats in 1_usize..40, newcomer in 20_u64..40
+    fn a_flow_without_seats_waits_only_if_none_is_free(
+        flows in vec(0_u64..20, 0..200), seats in 1_usize..40, newest in 20_u64..40
     ) {
         let mut model = Model::new(SeatLimits { seats, per_queue: 50, waiting: 3_000 });
         for flow in flows {
@@ -116,14 +117,15 @@ proptest! {
         }
         let free = seats - model.queues.taken();
 
-        let me = model.enter(newcomer.wrapping_mul(SPREAD))?;
+        let me = model.enter(newest.wrapping_mul(SPREAD))?;
 
         prop_assert_eq!(me.is_some_and(|me| model.waiting.contains_key(&me)), free == 0);
     }
 
-    /// Of so many that all want more: each has its share to a seat, in whatever order they came.
+    /// Several flows want more seats than there are: each gets its share to within a seat, in any order of
+    /// arrival.
     #[test]
-    fn those_who_want_more_have_about_as_many_seats_each_and_some_stay_free(
+    fn greedy_flows_get_equal_shares_and_some_seats_stay_free(
         count in 1_usize..6, seats in 30_usize..120, order in vec(any::<Index>(), 120)
     ) {
         let flows: Vec<u64> = (1..=count as u64).map(|flow| flow.wrapping_mul(SPREAD)).collect();
@@ -131,7 +133,7 @@ proptest! {
         for &flow in flows.iter().flat_map(|flow| std::iter::repeat_n(flow, seats)) {
             model.enter(flow)?;
         }
-        // Who came early has more than its share, until it has let go of that; and whoever has let go wants another.
+        // Early flows have more than their share until they release it. Each release is followed by a new request.
         for which in order.iter().cycle().take(10 * seats) {
             let flow = model.seated[which.index(model.seated.len())].flow;
             model.apply(Event::Release(*which))?;
@@ -146,16 +148,17 @@ proptest! {
     #[test]
     fn a_hand_is_always_the_same_and_holds_no_queue_twice(flow: u64) {
         let dealt: BTreeSet<usize> = hand(flow).into();
-        prop_assert_eq!((dealt.len(), hand(flow)), (HAND, hand(flow)));
+        prop_assert_eq!((dealt.len(), hand(flow)), (HAND_SIZE, hand(flow)));
         prop_assert!(dealt.iter().all(|queue| *queue < QUEUES));
     }
 }
 
 #[test]
-fn as_many_wait_in_a_queue_and_in_all_as_may_and_not_one_more() {
+fn the_waiters_of_a_queue_and_of_all_queues_are_bounded() {
     let mut one_queue = FairQueues::new(SeatLimits { seats: 0, per_queue: 3, waiting: 1_000 });
-    let waits = |queues: &mut FairQueues<()>, flow| matches!(queues.enter(flow, ()), Entered::Waits { .. });
-    assert_eq!((0..100).filter(|_| waits(&mut one_queue, 7)).count(), 3 * HAND);
+    let waits =
+        |queues: &mut FairQueues<()>, flow| matches!(queues.enter(flow, ()), Admission::Queued { .. });
+    assert_eq!((0..100).filter(|_| waits(&mut one_queue, 7)).count(), 3 * HAND_SIZE);
 
     let mut all = FairQueues::new(SeatLimits { seats: 0, per_queue: 50, waiting: 10 });
     assert_eq!((0..100).filter(|_| waits(&mut all, 7)).count(), 10);
@@ -163,22 +166,22 @@ fn as_many_wait_in_a_queue_and_in_all_as_may_and_not_one_more() {
 }
 
 #[test]
-fn one_who_is_alone_has_two_thirds_of_the_seats_and_leaves_one_free_of_three() {
+fn a_single_flow_gets_two_thirds_of_the_seats() {
     for seats in 1..=600 {
         let mut queues = FairQueues::new(SeatLimits { seats, per_queue: 1_000, waiting: 1_000 });
-        let seated = (0..seats).filter(|_| matches!(queues.enter(7, ()), Entered::Seated(_))).count();
+        let seated = (0..seats).filter(|_| matches!(queues.enter(7, ()), Admission::Seated(_))).count();
         assert_eq!(seated, (2 * seats).div_ceil(3), "of {seats}");
     }
 }
 
 #[test]
-fn who_leaves_a_queue_makes_way_for_who_stood_behind_it_and_may_sit() {
+fn a_leaving_waiter_lets_an_admissible_one_behind_it_pass() {
     let (slow, quick) = of_one_hand();
     let (_, other) = disjoint();
     let mut model = Model::new(SeatLimits { seats: 3, per_queue: 50, waiting: 100 });
     let mut enter = |flow| model.enter(flow).unwrap().unwrap();
-    // Two sit, and in each queue one waits.
-    let slow: Vec<u64> = (0..2 + HAND).map(|_| enter(slow)).collect();
+    // Two have seats, and one waits in each queue.
+    let slow: Vec<u64> = (0..2 + HAND_SIZE).map(|_| enter(slow)).collect();
     enter(other);
     let quick = enter(quick);
     let other = model.seated.pop().unwrap();
@@ -202,7 +205,7 @@ fn seats_are_shared_and_not_turns() {
     for _ in 0..100 {
         model.enter(slow).unwrap();
     }
-    // Both of its seats, until one of them is free. From then on each has one, and whoever has just let go has none.
+    // Both of its seats, until one of them is free. From then on each has one, and the releasing flow has none.
     let slows = model.seated.pop().unwrap();
     let mut me = model.enter(quick).unwrap().unwrap();
     model.release(slows);
@@ -217,12 +220,12 @@ fn seats_are_shared_and_not_turns() {
 }
 
 #[test]
-fn in_a_queue_the_first_is_the_first() {
+fn waiters_of_one_queue_are_served_in_order() {
     let mut queues = FairQueues::new(SeatLimits { seats: 1, per_queue: 50, waiting: 100 });
-    let Entered::Seated(mut seat) = queues.enter(7, 0) else { panic!("a seat is free") };
+    let Admission::Seated(mut seat) = queues.enter(7, 0) else { panic!("a seat is free") };
     let mut queue_of = BTreeMap::new();
-    for me in 1..=3 * HAND {
-        let Entered::Waits { ticket, .. } = queues.enter(7, me) else { panic!("there is room") };
+    for me in 1..=3 * HAND_SIZE {
+        let Admission::Queued { ticket, .. } = queues.enter(7, me) else { panic!("there is room") };
         queue_of.insert(me, ticket.queue);
     }
     let mut served: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -233,7 +236,7 @@ fn in_a_queue_the_first_is_the_first() {
         served.entry(queue_of[&me]).or_default().push(me);
         seat = granted;
     }
-    assert_eq!(served.values().map(Vec::len).collect::<Vec<_>>(), [3; HAND]);
+    assert_eq!(served.values().map(Vec::len).collect::<Vec<_>>(), [3; HAND_SIZE]);
     assert!(served.values().all(|of_queue| of_queue.is_sorted()), "{served:?}");
 }
 
@@ -275,19 +278,19 @@ impl Model {
         Ok(())
     }
 
-    /// The newcomer, unless it was refused.
+    /// The number of the arrival, unless it was rejected.
     fn enter(&mut self, flow: u64) -> Result<Option<u64>, TestCaseError> {
         self.came += 1;
         let me = self.came;
         match self.queues.enter(flow, me) {
-            Entered::Seated(seat) => self.seated.push(seat),
-            Entered::Waits { ticket, displaced } => {
+            Admission::Seated(seat) => self.seated.push(seat),
+            Admission::Queued { ticket, displaced } => {
                 if let Some(displaced) = displaced {
                     prop_assert!(self.waiting.remove(&displaced).is_some(), "only who waits is displaced");
                 }
                 self.waiting.insert(me, ticket);
             }
-            Entered::Crowded(who) => {
+            Admission::Rejected(who) => {
                 prop_assert_eq!(who, me);
                 return Ok(None);
             }
@@ -295,7 +298,7 @@ impl Model {
         Ok(Some(me))
     }
 
-    fn release(&mut self, seat: Granted) {
+    fn release(&mut self, seat: SeatGrant) {
         self.queues.release(seat);
         self.seat_who_may();
     }
@@ -310,14 +313,14 @@ impl Model {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        // Few flows, so that some have much.
+        // Few flows, so that some have many seats.
         3 => (0_u64..6).prop_map(|flow| Event::Enter(flow.wrapping_mul(SPREAD))),
         1 => any::<Index>().prop_map(Event::Leave),
         2 => any::<Index>().prop_map(Event::Release),
     ]
 }
 
-/// Two flows that share no queue.
+/// Two flows whose hands share no queue.
 fn disjoint() -> (u64, u64) {
     let taken = hand(SPREAD);
     let mut others = (2..1_000_u64).map(|n| n.wrapping_mul(SPREAD));
@@ -325,9 +328,9 @@ fn disjoint() -> (u64, u64) {
     (SPREAD, other.expect("there are many"))
 }
 
-/// Two flows that share every queue: the hash has more digits than a hand is dealt by.
+/// Two flows with the same hand: the hash has more digits than a hand is dealt by.
 fn of_one_hand() -> (u64, u64) {
-    let hands: u64 = (0..HAND as u64).map(|dealt| QUEUES as u64 - dealt).product();
+    let hands: u64 = (0..HAND_SIZE as u64).map(|dealt| QUEUES as u64 - dealt).product();
     let flow = SPREAD % hands;
     assert_eq!(hand(flow), hand(flow + hands));
     (flow, flow + hands)

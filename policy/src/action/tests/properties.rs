@@ -1,14 +1,14 @@
-//! What holds for every path.
+//! Properties that hold for every path.
 
 use proptest::prelude::*;
 
 use super::*;
 
 proptest! {
-    /// Whatever comes in, nothing panics, and what is taken goes out as it came, to the cluster that was named.
+    /// No input panics. An accepted path is forwarded unchanged, to the cluster that the request named.
     #[test]
     fn a_path_that_is_taken_is_a_suffix_of_what_was_sent(target in target(), host in host()) {
-        if let Ok(Asked::Cluster(action)) = asked(&host, &target) {
+        if let Ok(ParsedRequest::Cluster(action)) = asked(&host, &target) {
             let path = action.path().as_str();
             let sent = target.strip_suffix(path).or_else(|| target.strip_suffix(&path[1..]));
             prop_assert!(sent.is_some(), "{target} became {path}");
@@ -24,7 +24,7 @@ proptest! {
     /// A reader that decodes once and resolves dots, as many do, still sees the same cluster's path.
     #[test]
     fn no_taken_path_changes_by_being_resolved(target in target()) {
-        if let Ok(Asked::Cluster(action)) = asked(PATH_HOST, &target) {
+        if let Ok(ParsedRequest::Cluster(action)) = asked(PATH_HOST, &target) {
             let path = action.path().path();
             prop_assume!(!path.contains("/proxy/"));
             let decoded = path::percent_decoded(path).unwrap();

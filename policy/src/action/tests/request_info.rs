@@ -1,4 +1,4 @@
-//! Paths and verbs beside what kube-apiserver's own code reads in the same requests.
+//! Compares paths and verbs with the results of kube-apiserver's own code.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn theirs(cells: &[&str], action: &Action) -> Vec<String> {
         return [verb, path].map(str::to_owned).into();
     }
     let (verb, subresource) = match (verb, subresource) {
-        // An old form of what is a subresource now.
+        // A deprecated form of a subresource.
         ("proxy", _) => ("connect", "proxy"),
         (_, subresource @ ("exec" | "attach" | "portforward" | "proxy" | "ephemeralcontainers")) => {
             ("connect", subresource)
@@ -60,7 +60,7 @@ fn theirs(cells: &[&str], action: &Action) -> Vec<String> {
         ("", subresource) => ("options", subresource),
         same => same,
     };
-    // A field selector names no object here: only what stands in the path is a name.
+    // A field selector names no object here: only the path does.
     let by_selector = target.contains("fieldSelector=metadata.name") && action.path().path().ends_with("s");
     let name = if by_selector { "" } else { name };
     [verb, group, resource, subresource, namespace, name].map(str::to_owned).into()

@@ -1,4 +1,4 @@
-//! What Kubernetes calls requests, which of them are upgraded and which last, by tables.
+//! Tests of verbs, upgrades and long-running requests, by tables.
 
 use super::*;
 
@@ -53,7 +53,8 @@ fn verbs_are_those_of_kubernetes() {
         ("DELETE", "/x", "delete"),
     ] {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let Ok(Asked::Cluster(action)) = parse(None, Some(CLUSTER_HOST), &method, path.as_bytes(), None)
+        let Ok(ParsedRequest::Cluster(action)) =
+            parse(None, Some(CLUSTER_HOST), &method, path.as_bytes(), None)
         else {
             panic!("{method} {path}");
         };

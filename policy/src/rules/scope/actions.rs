@@ -1,21 +1,21 @@
-//! Actions at the Kubernetes API.
+//! Actions at the Kubernetes API, as a rule lists them.
 
 use proto::cluster::is_dns_label;
 
 use crate::action::{Object, Resource, Verb, connects};
 use crate::document::{self, List};
-use crate::fault::{At, PolicyFault};
+use crate::error::{DocumentError, FieldPath};
 use crate::rules::choice::{ANY, Choice};
 use crate::rules::lists::choice;
 
-/// What separates a resource from its subresource.
+/// Separates a resource from its subresource.
 const SLASH: char = '/';
 
-/// What a verb may be.
+/// The verbs that a rule may name, as an error lists them.
 const VERBS: &str = "'*', get, list, watch, create, update, patch, delete, deletecollection, connect, or of paths that are \
                      no resource get, head, options, post, put, patch, delete";
 
-/// One entry: these verbs with these resources, or with these other paths, or with both.
+/// One entry: these verbs with these resources, with these non-resource paths, or with both.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct Actions {
     verbs: Choice<Verb>,
@@ -27,40 +27,40 @@ pub(in crate::rules) struct Actions {
 struct Resources {
     groups: Choice<String>,
     resources: Choice<ResourcePattern>,
-    /// The empty one for what is in none, and for all together.
+    /// The empty one stands for cluster-scoped resources, and for all namespaces together.
     namespaces: Choice<String>,
 }
 
 /// `pods`, `pods/log`, `pods/*`, `*/log` or `*/*`.
 #[derive(Debug, Clone)]
 struct ResourcePattern {
-    /// `None` for every resource.
+    /// `None` stands for every resource.
     resource: Option<String>,
     subresource: SubresourcePattern,
 }
 
 #[derive(Debug, Clone)]
 enum SubresourcePattern {
-    /// The resource itself.
+    /// The resource itself, without a subresource.
     None,
     Any,
     Of(String),
 }
 
-/// A path in full, with or without a slash at its end, or how a path begins.
+/// A path in full, with or without a final slash, or a prefix.
 #[derive(Debug, Clone)]
 enum PathPattern {
-    Whole(String),
+    Exact(String),
     Prefix(String),
 }
 
 impl Actions {
-    /// Whether they are about `verb` and `object`.
-    pub(super) fn cover(&self, verb: Verb, object: &Object) -> bool {
+    /// Whether they contain `verb` of `object`.
+    pub(super) fn contain(&self, verb: Verb, object: &Object) -> bool {
         self.verbs.has(|one| *one == verb)
             && match object {
                 Object::Resource(resource) => {
-                    self.resources.as_ref().is_some_and(|some| some.cover(resource))
+                    self.resources.as_ref().is_some_and(|some| some.contains(resource))
                 }
                 Object::Path(path) => {
                     self.paths.as_ref().is_some_and(|paths| paths.has(|pattern| pattern.fits(path)))
@@ -68,28 +68,28 @@ impl Actions {
             }
     }
 
-    /// Whether no resource and no verb is left out.
-    pub(super) fn are_every_resource(&self) -> bool {
-        self.verbs.is_any() && self.resources.as_ref().is_some_and(Resources::are_all)
+    /// Whether they contain every verb of every resource.
+    pub(super) fn contain_every_resource(&self) -> bool {
+        self.verbs.is_any() && self.resources.as_ref().is_some_and(Resources::contain_all)
     }
 
-    /// Whether no other path and no verb is left out.
-    pub(super) fn are_every_path(&self) -> bool {
+    /// Whether they contain every verb of every non-resource path.
+    pub(super) fn contain_every_path(&self) -> bool {
         self.verbs.is_any() && self.paths.as_ref().is_some_and(Choice::is_any)
     }
 
-    pub(super) fn of(at: &At, written: &document::Actions) -> Result<Self, PolicyFault> {
-        let document::Actions { verbs, api_groups, resources, namespaces, non_resource_urls } = written;
-        let (at_verbs, verbs) = listed(at, "verbs", verbs.as_ref())?;
+    pub(super) fn validate(at: &FieldPath, raw: &document::RawActions) -> Result<Self, DocumentError> {
+        let document::RawActions { verbs, api_groups, resources, namespaces, non_resource_urls } = raw;
+        let (at_verbs, verbs) = required_list(at, "verbs", verbs.as_ref())?;
         let verbs = choice(&at_verbs, verbs, |text| text.parse().map_err(|_| VERBS))?;
         let resources = match (api_groups, resources, namespaces) {
             (None, None, None) => None,
             (groups, resources, namespaces) => {
-                let (at_resources, resources) = listed(at, "resources", resources.as_ref())?;
+                let (at_resources, resources) = required_list(at, "resources", resources.as_ref())?;
                 let patterns = choice(&at_resources, resources, ResourcePattern::parse)?;
-                agree(&at_verbs, &verbs, &at_resources, &patterns)?;
-                let (at_groups, groups) = listed(at, "apiGroups", groups.as_ref())?;
-                let (at_namespaces, namespaces) = listed(at, "namespaces", namespaces.as_ref())?;
+                check_combination(&at_verbs, &verbs, &at_resources, &patterns)?;
+                let (at_groups, groups) = required_list(at, "apiGroups", groups.as_ref())?;
+                let (at_namespaces, namespaces) = required_list(at, "namespaces", namespaces.as_ref())?;
                 Some(Resources {
                     groups: choice(&at_groups, groups, group)?,
                     resources: patterns,
@@ -98,30 +98,29 @@ impl Actions {
             }
         };
         let paths = non_resource_urls.as_ref();
-        let paths = paths.map(|urls| choice(&at.below("nonResourceURLs", urls), urls, PathPattern::parse));
+        let paths = paths.map(|urls| choice(&at.child("nonResourceURLs", urls), urls, PathPattern::parse));
         let paths = paths.transpose()?;
         if resources.is_none() && paths.is_none() {
             let allowed = "apiGroups, resources and namespaces, or nonResourceURLs, or all four";
-            return Err(at.fault("only verbs", allowed));
+            return Err(at.invalid("only verbs", allowed));
         }
         if resources.is_none() && !verbs.has(|verb| verb.may_be_asked_of(&Object::Path(String::new()))) {
-            return Err(
-                at_verbs.fault("a verb of resources alone", "get, head, options, post, put, patch or delete")
-            );
+            return Err(at_verbs
+                .invalid("a verb of resources alone", "get, head, options, post, put, patch or delete"));
         }
         Ok(Self { verbs, resources, paths })
     }
 }
 
 impl Resources {
-    fn cover(&self, resource: &Resource) -> bool {
+    fn contains(&self, resource: &Resource) -> bool {
         let namespace = resource.namespace.as_deref().unwrap_or_default();
         self.groups.has(|group| *group == resource.group)
             && self.resources.has(|pattern| pattern.fits(resource))
             && self.namespaces.has(|one| one == namespace)
     }
 
-    fn are_all(&self) -> bool {
+    fn contain_all(&self) -> bool {
         self.groups.is_any() && self.resources.is_any() && self.namespaces.is_any()
     }
 }
@@ -137,7 +136,7 @@ impl ResourcePattern {
             }
     }
 
-    /// Whether something that it fits is connected to.
+    /// Whether it matches a resource with the verb connect.
     fn may_connect(&self) -> bool {
         match &self.subresource {
             SubresourcePattern::None => false,
@@ -146,7 +145,7 @@ impl ResourcePattern {
         }
     }
 
-    /// Whether whatever it fits is connected to.
+    /// Whether it matches only resources with the verb connect.
     fn must_connect(&self) -> bool {
         matches!(&self.subresource, SubresourcePattern::Of(name) if connects(name))
     }
@@ -174,7 +173,7 @@ impl ResourcePattern {
 impl PathPattern {
     fn fits(&self, path: &str) -> bool {
         match self {
-            Self::Whole(whole) => whole == path || path.strip_suffix('/') == Some(whole),
+            Self::Exact(exact) => exact == path || path.strip_suffix('/') == Some(exact),
             Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
         }
     }
@@ -189,37 +188,41 @@ impl PathPattern {
         if !path.starts_with('/') || !path.bytes().all(plain) || ambiguous {
             return Err(allowed);
         }
-        let whole = || if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) };
-        Ok(if is_prefix { Self::Prefix(path.to_owned()) } else { Self::Whole(whole().to_owned()) })
+        let exact = || if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) };
+        Ok(if is_prefix { Self::Prefix(path.to_owned()) } else { Self::Exact(exact().to_owned()) })
     }
 }
 
-/// The list under `key`, which must be there.
-fn listed<'a>(at: &At, key: &str, list: Option<&'a List>) -> Result<(At, &'a List), PolicyFault> {
-    let list = list.ok_or_else(|| at.missing(key, "at least one entry, or ['*'] for all"))?;
-    Ok((at.below(key, list), list))
+/// The list under `key`, which is required.
+fn required_list<'a>(
+    at: &FieldPath,
+    key: &str,
+    list: Option<&'a List>,
+) -> Result<(FieldPath, &'a List), DocumentError> {
+    let list = list.ok_or_else(|| at.required(key, "at least one entry, or ['*'] for all"))?;
+    Ok((at.child(key, list), list))
 }
 
-/// Refuses verbs and resources that never come together: whoever writes them means something else, and a rule that
+/// Refuses verbs and resources that no request combines. Their author means something else, and a rule that
 /// denies nothing is worse than none.
-fn agree(
-    at_verbs: &At,
+fn check_combination(
+    at_verbs: &FieldPath,
     verbs: &Choice<Verb>,
-    at_resources: &At,
+    at_resources: &FieldPath,
     resources: &Choice<ResourcePattern>,
-) -> Result<(), PolicyFault> {
+) -> Result<(), DocumentError> {
     let (Choice::Of(verbs), Choice::Of(patterns)) = (verbs, resources) else {
         return Ok(());
     };
     let connect = verbs.contains(&Verb::Connect);
     if connect && !patterns.iter().any(ResourcePattern::may_connect) {
         let allowed = "connect with a resource that is connected to, such as pods/exec, pods/* or '*'";
-        return Err(at_verbs.fault("connect", allowed));
+        return Err(at_verbs.invalid("connect", allowed));
     }
     if !connect && patterns.iter().any(ResourcePattern::must_connect) {
         let allowed = "the verb connect (or '*') with exec, attach, portforward, proxy and ephemeralcontainers, \
                        whatever the method of the request";
-        return Err(at_resources.fault("a subresource that reaches into a workload", allowed));
+        return Err(at_resources.invalid("a subresource that reaches into a workload", allowed));
     }
     Ok(())
 }
@@ -236,4 +239,17 @@ fn namespace(text: &str) -> Result<String, &'static str> {
         return Ok(text.to_owned());
     }
     Err("'*', names of namespaces in full, or \"\" for what is in none and for all together")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_text_lists_every_verb() {
+        let listed: Vec<&str> = VERBS.split([' ', ',']).collect();
+        for verb in Verb::ALL {
+            assert!(listed.contains(&verb.as_str()), "{verb}");
+        }
+    }
 }

@@ -1,14 +1,14 @@
-//! Identities that callers assume at a cluster: what `kubectl --as` asks for.
+//! Identities that callers may impersonate at a cluster, as with `kubectl --as`.
 
 use proto::allow_list::Sort;
 use proto::glob;
 
 use crate::document::{self, List};
-use crate::fault::{At, PolicyFault};
+use crate::error::{DocumentError, FieldPath};
 use crate::rules::choice::Choice;
 use crate::rules::lists::choice;
 
-/// One entry: these users, and these groups. A part of an identity is one or the other.
+/// One entry: these users, and these groups.
 #[derive(Debug, Clone)]
 pub(in crate::rules) struct Identities {
     /// Names in which `*` stands for any text.
@@ -17,7 +17,7 @@ pub(in crate::rules) struct Identities {
 }
 
 impl Identities {
-    pub(super) fn cover(&self, sort: Sort, name: &str) -> bool {
+    pub(super) fn contain(&self, sort: Sort, name: &str) -> bool {
         let names = match sort {
             Sort::User => &self.users,
             Sort::Group => &self.groups,
@@ -25,13 +25,13 @@ impl Identities {
         names.as_ref().is_some_and(|names| names.has(|pattern| glob::matches(pattern, name)))
     }
 
-    pub(super) fn of(at: &At, written: &document::Identities) -> Result<Self, PolicyFault> {
-        let document::Identities { users, groups } = written;
+    pub(super) fn validate(at: &FieldPath, raw: &document::RawIdentities) -> Result<Self, DocumentError> {
+        let document::RawIdentities { users, groups } = raw;
         if users.is_none() && groups.is_none() {
-            return Err(at.fault("nothing", "users, groups or both"));
+            return Err(at.invalid("nothing", "users, groups or both"));
         }
         let names = |key, names: &Option<List>| {
-            names.as_ref().map(|names| choice(&at.below(key, names), names, pattern)).transpose()
+            names.as_ref().map(|names| choice(&at.child(key, names), names, pattern)).transpose()
         };
         Ok(Self { users: names("users", users)?, groups: names("groups", groups)? })
     }

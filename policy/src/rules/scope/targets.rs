@@ -1,7 +1,7 @@
-//! Targets that are dialed from within a cluster.
+//! Targets that an agent dials from within a cluster.
 
 use crate::document;
-use crate::fault::{At, PolicyFault};
+use crate::error::{DocumentError, FieldPath};
 use crate::network::Network;
 use crate::rules::choice::Choice;
 use crate::rules::lists::choice;
@@ -14,7 +14,7 @@ pub(in crate::rules) struct Targets {
     ports: Choice<u16>,
 }
 
-/// A name or an address, or all addresses of a network. A name is compared as it was asked for, and never resolved here.
+/// A name or an address, or all addresses of a network. A name is compared as the caller wrote it, and never resolved here.
 #[derive(Debug, Clone)]
 enum HostPattern {
     One(Host),
@@ -22,23 +22,23 @@ enum HostPattern {
 }
 
 impl Targets {
-    pub(super) fn cover(&self, target: &Target) -> bool {
+    pub(super) fn contain(&self, target: &Target) -> bool {
         self.hosts.has(|host| host.has(&target.host)) && self.ports.has(|port| *port == target.port)
     }
 
-    pub(super) fn are_all(&self) -> bool {
+    pub(super) fn contain_all(&self) -> bool {
         self.hosts.is_any() && self.ports.is_any()
     }
 
-    pub(super) fn of(at: &At, written: &document::Targets) -> Result<Self, PolicyFault> {
-        let document::Targets { hosts, ports } = written;
+    pub(super) fn validate(at: &FieldPath, raw: &document::RawTargets) -> Result<Self, DocumentError> {
+        let document::RawTargets { hosts, ports } = raw;
         let hosts =
-            hosts.as_ref().ok_or_else(|| at.missing("hosts", "at least one host, or ['*'] for all"))?;
+            hosts.as_ref().ok_or_else(|| at.required("hosts", "at least one host, or ['*'] for all"))?;
         let ports =
-            ports.as_ref().ok_or_else(|| at.missing("ports", "at least one port, or ['*'] for all"))?;
+            ports.as_ref().ok_or_else(|| at.required("ports", "at least one port, or ['*'] for all"))?;
         Ok(Self {
-            hosts: choice(&at.below("hosts", hosts), hosts, HostPattern::parse)?,
-            ports: choice(&at.below("ports", ports), ports, |text| {
+            hosts: choice(&at.child("hosts", hosts), hosts, HostPattern::parse)?,
+            ports: choice(&at.child("ports", ports), ports, |text| {
                 port(text).ok_or("'*', or ports of 1 to 65535")
             })?,
         })

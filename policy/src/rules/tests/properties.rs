@@ -1,4 +1,4 @@
-//! What holds for every policy.
+//! Properties that hold for every policy.
 
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -33,11 +33,11 @@ struct Question {
     object: Object,
 }
 
-/// A method that has to be named.
-const WAY_IN: &str = "way-in:host";
+/// A method that an allowing rule must name.
+const ENTRY_POINT: &str = "entry-point:host";
 
 proptest! {
-    /// What the rules mean, said once more and slowly.
+    /// The engine agrees with a slow and literal reading of the rules.
     #[test]
     fn the_engine_decides_as_the_plain_reading_does(plain in some(plain()), question in question()) {
         let about: Vec<&Plain> = plain.iter().filter(|rule| rule.is_about(&question)).collect();
@@ -47,7 +47,7 @@ proptest! {
             (false, false) => "allowed",
         };
         let rules = built(&plain);
-        let decided = match question.put_to(&rules) {
+        let decided = match question.decide(&rules) {
             Verdict::NoRule => "no rule",
             Verdict::Denied(_) => "denied",
             Verdict::Allowed(_) => "allowed",
@@ -59,32 +59,32 @@ proptest! {
     fn one_more_denial_never_permits_more(plain in some(plain()), one in plain(), question in question()) {
         let denial = Plain { denies: true, ..one };
         let more: Vec<Plain> = plain.iter().cloned().chain([denial]).collect();
-        let permits = |rules: &[Plain]| question.put_to(&built(rules)).is_allowed();
+        let permits = |rules: &[Plain]| question.decide(&built(rules)).is_allowed();
         prop_assert!(!permits(&more) || permits(&plain));
     }
 
     #[test]
     fn the_order_of_rules_changes_no_verdict(plain in some(plain()), question in question(), by in 0_usize..8) {
         let rules = built(&plain);
-        let verdict = question.put_to(&rules);
+        let verdict = question.decide(&rules);
         let mut turned = plain;
         let by = by % turned.len().max(1);
         turned.rotate_left(by);
         turned.reverse();
         let turned = built(&turned);
-        let other = question.put_to(&turned);
+        let other = question.decide(&turned);
         prop_assert_eq!(std::mem::discriminant(&verdict), std::mem::discriminant(&other));
     }
 
     #[test]
     fn the_rule_that_is_named_decides_alone(plain in some(plain()), question in question()) {
         let rules = built(&plain);
-        if let Some(name) = question.put_to(&rules).rule() {
+        if let Some(name) = question.decide(&rules).rule() {
             let index: usize = name.strip_prefix('r').unwrap().parse().unwrap();
             let alone = built(&plain[index..=index]);
-            let verdict = question.put_to(&alone);
+            let verdict = question.decide(&alone);
             prop_assert!(verdict.rule().is_some());
-            prop_assert_eq!(verdict.is_allowed(), question.put_to(&rules).is_allowed());
+            prop_assert_eq!(verdict.is_allowed(), question.decide(&rules).is_allowed());
             prop_assert_eq!(verdict.is_allowed(), !plain[index].denies);
         }
     }
@@ -92,22 +92,22 @@ proptest! {
     #[test]
     fn without_a_rule_nothing_is_permitted_or_reached(question in question()) {
         let rules = Rules::default();
-        prop_assert_eq!(question.put_to(&rules), Verdict::NoRule);
+        prop_assert_eq!(question.decide(&rules), Verdict::NoRule);
         prop_assert!(!question.reaches(&rules));
     }
 
-    /// The list of clusters hides none where something is permitted.
+    /// The list of clusters contains every cluster where something is permitted.
     #[test]
     fn where_something_is_permitted_the_cluster_is_reached(plain in some(plain()), question in question()) {
         let rules = built(&plain);
-        prop_assert!(!question.put_to(&rules).is_allowed() || question.reaches(&rules));
+        prop_assert!(!question.decide(&rules).is_allowed() || question.reaches(&rules));
     }
 
-    /// Nothing that a document says makes reading it fail otherwise than by a fault.
+    /// No text panics; it is accepted, or refused with an error.
     #[test]
     fn any_text_is_survived(text in "(rules|name|effect|subjects|clusters|names|mode|actions|verbs|[-:,*{}\\[\\] \n\"'~a-z]){0,60}") {
         if let Ok(document) = serde_saphyr::from_str::<Document>(&text) {
-            let _ = Rules::of(&document);
+            let _ = Rules::from_document(&document);
         }
     }
 
@@ -119,9 +119,9 @@ proptest! {
 
 impl Plain {
     fn is_about(&self, question: &Question) -> bool {
-        // What is allowed to everybody is allowed to nobody who is a way in.
-        let may_be_meant = self.denies || question.method != WAY_IN;
-        let everybody = (self.method, self.who) == ("*", "user *") && may_be_meant;
+        // A rule for everybody does not allow entry points.
+        let may_match = self.denies || question.method != ENTRY_POINT;
+        let everybody = (self.method, self.who) == ("*", "user *") && may_match;
         let who = match self.who.split_once(' ').unwrap() {
             ("user", "*") => true,
             ("user", user) => user == question.user,
@@ -141,14 +141,15 @@ impl Plain {
                 self.paths.iter().any(|entry| slow_match(entry.as_bytes(), path.as_bytes()))
             }
             Object::Resource(resource) => {
-                let whole = match &resource.subresource {
+                let complete = match &resource.subresource {
                     None => resource.resource.clone(),
                     Some(subresource) => format!("{}/{subresource}", resource.resource),
                 };
                 let fits = |entry: &&&str| {
                     let slashes = |text: &str| text.matches('/').count();
                     **entry == "*"
-                        || slashes(entry) == slashes(&whole) && slow_match(entry.as_bytes(), whole.as_bytes())
+                        || slashes(entry) == slashes(&complete)
+                            && slow_match(entry.as_bytes(), complete.as_bytes())
                 };
                 one_of(&self.groups, &resource.group)
                     && self.resources.iter().find(fits).is_some()
@@ -185,16 +186,21 @@ impl Plain {
 }
 
 impl Question {
-    fn put_to<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
-        rules.decide(self.who(), &self.cluster(), &self.facts(), Request::KubeApi(self.verb, &self.object))
+    fn decide<'a>(&self, rules: &'a Rules) -> Verdict<'a> {
+        rules.decide(
+            self.principal(),
+            &self.cluster(),
+            &self.facts(),
+            Request::KubeApi(self.verb, &self.object),
+        )
     }
 
     fn reaches(&self, rules: &Rules) -> bool {
-        rules.reaches(self.who(), &self.cluster(), &self.facts())
+        rules.reaches(self.principal(), &self.cluster(), &self.facts())
     }
 
-    fn who(&self) -> Who<'_> {
-        Who { method: self.method, user: self.user, groups: &self.groups }
+    fn principal(&self) -> Principal<'_> {
+        Principal { method: self.method, user: self.user, groups: &self.groups }
     }
 
     fn cluster(&self) -> ClusterId {
@@ -225,7 +231,7 @@ fn plain() -> impl Strategy<Value = Plain> {
     let subject = select(vec![
         ("*", "user *"),
         ("token", "user *"),
-        (WAY_IN, "user *"),
+        (ENTRY_POINT, "user *"),
         ("token", "user ann"),
         ("client-certificate", "user ann"),
         ("token", "group ops"),
@@ -288,7 +294,7 @@ fn question() -> impl Strategy<Value = Question> {
         1 => select(vec!["/version", "/healthz/etcd", "/"]).prop_map(|path| Object::Path(path.to_owned())),
     ];
     (
-        select(vec!["token", "client-certificate", WAY_IN]),
+        select(vec!["token", "client-certificate", ENTRY_POINT]),
         select(vec!["ann", "bob"]),
         subsequence(vec!["ops".to_owned(), "dev".to_owned()], 0..=2),
         select(vec!["a", "ab", "b"]),
@@ -298,7 +304,7 @@ fn question() -> impl Strategy<Value = Question> {
     )
         .prop_map(|(method, user, groups, cluster, stage, verb, object)| {
             let connects = object.resource().is_some_and(crate::action::Resource::connects);
-            // As an action has it: what reaches into a workload is connect and nothing else is.
+            // As for an action: connect is exactly the verb of what reaches into a workload.
             let verb = match (connects, verb) {
                 (true, _) => Verb::Connect,
                 (false, Verb::Connect) => Verb::Get,
@@ -312,7 +318,7 @@ fn words(all: &[&'static str]) -> impl Strategy<Value = Vec<&'static str>> {
     subsequence(all.to_vec(), 1..=all.len())
 }
 
-/// What a pattern means, said once more and slowly.
+/// A slow and literal reading of a pattern.
 fn slow_match(pattern: &[u8], text: &[u8]) -> bool {
     match pattern {
         [] => text.is_empty(),

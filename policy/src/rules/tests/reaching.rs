@@ -1,4 +1,4 @@
-//! Which clusters are reached at all, by tables.
+//! Tests of which clusters a caller can reach at all, by tables.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn a_cluster_is_reached_unless_everything_there_is_denied() {
     for (denied, reached) in some_of_it.chain([(all.as_str(), false)]) {
         let rules = rules(&format!("rules: [{allow}, {}, {dial}]", deny(denied)));
         let reaches = |who: &str, groups: &[String], cluster: &str| {
-            rules.reaches(self::who(who, groups), &cluster.parse().unwrap(), &ClusterFacts::default())
+            rules.reaches(principal(who, groups), &cluster.parse().unwrap(), &ClusterFacts::default())
         };
         assert_eq!(reaches("token alice", &["out".to_owned()], "edge-b"), reached, "{denied}");
         assert!(reaches("token alice", &["out".to_owned()], "edge-a"));
@@ -40,7 +40,7 @@ fn a_cluster_is_reached_unless_everything_there_is_denied() {
 }
 
 #[test]
-fn a_cluster_is_reached_by_dialing_unless_every_host_and_port_there_is_denied() {
+fn dialing_reaches_a_cluster_unless_every_target_is_denied() {
     let rule = |name: &str, effect: &str, targets: &str| {
         format!(
             "{{ name: {name}, effect: {effect}, subjects: [{{ method: token, user: dora }}], clusters: {{ names: [edge-a] }}, \
@@ -56,7 +56,7 @@ fn a_cluster_is_reached_by_dialing_unless_every_host_and_port_there_is_denied() 
     ] {
         let rules = rules(&format!("rules: [{allow}, {}]", rule("d", "Deny", denied)));
         let is_reached =
-            rules.reaches(who("token dora", &[]), &"edge-a".parse().unwrap(), &ClusterFacts::default());
+            rules.reaches(principal("token dora", &[]), &"edge-a".parse().unwrap(), &ClusterFacts::default());
         assert_eq!(is_reached, reached, "{denied}");
     }
 }

@@ -30,7 +30,7 @@ mod tests {
     use super::Dice;
 
     #[test]
-    fn a_seed_rolls_what_the_algorithms_authors_publish() {
+    fn a_seed_gives_the_numbers_that_the_algorithms_authors_publish() {
         // https://prng.di.unimi.it/splitmix64.c, seed 1234567.
         let mut dice = Dice::new(1_234_567);
         assert_eq!([dice.roll(), dice.roll()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);

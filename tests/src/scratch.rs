@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_are_made_at_the_same_time_are_not_taken_for_leftovers() {
+    fn folders_made_at_the_same_time_are_not_taken_for_leftovers() {
         let makers: Vec<_> = (0..8)
             .map(|_| {
                 thread::spawn(|| {

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_log_a_test_that_wants_to_be_skipped_fails() {
+    fn without_a_log_a_skipped_test_fails() {
         let panic = catch_unwind(|| record(None, "one", "not root")).unwrap_err();
 
         let text = panic.downcast_ref::<String>().unwrap();

@@ -78,7 +78,7 @@ async fn http2_requests_are_recorded_too() {
 }
 
 #[tokio::test]
-async fn the_longest_prefix_wins_and_what_nothing_is_said_about_is_not_found() {
+async fn the_longest_prefix_wins_and_an_unknown_path_is_not_found() {
     let fake = FakeApi::start_http1().await.unwrap();
     fake.on("/api", Behaviour::json("short"));
     fake.on("/api/v1", Behaviour::json("long"));
@@ -120,7 +120,7 @@ async fn a_closed_listener_refuses_and_an_opened_one_is_at_the_same_address() {
 }
 
 #[tokio::test]
-async fn a_door_stalls_before_tls_or_hangs_up() {
+async fn a_listener_is_silent_before_tls_or_closes() {
     let fake = FakeApi::start().await.unwrap();
     fake.set_door(Door::StallBeforeTls);
     assert!(timeout(A_WHILE, dial(fake.address(), fake.ca_pem(), &[], None)).await.is_err());
@@ -131,7 +131,7 @@ async fn a_door_stalls_before_tls_or_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_stalled_request_is_read_never_answered_and_its_hangup_noticed() {
+async fn an_unanswered_request_is_read_and_its_disconnect_noticed() {
     let fake = FakeApi::start().await.unwrap();
     fake.otherwise(Behaviour::Stall);
 
@@ -189,7 +189,7 @@ async fn a_truncated_answer_ends_early_by_fin_or_rst_and_without_a_farewell() {
 }
 
 #[tokio::test]
-async fn a_truncated_http2_answer_arrives_in_part_and_then_the_connection_breaks() {
+async fn a_truncated_http2_answer_arrives_in_part_and_then_breaks() {
     let fake = FakeApi::start().await.unwrap();
     let sent = Bytes::from_static(b"half");
     fake.otherwise(Behaviour::Truncate { declared: Declared::Chunked, sent, cut: Cut::Close });
@@ -253,7 +253,7 @@ async fn a_slow_body_comes_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_watch_sends_what_it_is_told_to_and_ends_cleanly() {
+async fn a_watch_sends_its_feed_and_ends_cleanly() {
     let fake = FakeApi::start().await.unwrap();
     let feed = WatchFeed::new();
     fake.on("/watch", Behaviour::Watch(feed.clone()));
@@ -343,7 +343,7 @@ async fn upgrades_over_http2_are_sent_back_to_http1() {
 }
 
 #[tokio::test]
-async fn streams_are_limited_as_told_and_counted() {
+async fn streams_are_limited_as_configured_and_counted() {
     let options = FakeApiOptions { concurrent_streams_max: 3, ..FakeApiOptions::default() };
     let fake = FakeApi::start_with(options).await.unwrap();
     let feed = WatchFeed::new();
@@ -364,7 +364,7 @@ async fn streams_are_limited_as_told_and_counted() {
 }
 
 #[tokio::test]
-async fn goaway_comes_after_as_many_requests_as_told_and_what_runs_is_finished() {
+async fn goaway_comes_after_the_configured_requests_and_running_ones_finish() {
     let options = FakeApiOptions { goaway_after: Some(2), ..FakeApiOptions::default() };
     let fake = FakeApi::start_with(options).await.unwrap();
     fake.otherwise(Behaviour::json("ok"));
@@ -392,7 +392,7 @@ async fn dropping_all_connections_ends_them_without_a_farewell() {
 }
 
 #[tokio::test]
-async fn waiting_in_vain_says_what_has_arrived() {
+async fn a_wait_that_times_out_says_what_has_arrived() {
     let fake = FakeApi::start_http1().await.unwrap();
     Peer::http1(&fake).await.write("GET /seen HTTP/1.1\r\n\r\n").await;
     fake.wait_for_request(SOON, |request| request.target == "/seen").await.unwrap();

@@ -97,8 +97,9 @@ async fn a_write_is_there_for_readers_and_counted() {
     assert_eq!(get(&fake, "/two").await.status, 404);
 }
 
+/// The points are before the head, in the middle, and before the last byte.
 #[tokio::test]
-async fn a_gate_holds_an_answer_before_its_head_in_its_middle_and_before_its_last_byte() {
+async fn a_gate_holds_an_answer_at_each_of_its_three_points() {
     let fake = FakeApi::start_http1().await.unwrap();
     fake.otherwise(Behaviour::json("0123456789"));
     for (moment, body) in
@@ -149,7 +150,7 @@ async fn a_watch_is_held_in_the_middle_of_an_event_or_between_two() {
 }
 
 #[tokio::test]
-async fn a_last_answer_is_whole_and_then_the_connection_is_gone() {
+async fn a_last_answer_is_complete_and_then_the_connection_is_gone() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let options = FakeApiOptions { versions: vec![version], ..FakeApiOptions::default() };
         let fake = FakeApi::start_with(options).await.unwrap();

@@ -55,8 +55,9 @@ async fn the_binaries_report_the_pinned_release() {
     }
 }
 
+/// The cluster's audit log has both the user and the impersonated one.
 #[tokio::test]
-async fn a_user_is_who_the_certificate_says_and_the_audit_log_shows_as_whom_it_acted() {
+async fn a_user_is_named_by_its_certificate_and_audited_with_its_impersonation() {
     let cluster = EdgeCluster::start().await.unwrap();
     let mallory = Credential::Certificate(cluster.issue_user("mallory", &["guests", "crew"]));
     let mallory = cluster.write_kubeconfig("mallory.conf", mallory).unwrap();
@@ -91,7 +92,7 @@ async fn remote_user_headers_count_from_the_front_proxy_and_from_nobody_else() {
 }
 
 #[tokio::test]
-async fn two_clusters_live_at_the_same_address_in_network_namespaces_of_their_own() {
+async fn two_clusters_have_the_same_address_in_separate_network_namespaces() {
     assert!(geteuid().is_root(), "network namespaces need root: run the tests as root");
     let (lan_one, lan_two) = tokio::join!(lan(), lan());
     let place = |lan: &Process| Place {
@@ -110,7 +111,7 @@ async fn two_clusters_live_at_the_same_address_in_network_namespaces_of_their_ow
 }
 
 #[tokio::test]
-async fn what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_is_not() {
+async fn leftovers_of_a_killed_process_are_removed_and_those_of_a_live_one_kept() {
     let living = EdgeCluster::start().await.unwrap();
     let left_behind = std::env::temp_dir().join("tombolo-edge-0-left-behind");
     fs::create_dir_all(left_behind.join("etcd")).unwrap();
@@ -123,7 +124,7 @@ async fn what_a_killed_process_left_behind_is_removed_and_what_a_living_one_has_
 }
 
 #[tokio::test]
-async fn a_start_that_fails_says_why_in_the_programs_own_words() {
+async fn a_failed_start_quotes_the_programs_own_message() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = Place { port: Some(taken.local_addr().unwrap().port()), ..Place::default() };
 
@@ -143,7 +144,7 @@ async fn a_stopped_cluster_ends_within_its_grace() {
 }
 
 #[tokio::test]
-async fn the_agents_account_may_assert_others_read_the_endpoints_and_nothing_else() {
+async fn the_agents_account_may_only_impersonate_and_read_endpoints() {
     let cluster = EdgeCluster::start().await.unwrap();
     let mut account = cluster.create_agent_account().await.unwrap();
     let kubeconfig = cluster.write_kubeconfig("agent.conf", account.credential()).unwrap();

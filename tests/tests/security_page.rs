@@ -17,7 +17,7 @@ const PENDING: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_threat_has_tests_that_exist_or_is_on_the_list_of_what_is_pending() {
+fn every_threat_has_existing_tests_or_is_listed_as_pending() {
     let page = fs::read_to_string(sources::workspace().join("docs/security.md")).expect("the page");
     let sources = sources::all();
     let of_group = |(group, count): (char, usize)| (1..=count).map(move |number| format!("{group}{number}"));
@@ -40,7 +40,7 @@ fn every_threat_has_tests_that_exist_or_is_on_the_list_of_what_is_pending() {
 }
 
 #[test]
-fn every_break_was_noticed_by_tests_that_exist() {
+fn every_break_is_noticed_by_existing_tests() {
     let page = fs::read_to_string(sources::workspace().join("docs/breaks.md")).expect("the page");
     let sources = sources::all();
     let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| broken |"));

@@ -54,7 +54,7 @@ fn a_source_that_is_gone_is_a_change() {
 }
 
 #[test]
-fn a_newer_lock_file_counts_until_cargo_has_had_its_say() {
+fn a_newer_lock_file_counts_until_cargo_has_run() {
     let place = Place::new();
     place.file("Cargo.lock", 4);
     assert_eq!(place.find().unwrap_err().to_string(), place.stale("Cargo.lock"));

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_is_borne_to_its_slack_and_not_one_beyond() {
+    fn each_bound_is_kept_to_its_slack_and_not_one_beyond() {
         let before = Usage { resident_bytes: 10, descriptors: 10, threads: 1, tasks: 10, streams: 0 };
         let at = Usage { resident_bytes: 1010, descriptors: 12, threads: 9, tasks: 11, streams: 0 };
         assert_eq!(at.kept_since(&before, SLACK), []);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_given_back_late_is_waited_for_and_what_is_not_is_told() {
+    async fn late_returns_are_waited_for_and_missing_ones_reported() {
         let before = Usage::default();
         let looks = Cell::new(0);
         let look = || {

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slower_and_failing_phase_is_told_from_the_baseline() {
+    async fn a_slower_and_failing_phase_differs_from_the_baseline() {
         let is_slow = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&is_slow);
         let bystander = Bystander::start(move || {

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_counts_once_its_line_is_whole_and_moves_the_version_on() {
+    fn an_event_counts_once_its_line_is_complete_and_advances_the_version() {
         let mut reflector = listed(100);
         let line = added("a", 101);
         reflector.take(&line.as_bytes()[..20]);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_wrong() {
+    fn a_line_that_is_no_event_is_wrong() {
         let mut reflector = listed(100);
         reflector.take(b"<html>\n");
         assert_eq!(reflector.wrong(), [Wrong::NoEvent("<html>\n".to_owned())]);

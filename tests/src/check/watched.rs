@@ -77,32 +77,32 @@ mod tests {
     use crate::fake_api::Store;
 
     #[test]
-    fn a_true_account_is_right() {
+    fn a_complete_report_is_right() {
         let (store, reflector) = told(|lines| lines.to_vec());
         assert!(Watched::of(&reflector, &store.emitted()).is_right());
     }
 
     #[test]
-    fn what_is_missing_is_lost() {
+    fn a_missing_event_is_lost() {
         let (store, reflector) = told(|lines| [&lines[..1], &lines[2..]].concat());
         assert_eq!(Watched::of(&reflector, &store.emitted()).lost, [102]);
     }
 
     #[test]
-    fn what_comes_again_is_twice() {
+    fn a_repeated_event_is_found() {
         let (store, reflector) = told(|lines| [&lines[..2], &lines[1..]].concat());
         let found = Watched::of(&reflector, &store.emitted());
         assert_eq!((found.twice, found.disordered), (vec![102], vec![]));
     }
 
     #[test]
-    fn what_changes_places_is_out_of_order() {
+    fn swapped_events_are_out_of_order() {
         let (store, reflector) = told(|lines| vec![lines[1].clone(), lines[0].clone(), lines[2].clone()]);
         assert_eq!(Watched::of(&reflector, &store.emitted()).disordered, [101]);
     }
 
     #[test]
-    fn what_nobody_emitted_is_invented() {
+    fn an_event_that_nobody_emitted_is_invented() {
         let (store, reflector) = told(|lines| {
             let invented = lines[2].replace("\"103\"", "\"104\"");
             [lines, &[invented]].concat()

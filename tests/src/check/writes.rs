@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_comes_twice_is_told_and_a_read_is_not() {
+    async fn a_repeated_write_is_reported_and_a_repeated_read_is_not() {
         let (once, twice) = (mark(), mark());
         let fake = FakeApi::start_http1().await.unwrap();
         fake.otherwise(Behaviour::json("{}"));

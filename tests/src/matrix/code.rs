@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_as_they_are_written() {
+    fn codes_are_parsed_as_they_are_printed() {
         assert_eq!(Code::list("G0/G2"), Ok(vec![Code::G0, Code::G2]));
         assert_eq!(Code::list("-"), Ok(vec![]));
         assert!(Code::list("G9").unwrap_err().to_string().contains("G0, G1"));

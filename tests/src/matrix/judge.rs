@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_status_is_wrong_unless_the_api_server_said_it() {
+    fn an_answer_without_a_status_is_wrong_unless_the_api_server_sent_it() {
         let end =
             || End::Refused { status: 429, text: "slow down".to_owned(), retry_after: Some("3".to_owned()) };
         let said = Known { arrivals: 1, answered: Some((429, "slow down")), ..Known::default() };

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_expected_does_not_hold_and_says_how_to_see_it_again() {
+    fn an_unexpected_outcome_fails_and_says_how_to_repeat_it() {
         let (cell, report) = tried(Code::G3);
         let verdict = verdict(&cell, &report);
         assert!(verdict.is_failure());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_holds_unless_something_never_must_be() {
+    fn an_expected_outcome_holds_unless_it_is_never_allowed() {
         let (cell, mut report) = tried(Code::G0);
         assert!(!verdict(&cell, &report).is_failure());
         report.wrong.push("a write came twice".to_owned());
@@ -275,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_says_nothing_does_not_hold() {
+    fn a_request_without_an_outcome_does_not_hold() {
         let (cell, mut report) = tried(Code::G0);
         report.observed.clear();
         assert!(verdict(&cell, &report).is_failure());
     }
 
     #[test]
-    fn every_row_stands_on_the_page_also_what_is_not_tried() {
+    fn every_row_is_on_the_page_also_an_untried_one() {
         let page = render(&Reports::new());
         for row in rows() {
             assert!(page.contains(&format!("| {} | {} |", row.id, row.fault)), "{}", row.id);

@@ -51,7 +51,7 @@ mod tests {
     use crate::matrix::code::{Request, Timing};
 
     #[test]
-    fn each_id_stands_once_and_each_code_is_one() {
+    fn each_id_is_unique_and_each_code_parses() {
         let mut ids = BTreeSet::new();
         for row in rows() {
             assert!(ids.insert(row.id), "{} stands twice", row.id);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_expects_something_at_each_of_its_timings() {
+    fn a_tried_row_expects_something_at_each_of_its_timings() {
         for row in rows().filter(|row| row.is_tried()) {
             assert!(!row.timings.is_empty(), "{}", row.id);
             for timing in row.timings {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tried_says_why() {
+    fn an_untried_row_says_why() {
         for row in rows().filter(|row| !row.is_tried()) {
             assert_eq!(row.in_flight, ["-"; 5], "{}", row.id);
         }

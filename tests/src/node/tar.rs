@@ -76,7 +76,7 @@ mod tests {
     use super::Archive;
 
     #[test]
-    fn what_is_packed_is_what_tar_unpacks() {
+    fn tar_unpacks_what_was_packed() {
         let folder = tempfile::tempdir().unwrap();
         let content: Vec<u8> = (0..1000_u32).map(|n| (n * n / 251) as u8).collect();
         let archive = Archive::default()

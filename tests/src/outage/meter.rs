@@ -108,7 +108,7 @@ mod tests {
     use crate::check::stream::Generator;
 
     #[tokio::test]
-    async fn what_arrives_is_counted_timed_and_compared() {
+    async fn arriving_bytes_are_counted_timed_and_compared() {
         let (meter, start) = (Meter::new(3), Instant::now());
         let mut sent = Generator::new(3);
         meter.take(&sent.take(10));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_that_begin_at_the_same_place_never_take_the_same_port() {
+    fn two_processes_with_the_same_first_port_never_take_the_same_one() {
         let (mut one, mut other) = (Taken::nothing(), Taken::nothing());
         let taken = repeat_with(|| [one.next(), other.next()]).take(2 * usize::from(BLOCK));
         let taken: Vec<SocketAddr> = taken.flatten().collect();

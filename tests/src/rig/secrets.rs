@@ -78,8 +78,9 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
 
+    /// Tokens count in logs, and a single line of a key counts in the audit log.
     #[test]
-    fn tokens_in_logs_and_a_line_of_a_key_in_the_audit_log_are_found_and_nothing_else() {
+    fn only_planted_secrets_are_found_in_logs_and_in_the_audit_log() {
         let scratch = Scratch::new("tombolo-secrets-").unwrap();
         let line = "MC4CAQAwBQYDK2VwBCIEIJ0s3Q2Xn5nY8n1kqk0lX9Y1";
         let folder = scratch.path();

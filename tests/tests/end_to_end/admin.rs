@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const STRANGER: u32 = 65_534;
 
 #[tokio::test]
-async fn a_connected_cluster_is_listed_with_what_is_measured_of_its_tunnel() {
+async fn a_connected_cluster_is_listed_with_its_tunnels_measurements() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let mut admin = client(&rig).await;
@@ -102,7 +102,7 @@ async fn a_watch_sees_an_agent_come_and_go() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_a_watch_and_health_says_so() {
+async fn a_drain_ends_a_watch_and_changes_the_health_status() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let wire = AdminWire::connect(&rig.admin_socket()).await.expect("it answers");
@@ -162,8 +162,9 @@ async fn health_and_reflection_answer_as_tools_ask_them() {
     }
 }
 
+/// Another user is refused even where the permissions of both were opened.
 #[tokio::test]
-async fn folder_and_socket_are_closed_and_another_user_is_refused_even_where_they_are_opened() {
+async fn the_socket_and_its_folder_are_closed_to_other_users() {
     let rig = Rig::start().await;
     let (socket, mode) = (rig.admin_socket(), |path: &Path| {
         fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o777
@@ -278,7 +279,7 @@ async fn the_command_shows_a_table_names_json_and_yaml_and_follows_changes() {
 }
 
 #[tokio::test]
-async fn as_many_watches_and_names_as_may_be_and_not_one_more() {
+async fn watches_and_watched_names_have_a_limit() {
     let rig = Rig::start().await;
     let mut admin = client(&rig).await;
     let limits = admin.get_server_info(GetServerInfoRequest {}).await.expect("it answers").into_inner();

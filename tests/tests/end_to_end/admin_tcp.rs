@@ -27,7 +27,7 @@ const ROLES: [(&str, &str); 3] = [("vera", "viewer"), ("enno", "enroller"), ("ol
 const OLGA: &str = "spiffe://tombolo/admin/olga";
 
 #[tokio::test]
-async fn who_has_no_certificate_of_the_administrators_root_is_told_nothing() {
+async fn without_a_certificate_of_the_admin_root_a_client_learns_nothing() {
     let (address, config) = remote_door(&ROLES);
     let rig = Rig::start_with(&config).await;
     let other = Authority::new("administrators of somebody else").issue_named("olga", &[], OLGA);
@@ -51,7 +51,7 @@ async fn who_has_no_certificate_of_the_administrators_root_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn every_method_answers_the_roles_that_may_ask_for_it_and_refuses_all_others() {
+async fn every_admin_method_answers_the_permitted_roles_and_refuses_the_others() {
     let (address, config) = remote_door(&ROLES);
     let (rig, _) = enroll::start(&config).await;
     let methods = methods();
@@ -68,8 +68,9 @@ async fn every_method_answers_the_roles_that_may_ask_for_it_and_refuses_all_othe
     }
 }
 
+/// A viewer changes nothing, an enroller makes only tokens, and an operator may do both.
 #[tokio::test]
-async fn a_viewer_changes_nothing_an_enroller_makes_tokens_alone_and_an_operator_may_both() {
+async fn each_admin_role_can_do_what_it_is_for_and_no_more() {
     let (address, config) = remote_door(&ROLES);
     let (rig, _) = enroll::start(&config).await;
     for (name, _) in ROLES {
@@ -96,7 +97,7 @@ async fn a_viewer_changes_nothing_an_enroller_makes_tokens_alone_and_an_operator
 }
 
 #[tokio::test]
-async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
+async fn the_audit_log_has_administrator_role_method_and_verdict() {
     let (address, config) = remote_door(&ROLES);
     let (mut rig, _) = enroll::start(&config).await;
     for (name, _) in ROLES {
@@ -148,7 +149,7 @@ async fn who_asked_as_what_and_with_which_verdict_stands_in_the_audit_log() {
 }
 
 #[tokio::test]
-async fn a_watch_lasts_no_longer_than_the_certificate_of_who_watches() {
+async fn a_watch_lasts_no_longer_than_its_watchers_certificate() {
     let (address, config) = remote_door(&ROLES);
     let rig = Rig::start_with(&config).await;
     let end = SystemTime::now() + Duration::from_secs(8);
@@ -168,9 +169,9 @@ async fn a_watch_lasts_no_longer_than_the_certificate_of_who_watches() {
     assert!(asked(&rig, address, Some(&vera), LIST).await.is_err());
 }
 
+/// A broken file of roles or of revocations changes nothing.
 #[tokio::test]
-async fn another_role_and_a_revoked_certificate_act_at_once_on_what_is_open_and_a_broken_file_changes_nothing()
- {
+async fn a_changed_role_or_revoked_certificate_affects_open_calls_at_once() {
     let (address, config) = remote_door(&ROLES);
     let rig = Rig::start_with(&config).await;
     let (vera, olga, enno) = (rig.admin("vera").await, rig.admin("olga").await, rig.admin("enno").await);

@@ -11,7 +11,7 @@ const ANYBODY: &str =
     "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_is_told_of_nobody_whom_the_servers_list_for_it_does_not_have() {
+async fn the_server_asserts_nobody_outside_of_the_clusters_allow_list() {
     let rig = Rig::start_with(CLUSTERS).await;
     let fake = FakeApi::start().await.unwrap();
     fake.otherwise(Behaviour::json("{}"));

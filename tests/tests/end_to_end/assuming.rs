@@ -22,8 +22,9 @@ const ANYBODY: &str = "{ users: [\"*\"], groups: [\"*\"] }";
 const USER: &str = "Impersonate-User";
 const IN_GROUP: &str = "Impersonate-Group";
 
+/// A request for any other identity reaches no API server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_assume_an_identity_is_seen_as_that_one_alone_and_any_other_reaches_nobody() {
+async fn a_permitted_assumed_identity_is_the_only_one_that_a_cluster_sees() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let edge = stage(version, "{ users: [bob, \"ci:*\"], groups: [ops, dev] }").await;
         for (user, groups) in [("bob", [].as_slice()), ("bob", &["ops", "dev"]), ("ci:deployer", &["dev"])] {
@@ -70,8 +71,9 @@ async fn who_may_assume_an_identity_is_seen_as_that_one_alone_and_any_other_reac
     }
 }
 
+/// The test sends identities in every spelling. Everything except one user with groups is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_identities_in_every_spelling_only_one_user_with_groups_is_taken_and_everything_else_is_refused() {
+async fn only_one_user_with_groups_is_accepted_as_an_assumed_identity() {
     let edge = stage(HttpVersion::Http1, ANYBODY).await;
     let refused = async |headers: &[(&str, &str)]| {
         let reply = edge.rig.ask_with_token("GET", PATH, headers).await;
@@ -133,7 +135,7 @@ async fn of_identities_in_every_spelling_only_one_user_with_groups_is_taken_and_
 
 /// Presence of a header never switches off a step of authentication, where identities may be assumed as where not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_known_assumes_nobody() {
+async fn an_unauthenticated_client_assumes_no_identity() {
     let edge = stage(HttpVersion::Http1, ANYBODY).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     for headers in [
@@ -153,7 +155,7 @@ async fn who_is_not_known_assumes_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_assumed_identity_is_held_against_the_allow_lists_of_server_and_agent() {
+async fn an_assumed_identity_must_pass_the_allow_lists_of_server_and_agent() {
     let clusters = "clusters: [{ name: edge-a, impersonation: { users: [bob, carol], groups: [ops, dev] } }]";
     let rig = Rig::start_with(clusters).await;
     let fake = FakeApi::start().await.unwrap();
@@ -193,7 +195,7 @@ async fn an_assumed_identity_is_held_against_the_allow_lists_of_server_and_agent
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_api_server_takes_the_caller_of_kubectl_as_for_whom_it_wants_to_be() {
+async fn a_real_api_server_sees_the_identity_that_kubectl_as_asks_for() {
     let edge = RealEdge::start().await;
     edge.rig.put_policy(&rules("{ users: [\"tombolo:bob\"], groups: [\"tombolo:team-b\"] }")).await;
     let [_, Way { kubectl: alice, .. }, _] = &edge.ways;

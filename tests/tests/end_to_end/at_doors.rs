@@ -12,7 +12,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 #[tokio::test]
-async fn a_door_takes_as_many_connections_as_are_configured_and_not_one_more() {
+async fn a_listener_takes_as_many_connections_as_are_configured() {
     let edge = FakeEdge::start_server_with("limits: { gateway: { connections: 6 } }").await;
     edge.fake.otherwise(Behaviour::json("{}"));
     let series = |name: &str| format!("tombolo_server_connections_{name}");
@@ -30,9 +30,11 @@ async fn a_door_takes_as_many_connections_as_are_configured_and_not_one_more() {
     assert_eq!(edge.rig.ask_with_token("GET", "/clusters/edge-a/version", &[]).await.status, 200);
 }
 
+/// The server allows no handshake from an unvalidated address. It answers with a Retry packet, and an agent
+/// still connects.
 #[tokio::test]
-async fn where_nobody_may_be_unproved_an_agent_shows_its_address_first_and_comes_in() {
-    let test = "where_nobody_may_be_unproved_an_agent_shows_its_address_first_and_comes_in";
+async fn without_unvalidated_handshakes_an_agent_proves_its_address_first() {
+    let test = "without_unvalidated_handshakes_an_agent_proves_its_address_first";
     if is_not_quic(test, "TCP shows the address by itself") {
         return;
     }

@@ -32,8 +32,9 @@ struct Site {
     door: Door,
 }
 
+/// This holds an hour after the first pods' token has expired, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn further_pods_need_no_token_not_even_an_hour_after_the_first_ones_has_expired() {
+async fn further_pods_need_no_enrollment_token() {
     let site = Site::start().await;
     let (first, _first) = site.first("one").await;
     let two = site.cluster.create_pod("two").await;
@@ -62,8 +63,9 @@ async fn further_pods_need_no_token_not_even_an_hour_after_the_first_ones_has_ex
     assert!(!asked.iter().any(|event| event.request_uri.contains("tokenreviews")), "a TokenReview");
 }
 
+/// A pod that is rescheduled without its disk connects again, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_pods_restarted_at_once_come_back_and_so_does_one_rescheduled_without_its_disk() {
+async fn all_pods_restarted_at_once_connect_again() {
     let site = Site::start().await;
     let (first, agent) = site.first("one").await;
     let mut pods = vec![first];
@@ -93,8 +95,9 @@ async fn all_pods_restarted_at_once_come_back_and_so_does_one_rescheduled_withou
     assert_eq!(listed.lines().count(), 1 + 5, "a head, and one agent for each pod: {listed}");
 }
 
+/// The pods of a revoked cluster are refused until the cluster is reopened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revoked_pod_stays_out_and_a_revoked_clusters_pods_do_until_it_is_reopened() {
+async fn revoked_pods_and_pods_of_a_revoked_cluster_are_refused() {
     let site = Site::start().await;
     let (first, _first) = site.first("one").await;
     let two = site.cluster.create_pod("two").await;
@@ -138,7 +141,7 @@ async fn a_revoked_pod_stays_out_and_a_revoked_clusters_pods_do_until_it_is_reop
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_no_pod_of_the_clusters_agents_gets_no_certificate() {
+async fn only_a_pod_of_the_clusters_agents_gets_a_certificate() {
     let site = Site::start().await;
     let (first, _first) = site.first("one").await;
     let other = EdgeCluster::start().await.expect("a cluster starts");
@@ -214,8 +217,9 @@ async fn a_nonce_is_signed_by_the_key_itself_on_its_own_connection_and_once() {
     line.attest(&shown(nonce, &key)).await.expect("as it should be");
 }
 
+/// A key set that shares no key with the recorded one may be anybody's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_keys_of_an_issuer_are_recorded_by_one_that_is_known_or_by_an_administrator() {
+async fn new_issuer_keys_need_a_recorded_key_beside_them_or_an_administrator() {
     let mut site = Site::start().await;
     let (first, _first) = site.first("one").await;
     let recorded = || at(&site.rig, &["cluster", "attestation", "show", "edge-a"]);
@@ -251,8 +255,9 @@ async fn new_keys_of_an_issuer_are_recorded_by_one_that_is_known_or_by_an_admini
     site.serve([&first, &two, &three]).await;
 }
 
+/// An administrator has to forget the old account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_that_was_made_anew_is_nobody_until_an_administrator_forgets_the_old_one() {
+async fn a_recreated_service_account_is_refused_until_the_old_one_is_forgotten() {
     let site = Site::start().await;
     let (_, _first) = site.first("one").await;
     site.account.revoke().await.expect("it is made anew");
@@ -270,7 +275,7 @@ async fn an_account_that_was_made_anew_is_nobody_until_an_administrator_forgets_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_whose_neighbours_fail_too_often_still_renews() {
+async fn a_site_renews_while_others_at_its_address_fail_too_often() {
     let site = Site::start().await;
     let (first, _first) = site.first("one").await;
     for _ in 0..25 {

@@ -21,8 +21,9 @@ const POD: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p";
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1";
 const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=a-secret-command&stdin=true";
 
+/// The server's audit log and the cluster's audit log give the request the same ID.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_intent_is_written_before_the_api_server_sees_the_request_and_both_logs_name_it_alike() {
+async fn an_intent_is_written_before_the_api_server_sees_the_request() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
     let gate = edge.fake.hold("/api/v1/namespaces/n/pods/p", Moment::BeforeHead);
@@ -57,8 +58,9 @@ async fn an_intent_is_written_before_the_api_server_sees_the_request_and_both_lo
     assert_eq!(note(&completion, "carrier"), Carrier::of_run().as_str());
 }
 
+/// This holds for each exchange that an API server saw, however it ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_exchanges_end_each_that_an_api_server_saw_has_one_completion_and_its_reason() {
+async fn every_exchange_has_one_completion_with_its_reason() {
     let mut edge = FakeEdge::start(HttpVersion::Http1).await;
     let expected = ended_in_all_ways(&mut edge).await;
 
@@ -92,7 +94,7 @@ async fn however_exchanges_end_each_that_an_api_server_saw_has_one_completion_an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_stands_in_the_log_once_and_strangers_are_counted() {
+async fn a_refusal_is_one_audit_line_and_unauthenticated_requests_are_counted() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     let nobody = edge.rig.caller("nobody", &[]).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
@@ -120,7 +122,7 @@ async fn what_is_refused_stands_in_the_log_once_and_strangers_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_asks_to_be_somebody_else_is_recorded_as_both() {
+async fn an_assumed_identity_is_audited_with_the_caller() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     let holders = ("token", "token:tombolo:admins");
@@ -143,8 +145,9 @@ async fn who_asks_to_be_somebody_else_is_recorded_as_both() {
     }
 }
 
+/// No line about the running exchanges is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_that_cannot_be_written_stops_what_is_new_and_heals_and_loses_nothing_of_what_runs() {
+async fn an_unwritable_audit_log_stops_new_requests_and_recovers() {
     let edge = FakeEdge::start_server_with("audit: { maxFileBytes: 1048576, filesKept: 5 }").await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
@@ -183,8 +186,9 @@ async fn a_log_that_cannot_be_written_stops_what_is_new_and_heals_and_loses_noth
     assert_eq!(verify(&rig).await["open"], 0);
 }
 
+/// A server does not continue an audit log that was changed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_killed_ends_as_unknown_what_ran_and_does_not_go_on_with_a_log_that_was_changed() {
+async fn a_killed_servers_running_exchanges_end_as_unknown_in_the_audit_log() {
     let mut edge = FakeEdge::start(HttpVersion::Http1).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::Watch(feed));
@@ -216,8 +220,9 @@ async fn a_server_that_was_killed_ends_as_unknown_what_ran_and_does_not_go_on_wi
     assert!(edge.rig.server_log().contains("not as it was written"), "{}", edge.rig.server_log());
 }
 
+/// The person who runs the server is audited by the user ID of the process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_runs_the_server_is_recorded_too() {
+async fn requests_at_the_admin_socket_are_audited() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.rig.tombolo(&["clusters", "--socket", "admin/admin.sock"]).await;
 
@@ -229,8 +234,9 @@ async fn who_runs_the_server_is_recorded_too() {
     assert!(asked["user"]["username"].as_str().is_some_and(|name| name.starts_with("uid:")), "{asked}");
 }
 
+/// Only changes that add something need the audit log first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_takes_something_away_does_so_while_the_log_cannot_be_written() {
+async fn a_revocation_works_while_the_audit_log_cannot_be_written() {
     let edge = FakeEdge::start_server_with("audit: { maxFileBytes: 1048576, filesKept: 5 }").await;
     edge.fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
     let away = directory(&edge.rig).with_extension("away");
@@ -256,7 +262,7 @@ async fn who_takes_something_away_does_so_while_the_log_cannot_be_written() {
 
 #[ignore = "soak: waits for the minute that exchanges may run unrecorded"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_is_ended_once_it_could_not_be_recorded_for_too_long() {
+async fn running_exchanges_end_after_too_long_without_an_audit_log() {
     let edge = FakeEdge::start_server_with("audit: { maxFileBytes: 1048576, filesKept: 5 }").await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));

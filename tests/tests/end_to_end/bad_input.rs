@@ -23,7 +23,7 @@ const DIALS_MAX: usize = 25;
 type Wrong<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 #[tokio::test]
-async fn a_wrong_configuration_of_a_server_ends_it_with_2_and_names_what_is_wrong() {
+async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
     let trial = Trial::start().await;
     let (server_id, caller_key) = (trial.expired("server.crt"), trial.path("pki/alice-caller.key"));
     let open = trial.rig.path().join("open.state");
@@ -71,7 +71,7 @@ async fn a_wrong_configuration_of_a_server_ends_it_with_2_and_names_what_is_wron
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_of_an_agent_ends_it_with_2_and_names_what_is_wrong() {
+async fn a_wrong_agent_configuration_exits_with_2_and_names_the_mistake() {
     let trial = Trial::start().await;
     trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-b"]).await;
     let expired = trial.expired("edge-a-agent.crt");
@@ -153,7 +153,7 @@ async fn a_port_in_use_ends_a_daemon_with_1_and_names_key_and_address() {
 }
 
 #[tokio::test]
-async fn an_agent_of_another_authority_is_refused_says_so_and_does_not_hammer() {
+async fn an_agent_of_another_authority_is_refused_logs_it_and_backs_off() {
     let trial = Trial::start().await;
     trial.rig.tombolo(&["ca", "init", "--dir", "others"]).await;
     trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "others", "--cluster", "edge-a"]).await;

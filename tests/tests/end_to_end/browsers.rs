@@ -10,8 +10,9 @@ const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 /// A page of whose the server's configuration lists the origin.
 const CONSOLE: &str = "https://console.example";
 
+/// A browser sends it, whatever credential it adds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_foreign_page_makes_a_browser_ask_is_refused_before_anybody_asks_who_it_is() {
+async fn a_foreign_pages_request_is_refused_before_authentication() {
     let (rig, fake, _agent) = stage().await;
     let alice = rig.caller("alice", &[GROUP]).await;
     for headers in [
@@ -46,8 +47,9 @@ async fn what_a_foreign_page_makes_a_browser_ask_is_refused_before_anybody_asks_
     assert!(fake.requests().is_empty(), "{:?}", fake.requests());
 }
 
+/// The headers of every answer tell a browser that it is data and not a page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_page_a_person_and_a_program_are_served_and_every_answer_is_data_to_a_browser() {
+async fn a_listed_origin_a_person_and_a_program_are_served() {
     let (rig, fake, _agent) = stage().await;
     let headers = [
         ("Content-Type", "text/html"),
@@ -80,8 +82,9 @@ async fn a_listed_page_a_person_and_a_program_are_served_and_every_answer_is_dat
 }
 
 /// As Python's websocket-client does, and with it Python's client of Kubernetes.
+/// The same host with another port or scheme is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_names_the_gateway_itself_as_its_origin_is_served_and_no_other_port_or_scheme_is() {
+async fn a_program_may_name_the_gateway_itself_as_its_origin() {
     let (rig, fake, _agent) = stage().await;
     fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
     let itself = format!("https://{GATEWAY}");

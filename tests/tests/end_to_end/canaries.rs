@@ -42,8 +42,9 @@ const PLACES: [&str; 17] = [
     "trailer",
 ];
 
+/// This holds however the request ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_of_a_request_or_an_answer_is_written_down_however_the_request_ends() {
+async fn no_secret_of_a_request_or_an_answer_is_written_to_logs_or_audit() {
     let mut edge = FakeEdge::start_logging(LEVEL, HttpVersion::Http1).await;
     let mut refusals = Vec::new();
     for (name, behaviour) in behaviours() {

@@ -11,8 +11,9 @@ const CLUSTER: &str = "edge-a";
 const NAME: &str = "api.edge-a.test";
 const OTHER_NAME: &str = "api.edge-b.test";
 
+/// The command warns of a kubeconfig that would not verify them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_names_in_an_api_servers_certificate_are_shown_and_a_kubeconfig_that_would_not_verify_is_told() {
+async fn the_names_in_an_api_servers_certificate_are_shown() {
     let place = Place { server_names: &[NAME], ..Place::default() };
     let cluster = EdgeCluster::start_at(place).await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();

@@ -65,39 +65,44 @@ const NOT_TOLD: (&str, &str) = ("PROXYS_CREDENTIAL", "");
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pinned_kubectl_gets_and_watches_by_every_way() {
+async fn the_pinned_kubectl_gets_and_watches_by_every_entry_point() {
     let program = Assets::find().unwrap().kubectl;
     tried(&KUBECTL, &Client { name: "kubectl", program: &program, variables: vec![] }).await;
 }
 
+/// These are the minors directly before and after the pinned one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubectls_of_the_minors_beside_the_pinned_one_get_and_watch_by_every_way() {
-    let test = "the_kubectls_of_the_minors_beside_the_pinned_one_get_and_watch_by_every_way";
+async fn kubectls_of_neighbouring_minors_get_and_watch_by_every_entry_point() {
+    let test = "kubectls_of_neighbouring_minors_get_and_watch_by_every_entry_point";
     if env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(test, "with binaries from elsewhere nobody knows which minors are beside them");
     }
     minors(&neighbours()).await;
 }
 
+/// These are all minors that can be built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: builds the kubectl of every minor that is to be had"]
-async fn the_kubectls_of_every_minor_that_is_to_be_had_get_and_watch_by_every_way() {
+async fn kubectls_of_every_minor_get_and_watch_by_every_entry_point() {
     minors(&all_minors()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kube_rs_gets_and_watches_by_every_way_but_socks5() {
+async fn kube_rs_gets_and_watches_by_every_entry_point_but_socks5() {
     match assets::kube_rs() {
         Ok(program) => {
             tried(&KUBE_RS, &Client { name: "kube-rs", program: &program, variables: vec![] }).await
         }
-        Err(missing) => skip("kube_rs_gets_and_watches_by_every_way_but_socks5", &missing.to_string()),
+        Err(missing) => {
+            skip("kube_rs_gets_and_watches_by_every_entry_point_but_socks5", &missing.to_string())
+        }
     }
 }
 
+/// Python's client has to be given the proxy's credential.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pythons_client_gets_and_watches_by_every_way_where_it_is_told_the_proxys_credential() {
-    let test = "pythons_client_gets_and_watches_by_every_way";
+async fn pythons_client_gets_and_watches_by_every_entry_point() {
+    let test = "pythons_client_gets_and_watches_by_every_entry_point";
     let python = match assets::python() {
         Ok(python) => python,
         Err(missing) => return skip(test, &missing.to_string()),
@@ -118,7 +123,7 @@ async fn pythons_client_gets_and_watches_by_every_way_where_it_is_told_the_proxy
 }
 
 #[test]
-fn the_page_has_what_the_trials_try() {
+fn the_page_lists_every_tested_client() {
     let page = fs::read_to_string(sources::workspace().join("docs/clients.md")).expect("the page");
     let cell = |cell: &Cell| match cell {
         Works => "works".to_owned(),

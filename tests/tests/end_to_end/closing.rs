@@ -25,8 +25,9 @@ const PAUSE: Duration = Duration::from_millis(40);
 /// Short requests that are made at least.
 const SHORT_MIN: usize = 100;
 
+/// Another agent of the cluster serves the new requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopping_agents_downloads_arrive_whole_while_another_agent_takes_what_is_new() {
+async fn downloads_from_a_stopping_agent_complete_and_new_requests_move() {
     let trial = Trial::start().await;
     let mut leaving = trial.rig.agent_of_id("edge-a", "a", &trial.api_server, "").await;
     trial.rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
@@ -43,8 +44,9 @@ async fn a_stopping_agents_downloads_arrive_whole_while_another_agent_takes_what
     assert_eq!(ended(&mut leaving).await, Some(0));
 }
 
+/// The new process has the same certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_is_replaced_by_another_process_of_itself_finishes_its_downloads() {
+async fn an_agent_replaced_by_a_new_process_finishes_its_downloads() {
     let trial = Trial::start().await;
     let mut old = trial.rig.agent("edge-a", &trial.api_server).await;
     let downloads = trial.download(&trial.rig).await;
@@ -60,8 +62,9 @@ async fn an_agent_that_is_replaced_by_another_process_of_itself_finishes_its_dow
     assert_eq!(ended(&mut old).await, Some(0));
 }
 
+/// No short request fails where another server is up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopping_server_finishes_its_downloads_and_no_short_request_fails_where_another_is_up() {
+async fn a_stopping_server_finishes_its_downloads() {
     let mut trial = Trial::start().await;
     let peer = trial.rig.peer("other", "").await;
     let servers = format!("servers: [\"{}\", \"{}\"]\n", trial.rig.gateway(), peer.gateway);
@@ -88,9 +91,9 @@ async fn a_stopping_server_finishes_its_downloads_and_no_short_request_fails_whe
 }
 
 // A balancer goes by whether the port takes connections, so the one that a stopping server has for agents must not.
+/// Both servers are behind one address, and the stopping one finishes its downloads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn behind_one_address_over_tcp_the_next_tunnel_leads_past_a_stopping_server_which_finishes_its_downloads()
- {
+async fn over_tcp_the_next_tunnel_avoids_a_stopping_server() {
     let mut trial = Trial::start().await;
     let peer = trial.rig.peer("other", "").await;
     let balancer = balance([trial.rig.gateway(), peer.gateway]).await;

@@ -29,8 +29,9 @@ const UPLOADS: usize = 300;
 /// Connections that are begun and broken.
 const BROKEN: usize = 20;
 
+/// A refused request reaches no agent and no target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_is_dialed_where_policy_store_and_agent_agree_and_else_nobody_hears_of_it() {
+async fn a_target_is_dialed_only_where_policy_store_and_agent_agree() {
     let (listed, canary) = (Listener::start(echo).await, Listener::start(echo).await);
     let edge = Edge::start(&[listed.address]).await;
     let (listed_at, canary_at) = (listed.address.to_string(), canary.address.to_string());
@@ -81,7 +82,7 @@ async fn a_target_is_dialed_where_policy_store_and_agent_agree_and_else_nobody_h
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_http2_nobody_is_connected_and_everybody_is_told_to_come_by_http1() {
+async fn connect_over_http2_is_refused_with_a_hint_to_http1() {
     let listed = Listener::start(echo).await;
     let edge = Edge::start(&[listed.address]).await;
     let stream = dial(edge.rig.gateway(), &edge.rig.server_ca(), &["h2"], None).await.unwrap();
@@ -110,7 +111,7 @@ async fn over_http2_nobody_is_connected_and_everybody_is_told_to_come_by_http1()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agents_own_list_holds_whatever_the_server_believes() {
+async fn an_agents_own_allow_list_holds_against_any_server() {
     let (listed, canary) = (Listener::start(echo).await, Listener::start(echo).await);
     let edge = Edge::start(&[listed.address]).await;
     // An agent that advertises more than it dials.
@@ -136,7 +137,7 @@ async fn an_agents_own_list_holds_whatever_the_server_believes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_behind_a_connect_pass_once_it_is_accepted_and_never_where_it_is_not() {
+async fn bytes_after_a_connect_pass_only_once_it_is_accepted() {
     let listed = Listener::start(echo).await;
     let edge = Edge::start(&[listed.address]).await;
     let nobody = free_address().await;
@@ -158,14 +159,15 @@ async fn bytes_behind_a_connect_pass_once_it_is_accepted_and_never_where_it_is_n
     }
 }
 
+/// The answer to it comes back after the upload's end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_arrives_whole_and_its_answer_comes_back_behind_it() {
+async fn an_upload_closed_at_once_arrives_complete() {
     uploads(UPLOADS, 3_000_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: ten thousand uploads"]
-async fn of_ten_thousand_uploads_that_are_closed_at_once_each_arrives_whole() {
+async fn ten_thousand_uploads_closed_at_once_arrive_complete() {
     uploads(10_000, 300_000).await;
 }
 
@@ -176,8 +178,9 @@ async fn uploads(rounds: usize, bytes_max: usize) {
     uploads_arrive_whole(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
 }
 
+/// All of what such a target sends arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_target_that_speaks_first_and_ends_first_is_heard_whole_and_still_hears() {
+async fn a_target_that_speaks_first_and_ends_first_still_receives() {
     let speaking = Listener::start(speak).await;
     let edge = Edge::start(&[speaking.address]).await;
 
@@ -193,8 +196,9 @@ async fn a_target_that_speaks_first_and_ends_first_is_heard_whole_and_still_hear
     assert_eq!(speaking.heard().await, b"and you");
 }
 
+/// This holds for a break at the caller, at the target, and in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_breaks_is_no_end_to_whoever_is_at_the_other() {
+async fn a_break_at_one_end_is_never_a_clean_end_at_the_other() {
     let breaking = Listener::start(break_off).await;
     let edge = Edge::start(&[breaking.address]).await;
     let target = breaking.address.to_string();
@@ -219,7 +223,7 @@ async fn whatever_breaks_is_no_end_to_whoever_is_at_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_ends_when_policy_or_the_store_forbid_it_or_its_caller_is_revoked() {
+async fn a_connection_ends_when_policy_store_or_revocation_forbids_it() {
     let listed = Listener::start(echo).await;
     let edge = Edge::start(&[listed.address]).await;
     let target = listed.address.to_string();
@@ -246,7 +250,7 @@ async fn is_cut(mut caller: Http1Caller) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_audit_log_has_who_was_connected_to_what_and_how_much_passed() {
+async fn the_audit_log_has_caller_target_and_bytes_of_each_connection() {
     let listed = Listener::start(echo).await;
     let edge = Edge::start(&[listed.address]).await;
     let target = listed.address.to_string();

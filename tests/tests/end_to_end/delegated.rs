@@ -78,8 +78,9 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: dials-e
 subjects: [{ kind: User, apiGroup: rbac.authorization.k8s.io, name: alice }]
 "#;
 
+/// A denial ends what runs, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_clusters_rbac_takes_away_what_policy_allows_and_ends_what_runs() {
+async fn a_real_clusters_rbac_can_deny_what_policy_allows() {
     let (host, site, store, ann) = real_host().await;
     let everybody = |name: &str, subject: &str| {
         allow_all(name, ("token", "nobody"), &["*"]).replace("method: token, group: \"nobody\"", subject)
@@ -139,7 +140,7 @@ async fn a_real_clusters_rbac_takes_away_what_policy_allows_and_ends_what_runs()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_the_other_cluster_forbids_is_to_a_caller_as_if_it_were_not_in_its_network() {
+async fn a_cluster_forbidden_by_the_other_cluster_looks_absent_from_its_network() {
     let (host, site, _, _) = real_host().await;
     let rules = host.directory().join("dials.yaml");
     std::fs::write(&rules, DIALS).unwrap();
@@ -187,7 +188,7 @@ async fn a_cluster_that_the_other_cluster_forbids_is_to_a_caller_as_if_it_were_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_but_a_plain_yes_lets_anybody_through_and_policy_is_asked_first() {
+async fn only_a_plain_yes_permits_and_policy_is_asked_first() {
     let (host, site, _) = fake_host().await;
     let yes = json!({ "allowed": true });
     for (number, (what, answer, status)) in [
@@ -251,8 +252,9 @@ async fn nothing_but_a_plain_yes_lets_anybody_through_and_policy_is_asked_first(
     assert_eq!(host.requests().len() - before, 1, "nobody was asked about what policy forbids");
 }
 
+/// What runs goes on while the authorizing cluster is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_other_cluster_is_away_nothing_new_begins_and_what_runs_goes_on() {
+async fn without_the_authorizing_cluster_nothing_new_starts() {
     let (mut host, site, store) = fake_host().await;
     host.on(REVIEWS, Behaviour::Answer(review(&json!({ "allowed": true }))));
     let mut watch = site.watch(&store, TOKEN).await;

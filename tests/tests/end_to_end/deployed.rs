@@ -11,8 +11,9 @@ const EXAMPLES: [(&str, &str, &str); 2] = [
     ("cloud", "tombolo-system", "deployment/tunnel-server"),
 ];
 
+/// The API server knows every field and gives no warning, in a namespace where pods have to be restricted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_examples_are_taken_with_every_field_known_and_no_warning_where_pods_have_to_be_restricted() {
+async fn the_example_manifests_are_valid_and_run_as_restricted_pods() {
     let cluster = EdgeCluster::start().await.unwrap();
 
     for (example, namespace, _) in EXAMPLES {
@@ -24,7 +25,7 @@ async fn the_examples_are_taken_with_every_field_known_and_no_warning_where_pods
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_of_the_examples_come_in_where_the_same_pods_with_one_right_more_do_not() {
+async fn the_examples_pods_are_admitted_and_ones_with_one_more_right_are_not() {
     let cluster = EdgeCluster::start().await.unwrap();
 
     for (example, namespace, owner) in EXAMPLES {
@@ -49,7 +50,7 @@ async fn pods_of_the_examples_come_in_where_the_same_pods_with_one_right_more_do
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_belong_to_what_selects_them() {
+async fn pods_match_the_selectors_of_their_workloads() {
     let cluster = EdgeCluster::start().await.unwrap();
     apply(&cluster, "cloud").await;
     let selector = |kind: &'static str, path: &'static str| {

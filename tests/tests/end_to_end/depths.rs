@@ -20,8 +20,9 @@ const DEPTH_OF_TOKEN: usize = 5_000;
 
 const RELOAD: &str = "tombolo_server_policy_reload_last_successful";
 
+/// The input comes from callers, token issuers and reviewers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_callers_issuers_and_reviewers_nest_deeply_is_an_error_and_nobody_else_notices() {
+async fn deeply_nested_input_is_an_error_and_affects_nobody_else() {
     let (mut issuer, reviewer) =
         (Issuer::start().await, tests::fake_api::FakeApi::start_http1().await.unwrap());
     let scratch = tests::scratch::Scratch::new("tombolo-depths-").unwrap();

@@ -37,8 +37,9 @@ const NAME: &str = "localhost";
 /// What vouches for it.
 const CA: &str = "pki/proxy-ca.crt";
 
+/// A refused request reaches no agent and no target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dial_token_connects_its_owner_to_its_clusters_targets_and_nobody_else_is_heard_of() {
+async fn a_dial_token_reaches_only_its_clusters_targets() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
     let edge = Edge::start(&[listed.address]).await;
     // The store lets the other cluster have it, and the token is not for that one.
@@ -132,7 +133,7 @@ async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_by_a_dial_token_ends_when_it_is_revoked_or_expires() {
+async fn a_dial_tokens_connections_end_when_it_is_revoked_or_expires() {
     let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
@@ -162,7 +163,7 @@ async fn what_runs_by_a_dial_token_ends_when_it_is_revoked_or_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn among_several_clusters_of_a_token_an_address_means_one_or_is_refused() {
+async fn an_address_selects_one_of_a_tokens_clusters_or_is_refused() {
     let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     at(&edge.rig, &["cluster", "create", "edge-c"]).await;
@@ -190,8 +191,9 @@ async fn among_several_clusters_of_a_token_an_address_means_one_or_is_refused() 
     assert_eq!(listed.accepted(), 1);
 }
 
+/// This holds for both protocols of the proxy listener.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_for_a_network_means_the_one_of_its_clusters_that_has_the_address_by_both_ways() {
+async fn a_network_token_reaches_the_one_cluster_that_has_the_address() {
     let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let join =
@@ -239,7 +241,7 @@ async fn a_token_for_a_network_means_the_one_of_its_clusters_that_has_the_addres
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_head_at_the_proxy_has_its_limits() {
+async fn a_head_at_the_proxy_is_limited() {
     let edge = Edge::start(&[]).await;
     let head = |lines: String| format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     for (lines, status) in [
@@ -254,7 +256,7 @@ async fn a_head_at_the_proxy_has_its_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_at_the_proxy_is_let_go() {
+async fn a_silent_client_of_the_proxy_is_closed() {
     let edge = Edge::start(&[]).await;
     let mut stream = edge.dial(&["http/1.1"]).await.unwrap();
     // Half a head.
@@ -264,8 +266,9 @@ async fn who_says_nothing_at_the_proxy_is_let_go() {
     assert!(!rest.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&rest));
 }
 
+/// All of them come from the same address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_guesses_is_told_to_wait_and_a_good_token_from_the_same_address_is_not() {
+async fn wrong_tokens_are_throttled_and_a_good_one_is_not() {
     let listed = Echo::start().await;
     let edge = Edge::start_guessed(3, &[listed.address]).await;
     let (token, _) = edge.token("good", &[CLUSTER]).await;

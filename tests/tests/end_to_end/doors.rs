@@ -50,8 +50,9 @@ const OFFERS: [&[&str]; 10] = [
     &["tombolo/2"],
 ];
 
+/// This holds whatever else a client offers and asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_opens_to_one_role_and_one_protocol_whatever_else_is_offered_and_asked_for() {
+async fn a_listener_accepts_one_role_and_one_protocol() {
     let (admins, config) = remote_door(&[("olga", "viewer")]);
     let (rig, enrollment) = enroll::start(&config).await;
     let doors =

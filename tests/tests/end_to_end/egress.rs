@@ -34,8 +34,9 @@ const UPLOADS: usize = 50;
 /// How many connections the first may have.
 const CONNECTIONS: usize = 3;
 
+/// The client is an API server that uses the entry point for its egress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_servers_egress_reaches_what_policy_store_and_agent_agree_on_and_nothing_else() {
+async fn egress_reaches_only_what_policy_store_and_agent_agree_on() {
     let edge = Edge::start().await;
     let (listed, unlisted) = (edge.listed, edge.unlisted);
 
@@ -61,7 +62,7 @@ async fn an_api_servers_egress_reaches_what_policy_store_and_agent_agree_on_and_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_in_is_for_its_own_name_and_its_own_users() {
+async fn an_entry_point_is_for_its_own_name_and_its_own_users() {
     let edge = Edge::start().await;
     let request = connect(&edge.listed.to_string(), "");
     let other_authority = Authority::new("another");
@@ -90,8 +91,9 @@ async fn a_way_in_is_for_its_own_name_and_its_own_users() {
     }
 }
 
+/// Nobody arrives by an entry point that policy does not name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_in_has_to_be_named_by_policy_and_is_cut_off_when_it_is_no_more() {
+async fn an_entry_point_that_policy_no_longer_names_is_cut_off() {
     let edge = Edge::start().await;
     let request = connect(&edge.listed.to_string(), "");
     let mut stream = edge.by_tls().await;
@@ -113,7 +115,7 @@ async fn a_way_in_has_to_be_named_by_policy_and_is_cut_off_when_it_is_no_more() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_arrives_whole_by_an_egress() {
+async fn an_upload_closed_at_once_arrives_complete_by_an_egress() {
     let edge = Edge::start().await;
     let request = connect(&edge.counting.address.to_string(), "");
 
@@ -135,7 +137,7 @@ async fn an_upload_that_is_closed_at_once_arrives_whole_by_an_egress() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_in_has_its_own_number_of_connections_and_the_log_has_each() {
+async fn an_entry_points_connections_are_limited_and_audited() {
     let edge = Edge::start().await;
     let request = connect(&edge.listed.to_string(), "Audit-ID: by-egress\r\n");
     let mut held = Vec::new();

@@ -17,8 +17,9 @@ const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
 const WATCHED: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps";
 const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
 
+/// Nothing of another caller ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revocation_ends_all_that_its_caller_has_running_and_nothing_of_anybody_else() {
+async fn a_revocation_ends_everything_that_its_caller_runs() {
     let site = Site::start().await;
     let (ann, ben) = (site.everything(&site.ann).await, site.everything(&site.ben).await);
 
@@ -37,7 +38,7 @@ async fn a_revocation_ends_all_that_its_caller_has_running_and_nothing_of_anybod
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_policy_ends_what_it_forbids_and_nothing_that_it_allows() {
+async fn a_changed_policy_ends_only_what_it_forbids() {
     let site = Site::start().await;
     let (ann, ben) = (site.everything(&site.ann).await, site.everything(&site.ben).await);
 
@@ -48,8 +49,9 @@ async fn another_policy_ends_what_it_forbids_and_nothing_that_it_allows() {
     site.recorded("policy_changed", 3).await;
 }
 
+/// A broken file changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_is_gone_from_the_file_ends_what_runs_by_it_and_a_broken_file_changes_nothing() {
+async fn a_token_removed_from_the_file_ends_what_runs_by_it() {
     let site = Site::start().await;
     let rig = &site.edge.rig;
     let (mut tess, ben) = (
@@ -78,7 +80,7 @@ async fn a_token_that_is_gone_from_the_file_ends_what_runs_by_it_and_a_broken_fi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificates_end_is_the_end_of_what_runs_by_it() {
+async fn running_exchanges_end_with_their_callers_certificate() {
     let site = Site::start().await;
     let end = SystemTime::now() + Duration::from_secs(15);
     let short = site.edge.rig.caller_until("ann", &[GROUP], end);
@@ -91,7 +93,7 @@ async fn a_certificates_end_is_the_end_of_what_runs_by_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_runs_for_longer_than_it_may() {
+async fn no_session_outlives_the_maximum_age() {
     let mut site = Site::start().await;
     site.edge.rig.kill_server();
     site.edge
@@ -109,7 +111,7 @@ async fn nothing_runs_for_longer_than_it_may() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_for_its_cluster_is_ended_too() {
+async fn parked_requests_and_watches_end_with_a_revocation() {
     let mut site = Site::start_with("parking: { limitSeconds: 60 }").await;
     let mut watch = site.watch(&site.ann).await;
     site.edge.agent.process.kill();

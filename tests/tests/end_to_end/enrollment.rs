@@ -55,8 +55,9 @@ async fn an_agent_enrolls_by_a_token_serves_and_needs_no_token_again() {
     assert!(!store.windows(secret.len()).any(|bytes| bytes == secret.as_bytes()), "only its hash is kept");
 }
 
+/// The winner gets the same answer again, also from a restarted server.
 #[tokio::test]
-async fn one_of_a_hundred_keys_is_enrolled_by_a_token_and_its_answer_is_given_again() {
+async fn a_token_enrolls_one_of_a_hundred_keys() {
     let (rig, door) = start("").await;
     let (secret, _) = token(&rig, "edge-a").await;
     let keys: Vec<KeyPair> = (0..100).map(|_| KeyPair::generate().expect("a key")).collect();
@@ -79,7 +80,7 @@ async fn one_of_a_hundred_keys_is_enrolled_by_a_token_and_its_answer_is_given_ag
 }
 
 #[tokio::test]
-async fn guesses_burn_no_token_and_all_that_is_wrong_is_one_answer() {
+async fn wrong_guesses_use_up_no_token_and_all_get_the_same_answer() {
     let (rig, door) = start("").await;
     at(&rig, &["cluster", "create", "edge-b"]).await;
     let ((secret, _), key) = (token(&rig, "edge-a").await, KeyPair::generate().expect("a key"));
@@ -104,7 +105,7 @@ async fn guesses_burn_no_token_and_all_that_is_wrong_is_one_answer() {
 }
 
 #[tokio::test]
-async fn who_fails_too_often_is_not_listened_to_for_a_while() {
+async fn an_address_with_too_many_failed_enrollments_is_throttled() {
     let (rig, door) = start("").await;
     let key = KeyPair::generate().expect("a key");
     let mut codes = Vec::new();
@@ -137,7 +138,7 @@ async fn a_certificate_names_what_is_on_record_whatever_the_request_asks_for() {
 }
 
 #[tokio::test]
-async fn an_agent_tells_its_token_to_nobody_but_the_pinned_server() {
+async fn an_agent_shows_its_token_only_to_the_pinned_server() {
     let ((rig, mut door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let _token = token(&rig, "edge-a").await;
     let good = door.pin.clone();
@@ -154,7 +155,7 @@ async fn an_agent_tells_its_token_to_nobody_but_the_pinned_server() {
 }
 
 #[tokio::test]
-async fn a_second_agent_with_a_used_token_says_what_to_do() {
+async fn a_second_agent_with_a_used_token_logs_the_remedy() {
     let ((rig, door), api) = (start("").await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _token = token(&rig, "edge-a").await;
@@ -283,8 +284,9 @@ async fn a_key_that_was_replaced_renews_nothing_and_raises_an_alarm() {
     drop(back);
 }
 
+/// The proof has to be for this purpose and for the same connection.
 #[tokio::test]
-async fn a_certificate_is_renewed_for_a_proof_by_its_own_key_for_that_and_on_that_connection_alone() {
+async fn a_certificate_is_renewed_only_for_a_proof_by_its_own_key() {
     let (rig, door) = start("").await;
     let (secret, _) = token(&rig, "edge-a").await;
     let [own, next, thiefs] = [(); 3].map(|()| KeyPair::generate().expect("a key"));

@@ -27,8 +27,9 @@ const EVIL: [&str; 9] = [
     "\u{2028}next",
 ];
 
+/// The input comes from unauthenticated clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn logs_tables_and_the_audit_log_have_no_control_characters_whatever_strangers_write() {
+async fn no_input_puts_control_characters_into_logs_tables_or_the_audit_log() {
     for format in ["text", "json"] {
         let mut edge = FakeEdge::start(HttpVersion::Http1).await;
         edge.rig.kill_server();

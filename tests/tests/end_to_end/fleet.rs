@@ -15,7 +15,7 @@ const DONE_MAX: Duration = Duration::from_secs(60);
 const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
 
 #[tokio::test]
-async fn what_is_said_of_a_cluster_is_listed_and_outlives_the_servers_death() {
+async fn a_clusters_spec_is_listed_and_outlives_the_servers_death() {
     let mut rig = Rig::start().await;
     let made = ["cluster", "create", "edge-a", "--label", "region=north", "--label", "tier=gold"];
     at(&rig, &[&made, ["--network", "plant-7", "--advertise", "192.168.1.10:6443"].as_slice()].concat())
@@ -43,7 +43,7 @@ async fn what_is_said_of_a_cluster_is_listed_and_outlives_the_servers_death() {
 }
 
 #[tokio::test]
-async fn policy_goes_by_the_labels_of_the_store_from_the_next_request_on() {
+async fn changed_labels_of_a_cluster_apply_to_the_next_request() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let holders = format!("token:{GROUP}");
@@ -63,7 +63,7 @@ async fn policy_goes_by_the_labels_of_the_store_from_the_next_request_on() {
 }
 
 #[tokio::test]
-async fn a_deleted_clusters_agent_is_put_out_and_its_name_is_nobody_elses() {
+async fn a_deleted_clusters_agent_is_disconnected_and_its_name_stays_reserved() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let _other = rig.agent("edge-b", &ApiServer::of_fake(&rig, &api)).await;
@@ -81,7 +81,7 @@ async fn a_deleted_clusters_agent_is_put_out_and_its_name_is_nobody_elses() {
 }
 
 #[tokio::test]
-async fn a_revoked_agent_is_put_out_for_good_and_its_neighbour_serves_on() {
+async fn a_revoked_agent_is_disconnected_for_good_and_another_serves_on() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _one = rig.agent_of_id("edge-a", "one", &api_server, "").await;
@@ -104,7 +104,7 @@ async fn a_revoked_agent_is_put_out_for_good_and_its_neighbour_serves_on() {
 }
 
 #[tokio::test]
-async fn all_agents_of_a_revoked_cluster_are_put_out() {
+async fn all_agents_of_a_revoked_cluster_are_disconnected() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let api_server = ApiServer::of_fake(&rig, &api);
     let _one = rig.agent_of_id("edge-a", "one", &api_server, "").await;

@@ -36,7 +36,7 @@ const EXCHANGES_PER_CALLER_MAX: usize = 2_500;
 const INITIAL_WINDOW: u16 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
+async fn endless_resets_close_the_connection_and_affect_no_other() {
     let mut stage = Stage::start().await;
     for _ in 0..20 {
         stage
@@ -86,7 +86,7 @@ async fn resets_without_end_close_the_connection_and_nobody_else_notices() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn header_blocks_without_end_close_the_connection_and_nobody_else_notices() {
+async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
     let mut stage = Stage::start().await;
     let begin = |flood: &mut Flood| {
         let stream = flood.stream();
@@ -127,8 +127,9 @@ async fn header_blocks_without_end_close_the_connection_and_nobody_else_notices(
     stage.is_borne().await;
 }
 
+/// No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn empty_frames_without_end_are_borne_or_close_the_connection_and_nobody_else_notices() {
+async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
     let mut stage = Stage::start().await;
     // What the agent's window and the API server's sockets hold is let through, and then nothing moves.
     let begin = |flood: &mut Flood| flood.head(&asked("POST", DEAF), 0);
@@ -165,8 +166,9 @@ async fn empty_frames_without_end_are_borne_or_close_the_connection_and_nobody_e
     stage.is_borne().await;
 }
 
+/// The test also sends windows of size zero. No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn control_frames_without_end_and_windows_of_nothing_are_borne_or_close_the_connection() {
+async fn endless_control_frames_are_tolerated_or_close_the_connection() {
     const AT_ONCE: usize = 5_000;
     let mut stage = Stage::start().await;
     let setting = [&INITIAL_WINDOW.to_be_bytes()[..], &1_u32.to_be_bytes()].concat();

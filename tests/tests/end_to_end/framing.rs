@@ -80,8 +80,9 @@ const ROWS: [(&str, &str); 32] = [
     ("connect", "CONNECT edge-a:443 HTTP/1.1\r\n{plain}\r\n{smuggled}"),
 ];
 
+/// As many requests arrive as were answered, and they are the ones that were sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_requests_arrive_as_were_answered_and_they_are_the_ones_asked() {
+async fn exactly_the_answered_requests_arrive() {
     let edge = stage().await;
     let mut told = Vec::new();
     for (name, row) in ROWS {

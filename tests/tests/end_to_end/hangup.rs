@@ -30,17 +30,17 @@ enum Doing {
 const DOINGS: [Doing; 3] = [Doing::IdleWatch, Doing::Waiting, Doing::EndlessBody];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_http1_it_ends_a_request_at_an_api_server_on_http2() {
+async fn an_http1_disconnect_ends_the_request_at_an_http2_api_server() {
     http1_callers_leave(&Stage::start(HttpVersion::Http2).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_http1_it_ends_a_request_at_an_api_server_on_http1() {
+async fn an_http1_disconnect_ends_the_request_at_an_http1_api_server() {
     http1_callers_leave(&Stage::start(HttpVersion::Http1).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_http2_it_ends_a_request_at_an_api_server_on_either_version() {
+async fn an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let stage = Stage::start(version).await;
         let mut slowest = Slowest::default();
@@ -78,7 +78,7 @@ async fn over_http2_it_ends_a_request_at_an_api_server_on_either_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_ends_an_upload_that_the_api_server_does_not_read() {
+async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let stage = Stage::start(version).await;
         let mut slowest = Slowest::default();
@@ -130,7 +130,7 @@ async fn a_reset_ends_an_upload_that_fills_every_buffer_on_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_http2_it_ends_an_upload_that_the_api_server_does_not_read() {
+async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let stage = Stage::start(version).await;
         let mut slowest = Slowest::default();
@@ -167,7 +167,7 @@ async fn over_http2_it_ends_an_upload_that_the_api_server_does_not_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_more_than_64_kib_before_an_answer_is_hung_up_on() {
+async fn a_caller_with_over_64_kib_before_an_answer_is_disconnected() {
     let stage = Stage::start(HttpVersion::Http1).await;
     for doing in [Doing::Waiting, Doing::IdleWatch] {
         let path = doing.path(0);

@@ -163,7 +163,7 @@ async fn a_connection_header_takes_no_header_of_ours_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_of_one_hop_ends_there_in_both_directions() {
+async fn hop_by_hop_headers_end_at_their_hop_in_both_directions() {
     let edge = stage(HttpVersion::Http1).await;
     let of_one_hop = [
         ("X-Hop", "1"),
@@ -241,7 +241,7 @@ async fn trailers_smuggle_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_one_credential_is_taken_and_what_it_may_is_asked() {
+async fn exactly_one_credential_is_accepted_and_authorized() {
     let edge = stage(HttpVersion::Http1).await;
     let (other, _agent) = add_cluster(&edge.rig, "edge-b", HttpVersion::Http1).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());

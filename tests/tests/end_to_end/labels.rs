@@ -20,8 +20,9 @@ const AT_ONCE: usize = 50;
 const USERS: u64 = 20;
 const SERIES_MAX: usize = 2_000;
 
+/// This holds for both daemons.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_series_of_either_daemon_bears_what_hosts_paths_user_agents_and_users_are_called() {
+async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
     let edge = FakeEdge::start(HttpVersion::Http2).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     for status in [201, 404, 409, 418, 500, 599] {

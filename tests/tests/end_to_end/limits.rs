@@ -154,7 +154,7 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_has_as_many_exchanges_as_it_may_and_takes_nobody_elses() {
+async fn a_callers_exchange_limit_affects_no_other_caller() {
     let edge = stage(HttpVersion::Http2).await;
     edge.fake.on("/stall", Behaviour::Stall);
     let stall = vec![http2_head("/clusters/edge-a/stall"); STREAMS_MAX];
@@ -186,7 +186,7 @@ async fn a_caller_has_as_many_exchanges_as_it_may_and_takes_nobody_elses() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: a head may take 90 s"]
-async fn a_head_that_does_not_come_whole_is_not_waited_for() {
+async fn an_incomplete_head_times_out() {
     let edge = stage(HttpVersion::Http1).await;
     for sent in ["", "GET /clu", "GET /clusters HTTP/1.1\r\nHost: x\r\nX: "] {
         let mut caller = Http1Caller::dial(&edge.rig).await;
@@ -201,7 +201,7 @@ async fn a_head_that_does_not_come_whole_is_not_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: a caller may pause for 60 s, and an agent for 90 s"]
-async fn whoever_is_silent_is_named() {
+async fn the_silent_party_is_named_as_the_cause() {
     let edge = stage(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::Stall);
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());

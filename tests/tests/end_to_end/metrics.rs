@@ -91,8 +91,8 @@ const LEFT: &[(&str, f64)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_metric_is_described_stands_in_the_docs_and_pleases_promtool() {
-    const NAME: &str = "every_metric_is_described_stands_in_the_docs_and_pleases_promtool";
+async fn every_metric_is_described_documented_and_passes_promtool() {
+    const NAME: &str = "every_metric_is_described_documented_and_passes_promtool";
     if is_not_quic(NAME, "an agent over TCP has no UDP socket whose buffers it could tell of") {
         return;
     }
@@ -141,8 +141,8 @@ fn alerts_speak_of_metrics_that_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prometheus_finds_what_was_done_through_both_daemons() {
-    const NAME: &str = "prometheus_finds_what_was_done_through_both_daemons";
+async fn prometheus_scrapes_the_requests_of_both_daemons() {
+    const NAME: &str = "prometheus_scrapes_the_requests_of_both_daemons";
     if is_not_quic(
         NAME,
         "packets of TCP are the kernel's, and its tunnels are connections of the gateway's port",
@@ -197,7 +197,7 @@ async fn prometheus_finds_what_was_done_through_both_daemons() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_refused_on_either_side_is_counted_by_its_reason() {
+async fn refusals_of_server_and_agent_are_counted_by_reason() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     let narrow = "impersonation: { users: [\"nobody-else\"] }\nadvertise: [\"192.168.1.10:6443\"]";
     let guarded = edge.rig.agent_with("edge-b", &ApiServer::of_fake(&edge.rig, &edge.fake), narrow).await;
@@ -224,7 +224,7 @@ async fn what_is_refused_on_either_side_is_counted_by_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_counts_why_it_came_again_and_forgets_nothing_of_its_link() {
+async fn an_agent_counts_reconnects_by_reason_and_keeps_its_link_counters() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     edge.rig.ask_with_token("GET", POD, &[]).await;
     let (agent, server) = (edge.agent.probes, edge.rig.gateway());
@@ -252,7 +252,7 @@ async fn an_agent_counts_why_it_came_again_and_forgets_nothing_of_its_link() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_draining_server_says_so_while_it_finishes() {
+async fn a_draining_server_reports_it_in_its_metrics() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     let feed = WatchFeed::new();
     edge.fake.on("/api/v1/watched", Behaviour::Watch(feed.clone()));

@@ -15,8 +15,9 @@ const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 /// How long an API server may take to write its audit log.
 const AUDITED_MAX: Duration = Duration::from_secs(60);
 
+/// Without one, each exchange gets an ID of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_callers_audit_id_crosses_and_comes_back_and_without_one_each_exchange_gets_its_own() {
+async fn a_callers_audit_id_reaches_the_cluster_and_comes_back() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let edge = stage(version).await;
         let longest = "x".repeat(64);
@@ -44,7 +45,7 @@ async fn a_callers_audit_id_crosses_and_comes_back_and_without_one_each_exchange
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_and_the_list_of_clusters_are_named_too() {
+async fn refusals_and_the_list_of_clusters_have_an_audit_id_too() {
     let edge = stage(HttpVersion::Http1).await;
     for (path, status) in [
         ("/clusters", 200),
@@ -60,7 +61,7 @@ async fn refusals_and_the_list_of_clusters_are_named_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_servers_own_word_on_the_audit_id_stands() {
+async fn an_audit_id_that_the_api_server_sets_stays() {
     let edge = stage(HttpVersion::Http1).await;
     let headers = vec![("Audit-Id".to_owned(), "the-api-servers".to_owned())];
     edge.fake.otherwise(Behaviour::Answer(Answer { status: 200, headers, body: "{}".into() }));
@@ -71,7 +72,7 @@ async fn an_api_servers_own_word_on_the_audit_id_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_well_formed_trace_context_arrives_as_it_is_and_a_malformed_one_not_at_all() {
+async fn a_valid_trace_context_arrives_unchanged_and_a_malformed_one_is_dropped() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let edge = stage(version).await;
         let later = format!("cc{}-more", &PARENT[2..]);

@@ -14,8 +14,9 @@ use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 const PLANT: &str = "plant-1";
 const OTHER_PLANT: &str = "plant-2";
 
+/// No cluster is selected where several have it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_network_an_address_means_the_one_cluster_that_has_it_and_of_several_none() {
+async fn in_a_network_an_address_selects_the_one_cluster_that_has_it() {
     let mut house = House::start().await;
     let target = house.listed.address.to_string();
     for (cluster, network) in [("edge-a", PLANT), ("edge-b", OTHER_PLANT)] {
@@ -58,7 +59,7 @@ async fn by_network_an_address_means_the_one_cluster_that_has_it_and_of_several_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_network_is_named_once_and_only_where_no_cluster_is() {
+async fn a_request_names_one_network_and_no_cluster_beside_it() {
     let mut house = House::start().await;
     let target = house.listed.address.to_string();
     house.take_in("edge-a", PLANT, &[&target], &[&target]).await;
@@ -90,8 +91,9 @@ async fn a_network_is_named_once_and_only_where_no_cluster_is() {
     assert_eq!(house.listed.accepted(), 1);
 }
 
+/// No other cluster takes the address over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_stays_its_clusters_while_that_is_away_and_no_other_takes_it_over() {
+async fn an_address_stays_with_its_cluster_while_the_cluster_is_away() {
     let mut house = House::start().await;
     let target = house.listed.address.to_string();
     let elsewhere = "127.0.0.1:1";

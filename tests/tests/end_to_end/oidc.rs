@@ -20,7 +20,7 @@ struct Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_of_the_issuer_names_user_and_groups_behind_its_prefixes() {
+async fn an_issuers_token_gives_user_and_groups_with_its_prefixes() {
     let stage = Stage::set("").await;
     for token in [
         stage.issuer.token("ann"),
@@ -47,7 +47,7 @@ async fn a_token_of_the_issuer_names_user_and_groups_behind_its_prefixes() {
 
 /// C10 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_mutant_of_a_good_token_gets_in() {
+async fn no_altered_token_is_accepted() {
     let stage = Stage::set("    requiredClaims: { tenant: acme }\n").await;
     let mut good = stage.issuer.claims("ann");
     good["tenant"] = json!("acme");
@@ -70,8 +70,9 @@ async fn no_mutant_of_a_good_token_gets_in() {
     );
 }
 
+/// Old keys stay valid while the issuer is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_keys_are_found_once_for_many_tokens_and_old_ones_hold_while_the_issuer_is_away() {
+async fn an_issuers_new_keys_are_fetched_once_for_many_tokens() {
     let mut stage = Stage::set("").await;
     assert_eq!(stage.ask(&stage.issuer.token("ann")).await.status, 200);
     // The issuer is away: what is known holds, and what is not known is neither taken nor refused for good.
@@ -115,7 +116,7 @@ async fn new_keys_are_found_once_for_many_tokens_and_old_ones_hold_while_the_iss
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_goes_on_by_the_next_tunnel_as_long_as_its_callers_token_holds() {
+async fn a_watch_resumes_while_its_callers_token_is_valid() {
     let Stage { issuer, rig, fake, _agent: agent } = Stage::set("").await;
     let store = Store::new();
     fake.on("/api/v1/namespaces", Behaviour::Store(store.clone()));
@@ -144,7 +145,7 @@ async fn a_watch_goes_on_by_the_next_tunnel_as_long_as_its_callers_token_holds()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_issuer_that_was_never_there_stops_nobody_but_its_own() {
+async fn an_unreachable_issuer_affects_only_its_own_tokens() {
     let mut issuer = Issuer::start().await;
     issuer.fake.refuse().await;
     let rig = Rig::start_with(&config(&issuer, "")).await;

@@ -16,7 +16,7 @@ use tests::rig::policy::{allow_all, may_assume};
 use site::{PATH, Site};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_whose_agent_was_killed_goes_on_as_if_nothing_had_happened() {
+async fn a_watch_whose_agent_was_killed_goes_on_unnoticed() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
         let mut site = Site::start(version, "").await;
         let store = site.store();
@@ -43,8 +43,9 @@ async fn a_watch_whose_agent_was_killed_goes_on_as_if_nothing_had_happened() {
     }
 }
 
+/// It comes back without the initial events that made up its start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_is_begun_again_behind_the_last_event_or_bookmark_and_without_what_made_up_its_first() {
+async fn a_watch_resumes_after_the_last_event_or_bookmark() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     store.put("b", "1");
@@ -74,8 +75,9 @@ async fn a_watch_is_begun_again_behind_the_last_event_or_bookmark_and_without_wh
     assert!(site.asked_times(3).await[2].contains(&expected));
 }
 
+/// It does as long as policy permits that identity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_of_an_assumed_identity_goes_on_as_that_one_while_policy_lets_it_be_assumed() {
+async fn a_watch_of_an_assumed_identity_resumes_as_that_identity() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     let holder = ("token", "token:tombolo:admins");
@@ -105,8 +107,9 @@ async fn a_watch_of_an_assumed_identity_goes_on_as_that_one_while_policy_lets_it
     assert_eq!(site.asked().await.len(), 2);
 }
 
+/// A watch with a resume point goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_without_a_safe_point_ends_with_its_tunnel_and_with_one_it_goes_on() {
+async fn a_watch_without_a_resume_point_ends_with_its_tunnel() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     store.put("b", "1");
@@ -132,7 +135,7 @@ async fn a_watch_without_a_safe_point_ends_with_its_tunnel_and_with_one_it_goes_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_api_server_ends_or_breaks_is_not_begun_again() {
+async fn a_watch_that_the_api_server_ends_or_breaks_is_not_resumed() {
     let site = Site::start(HttpVersion::Http2, "").await;
     let feed = WatchFeed::new();
     site.edge.fake.on(PATH, Behaviour::Watch(feed.clone()));
@@ -156,8 +159,9 @@ async fn what_the_api_server_ends_or_breaks_is_not_begun_again() {
     assert_eq!((site.resumed().await, site.ended("no_safe_point").await), (0.0, 0.0));
 }
 
+/// The API server would have sent the same event.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_gone_meanwhile_is_an_error_event_as_it_would_have_been() {
+async fn an_expired_version_on_resumption_is_an_error_event() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     store.put("a", "1");
@@ -175,8 +179,9 @@ async fn what_is_gone_meanwhile_is_an_error_event_as_it_would_have_been() {
     assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()));
 }
 
+/// The error event has the caller's encoding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_no_watch_becomes_one_error_event_in_the_callers_encoding() {
+async fn an_answer_that_is_no_watch_becomes_one_error_event() {
     let gone = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"gone"}"#;
     let json = |status, body: &str| Answer::json(status, body);
     let protobuf = "application/vnd.kubernetes.protobuf";
@@ -234,7 +239,7 @@ async fn a_parked_watch_ends_when_its_callers_time_or_the_limit_has_passed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_who_hangs_up_on_a_parked_watch_frees_all_of_it() {
+async fn a_parked_watch_whose_caller_disconnects_is_freed() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     site.store().put("a", "1");
     let by_stream = site.reflect("").await;
@@ -251,7 +256,7 @@ async fn a_caller_who_hangs_up_on_a_parked_watch_frees_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_watches_wait_for_a_cluster_as_may_and_not_one_more() {
+async fn parked_watches_of_a_cluster_are_limited() {
     let mut site = Site::start(HttpVersion::Http2, "watches: { perCluster: 2 }").await;
     let store = site.store();
     store.put("a", "1");
@@ -309,7 +314,7 @@ async fn switched_off_a_watch_passes_as_it_is_and_ends_with_its_tunnel() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_moves_from_a_silent_agent_to_another_that_has_been_there_for_a_while() {
+async fn a_watch_moves_from_a_silent_agent_to_an_established_one() {
     let site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     store.put("a", "1");

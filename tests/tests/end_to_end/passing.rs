@@ -76,7 +76,7 @@ async fn a_callers_own_token_reaches_its_cluster_with_nothing_of_the_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_exactly_one_bearer_token_beside_a_certificate_nothing_passes() {
+async fn token_passthrough_needs_a_certificate_and_exactly_one_bearer_token() {
     let edge = Edge::start(HttpVersion::Http1).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     for (headers, status, cause) in [
@@ -119,7 +119,7 @@ async fn without_exactly_one_bearer_token_beside_a_certificate_nothing_passes() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_passes_only_where_server_and_agent_both_say_so() {
+async fn tokens_pass_only_where_server_and_agent_both_enable_it() {
     let rig = Rig::start_with(CLUSTERS).await;
     let fake = FakeApi::start().await.unwrap();
     fake.otherwise(Behaviour::json("{}"));
@@ -142,12 +142,10 @@ async fn it_passes_only_where_server_and_agent_both_say_so() {
     assert!(fake.requests().is_empty(), "{:?}", fake.requests());
 }
 
+/// The requests come from a rogue server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_takes_from_a_rogue_server_no_request_that_bears_not_exactly_one_token() {
-    if is_not_quic(
-        "an_agent_takes_from_a_rogue_server_no_request_that_bears_not_exactly_one_token",
-        ROGUE_SPEAKS,
-    ) {
+async fn an_agent_refuses_requests_without_exactly_one_token() {
+    if is_not_quic("an_agent_refuses_requests_without_exactly_one_token", ROGUE_SPEAKS) {
         return;
     }
     let open = StreamOpen::http(PassThrough {}, AUDIT_ID.to_owned(), false);
@@ -195,8 +193,9 @@ async fn a_401_of_the_api_server_goes_through_to_the_caller_as_it_is() {
     }
 }
 
+/// A watch with one is not resumed, either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_bears_a_callers_own_token_is_neither_parked_nor_sent_twice_nor_begun_again() {
+async fn a_request_with_the_callers_own_token_is_never_parked_or_resent() {
     let mut edge = Edge::start(HttpVersion::Http2).await;
     edge.fake.on("/api/v1/stalls", Behaviour::Stall);
     let feed = tests::fake_api::WatchFeed::new();
@@ -225,8 +224,9 @@ async fn what_bears_a_callers_own_token_is_neither_parked_nor_sent_twice_nor_beg
     assert_eq!((away.status, away.cause()), (503, "ClusterNotConnected".to_owned()));
 }
 
+/// It rejects a made-up token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_api_server_sees_a_service_account_of_its_own_and_knows_no_garbage() {
+async fn a_real_api_server_accepts_its_own_service_accounts_token() {
     let cluster = EdgeCluster::start().await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
     let admin = cluster.admin();

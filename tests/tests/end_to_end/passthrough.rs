@@ -35,8 +35,9 @@ const ACCESS_DENIED: u8 = 49;
 const INTERNAL_ERROR: u8 = 80;
 const UNRECOGNIZED_NAME: u8 = 112;
 
+/// A server name that selects no cluster gets a TLS alert.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_passes_to_the_last_byte_to_whom_its_server_name_means_and_everybody_else_gets_an_alert() {
+async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
     let unadvertised = Echo::start().await;
     let (here, unlisted) = (listed.address.to_string(), unadvertised.address.to_string());
@@ -111,8 +112,9 @@ async fn tls_passes_to_the_last_byte_to_whom_its_server_name_means_and_everybody
     assert_eq!(note(&completion, "end-reason"), "clean");
 }
 
+/// Nothing of what it sends is read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_comes_from_no_network_that_is_named_is_reset_unheard_and_counted() {
+async fn a_source_outside_of_the_named_networks_is_reset_and_counted() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
     let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
@@ -134,8 +136,9 @@ async fn who_comes_from_no_network_that_is_named_is_reset_unheard_and_counted() 
     }
 }
 
+/// A running connection is reset when policy names it no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_passes_only_while_policy_names_the_way_in_and_what_runs_is_reset_when_it_does_no_more() {
+async fn tls_passes_only_while_policy_names_the_entry_point() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
     let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
@@ -155,8 +158,9 @@ async fn tls_passes_only_while_policy_names_the_way_in_and_what_runs_is_reset_wh
     assert_eq!(edge.answered(&hello("api.edge-a.test")).await, alert(ACCESS_DENIED));
 }
 
+/// The next connection is reset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_pass_from_one_address_and_in_all_as_may_and_the_next_is_reset() {
+async fn passed_connections_are_limited_by_address_and_in_all() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
     let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (3, 2), &[&here]).await;
@@ -182,8 +186,9 @@ async fn as_many_pass_from_one_address_and_in_all_as_may_and_the_next_is_reset()
     edge.connected(one, "api.edge-a.test").await;
 }
 
+/// The address comes in CONNECT's target, or it is what a server name stands for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_stands_behind_a_server_name() {
+async fn connect_and_server_names_judge_an_address_alike() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
     let mut edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
@@ -255,8 +260,9 @@ async fn a_hello_waits_while_its_cluster_is_away_and_passes_when_it_is_back() {
     assert_eq!(listed.accepted(), 1);
 }
 
+/// Otherwise the server does not start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_would_let_tls_pass_from_anywhere_does_not_start_unless_it_is_said() {
+async fn a_server_that_passes_tls_from_anywhere_must_be_told_so_explicitly() {
     let mut rig = Rig::start().await;
     rig.kill_server();
     let listen = free_port();

@@ -35,7 +35,7 @@ const SEED: &str = "TOMBOLO_TEST_SEED";
 const SEED_DEFAULT: u64 = 0x7061_7468_7300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_cluster_authorized_gets_the_request_and_the_path_authorized_is_what_arrives() {
+async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
     let (began, stage) = (Instant::now(), Stage::start().await);
     let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |seed| seed.parse().expect("a number"));
     let cases = table(seed);

@@ -64,7 +64,7 @@ const AMBIGUOUS: [&str; 50] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
+async fn the_path_or_the_host_name_selects_the_cluster() {
     let two = Two::start().await;
     for (host, target, cluster, arrives) in [
         (GATEWAY, "/clusters/edge-a/version", "edge-a", "/version"),
@@ -91,7 +91,7 @@ async fn the_path_or_the_host_name_says_which_cluster_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
+async fn contradicting_host_name_path_and_tls_name_are_refused() {
     let two = Two::start().await;
     for (host, target) in [
         ("edge-a.clusters.test", "/clusters/edge-b/version"),
@@ -126,7 +126,7 @@ async fn where_host_name_path_and_tls_disagree_nobody_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
+async fn contradicting_authority_and_host_of_http2_are_refused() {
     let two = Two::start().await;
     let mut caller = Http2Caller::dial(&two.rig).await;
     for host in ["edge-a.clusters.test", "edge-b.clusters.test", "127.0.0.1"] {
@@ -140,7 +140,7 @@ async fn where_authority_and_host_of_http2_disagree_nobody_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_reach_one_cluster_gets_no_path_into_another() {
+async fn a_caller_of_one_cluster_gets_no_path_into_another() {
     let two = Two::start_with(&[allow_all("only-a", ("client-certificate", "only-a"), &["edge-a"])]).await;
     let alice = two.rig.caller("alice", &["only-a"]).await;
     for (host, target, status) in [

@@ -21,8 +21,9 @@ const HOLES_MAX: usize = 64;
 
 const REFUSED: &str = "cannot accept connections for now";
 
+/// It accepts callers again once there are descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_descriptors_serves_what_runs_and_takes_callers_again_when_there_are_some() {
+async fn a_server_without_descriptors_serves_what_runs_and_recovers() {
     let mut edge = FakeEdge::start(HttpVersion::Http2).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::json("{}"));
@@ -61,8 +62,9 @@ async fn a_server_without_descriptors_serves_what_runs_and_takes_callers_again_w
     assert!(!log.contains("panicked"), "{log}");
 }
 
+/// It refuses the requests that need a descriptor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_without_descriptors_refuses_what_needs_one_and_serves_again_when_there_are_some() {
+async fn an_agent_without_descriptors_refuses_requests_and_recovers() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::json("{}"));

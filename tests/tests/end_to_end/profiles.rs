@@ -103,8 +103,9 @@ const ANYBODY: [&str; 4] = [
     "get ns --as=system:admin --as-group=system:masters",
 ];
 
+/// The identities are those of the profile's file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn named_lets_the_agents_token_be_those_that_its_file_lists_and_nothing_more() {
+async fn profile_named_lets_the_agents_token_assert_only_the_listed_identities() {
     let agent = Thief::with(NAMED).await;
 
     agent.can(&WORKS).await;
@@ -113,8 +114,9 @@ async fn named_lets_the_agents_token_be_those_that_its_file_lists_and_nothing_mo
     assert_eq!(agent.rights().await, BTreeSet::from(ANYBODYS.map(str::to_owned)));
 }
 
+/// The token may impersonate anybody and has no right in its own name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_lets_the_agents_token_be_anybody_and_nothing_in_its_own_name() {
+async fn profile_open_lets_the_agents_token_only_impersonate() {
     let agent = Thief::with(OPEN).await;
 
     agent.can(&WORKS).await;
@@ -125,8 +127,9 @@ async fn open_lets_the_agents_token_be_anybody_and_nothing_in_its_own_name() {
     assert_eq!(agent.rights().await, rights.collect());
 }
 
+/// The agent's token may assert only the identities that the profile's file lists.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn constrained_lets_the_agents_token_be_those_that_its_file_lists_without_the_old_verb() {
+async fn profile_constrained_limits_assertions_without_the_old_verb() {
     let agent = Thief::with(CONSTRAINED).await;
 
     agent.can(&WORKS).await;

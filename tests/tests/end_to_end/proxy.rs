@@ -34,7 +34,7 @@ const LOG: &str = "proxy.log";
 const NETWORK: &str = "plant-1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_does_not_know_the_secret_is_let_nowhere() {
+async fn without_the_secret_the_local_proxy_refuses_everything() {
     let edge = Edge::start().await;
     let (address, secret) = edge.door();
     let target = edge.fake.address();
@@ -76,7 +76,7 @@ async fn whoever_does_not_know_the_secret_is_let_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_copy_is_its_owners_alone_and_gone_with_the_proxy() {
+async fn the_kubeconfigs_copy_is_private_and_removed_with_the_proxy() {
     let mut edge = Edge::start().await;
     let copy = edge.rig.path().join(COPY);
 
@@ -107,7 +107,7 @@ async fn another_user_of_the_machine_does_not_read_the_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_at_the_local_door_is_let_go() {
+async fn a_silent_client_of_the_local_proxy_is_closed() {
     let edge = Edge::start().await;
     let (address, secret) = edge.door();
     let half = format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: Basic {secret}\r\n");
@@ -122,8 +122,9 @@ async fn who_says_nothing_at_the_local_door_is_let_go() {
     tokio::join!(nothing, socks, connect);
 }
 
+/// It would listen for other machines, or the cluster's URL is no https URL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_would_be_open_to_others_or_protect_nothing_is_not_served() {
+async fn an_unsafe_local_proxy_is_refused() {
     let rig = Rig::start().await;
     rig.caller("alice", &[GROUP]).await;
     let plain = rig.write("plain.conf", &kubeconfig("http://10.0.0.1:80"));

@@ -57,8 +57,9 @@ async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
     are_survived(&attacks).await;
 }
 
+/// The peer acknowledges nothing.
 #[tokio::test]
-async fn frames_that_want_something_kept_or_answered_are_bounded_though_nothing_is_acknowledged() {
+async fn frames_that_need_state_or_replies_are_bounded() {
     let attacks: [Attack; 6] = [
         ("PATH_CHALLENGE", Outcome::Borne, path_challenge),
         ("NEW_CONNECTION_ID, each giving up all before", Outcome::Ended, |number| {

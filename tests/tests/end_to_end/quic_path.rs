@@ -27,9 +27,10 @@ const REPLAYS: usize = 100;
 /// It takes longer than elsewhere: a tenth of all packets is as good as lost.
 const TRANSFER_MAX: std::time::Duration = std::time::Duration::from_secs(120);
 
+/// The attacker is on the path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_byte() {
-    const NAME: &str = "who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_byte";
+async fn altered_repeated_and_forged_datagrams_cost_time_and_no_byte() {
+    const NAME: &str = "altered_repeated_and_forged_datagrams_cost_time_and_no_byte";
     if is_not_quic(NAME, "TCP's own checks are the kernel's") {
         return;
     }
@@ -67,7 +68,7 @@ async fn who_alters_repeats_and_invents_datagrams_on_the_path_costs_time_and_no_
 }
 
 #[tokio::test]
-async fn early_data_is_refused_and_replayed_early_data_is_nothing() {
+async fn early_data_is_refused_also_when_replayed() {
     let trial = Trial::start().await;
     let relay = Relay::before(trial.rig.gateway()).await.expect("a socket");
     let rogue = Rogue::start(&trial.rig);

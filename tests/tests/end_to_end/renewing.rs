@@ -12,8 +12,9 @@ use trust::proof::Purpose;
 /// As `CERTIFICATES_MAX` has it.
 const CERTIFICATES_MAX: usize = 20;
 
+/// An agent has as many renewals as the limit allows and not one more.
 #[tokio::test]
-async fn each_renewal_is_in_the_audit_log_and_an_agent_has_as_many_as_it_may_and_not_one_more() {
+async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
     let (rig, door) = start("").await;
     let (instance, first) = newcomer(&rig, &door).await;
     let (neighbour, neighbours) = newcomer(&rig, &door).await;

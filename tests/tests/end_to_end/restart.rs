@@ -19,7 +19,7 @@ const OUTAGES: [Duration; 5] = [
 const BACK_MAX: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn an_agent_whose_server_was_killed_and_restarted_is_back_without_help() {
+async fn an_agent_reconnects_to_a_killed_and_restarted_server_by_itself() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     api.on("/api", Behaviour::json("{}"));
     let mut agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;

@@ -19,8 +19,9 @@ use tokio_rustls::TlsConnector;
 /// How long anything may take.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
+/// The client keeps everything that could resume a session and still has to make a full handshake each time.
 #[tokio::test]
-async fn whoever_keeps_what_a_server_gives_shakes_hands_in_full_each_time() {
+async fn no_tls_session_is_resumed_even_with_what_the_server_sent() {
     let (rig, enrollment) = enroll::start("").await;
     let (ann, agent) = (rig.caller("ann", &[GROUP]).await, agents_certificate(&rig).await);
     let request = "GET /clusters HTTP/1.1\r\nHost: gateway.test\r\n\r\n";

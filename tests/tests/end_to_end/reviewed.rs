@@ -25,7 +25,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(6 * 60);
 const ITS_TOKEN: &str = "the-servers-own-token";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_api_server_says_whose_a_service_accounts_token_is() {
+async fn a_real_api_server_authenticates_a_service_accounts_token() {
     let host = EdgeCluster::start().await.unwrap();
     for words in [
         ["create", "serviceaccount", "reviewer", "-n=default"].as_slice(),
@@ -80,8 +80,9 @@ async fn a_real_api_server_says_whose_a_service_accounts_token_is() {
 }
 
 /// C9 of docs/security.md.
+/// The reviewer lies about its answer's form or content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reviewer_that_lies_lets_nobody_in_and_is_asked_once_for_a_token() {
+async fn a_malformed_review_admits_nobody_and_a_token_is_reviewed_once() {
     let (reviewer, rig, fake, _agent) = stage().await;
     let user = json!({ "username": "ann", "groups": ["ops", "system:masters"] });
     let good = json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] });
@@ -154,7 +155,7 @@ async fn a_reviewer_that_lies_lets_nobody_in_and_is_asked_once_for_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reviewer_that_is_away_is_503_and_others_come_in() {
+async fn an_unreachable_reviewer_is_503_and_other_callers_are_served() {
     let (mut reviewer, rig, fake, _agent) = stage().await;
     reviewer.on(REVIEWS, Behaviour::Stall);
     let reply = by(&rig, "silent").await;
@@ -167,7 +168,7 @@ async fn a_reviewer_that_is_away_is_503_and_others_come_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_who_hang_up_while_their_tokens_are_reviewed_take_nobodys_turn() {
+async fn callers_that_disconnect_during_a_review_block_no_other() {
     let (reviewer, rig, _fake, _agent) = stage().await;
     reviewer.on(REVIEWS, Behaviour::Stall);
     let mut callers = Vec::new();
@@ -193,7 +194,7 @@ async fn callers_who_hang_up_while_their_tokens_are_reviewed_take_nobodys_turn()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_by_a_reviewed_token_goes_on_by_the_next_tunnel() {
+async fn a_watch_by_a_reviewed_token_resumes() {
     let (reviewer, rig, fake, agent) = stage().await;
     reviewer.on(REVIEWS, Behaviour::Answer(yes()));
     let store = stored(&fake);
@@ -207,7 +208,7 @@ async fn a_watch_by_a_reviewed_token_goes_on_by_the_next_tunnel() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: waits until a token that was accepted is reviewed again, four minutes"]
-async fn a_later_no_ends_a_watch_by_a_reviewed_token_and_no_watch_by_another() {
+async fn a_later_denial_ends_only_the_watches_of_the_reviewed_token() {
     let (reviewer, rig, fake, _agent) = stage().await;
     reviewer.on(REVIEWS, Behaviour::Answer(yes()));
     let store = stored(&fake);

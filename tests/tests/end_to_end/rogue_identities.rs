@@ -47,12 +47,10 @@ const EVIL: [&str; 33] = [
     "tombolo\u{ff1a}ann",
 ];
 
+/// The test tries two hundred identities.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_hundred_identities_an_agent_asserts_none_that_its_own_file_does_not_have() {
-    if is_not_quic(
-        "of_two_hundred_identities_an_agent_asserts_none_that_its_own_file_does_not_have",
-        ROGUE_SPEAKS,
-    ) {
+async fn an_agent_asserts_no_identity_outside_of_its_own_file() {
+    if is_not_quic("an_agent_asserts_no_identity_outside_of_its_own_file", ROGUE_SPEAKS) {
         return;
     }
     let rogue = RogueServer::guarded(GUARD).await;

@@ -35,7 +35,7 @@ enum Door {
 const DOORS: [Door; 4] = [Door::AgentsQuic, Door::AgentsTcp, Door::Callers, Door::Admins];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_opens_its_own_roles_door_and_no_other() {
+async fn a_certificate_is_accepted_only_at_its_own_roles_listener() {
     let trial = Trial::start().await;
     for (role, _) in URIS {
         let shown = trial.issued(role).await;
@@ -47,7 +47,7 @@ async fn a_certificate_opens_its_own_roles_door_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_root_that_signs_for_another_role_opens_no_door_either() {
+async fn a_listeners_own_root_cannot_vouch_for_another_role() {
     let trial = Trial::start().await;
     for door in DOORS {
         let root = trial.rig.root_of(door.role());

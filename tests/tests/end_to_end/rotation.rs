@@ -12,8 +12,9 @@ use tests::rig::{ApiServer, Rig};
 /// How long an agent may take to end.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
+/// The server's root is exchanged in the meantime.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_servers_root() {
+async fn a_site_that_is_off_during_a_root_rotation_comes_back() {
     let mut rig = Rig::start_with("trust: { bundleFile: pki/trust.bundle }").await;
     let api = FakeApi::start().await.expect("a fake starts");
     api.on("/version", Behaviour::json("{}"));
@@ -41,9 +42,9 @@ async fn a_site_that_is_off_in_between_comes_back_through_an_exchange_of_the_ser
     assert!(!rig.agent_log("edge-b").contains("tunnel opened"), "{}", rig.agent_log("edge-b"));
 }
 
+/// A bundle that would leave agents behind is not handed out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_server_gives_agents_the_bundle_that_came_into_its_file_and_none_that_would_leave_them_behind()
- {
+async fn a_running_server_gives_agents_its_files_new_root_bundle() {
     let rig = Rig::start_with("trust: { bundleFile: pki/trust.bundle }").await;
     let api = FakeApi::start().await.expect("a fake starts");
     let source = ApiServer::of_fake(&rig, &api);
@@ -73,8 +74,9 @@ async fn a_running_server_gives_agents_the_bundle_that_came_into_its_file_and_no
     assert!(!rig.agent_log("edge-a").contains("was not taken"), "{}", rig.agent_log("edge-a"));
 }
 
+/// Both roots are valid then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_site_that_is_off_for_eighty_days_renews_and_learns_the_new_root_while_both_hold() {
+async fn a_site_off_for_eighty_days_renews_and_learns_the_new_root() {
     let ((mut rig, door), api) = (enroll::start("").await, FakeApi::start().await.expect("a fake starts"));
     let source = ApiServer::of_fake(&rig, &api);
     let _token = enroll::token(&rig, "edge-a").await;

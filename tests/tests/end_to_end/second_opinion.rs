@@ -21,7 +21,7 @@ mod generator;
 
 use generator::Generator;
 
-const NAME: &str = "go_reads_the_requests_that_were_permitted_where_they_begin_and_end_and_no_others";
+const NAME: &str = "go_parses_exactly_the_permitted_requests";
 
 /// Connections of callers, each with three requests behind each other; the catalogue has a million requests.
 const CONNECTIONS: usize = 500;
@@ -48,8 +48,9 @@ struct Read {
     whole: bool,
 }
 
+/// Go's parser sees each of them begin and end where the gateway does, and sees no others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn go_reads_the_requests_that_were_permitted_where_they_begin_and_end_and_no_others() {
+async fn go_parses_exactly_the_permitted_requests() {
     let parser = match second_parser() {
         Ok(parser) => parser,
         Err(missing) if std::env::var_os("KUBEBUILDER_ASSETS").is_some() => {

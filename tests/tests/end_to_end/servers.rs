@@ -40,8 +40,9 @@ async fn an_agent_serves_at_every_server_and_outlives_the_loss_of_any_one() {
     trial.rig.ready(agent.probes).await;
 }
 
+/// Servers that are added later are found, too.
 #[tokio::test]
-async fn a_name_with_two_addresses_leads_to_two_servers_and_further_ones_are_found() {
+async fn a_name_with_two_addresses_leads_to_two_servers() {
     let trial = Trial::start().await;
     let port = trial.rig.gateway().port();
     let second = SocketAddr::from(([127, 0, 0, 2], port));
@@ -60,8 +61,9 @@ async fn a_name_with_two_addresses_leads_to_two_servers_and_further_ones_are_fou
     assert_eq!(trial.rig.ask_at(second, PATH).await.status, 200);
 }
 
+/// If that tunnel is lost, the agent makes the next one.
 #[tokio::test]
-async fn a_server_found_by_two_addresses_gets_one_tunnel_and_the_next_one_if_that_is_lost() {
+async fn a_server_with_two_addresses_gets_one_tunnel() {
     let trial = Trial::start().await;
     let any = SocketAddr::from(([0, 0, 0, 0], free_port().port()));
     let mut peer = trial.rig.peer_at(any, "other", "").await;
@@ -79,7 +81,7 @@ async fn a_server_found_by_two_addresses_gets_one_tunnel_and_the_next_one_if_tha
 }
 
 #[tokio::test]
-async fn an_address_where_nobody_is_holds_up_nobody() {
+async fn an_unreachable_address_delays_no_connection() {
     let trial = Trial::start().await;
     // IPv6 that leads nowhere, an address where no server is, and then the right one.
     let hosts = trial.hosts(&["100::1", "127.0.0.9", "127.0.0.1"]);
@@ -96,7 +98,7 @@ async fn an_address_where_nobody_is_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_else() {
+async fn addresses_missing_from_dns_are_dialed_until_it_has_others() {
     let mut trial = Trial::start().await;
     let hosts = trial.hosts(&["127.0.0.1"]);
     let port = trial.rig.gateway().port();

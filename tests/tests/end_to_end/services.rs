@@ -15,7 +15,7 @@ use crate::egress::{asked, connect, rule, subject};
 const CLUSTER: &str = "edge-a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_is_refused_with_words_where_it_leads_nowhere_or_where_nobody_may_go() {
+async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
     let fake = FakeApi::start().await.unwrap();
     let canary = Echo::start().await;
     // Each in a namespace of its own. A tenant has written what stands in the first one's slice.

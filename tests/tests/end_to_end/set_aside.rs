@@ -14,8 +14,9 @@ const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"ap
 const FAILURES: &str = "limits: { source: { failedLoginsPerMinute: 5 } }";
 const SET_ASIDE: &str = "tombolo_server_connections_set_aside_total";
 
+/// This holds for HTTP/1.1 and HTTP/2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_over_a_connection_that_was_set_aside_is_answered_as_before_by_either_protocol() {
+async fn low_priority_connections_are_answered_as_before() {
     let mut edge = FakeEdge::start_server_with(FAILURES).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::json("{\"by\":\"edge-a\"}"));

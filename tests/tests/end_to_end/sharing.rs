@@ -41,8 +41,9 @@ const UNREAD: usize = 8;
 
 const MODEST_REQUESTS: usize = 200;
 
+/// Those that came before go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_has_as_many_of_each_kind_as_it_may_one_more_is_429_and_those_before_live_on() {
+async fn a_callers_limit_of_each_kind_refuses_one_more_with_429() {
     let edge = FakeEdge::start_server_with(SMALL).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::json("{}"));
@@ -87,7 +88,7 @@ async fn a_caller_has_as_many_of_each_kind_as_it_may_one_more_is_429_and_those_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clusters_limits_are_all_callers_and_one_more_is_429() {
+async fn a_clusters_limits_count_all_callers_and_one_more_is_429() {
     let edge = FakeEdge::start_server_with(
         "limits:\n  caller: { requests: 100 }\n  cluster: { requests: 3, watches: 2, queue: 0 }",
     )
@@ -121,7 +122,7 @@ async fn a_clusters_limits_are_all_callers_and_one_more_is_429() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_too_fast_is_told_to_come_again_and_nobody_else() {
+async fn only_the_caller_that_asks_too_fast_gets_429() {
     let edge = FakeEdge::start_server_with("limits: { caller: { requestsPerSecond: 1, burst: 2 } }").await;
     edge.fake.otherwise(Behaviour::json("{}"));
     // Fast enough for as many seconds as that takes.
@@ -136,8 +137,9 @@ async fn whoever_asks_too_fast_is_told_to_come_again_and_nobody_else() {
     assert!(edge.rig.metric(edge.rig.probes(), refusals).await >= 1.0);
 }
 
+/// The greedy caller fills all seats of the cluster, and all requests of the modest one are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_greedy_caller_that_fills_a_clusters_seats_a_modest_ones_requests_are_all_answered() {
+async fn a_greedy_caller_on_a_clusters_limit_refuses_no_modest_one() {
     let edge = FakeEdge::start_server_with(
         "limits:\n  caller: { requests: 2000, requestsPerSecond: 100000 }\n  \
          cluster: { requests: 16, queue: 100, queueSeconds: 30 }",
@@ -146,15 +148,17 @@ async fn with_a_greedy_caller_that_fills_a_clusters_seats_a_modest_ones_requests
     a_greedy_and_a_modest_caller(&edge, "ClusterFull").await;
 }
 
+/// The greedy caller fills all seats of the agent, and all requests of the modest one are answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_a_greedy_caller_that_fills_an_agents_seats_a_modest_ones_requests_are_all_answered() {
+async fn a_greedy_caller_on_an_agents_limit_refuses_no_modest_one() {
     let limits = "limits: { requests: 16, queue: 100, queueSeconds: 30 }";
     let edge = FakeEdge::start_both_with("", limits).await;
     a_greedy_and_a_modest_caller(&edge, "AgentBusy").await;
 }
 
+/// Credentials that were valid before pass. Others from the address are asked to wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn failed_logins_shut_nobody_out_who_is_known_and_an_address_is_told_to_wait() {
+async fn failed_logins_throttle_an_address_and_no_known_caller() {
     let edge = FakeEdge::start_server_with("limits: { source: { failedLoginsPerMinute: 5 } }").await;
     edge.fake.otherwise(Behaviour::json("{}"));
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
@@ -179,8 +183,9 @@ async fn failed_logins_shut_nobody_out_who_is_known_and_an_address_is_told_to_wa
     assert!(edge.rig.metric(edge.rig.probes(), counted).await >= 1.0);
 }
 
+/// A client with a certificate gets in from the same address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_floods_a_door_is_closed_and_who_shows_a_certificate_comes_in_from_the_same_address() {
+async fn a_flooding_address_is_closed_out_except_with_a_certificate() {
     let edge = FakeEdge::start_server_with(
         "limits: { source: { connections: 20, newPerSecond: 1000, failedLoginsPerMinute: 100000 } }",
     )

@@ -27,7 +27,7 @@ const ENDED: &str = "tombolo_server_exchanges_ended_total{reason=\"stalled\"}";
 const MUCH: usize = 4 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_and_thirteen_who_never_read_hold_up_nobody_and_are_borne() {
+async fn one_and_thirteen_slow_readers_disturb_nobody_and_are_tolerated() {
     let stage = Stage::start(HttpVersion::Http2).await;
     for count in [1, 13] {
         let mut stalled = stage.stall(count).await;
@@ -47,8 +47,9 @@ async fn one_and_thirteen_who_never_read_hold_up_nobody_and_are_borne() {
     }
 }
 
+/// The newest slow readers stay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn past_the_budget_the_longest_stalled_are_cut_off_and_the_newest_stay() {
+async fn past_the_budget_the_oldest_slow_readers_are_cut_off() {
     const OLD: usize = 20;
     let stage = Stage::start(HttpVersion::Http1).await;
     let old = stage.stall(OLD).await;
@@ -73,8 +74,9 @@ async fn past_the_budget_the_longest_stalled_are_cut_off_and_the_newest_stay() {
     stage.bystanders_are_served().await;
 }
 
+/// First a hundred callers never read, then a hundred more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_who_never_read_and_a_hundred_more_hold_up_nobody_and_memory_keeps_within_its_budget() {
+async fn hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget() {
     const CALLERS: usize = 100;
     const ROUNDS: usize = 3;
     // A hundred at a time fill their windows before the first of them is ended.
@@ -104,7 +106,7 @@ async fn a_hundred_who_never_read_and_a_hundred_more_hold_up_nobody_and_memory_k
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_reads_slowly_and_who_waits_for_an_event_are_never_ended() {
+async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
     const LENGTH: usize = 48 * 1024 * 1024;
     const ENOUGH: usize = 10;
     let stage = Stage::start(HttpVersion::Http2).await;
@@ -139,7 +141,7 @@ async fn who_reads_slowly_and_who_waits_for_an_event_are_never_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upgraded_connection_whose_caller_does_not_read_is_counted_and_cut_off_too() {
+async fn an_upgraded_slow_reader_is_counted_and_cut_off() {
     const UPGRADED: usize = 3;
     let stage = Stage::start(HttpVersion::Http1).await;
     let first = Bytes::from(vec![b'f'; 16 * 1024 * 1024]);
@@ -164,8 +166,9 @@ async fn an_upgraded_connection_whose_caller_does_not_read_is_counted_and_cut_of
     }
 }
 
+/// The API server does not read it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_the_api_server_does_not_read_is_taken_as_far_as_the_windows_go() {
+async fn an_upload_that_is_not_read_is_accepted_as_far_as_the_windows_go() {
     // Caller's stream at the gateway, tunnel's stream at the agent, what the agent holds for the API server, and this
     // API server's own window; and hyper's buffers between them.
     const WINDOWS_BYTES: usize = 256 * 1024 + 1_250_000 + 128 * 1024 + 1024 * 1024;
@@ -187,8 +190,9 @@ async fn an_upload_that_the_api_server_does_not_read_is_taken_as_far_as_the_wind
     stage.bystanders_are_served().await;
 }
 
+/// A connection window that is large enough for all streams never makes one of them wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_callers_own_window_is_its_own_and_one_large_enough_never_binds() {
+async fn a_callers_window_affects_only_the_caller() {
     const WINDOW: u32 = 64 * 1024;
     let stage = Stage::start(HttpVersion::Http2).await;
     // HTTP/2's default lets all streams of a connection together have as much unread as one of them.

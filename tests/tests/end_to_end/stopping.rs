@@ -27,7 +27,7 @@ async fn an_idle_server_ends_soon_and_with_0() {
 }
 
 #[tokio::test]
-async fn a_draining_server_finishes_what_runs_and_takes_nothing_new() {
+async fn a_draining_server_finishes_running_requests_and_takes_no_new_ones() {
     let mut trial = Trial::start("", "").await;
     let (caller, _) = trial.watch("half of it, ").await;
     let agent_said = trial.rig.agent_log("edge-a").len();
@@ -81,7 +81,7 @@ async fn an_idle_agent_ends_soon_and_with_0_and_its_cluster_is_away() {
 }
 
 #[tokio::test]
-async fn a_draining_agent_finishes_what_runs_and_gets_nothing_new() {
+async fn a_draining_agent_finishes_running_requests_and_gets_no_new_ones() {
     let mut trial = Trial::start("parking: { limitSeconds: 1 }", "").await;
     let (caller, _) = trial.watch("half of it, ").await;
 

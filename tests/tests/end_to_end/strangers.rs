@@ -24,8 +24,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A field of number 1000 with a string, which no version knows.
 const UNKNOWN: [u8; 6] = [0xc2, 0x3e, 3, b'n', b'e', b'w'];
 
+/// The message names both versions.
 #[tokio::test]
-async fn an_agent_that_speaks_another_version_is_refused_in_words_that_name_both() {
+async fn an_agent_of_another_protocol_version_is_refused() {
     let trial = Trial::start().await;
     let mut agent = trial.dial("edge-b").await;
 
@@ -93,7 +94,7 @@ async fn an_agent_for_another_cluster_than_its_certificates_is_refused() {
 }
 
 #[tokio::test]
-async fn an_agent_that_offers_another_protocol_too_is_not_spoken_with() {
+async fn an_agent_that_offers_another_alpn_protocol_too_is_refused() {
     let trial = Trial::start().await;
 
     for protocols in [&["tombolo/1", "h3"][..], &["h3", "tombolo/1"], &["h3"], &[]] {
@@ -120,7 +121,7 @@ async fn an_agent_whose_cluster_has_a_name_of_the_servers_own_is_refused() {
 }
 
 #[tokio::test]
-async fn greetings_that_are_none_close_their_own_connection_and_no_other() {
+async fn a_malformed_hello_closes_only_its_own_connection() {
     let trial = Trial::start().await;
     let heartbeat = {
         let mut bytes = BytesMut::new();
@@ -159,7 +160,7 @@ async fn an_agent_that_says_nothing_is_closed_after_a_while() {
 }
 
 #[tokio::test]
-async fn streams_that_an_agent_opens_are_nobodys_and_harm_nobody() {
+async fn streams_that_an_agent_opens_are_ignored() {
     let trial = Trial::start().await;
     let mut agent = trial.dial("edge-b").await;
     agent.send(&hello("edge-b", &[1])).await;
@@ -178,8 +179,9 @@ async fn streams_that_an_agent_opens_are_nobodys_and_harm_nobody() {
     trial.others_are_undisturbed().await;
 }
 
+/// No other tunnel is affected.
 #[tokio::test]
-async fn a_datagram_that_is_no_heartbeat_ends_the_tunnel_of_who_sent_it_and_harms_nobody() {
+async fn a_datagram_that_is_no_heartbeat_ends_its_own_tunnel() {
     let trial = Trial::start().await;
     let mut agent = trial.dial("edge-b").await;
     agent.send(&hello("edge-b", &[1])).await;
@@ -197,8 +199,9 @@ async fn a_datagram_that_is_no_heartbeat_ends_the_tunnel_of_who_sent_it_and_harm
 }
 
 /// I2 of docs/security.md.
+/// The names are what an agent calls itself and its cluster.
 #[tokio::test]
-async fn what_an_agent_calls_itself_and_its_cluster_stays_in_its_line_of_the_log() {
+async fn an_agents_names_stay_in_their_line_of_the_log() {
     let trial = Trial::start().await;
     const EVIL: &str = "evil\u{1b}[31m\r\nlevel=ERROR forged\u{9b}0m\u{2028}next";
     for cluster in ["edge-b", EVIL] {
@@ -223,7 +226,7 @@ async fn what_an_agent_calls_itself_and_its_cluster_stays_in_its_line_of_the_log
 
 /// G6 of docs/security.md: unknown groups are the only things within things that a frame of ours can have.
 #[tokio::test]
-async fn groups_within_groups_end_the_tunnel_of_who_sent_them_and_harm_nobody() {
+async fn nested_protobuf_groups_end_only_their_own_tunnel() {
     const DEPTH: usize = 10_000;
     let trial = Trial::start().await;
     // Fields of number 1000: a group begins, and ends.
@@ -262,7 +265,7 @@ async fn noise_at_the_udp_port_harms_nobody() {
 }
 
 #[tokio::test]
-async fn certificates_of_callers_and_none_at_all_open_no_tunnel() {
+async fn a_callers_certificate_or_none_opens_no_tunnel() {
     let trial = Trial::start().await;
     trial.rig.caller("alice", &["dev"]).await;
 

@@ -24,13 +24,15 @@ const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 /// What the agent itself puts on a connection at most.
 const AGENT_STREAMS_MAX: usize = 90;
 
+/// The API server grants a hundred streams, and all are used at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_grants_a_hundred_streams_gets_all_at_once_over_several_connections() {
+async fn a_hundred_streams_of_an_api_server_are_used_over_several_connections() {
     all_at_once(100).await;
 }
 
+/// The API server grants ten streams for each connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_grants_ten_too() {
+async fn ten_streams_of_an_api_server_are_used_over_several_connections() {
     all_at_once(10).await;
 }
 
@@ -57,8 +59,9 @@ async fn all_at_once(granted: u32) {
     assert_eq!(edge.fake.requests().len(), WATCHES + GETS);
 }
 
+/// The agent uses four connections or more for them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_api_server_serves_300_watches_and_100_gets_at_once_over_four_connections_or_more() {
+async fn a_real_api_server_serves_300_watches_and_100_gets_at_once() {
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");
     let rig = Rig::start().await;

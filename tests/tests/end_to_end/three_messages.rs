@@ -14,8 +14,9 @@ use tests::scratch::Scratch;
 /// How long a process may take to end.
 const END_MAX: Duration = Duration::from_secs(20);
 
+/// This holds after a restart of the server, too.
 #[tokio::test]
-async fn a_cluster_that_was_never_seen_is_told_from_one_that_is_away_also_by_a_restarted_server() {
+async fn an_unknown_and_an_unreachable_cluster_have_different_messages() {
     let rig = Rig::start_with("parking: { limitSeconds: 1 }").await;
     let (mut rig, api) = (rig, FakeApi::start().await.expect("a fake starts"));
     let never = ["ClusterNeverSeen", "cluster edge-a was never seen", "check the name", "install an agent"];
@@ -63,7 +64,7 @@ async fn an_api_server_that_is_silent_before_tls_is_named_as_the_cause() {
 
 #[tokio::test]
 #[ignore = "soak: the agent waits 75 s for an answer's head"]
-async fn an_api_server_that_takes_a_request_and_says_nothing_is_named_as_the_cause() {
+async fn an_api_server_that_takes_a_request_and_is_silent_is_named_as_the_cause() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     api.otherwise(Behaviour::Stall);
@@ -73,7 +74,7 @@ async fn an_api_server_that_takes_a_request_and_says_nothing_is_named_as_the_cau
 }
 
 #[tokio::test]
-async fn an_api_server_of_another_authority_is_not_trusted_and_the_message_says_so() {
+async fn an_api_server_of_another_authority_is_refused_with_the_reason() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let other = FakeApi::start().await.expect("a fake starts");
     let path = rig.path().join("wrong-ca.kubeconfig");
@@ -88,8 +89,9 @@ async fn an_api_server_of_another_authority_is_not_trusted_and_the_message_says_
     assert_eq!(other.requests().len(), 0, "no token goes to a stranger");
 }
 
+/// The API server refuses the agent's token.
 #[tokio::test]
-async fn an_api_server_that_refuses_the_agents_token_is_not_said_to_refuse_the_caller() {
+async fn a_refused_agent_token_is_not_reported_as_a_refused_caller() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let unauthorized =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}"#;

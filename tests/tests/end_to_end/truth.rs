@@ -53,7 +53,7 @@ async fn an_api_server_that_dies_in_its_answer_gives_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_dies_before_its_answer_gives_a_status_of_500_or_more() {
+async fn an_api_server_that_dies_before_its_answer_is_a_status_of_500_or_more() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     for death in [
         Behaviour::raw("", Cut::Close),
@@ -105,7 +105,7 @@ async fn a_killed_server_gives_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_answer_ends_cleanly_and_is_the_same_to_the_byte() {
+async fn a_complete_answer_ends_cleanly_and_is_the_same_to_the_byte() {
     let large = large();
     for version in VERSIONS {
         let edge = FakeEdge::start(version).await;
@@ -151,7 +151,7 @@ async fn an_upload_that_is_refused_is_read_on_until_its_caller_has_the_answer() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_upload_arrives_the_same_to_the_byte() {
+async fn a_complete_upload_arrives_the_same_to_the_byte() {
     let large = large();
     for version in VERSIONS {
         let edge = FakeEdge::start(version).await;

@@ -53,7 +53,7 @@ async fn bytes_flow_both_ways_and_each_way_ends_on_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_caller_says_behind_the_end_of_the_other_direction_arrives_whole() {
+async fn a_callers_bytes_after_the_other_directions_end_arrive_complete() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     for (number, protocol) in PROTOCOLS.into_iter().enumerate() {
         let accepts = format!(
@@ -99,7 +99,7 @@ async fn bytes_behind_the_request_arrive_only_after_the_101() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_not_the_right_101_lets_no_byte_pass() {
+async fn anything_but_the_right_101_passes_no_byte() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     let raw = |text: &str| Behaviour::raw(text.to_owned(), Cut::Hold);
     let answer = |status| Behaviour::Answer(Answer::json(status, "no upgrade"));
@@ -258,7 +258,7 @@ async fn upgrades_that_are_not_kubernetes_own_are_refused_and_reach_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
+async fn a_connection_used_for_an_upgrade_serves_no_other_request() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge.fake.on("/api/v1/namespaces/n/pods/p/exec", Behaviour::upgrade());
@@ -289,7 +289,7 @@ async fn a_connection_that_was_asked_for_an_upgrade_serves_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_answer_of_an_api_server_that_declines_arrives_whole() {
+async fn an_api_servers_refusal_of_an_upgrade_arrives_complete() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     let why = "why not ".repeat(60_000);
     edge.fake.otherwise(Behaviour::Answer(Answer::json(403, why.clone())));
@@ -306,8 +306,9 @@ async fn the_answer_of_an_api_server_that_declines_arrives_whole() {
     }
 }
 
+/// The paths are those of all endpoints that answer 101.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_place_that_upgrades_in_kubernetes_does() {
+async fn every_upgrading_endpoint_of_kubernetes_upgrades() {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::upgrade());
     for target in [
@@ -345,7 +346,7 @@ fn pieces() -> impl Iterator<Item = Vec<u8>> {
 
 /// A8 of docs/security.md: whoever read these frames would make room for what they announce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_of_spdy_that_lie_about_their_size_pass_as_they_are_and_cost_nothing() {
+async fn spdy_frames_with_wrong_sizes_pass_unchanged_and_cost_nothing() {
     const MEMORY_BYTES_MAX: u64 = 8 * 1024 * 1024;
     let mut edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::upgrade());

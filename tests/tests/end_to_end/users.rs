@@ -13,8 +13,9 @@ const PATH: &str = "/clusters/edge-a/version";
 /// The fake API server knows no path.
 const SERVED: u16 = 404;
 
+/// It is refused on a live connection, and after a restart.
 #[tokio::test]
-async fn a_revoked_name_is_refused_on_a_live_connection_and_after_a_restart_until_it_is_restored() {
+async fn a_revoked_name_is_refused_until_it_is_restored() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let (ann, ben) = (rig.caller("ann", &[GROUP]).await, rig.caller("ben", &[GROUP]).await);
@@ -55,8 +56,9 @@ async fn one_certificate_is_revoked_and_its_users_next_one_is_not() {
     assert_eq!([status(&rig, &lost).await, status(&rig, &next).await], [401, SERVED]);
 }
 
+/// A certificate that does not say when it was issued is revoked, too.
 #[tokio::test]
-async fn what_was_issued_before_a_time_is_revoked_and_so_is_what_does_not_say_when() {
+async fn certificates_issued_before_a_time_are_revoked() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     let ann = rig.caller("ann", &[GROUP]).await;

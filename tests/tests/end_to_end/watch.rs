@@ -19,14 +19,16 @@ const WRITE_EVERY: Duration = Duration::from_millis(500);
 /// The last events may be so late.
 const LATE_MAX: Duration = Duration::from_secs(20);
 
+/// The API server ends the watch, and the watcher begins the next one where it was. The events come in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_of_two_minutes_sees_every_event_once_and_in_order_over_the_servers_ends() {
+async fn a_watch_of_two_minutes_sees_every_event_once_across_its_ends() {
     watch_for(Duration::from_secs(120)).await;
 }
 
+/// The API server ends the watch, and the watcher begins the next one where it was. The events come in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: ten minutes"]
-async fn a_watch_of_ten_minutes_sees_every_event_once_and_in_order_over_the_servers_ends() {
+async fn a_watch_of_ten_minutes_sees_every_event_once_across_its_ends() {
     watch_for(Duration::from_secs(600)).await;
 }
 

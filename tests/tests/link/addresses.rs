@@ -41,7 +41,7 @@ fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
 }
 
 #[test]
-fn no_stream_breaks_and_no_request_fails_while_the_nodes_uplink_gets_other_addresses() {
+fn no_stream_or_request_fails_while_the_nodes_uplink_changes_addresses() {
     trial("no_stream_breaks_while_the_nodes_uplink_gets_other_addresses", async |lab| {
         let mut edge = Edge::start(lab, Uplink::simulated("delay=10ms")).await;
         edge.goes_on().await;

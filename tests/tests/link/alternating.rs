@@ -55,15 +55,21 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Url, Way::Connect, Way::ServerName, Way::Address];
 
+/// Each entry point is tried.
 #[test]
-fn of_clusters_with_one_address_each_answer_is_the_right_ones_by_every_way() {
-    trial("of_clusters_with_one_address", async |lab| alternate(lab, 2_400).await);
+fn each_answer_is_of_the_right_one_of_clusters_with_one_address() {
+    trial("each_answer_is_of_the_right_one_of_clusters_with_one_address", async |lab| {
+        alternate(lab, 2_400).await
+    });
 }
 
+/// The clusters have the same address.
 #[test]
 #[ignore = "soak: a hundred thousand requests"]
-fn of_a_hundred_thousand_answers_of_clusters_with_one_address_each_is_the_right_ones() {
-    trial("of_a_hundred_thousand_answers", async |lab| alternate(lab, 100_000).await);
+fn a_hundred_thousand_answers_are_each_of_the_right_cluster() {
+    trial("a_hundred_thousand_answers_are_each_of_the_right_cluster", async |lab| {
+        alternate(lab, 100_000).await
+    });
 }
 
 async fn alternate(lab: &Lab, requests: usize) {

@@ -20,8 +20,9 @@ const PORT: u16 = 6443;
 /// How often each is asked in turn.
 const TURNS: usize = 10;
 
+/// Two clusters have the same address.
 #[test]
-fn an_admin_conf_with_nothing_but_a_proxy_reaches_its_own_cluster_among_two_with_one_address() {
+fn an_admin_conf_with_only_a_proxy_reaches_its_own_cluster() {
     trial("an_admin_conf_reaches_its_own_cluster", async |lab| {
         let rig = lab.rig("").await;
         let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];

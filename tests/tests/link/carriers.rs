@@ -60,9 +60,10 @@ fn an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start() {
     });
 }
 
+/// UDP ceases and comes back. Old streams stay where they are.
 #[test]
-fn an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic_while_old_streams_stay() {
-    trial("an_agent_whose_udp_ceases_serves_over_tcp_and_returns_to_quic", async |lab| {
+fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
+    trial("an_agent_without_udp_serves_over_tcp_and_returns_to_quic", async |lab| {
         let stage = Stage::build(lab).await;
         let agent = stage.agent("").await;
         stage.said(0, "tunnel opened", "quic").await;
@@ -152,8 +153,8 @@ fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
 }
 
 #[test]
-fn an_agent_behind_a_proxy_serves_through_it_and_tells_nobody_its_password() {
-    trial("an_agent_behind_a_proxy_serves_through_it", async |lab| {
+fn an_agent_behind_a_proxy_serves_and_does_not_leak_its_password() {
+    trial("an_agent_behind_a_proxy_serves_and_does_not_leak_its_password", async |lab| {
         let stage = Stage::build(lab).await;
         let proxy = Proxy::start().await;
         // Nothing passes but what goes to the proxy.

@@ -29,8 +29,9 @@ const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 /// What the way in is let reach.
 const REACHED: [(&str, u16); 2] = [("10.96.0.0/16", 443), ("10.42.0.0/24", 10250)];
 
+/// They are at a site, and the API server is in the cloud.
 #[test]
-fn webhooks_aggregated_apis_and_kubelets_at_a_site_serve_an_api_server_in_the_cloud() {
+fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
     trial("an_api_server_reaches_a_site_by_its_egress", async |lab| {
         let edge = Edge::start(lab).await;
         let kubectl = edge.cluster.admin().limit(SOON);

@@ -34,8 +34,8 @@ const NOT_BORNE: Duration = Duration::from_secs(75);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[test]
-fn what_is_typed_in_a_short_outage_comes_back_after_it_over_websocket_and_over_spdy() {
-    trial("what_is_typed_in_a_short_outage_comes_back_after_it", async |lab| {
+fn typing_continues_after_a_short_outage_over_websocket_and_spdy() {
+    trial("typing_continues_after_a_short_outage_over_websocket_and_spdy", async |lab| {
         let rig = lab.rig("").await;
         let mut edge = Edge::start(lab, &rig, "edge-a").await;
         edge.dark_for(Duration::from_secs(4)).await;
@@ -43,10 +43,12 @@ fn what_is_typed_in_a_short_outage_comes_back_after_it_over_websocket_and_over_s
     });
 }
 
+/// Over WebSocket it survives what kubectl survives and reports an error beyond; over SPDY it survives
+/// everything.
 #[test]
 #[ignore = "soak: kubectl gives up after a minute"]
-fn an_exec_over_websocket_bears_what_kubectl_bears_and_says_so_beyond_and_one_over_spdy_bears_it_all() {
-    trial("an_exec_over_websocket_bears_what_kubectl_bears", async |lab| {
+fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
+    trial("an_exec_survives_as_long_an_outage_as_its_protocol_allows", async |lab| {
         let rig = lab.rig("").await;
         let names = ["edge-a", "edge-b"];
         let borne = names.into_iter().zip(BORNE).map(async |(name, length)| {

@@ -45,9 +45,10 @@ fn two_sites_with_the_same_addresses_are_two_clusters() {
     });
 }
 
+/// Without a NAT it sees the node's own port.
 #[test]
-fn the_cloud_sees_the_nodes_address_and_with_a_nat_a_port_that_rebinding_changes() {
-    trial("the_cloud_sees_the_nodes_address", async |lab| {
+fn the_cloud_sees_the_nodes_address_and_a_port_that_the_nat_changes() {
+    trial("the_cloud_sees_the_nodes_address_and_a_port_that_the_nat_changes", async |lab| {
         let site = lab.site("edge-a", Uplink::simulated("").with(&["--nat"])).await;
         let server = UdpSocket::bind((SERVER, PORT)).unwrap();
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
@@ -122,8 +123,8 @@ fn after_a_panic_no_process_and_no_namespace_is_left() {
 }
 
 #[test]
-fn a_wrong_word_is_refused_with_what_there_is() {
-    trial("a_wrong_word_is_refused_with_what_there_is", async |lab| {
+fn an_unknown_link_option_is_refused_with_the_known_ones() {
+    trial("an_unknown_link_option_is_refused_with_the_known_ones", async |lab| {
         let site = lab.site("edge-a", Uplink::simulated("")).await;
         site.link().set("a-to-b loss=5% delay=3ms").await;
         let stats = site.link().stats().await;

@@ -9,8 +9,9 @@ use tokio::time::timeout;
 const LIST_BYTES: usize = 256 * 1024;
 const EVENTS: usize = 50;
 
+/// The link delays packets and loses one in twenty.
 #[test]
-fn a_list_and_a_watch_are_whole_over_a_link_that_delays_and_loses_one_packet_in_twenty() {
+fn a_list_and_a_watch_are_complete_over_a_slow_and_lossy_link() {
     trial("a_list_and_a_watch_are_whole_over_a_lossy_link", async |lab| {
         let rig = lab.rig("").await;
         let site = lab.site("edge-a", Uplink::simulated("delay=20ms loss=5%").with(&["--seed", "5"])).await;

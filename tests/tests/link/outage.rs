@@ -20,19 +20,20 @@ fn no_stream_breaks_and_no_byte_is_lost_or_doubled_by_an_outage() {
 }
 
 #[test]
-fn nor_over_tcp() {
-    trial("nor_over_tcp", async |lab| outage(lab, "carrier: http2", false).await);
+fn no_stream_breaks_by_an_outage_over_tcp() {
+    trial("no_stream_breaks_by_an_outage_over_tcp", async |lab| outage(lab, "carrier: http2", false).await);
 }
 
 #[test]
-fn nor_by_one_after_which_the_agent_has_another_source_port() {
-    trial("nor_by_one_after_which_the_agent_has_another_source_port", async |lab| {
+fn no_stream_breaks_by_an_outage_that_changes_the_source_port() {
+    trial("no_stream_breaks_by_an_outage_that_changes_the_source_port", async |lab| {
         outage(lab, "", true).await
     });
 }
 
+/// No stream ends as if it were complete.
 #[test]
-fn beyond_the_agents_own_limit_every_stream_ends_with_an_error_and_none_as_if_it_were_whole() {
+fn beyond_the_agents_own_limit_every_stream_ends_with_an_error() {
     trial("beyond_the_agents_own_limit_every_stream_ends_with_an_error", async |lab| {
         let rig = lab.rig("").await;
         let tunnels = Tunnels::of(&rig).await;

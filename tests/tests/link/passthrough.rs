@@ -27,9 +27,10 @@ const TURNS: usize = 10;
 const DARK: Duration = Duration::from_secs(4);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Two clusters have the same address.
 #[test]
-fn an_admin_conf_with_another_server_name_reaches_its_own_cluster_among_two_with_one_address() {
-    trial("an_admin_conf_with_another_server_name", async |lab| {
+fn an_admin_conf_with_another_server_name_reaches_its_own_cluster() {
+    trial("an_admin_conf_with_another_server_name_reaches_its_own_cluster", async |lab| {
         let passthrough = free_port();
         let server = |(name, cluster): (&str, &str)| {
             format!("{{ name: {name}, cluster: {cluster}, target: \"192.168.1.10:6443\" }}")

@@ -35,9 +35,10 @@ const RANGE: &str = "  - { name: six, sources: [10.8.3.0/24], range: { network: 
 /// How often each is asked in turn.
 const TURNS: usize = 10;
 
+/// The network that a client comes from selects which cluster the address stands for.
 #[test]
-fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_where_it_is_used() {
-    trial("an_admin_conf_with_nothing_added", async |lab| {
+fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
+    trial("an_unchanged_admin_conf_reaches_the_cluster_of_its_address", async |lab| {
         let rig = lab.rig(&ways("")).await;
         let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
         rig.put_policy(&rules()).await;
@@ -101,9 +102,10 @@ fn an_admin_conf_with_nothing_added_reaches_the_cluster_that_its_address_means_w
     });
 }
 
+/// Nothing else of the host is touched.
 #[test]
-fn what_a_server_changes_of_its_host_is_gone_with_it_however_it_ends_and_nothing_else_is_touched() {
-    trial("what_a_server_changes_of_its_host", async |lab| {
+fn a_server_reverts_all_changes_to_its_host_however_it_ends() {
+    trial("a_server_reverts_all_changes_to_its_host_however_it_ends", async |lab| {
         let mut rig = lab.rig("").await;
         rig.kill_server();
         let without = state(lab).await;

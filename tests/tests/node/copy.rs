@@ -8,8 +8,8 @@ use tests::node_edge::{NodeEdge, POD, trial};
 use super::hands::{Hand, hands, pattern};
 
 #[test]
-fn a_folder_that_is_copied_into_a_pod_and_out_again_is_what_it_was() {
-    trial("a_folder_that_is_copied_into_a_pod", async |edges| {
+fn a_folder_copied_into_a_pod_and_out_again_is_unchanged() {
+    trial("a_folder_copied_into_a_pod_and_out_again_is_unchanged", async |edges| {
         for hand in hands(&edges.edges[0]) {
             a_folder_comes_back(&edges.edges[0], &hand, &pattern(8 * 1024 * 1024)).await;
         }

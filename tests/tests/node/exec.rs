@@ -15,8 +15,8 @@ pub const SAYS_SIZES: &str =
     "until [ \"$(stty size)\" = \"44 88\" ]; do stty size; sleep 0.1; done; echo grown; exit 7";
 
 #[test]
-fn an_exec_ends_with_the_commands_exit_code_and_tells_its_outputs_apart() {
-    trial("an_exec_ends_with_the_commands_exit_code", async |edges| {
+fn an_exec_has_the_commands_exit_code_and_separate_outputs() {
+    trial("an_exec_has_the_commands_exit_code_and_separate_outputs", async |edges| {
         for hand in hands(&edges.edges[0]) {
             let stderr = outputs_are_told_apart(&hand).await;
             assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
@@ -25,8 +25,8 @@ fn an_exec_ends_with_the_commands_exit_code_and_tells_its_outputs_apart() {
 }
 
 #[test]
-fn megabytes_that_are_typed_arrive_whole_and_their_end_does_too() {
-    trial("megabytes_that_are_typed_arrive_whole", async |edges| {
+fn megabytes_of_stdin_arrive_complete_and_so_does_their_end() {
+    trial("megabytes_of_stdin_arrive_complete_and_so_does_their_end", async |edges| {
         for hand in hands(&edges.edges[0]) {
             what_is_typed_arrives(&edges.edges[0], &hand, &pattern(5 * MEGABYTE)).await;
         }
@@ -34,8 +34,8 @@ fn megabytes_that_are_typed_arrive_whole_and_their_end_does_too() {
 }
 
 #[test]
-fn a_terminal_has_the_size_of_ours_and_follows_it() {
-    trial("a_terminal_has_the_size_of_ours", async |edges| {
+fn a_remote_terminal_has_and_follows_the_local_size() {
+    trial("a_remote_terminal_has_and_follows_the_local_size", async |edges| {
         let edge = &edges.edges[0];
         let kubectl = Assets::find().expect("they were there before").kubectl;
         for hand in hands(edge) {
@@ -63,8 +63,8 @@ fn a_terminal_has_the_size_of_ours_and_follows_it() {
 }
 
 #[test]
-fn who_attaches_is_heard_and_hears_and_ends_the_container_by_ending_stdin() {
-    trial("who_attaches_is_heard", async |edges| {
+fn an_attach_passes_both_directions_and_the_end_of_stdin() {
+    trial("an_attach_passes_both_directions_and_the_end_of_stdin", async |edges| {
         for hand in hands(&edges.edges[0]) {
             who_attaches_is_heard(&edges.edges[0], &hand).await;
         }

@@ -23,8 +23,8 @@ rules:
 const AUDITED: Duration = Duration::from_secs(30);
 
 #[test]
-fn where_a_websocket_is_forbidden_exec_and_port_forward_come_by_spdy() {
-    trial("where_a_websocket_is_forbidden", async |edges| {
+fn exec_and_port_forward_use_spdy_where_websocket_is_forbidden() {
+    trial("exec_and_port_forward_use_spdy_where_websocket_is_forbidden", async |edges| {
         let edge = &edges.edges[1];
         edge.apply("operator", ROLE).await;
         let group = format!("--group={OPERATORS}");

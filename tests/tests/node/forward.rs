@@ -22,14 +22,19 @@ const BLOCK: usize = 1 << 20;
 const EACH_BYTES: usize = 100_000;
 
 #[test]
-fn short_connections_come_and_go_beside_a_large_one_and_none_disturbs_another() {
-    trial("short_connections_come_and_go", async |edges| forwards_many(&edges.edges[0], FEW).await);
+fn short_connections_beside_a_large_one_do_not_disturb_each_other() {
+    trial("short_connections_beside_a_large_one_do_not_disturb_each_other", async |edges| {
+        forwards_many(&edges.edges[0], FEW).await
+    });
 }
 
+/// The gibibyte is on one connection, and none disturbs another.
 #[test]
 #[ignore = "soak: four times a gibibyte and a thousand connections"]
-fn a_thousand_short_connections_come_and_go_beside_one_that_carries_a_gibibyte() {
-    trial("a_thousand_short_connections", async |edges| forwards_many(&edges.edges[0], MANY).await);
+fn a_thousand_short_connections_pass_beside_a_gibibyte() {
+    trial("a_thousand_short_connections_pass_beside_a_gibibyte", async |edges| {
+        forwards_many(&edges.edges[0], MANY).await
+    });
 }
 
 async fn forwards_many(edge: &NodeEdge, many: (usize, usize)) {
@@ -40,8 +45,8 @@ async fn forwards_many(edge: &NodeEdge, many: (usize, usize)) {
 }
 
 #[test]
-fn the_half_that_is_done_can_be_closed_and_the_other_goes_on() {
-    trial("the_half_that_is_done_can_be_closed", async |edges| {
+fn a_half_closed_forwarded_connection_goes_on_in_the_other_direction() {
+    trial("a_half_closed_forwarded_connection_goes_on_in_the_other_direction", async |edges| {
         let edge = &edges.edges[0];
         for hand in hands(edge) {
             let (_forward, [_, echo]) = forward(edge, &hand).await;

@@ -53,8 +53,8 @@ fn previous_logs_are_those_of_the_container_before() {
 }
 
 #[test]
-fn who_follows_logs_sees_what_comes_and_ctrl_c_ends_the_stream_at_the_kubelet() {
-    trial("who_follows_logs_sees_what_comes", async |edges| {
+fn followed_logs_arrive_and_ctrl_c_ends_the_stream_at_the_kubelet() {
+    trial("followed_logs_arrive_and_ctrl_c_ends_the_stream_at_the_kubelet", async |edges| {
         // The one cluster whose logs no other trial follows.
         let edge = &edges.edges[1];
         for (name, kubectl) in [("direct", &edge.direct), ("tunneled", &edge.tunneled)] {

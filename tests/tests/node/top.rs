@@ -9,8 +9,8 @@ const IMAGE: &str = "tombolo.test/metrics-server:1";
 const API: &str = "v1beta1.metrics.k8s.io";
 
 #[test]
-fn top_says_what_nodes_and_pods_use_by_an_aggregated_api() {
-    trial("top_says_what_nodes_and_pods_use", async |edges| {
+fn top_shows_the_usage_of_nodes_and_pods_by_an_aggregated_api() {
+    trial("top_shows_the_usage_of_nodes_and_pods_by_an_aggregated_api", async |edges| {
         let edge = &edges.edges[1];
         let node = format!("{}-node", edge.name);
         serve_metrics(edge).await;

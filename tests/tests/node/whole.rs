@@ -45,8 +45,8 @@ struct Reading {
 }
 
 #[test]
-fn fifty_megabytes_from_a_pod_are_whole_or_an_error() {
-    trial("fifty_megabytes_from_a_pod_are_whole", async |edges| {
+fn fifty_megabytes_from_a_pod_are_complete_or_an_error() {
+    trial("fifty_megabytes_from_a_pod_are_complete_or_an_error", async |edges| {
         reads_are_whole(&edges.edges[1], 2, &[false]).await
     });
 }

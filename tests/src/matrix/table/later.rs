@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new(
         "64",
         "two agents bear the same certificate",
-        Elsewhere("a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first_serves_on"),
+        Elsewhere("a_second_process_with_a_certificate_in_use_is_refused"),
     ),
 ];
 

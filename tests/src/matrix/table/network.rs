@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         .at(&[Timing::BeforeHead, Timing::MidBody])
         .seconds(70),
     Row::new("27", "every packet marked as congested", Nft("ip ecn set ce")).always(UNNOTICED),
-    Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_that_dns_has_forgotten_are_dialed_as_long_as_it_says_nothing_else")),
+    Row::new("28", "DNS fails, lies or knows nothing", Elsewhere("addresses_missing_from_dns_are_dialed_until_it_has_others")),
     Row::new("29", "IPv6, by which the tunnel goes, breaks for 30 s, and IPv4 is well", Nft("meta nfproto ipv6 drop"))
         .by(Family::V6)
         .in_flight(UNNOTICED)

@@ -20,8 +20,9 @@ const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 /// For whom tokens of edge-a's pods must be meant.
 const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 
+/// No other claim is written down, neither of a good token nor of a bad one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_claim_that_names_nobody_is_written_down_of_a_good_token_or_a_bad_one() {
+async fn only_the_claims_of_an_identity_are_written_down() {
     let (mut planted, issuer) = (Planted::default(), Issuer::start().await);
     let mac = json!({ "kty": "oct", "kid": "mac", "k": planted.canary("mac") });
     issuer.publish(&[issuer.ec_jwk(EC_KEY), issuer.rsa_jwk(), mac]);
@@ -54,7 +55,7 @@ async fn no_claim_that_names_nobody_is_written_down_of_a_good_token_or_a_bad_one
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_claim_of_a_pods_token_is_written_down_but_whose_it_is() {
+async fn of_a_pods_token_only_its_identity_is_written_down() {
     let mut planted = Planted::default();
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");

@@ -197,7 +197,7 @@ async fn no_error_about_a_key_or_a_token_quotes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_error_about_what_a_person_keeps_quotes_a_secret_in_it() {
+async fn no_error_about_a_persons_own_files_quotes_a_secret_in_them() {
     let stage = Stage::set().await;
     let words = "kubeconfig --ca pki/server-ca.crt --cert pki/server.crt --key pki/server.key --cluster a --output person.conf --force";
     for text in [

@@ -39,8 +39,9 @@ struct Stage {
     variables: Vec<(String, String)>,
 }
 
+/// This holds while the secret is in use, and once it is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_secret_of_environment_and_files_is_written_down_while_it_is_used_and_once_it_is_wrong() {
+async fn no_secret_of_environment_and_files_is_written_down() {
     let mut stage = Stage::set().await;
     let agent = stage.enrolled("one", "token").await;
     stage.rig.connected("edge-a").await;

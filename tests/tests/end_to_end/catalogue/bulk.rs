@@ -17,7 +17,7 @@ const OBJECT_BYTES: usize = 500 * 1024;
 const WRITERS: usize = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_of_50_mb_is_the_same_whole_in_chunks_and_compressed() {
+async fn a_list_of_50_mb_is_the_same_in_one_piece_in_chunks_and_compressed() {
     let edge = RealEdge::shared().await;
     edge.namespace("bulk").await;
     let lines = edge.lines().await;

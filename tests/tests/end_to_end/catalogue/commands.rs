@@ -136,17 +136,17 @@ delete crd reefs.tombolo.test --wait --timeout=60s
 !get crd reefs.tombolo.test";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_writes_config_maps_the_same_by_every_way() {
+async fn kubectl_writes_config_maps_the_same_by_every_entry_point() {
     by_every_way(&*RealEdge::shared().await, "commands", MAPS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_works_on_workloads_and_nodes_the_same_by_every_way() {
+async fn kubectl_works_on_workloads_and_nodes_the_same_by_every_entry_point() {
     by_every_way(&*RealEdge::shared().await, "workload-commands", WORKLOADS).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn types_come_and_go_the_same_by_every_way() {
+async fn types_come_and_go_the_same_by_every_entry_point() {
     // A cluster of its own: other tests compare what the shared one says of its types.
     by_every_way(&RealEdge::start().await, "types", TYPES).await;
 }

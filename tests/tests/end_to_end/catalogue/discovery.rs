@@ -63,7 +63,7 @@ async fn discovery_documents_are_the_same_and_are_not_sent_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_explains_the_same_by_every_way() {
+async fn kubectl_explains_the_same_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     knows_our_type(edge.lines().await.direct()).await;
     for words in [
@@ -87,7 +87,7 @@ async fn kubectl_explains_the_same_by_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_asks_once_what_there_is_and_later_only_whether_it_has_changed() {
+async fn kubectl_caches_discovery_and_later_only_revalidates_it() {
     let edge = RealEdge::shared().await;
     knows_our_type(edge.lines().await.direct()).await;
     let ways = edge.ways_of("carol").await;

@@ -17,7 +17,7 @@ use super::{config_map, create};
 const COLLECTION: &str = "/api/v1/namespaces/proxied/configmaps";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_proxy_serves_the_cluster_by_every_way() {
+async fn kubectl_proxy_serves_the_cluster_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     edge.namespace("proxied").await;
     create(&edge, COLLECTION, [config_map("m", "x")]).await;
@@ -49,7 +49,7 @@ async fn kubectl_proxy_serves_the_cluster_by_every_way() {
 
 /// Without `--append-server-path` kubectl drops the path of its server, and the gateway says where clusters are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_proxy_by_path_without_the_path_is_told_so() {
+async fn kubectl_proxy_by_path_without_the_path_gets_an_explanation() {
     let edge = RealEdge::shared().await;
     let proxy = Proxy::start(&edge, &edge.ways[1], &[]).await;
 

@@ -8,7 +8,7 @@ use super::{all_say, as_it_is, config_map, create, without_age};
 const NAMESPACE: &str = "reading";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_shows_the_same_by_every_way() {
+async fn kubectl_shows_the_same_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     edge.namespace(NAMESPACE).await;
     let maps = (0..7).map(|number| config_map(&format!("map-{number}"), "x"));

@@ -11,18 +11,20 @@ use super::watching::says;
 // Older kubectls take what begins with a brace for JSON.
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: m }\ndata: { a: '1' }\n";
 
+/// These are the minors directly before and after the pinned one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubectls_of_the_minors_beside_the_pinned_one_work_by_path_and_by_host_name() {
-    let name = "the_kubectls_of_the_minors_beside_the_pinned_one_work_by_path_and_by_host_name";
+async fn kubectls_of_neighbouring_minors_work_by_path_and_by_host_name() {
+    let name = "kubectls_of_neighbouring_minors_work_by_path_and_by_host_name";
     if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(name, "with binaries from elsewhere nobody knows which minors are beside them");
     }
     work(&neighbours()).await;
 }
 
+/// These are all minors that can be built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: builds the kubectl of every minor that is to be had"]
-async fn the_kubectls_of_every_minor_that_is_to_be_had_work_by_path_and_by_host_name() {
+async fn kubectls_of_every_minor_work_by_path_and_by_host_name() {
     work(&all_minors()).await;
 }
 

@@ -28,7 +28,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 const ENDS_AFTER: &str = "timeoutSeconds=8";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_happened_is_told_the_same_in_every_encoding() {
+async fn watch_events_are_the_same_in_every_encoding() {
     let edge = RealEdge::shared().await;
     let watch = happened(&edge, "watching").await;
     let lines = edge.lines().await;
@@ -147,7 +147,7 @@ async fn a_watch_over_a_websocket_is_the_same_byte_for_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_watches_the_same_by_every_way() {
+async fn kubectl_watches_the_same_by_every_entry_point() {
     let edge = RealEdge::shared().await;
     edge.namespace("kubectl-watch").await;
     let words = ["get", "configmaps", "-n", "kubectl-watch", "--watch", "--output-watch-events", "-o"];

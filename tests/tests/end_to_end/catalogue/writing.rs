@@ -21,7 +21,7 @@ const REQUEST_BYTES_MAX: usize = 3 * 1024 * 1024;
 type Step = (Ask, u16);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn config_maps_are_written_the_same_by_every_way() {
+async fn config_maps_are_written_the_same_by_every_entry_point() {
     let collection = "/api/v1/namespaces/maps/configmaps";
     let one = &format!("{collection}/m");
     let apply = "{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: applied}}";
@@ -88,7 +88,7 @@ async fn config_maps_are_written_the_same_by_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subresources_and_reviews_are_written_the_same_by_every_way() {
+async fn subresources_and_reviews_are_the_same_by_every_entry_point() {
     let namespace = "/api/v1/namespaces/workloads";
     let deployments = "/apis/apps/v1/namespaces/workloads/deployments";
     let web = &format!("{deployments}/web");
@@ -127,7 +127,7 @@ async fn subresources_and_reviews_are_written_the_same_by_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn custom_resources_are_written_the_same_by_every_way() {
+async fn custom_resources_are_written_the_same_by_every_entry_point() {
     let collection = "/apis/tombolo.test/v1/namespaces/islands/islands";
     let sylt = &format!("{collection}/sylt");
     let island = |spec: Value| json!({ "apiVersion": "tombolo.test/v1", "kind": "Island", "metadata": { "name": "sylt" }, "spec": spec });

@@ -19,8 +19,9 @@ use super::{CA, CLUSTER, Doors, NAME, USER, rig_with_doors};
 /// What `tombolo user dial-token kubeconfig` writes.
 const KUBECONFIG: &str = "proxied.kubeconfig";
 
+/// It does until the token is revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_revoked() {
+async fn kubectl_with_a_dial_token_acts_as_the_clusters_own_user() {
     let cluster = EdgeCluster::start().await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
     let (rig, Doors { proxy, socks, .. }) = rig_with_doors(100_000).await;
@@ -55,7 +56,7 @@ async fn kubectl_with_a_dial_token_is_the_clusters_own_user_until_the_token_is_r
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
+async fn the_proxys_ca_is_not_trusted_for_an_api_server() {
     let cluster = EdgeCluster::start().await.unwrap();
     let (rig, Doors { proxy, ca, .. }) = rig_with_doors(100_000).await;
     rig.write(
@@ -102,7 +103,7 @@ async fn what_vouches_for_the_proxy_vouches_for_no_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_kubeconfig_is_written_that_trusts_more_for_its_proxy_than_the_proxy() {
+async fn no_kubeconfig_trusts_more_for_its_proxy_than_the_proxy() {
     let (rig, Doors { proxy, .. }) = rig_with_doors(100_000).await;
     rig.write("ci.token", "tombolo-dial-0.0");
     let own = STANDARD.encode(std::fs::read_to_string(rig.path().join("pki/agent-ca.crt")).unwrap());

@@ -22,8 +22,9 @@ const CONNECTIONS_MAX: usize = 512;
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
 
+/// A refused request reaches no agent and no target.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_socks5_too_an_owner_reaches_its_clusters_targets_and_nobody_else_is_heard_of() {
+async fn a_dial_token_reaches_only_its_clusters_targets_by_socks5() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
     let edge = Edge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[canary.address]).await;
@@ -93,7 +94,7 @@ async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
+async fn connect_and_socks5_judge_an_address_alike() {
     let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
@@ -122,7 +123,7 @@ async fn an_address_is_judged_alike_whether_it_comes_by_connect_or_by_socks5() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upload_that_is_closed_at_once_arrives_whole_by_socks5() {
+async fn an_upload_closed_at_once_arrives_complete_by_socks5() {
     let counting = Listener::start(count).await;
     let edge = Edge::start(&[counting.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
@@ -132,7 +133,7 @@ async fn an_upload_that_is_closed_at_once_arrives_whole_by_socks5() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_by_socks5_is_reset_when_its_token_is_revoked() {
+async fn a_socks5_connection_is_reset_when_its_token_is_revoked() {
     let listed = Echo::start().await;
     let edge = Edge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
@@ -147,7 +148,7 @@ async fn what_runs_by_socks5_is_reset_when_its_token_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_says_nothing_at_socks5_is_let_go() {
+async fn a_silent_socks5_client_is_closed() {
     let edge = Edge::start(&[]).await;
     let mut stream = TcpStream::connect(edge.socks).await.unwrap();
     // Half a greeting.
@@ -157,7 +158,7 @@ async fn who_says_nothing_at_socks5_is_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_come_by_socks5_as_may_and_the_next_waits_for_a_place() {
+async fn socks5_connections_are_limited_and_the_next_waits_for_a_slot() {
     let edge = Edge::start(&[]).await;
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS_MAX {

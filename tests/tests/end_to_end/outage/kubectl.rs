@@ -26,8 +26,9 @@ const APPLY: &[&str] = &["apply", "--validate=false", "-f"];
 const PATCH: &[&str] = &["patch", "configmap", "c", "--patch", "{\"data\":{\"a\":\"3\"}}"];
 const GET: &[&str] = &["get", "configmaps", "c"];
 
+/// Each write arrives once.
 #[tokio::test]
-async fn a_drop_shorter_than_the_limit_goes_unnoticed_and_each_write_arrives_once() {
+async fn an_outage_below_the_limit_goes_unnoticed() {
     let trial = Kubectled::start("").await;
     for (words, method) in [(GET, "GET"), (CREATE, "POST"), (APPLY, "PATCH"), (PATCH, "PATCH")] {
         trial.trial.dark().await;
@@ -46,14 +47,15 @@ async fn a_drop_shorter_than_the_limit_goes_unnoticed_and_each_write_arrives_onc
     }
 }
 
+/// No write has reached the cluster.
 #[tokio::test]
-async fn a_dark_clusters_error_comes_once_the_limit_has_passed_and_nothing_was_written() {
+async fn an_unreachable_clusters_error_comes_once_the_limit_has_passed() {
     dark_errors("parking: { limitSeconds: 5 }", Duration::from_secs(5)).await;
 }
 
 #[tokio::test]
 #[ignore = "soak: five commands wait for 15 s each"]
-async fn the_same_under_the_default_limit() {
+async fn under_the_default_limit_the_error_comes_once_it_has_passed() {
     dark_errors("", Duration::from_secs(15)).await;
 }
 
@@ -96,7 +98,7 @@ async fn dark_errors(more: &str, limit: Duration) {
 }
 
 #[tokio::test]
-async fn a_write_whose_tunnel_is_lost_is_not_sent_again_by_anybody() {
+async fn a_write_whose_tunnel_is_lost_is_not_resent() {
     let mut trial = Kubectled::start("").await;
     assert!(trial.run(GET).await.status.success());
     let asked = trial.trial.api.requests().len();

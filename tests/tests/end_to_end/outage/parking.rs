@@ -13,8 +13,9 @@ use super::{SOON, Trial};
 const PATH: &str = "/clusters/edge-a/api/v1/things";
 const EXEC: &str = "/api/v1/namespaces/n/pods/p/exec";
 
+/// Each of them reaches the API server once.
 #[tokio::test]
-async fn what_is_asked_in_the_dark_is_answered_when_the_link_returns_and_reaches_the_api_server_once() {
+async fn requests_during_an_outage_are_answered_when_the_link_returns() {
     let trial = Trial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.dark().await;
@@ -37,7 +38,7 @@ async fn what_is_asked_in_the_dark_is_answered_when_the_link_returns_and_reaches
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_anew_is_a_return_too() {
+async fn parked_requests_are_answered_by_a_new_agent_too() {
     let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.agent.process.kill();
@@ -58,8 +59,9 @@ async fn an_agent_that_comes_anew_is_a_return_too() {
     trial.agent = again;
 }
 
+/// No program is asked to repeat the request.
 #[tokio::test]
-async fn past_the_limit_a_caller_is_told_when_the_cluster_was_heard_last_and_no_program_is_asked_to_repeat() {
+async fn past_the_limit_the_error_names_when_the_cluster_was_last_seen() {
     let trial = Trial::start("parking: { limitSeconds: 1 }").await;
     trial.dark().await;
 
@@ -108,8 +110,9 @@ async fn a_caller_may_wait_for_less_and_not_for_more() {
     assert!(!passed, "what was meant for the gateway goes no further: {:?}", last.headers);
 }
 
+/// It never waits beyond its own timeout.
 #[tokio::test]
-async fn a_caller_waits_for_longer_than_others_where_the_server_allows_it_and_never_beyond_its_own_time() {
+async fn a_caller_may_wait_longer_where_the_server_allows_it() {
     let trial = Trial::start("parking: { limitSeconds: 0, callerLimitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.dark().await;
@@ -130,8 +133,9 @@ async fn a_caller_waits_for_longer_than_others_where_the_server_allows_it_and_ne
     assert_eq!(served.status, 200, "{served:?}");
 }
 
+/// Past the limit it is refused.
 #[tokio::test]
-async fn an_upgrade_that_is_asked_for_in_the_dark_is_made_when_the_link_returns_and_past_the_limit_refused() {
+async fn an_upgrade_asked_for_in_an_outage_is_made_when_the_link_returns() {
     for (upgrade, limit) in [("SPDY/3.1", 60), ("websocket", 60), ("SPDY/3.1", 1), ("websocket", 1)] {
         let trial = Trial::start(&format!("parking: {{ limitSeconds: {limit} }}")).await;
         trial.api.on(EXEC, Behaviour::upgrade());
@@ -171,7 +175,7 @@ async fn an_upgrade_that_is_asked_for_in_the_dark_is_made_when_the_link_returns_
 }
 
 #[tokio::test]
-async fn as_many_requests_wait_as_may_and_one_more_is_asked_to_come_again() {
+async fn parked_requests_are_limited_and_one_more_gets_retry_after() {
     let trial = Trial::start("parking: { limitSeconds: 60, perCluster: 2 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     trial.dark().await;
@@ -192,7 +196,7 @@ async fn as_many_requests_wait_as_may_and_one_more_is_asked_to_come_again() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_while_waiting_leaves_nothing_behind() {
+async fn a_caller_that_disconnects_while_parked_leaves_nothing_behind() {
     let trial = Trial::start("parking: { limitSeconds: 300 }").await;
     trial.dark().await;
 
@@ -221,7 +225,7 @@ async fn whoever_hangs_up_while_waiting_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_connection_that_has_waited_in_vain_does_not_wait_again_for_each_request() {
+async fn after_one_park_timeout_a_connections_next_requests_do_not_wait() {
     let trial = Trial::start("parking: { limitSeconds: 2 }").await;
     trial.dark().await;
     let mut caller = Http2Caller::dial(&trial.rig).await;

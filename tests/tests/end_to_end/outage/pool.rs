@@ -24,13 +24,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 const AGENTS: [&str; 3] = ["a", "b", "c"];
 
 #[tokio::test]
-async fn agents_of_a_cluster_may_be_killed_one_after_the_other_and_no_read_fails() {
+async fn no_read_fails_while_agents_are_killed_one_after_the_other() {
     killing(6).await;
 }
 
 #[tokio::test]
 #[ignore = "soak: kills an agent every 2 s for two minutes"]
-async fn the_same_for_two_minutes() {
+async fn no_read_fails_while_agents_are_killed_for_two_minutes() {
     killing(60).await;
 }
 

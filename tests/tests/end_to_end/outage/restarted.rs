@@ -11,8 +11,9 @@ use super::{SOON, Trial};
 const PATH: &str = "/clusters/edge-a/api/v1/things";
 const COPIED: &str = "tombolo_server_agent_keys_copied_total";
 
+/// This holds for every kind of request.
 #[tokio::test]
-async fn the_only_agent_killed_and_started_again_serves_whatever_is_asked_from_its_greeting_on() {
+async fn a_restarted_only_agent_serves_from_its_handshake_on() {
     let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
 
@@ -31,8 +32,9 @@ async fn the_only_agent_killed_and_started_again_serves_whatever_is_asked_from_i
     assert_eq!(trial.rig.metric(trial.rig.probes(), COPIED).await, 0.0, "{}", trial.rig.server_log());
 }
 
+/// The first process serves on.
 #[tokio::test]
-async fn a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first_serves_on() {
+async fn a_second_process_with_a_certificate_in_use_is_refused() {
     let trial = Trial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     let strangers = FakeApi::start().await.expect("a fake starts");
@@ -55,7 +57,7 @@ async fn a_second_process_with_a_certificate_in_use_is_turned_away_and_the_first
 }
 
 #[tokio::test]
-async fn where_newcomers_are_preferred_the_first_process_is_turned_away() {
+async fn with_prefer_new_the_first_process_of_a_copied_key_is_refused() {
     let (mut rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     rig.kill_server();
     rig.write_config(|config| config.replacen("tunnel: {", "tunnel: { copiedKey: prefer-newcomer,", 1));
@@ -78,7 +80,7 @@ async fn where_newcomers_are_preferred_the_first_process_is_turned_away() {
 }
 
 #[tokio::test]
-async fn an_agent_that_stops_in_good_order_does_not_keep_the_next_one_out() {
+async fn a_cleanly_stopped_agent_does_not_keep_the_next_one_out() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let feed = tests::fake_api::WatchFeed::new();
     api.on("/api/v1/pods", Behaviour::Watch(feed.clone()));

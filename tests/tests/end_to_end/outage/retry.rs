@@ -20,8 +20,9 @@ const READS: &[(&str, &str, &str)] = &[
     ("GET", "/clusters/edge-a/version", "version"),
 ];
 
+/// Nothing else is sent twice.
 #[tokio::test]
-async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothing_else_is_sent_twice() {
+async fn reads_on_a_silent_tunnel_are_answered_over_a_live_one() {
     let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
     stalls.otherwise(Behaviour::Stall);
     answers.otherwise(Behaviour::json("{}"));
@@ -69,7 +70,7 @@ async fn reads_that_a_silent_tunnel_holds_are_answered_over_a_live_one_and_nothi
 }
 
 #[tokio::test]
-async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_started_in_its_place() {
+async fn reads_of_a_killed_agent_are_answered_by_its_replacement() {
     let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
     stalls.otherwise(Behaviour::Stall);
     answers.otherwise(Behaviour::json("{}"));
@@ -94,7 +95,7 @@ async fn reads_of_an_agent_that_was_killed_are_answered_by_the_one_that_is_start
 }
 
 #[tokio::test]
-async fn a_read_is_sent_again_twice_and_no_more() {
+async fn a_read_is_resent_twice_at_most() {
     let (rig, stalls) = (Rig::start().await, fake().await);
     stalls.otherwise(Behaviour::Stall);
     let api_server = ApiServer::of_fake(&rig, &stalls);
@@ -119,8 +120,9 @@ async fn a_read_is_sent_again_twice_and_no_more() {
     drop(agent);
 }
 
+/// The new agent connects while the other one is silent.
 #[tokio::test]
-async fn a_read_is_not_sent_again_to_an_agent_that_says_nothing_but_to_the_one_that_comes_while_it_does() {
+async fn a_read_is_resent_to_a_new_agent_and_not_to_a_silent_one() {
     let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
     stalls.otherwise(Behaviour::Stall);
     answers.otherwise(Behaviour::json("{}"));
@@ -146,8 +148,9 @@ async fn a_read_is_not_sent_again_to_an_agent_that_says_nothing_but_to_the_one_t
     drop(agents);
 }
 
+/// Their replacements die in the same way, and the reads are still answered.
 #[tokio::test]
-async fn reads_are_answered_when_all_agents_die_in_one_instant_and_those_in_their_place_do_too() {
+async fn reads_survive_the_death_of_all_agents_at_once() {
     let (rig, stalls, stalls_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
     [&stalls, &stalls_too].iter().for_each(|api| api.otherwise(Behaviour::Stall));
     answers.otherwise(Behaviour::json("{}"));

@@ -19,8 +19,9 @@ const ENCODINGS: [(&str, &str); 3] = [
     ("/apis/c/v1/things", "application/cbor-seq"),
 ];
 
+/// The error event has the watch's encoding.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_that_waits_ends_with_a_401_in_its_encoding_when_its_callers_certificate_does() {
+async fn a_parked_watch_ends_with_401_when_its_callers_certificate_expires() {
     let mut site = Site::start(HttpVersion::Http1, "").await;
     let store = site.store();
     for (path, content_type) in ENCODINGS {

@@ -11,9 +11,9 @@ use super::site::Site;
 /// What the agents here may assert, and how long they drain: longer than any test runs.
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\ndrainGraceSeconds: 600";
 
+/// The stopping agent does not wait for its deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_moves_from_an_agent_that_stops_to_another_that_is_there_and_no_agent_waits_for_its_deadline()
-{
+async fn a_watch_moves_from_a_stopping_agent_to_another_one() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     store.put("a", "1");
@@ -38,7 +38,7 @@ async fn a_watch_moves_from_an_agent_that_stops_to_another_that_is_there_and_no_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_only_agent_of_a_cluster_keeps_its_watches_while_it_drains_until_another_one_comes() {
+async fn a_draining_only_agent_keeps_its_watches_until_another_one_connects() {
     let mut site = Site::start(HttpVersion::Http2, "").await;
     let store = site.store();
     store.put("a", "1");

@@ -25,8 +25,9 @@ const KILLS: usize = 3;
 /// Pause between two looks at what kubectl has written.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
 
+/// The agents are killed and restarted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_every_encoding_a_watch_sees_what_etcd_holds_while_agents_are_killed_and_restarted() {
+async fn watches_of_every_encoding_match_etcd_while_agents_are_killed() {
     let mut site = Site::start().await;
     site.write(0).await;
     let mut kubectl = site.kubectl().await;

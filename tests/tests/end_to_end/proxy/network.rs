@@ -10,8 +10,9 @@ use tokio::time::timeout;
 
 use super::{COPY, Edge, LOG, NETWORK, advertise, said};
 
+/// It reaches no cluster outside of the network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_for_a_network_leads_to_the_one_of_its_clusters_that_has_the_address_and_nowhere_else() {
+async fn a_local_proxy_for_a_network_reaches_the_cluster_with_the_address() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
     let edge = Edge::start_within(["--network", NETWORK], &[listed.address], &[]).await;
     edge.rig.logged(LOG, 0, "network plant-1 is reached through").await;
@@ -58,8 +59,9 @@ async fn a_door_for_a_network_leads_to_the_one_of_its_clusters_that_has_the_addr
     assert_eq!((listed.accepted(), canary.accepted()), (1, 0));
 }
 
+/// Both or neither are refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_local_door_is_for_a_cluster_or_for_a_network_and_never_for_both_or_none() {
+async fn a_local_proxy_is_for_either_a_cluster_or_a_network() {
     let rig = tests::rig::Rig::start().await;
     let conf = rig.write("admin.conf", &super::kubeconfig("https://10.0.0.1:443"));
     let conf = conf.to_str().unwrap();

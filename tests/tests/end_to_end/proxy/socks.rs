@@ -28,7 +28,7 @@ const CONNECTIONS_MAX: usize = 512;
 const UPLOADS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_socks5_too_whoever_does_not_know_the_secret_is_let_nowhere() {
+async fn without_the_secret_the_local_proxy_refuses_socks5_too() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let edge = Edge::start_with(&[listed.address, nobody], &["--socks5"]).await;
@@ -80,7 +80,7 @@ async fn by_socks5_too_whoever_does_not_know_the_secret_is_let_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_judged_alike_by_both_ways_into_the_local_door() {
+async fn both_protocols_of_the_local_proxy_judge_an_address_alike() {
     let listed = Echo::start().await;
     let edge = Edge::start_with(&[listed.address], &[]).await;
     let (address, secret) = edge.door();
@@ -106,8 +106,9 @@ async fn an_address_is_judged_alike_by_both_ways_into_the_local_door() {
     assert!(listed.accepted() >= 2, "by both ways it is reached at all");
 }
 
+/// This holds for both directions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_socks5_no_byte_of_a_target_comes_before_the_answer_and_none_is_lost_on_either_side() {
+async fn by_socks5_no_targets_byte_precedes_the_reply_and_none_is_lost() {
     let (speaking, counting) = (Listener::start(speak).await, Listener::start(count).await);
     let edge = Edge::start_with(&[speaking.address, counting.address], &["--socks5"]).await;
 
@@ -129,8 +130,9 @@ async fn by_socks5_no_byte_of_a_target_comes_before_the_answer_and_none_is_lost_
     uploads_arrive_whole(UPLOADS, 3_000_000, async || edge.connected_by_socks(&request).await).await;
 }
 
+/// So is the end of what the proxy's own end cuts off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_breaks_behind_the_local_door_is_reset_and_so_is_what_the_proxys_end_cuts() {
+async fn a_break_behind_the_local_proxy_is_a_reset() {
     let (breaking, reading) = (Listener::start(break_off).await, Listener::start(read_all).await);
     let mut edge = Edge::start_with(&[breaking.address, reading.address], &["--socks5"]).await;
 
@@ -151,7 +153,7 @@ async fn what_breaks_behind_the_local_door_is_reset_and_so_is_what_the_proxys_en
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_come_to_the_local_door_as_may_and_the_next_waits_for_a_place() {
+async fn local_proxy_connections_are_limited_and_the_next_waits_for_a_slot() {
     let edge = Edge::start().await;
     let Url { address, secret, .. } = edge.url();
     let mut held = Vec::new();

@@ -15,16 +15,17 @@ const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 const READ: &str = "/api/v1/namespaces/default/configmaps/read";
 const WRITTEN: &str = "/api/v1/namespaces/default/configmaps/written";
 
+/// Watches and reads go on there, and nothing else is sent twice.
 #[test]
-fn what_runs_on_a_dark_tunnel_over_tcp_goes_on_over_quic_where_nothing_is_done_twice_by_that() {
-    trial("what_runs_on_a_dark_tunnel_over_tcp_goes_on_over_quic", async |lab| {
+fn streams_of_a_silent_tcp_tunnel_continue_over_quic() {
+    trial("streams_of_a_silent_tcp_tunnel_continue_over_quic", async |lab| {
         go_on(lab, "drop", "silent").await;
     });
 }
 
 #[test]
-fn and_what_runs_on_one_that_is_cut() {
-    trial("and_what_runs_on_one_that_is_cut", async |lab| {
+fn streams_of_a_cut_tcp_tunnel_continue_over_quic() {
+    trial("streams_of_a_cut_tcp_tunnel_continue_over_quic", async |lab| {
         go_on(lab, "reject with tcp reset", "lost").await;
     });
 }

@@ -34,8 +34,9 @@ const SERVICES: [&str; 2] = ["hook.default.svc", "extension.default.svc"];
 /// How often a webhook answers in turn before it is believed.
 const TURNS: usize = 5;
 
+/// The names lead where the site's own objects say.
 #[test]
-fn webhooks_and_aggregated_apis_named_by_service_are_reached_where_the_sites_own_objects_lead() {
+fn webhooks_and_aggregated_apis_are_reached_by_service_name() {
     trial("an_api_server_reaches_services_by_name", async |lab| {
         let edge = Edge::start(lab, By::Tls).await;
         edge.serves("the site says no").await;

@@ -19,9 +19,10 @@ const UPLOADS: usize = 50;
 /// Those of the office.
 const SOURCES: [&str; 2] = ["10.8.1.2", "10.8.1.3"];
 
+/// The next connection is reset.
 #[test]
-fn as_many_come_to_an_address_in_all_and_from_one_source_as_may_and_the_next_is_reset() {
-    trial("as_many_come_to_an_address", async |lab| {
+fn connections_to_an_address_are_limited_in_all_and_by_source() {
+    trial("connections_to_an_address_are_limited_in_all_and_by_source", async |lab| {
         let mut rig = lab.rig("").await;
         let site = lab.site(CLUSTER, Uplink::Cable).await;
         let listed = Listed::start(&rig, &site).await;

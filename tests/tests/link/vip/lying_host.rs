@@ -37,9 +37,10 @@ fn a_list_is_as_long_as_it_may_be_and_not_one_byte_longer() {
     });
 }
 
+/// A change and a removal name the object's UID, so that a later object of the same name is left alone. A
+/// created object replaces nobody else's.
 #[test]
-fn what_is_changed_or_removed_in_the_host_cluster_is_the_object_that_was_seen_and_what_is_made_takes_nobodys_place()
- {
+fn a_server_changes_only_the_host_cluster_objects_that_it_has_seen() {
     trial("what_is_changed_or_removed_is_what_was_seen", async |lab| {
         let host = FakeApi::start_http1().await.unwrap();
         let object = |name: &str| json!({ "metadata": { "name": name, "uid": format!("uid-{name}"), "resourceVersion": "7" }, "spec": {} });

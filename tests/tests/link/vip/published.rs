@@ -19,10 +19,10 @@ const TARGET: &str = "kubernetes.default.svc:443";
 
 const FAILURES: &str = "tombolo_server_vip_publishing_failures_total";
 
+/// The addresses are of a range. Nothing else of the host cluster is touched.
 #[test]
-fn clusters_of_a_range_keep_their_addresses_and_are_services_of_the_host_cluster_and_nothing_else_there_is_touched()
- {
-    trial("clusters_of_a_range_keep_their_addresses", async |lab| {
+fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
+    trial("clusters_keep_their_addresses_and_are_services_of_the_host_cluster", async |lab| {
         let mut host = Host::start(lab).await;
         let mut rig = lab.rig(&host.vip(&["edge-a", "edge-b", "edge-c", "edge-d", "edge-e", "edge-x"])).await;
         let rule = user_may_dial("pods", ("way-in:pods", "way-in:pods"), &["edge-a"]);

@@ -15,9 +15,10 @@ use tests::targets;
 
 pub(super) const CLUSTER: &str = "edge-a";
 
+/// The address comes in CONNECT's target, or it is what an address of the host stands for.
 #[test]
-fn an_address_is_judged_alike_whether_it_comes_by_connect_or_is_meant_by_an_address_of_the_host() {
-    trial("an_address_is_judged_alike", async |lab| {
+fn connect_and_host_addresses_judge_an_address_alike() {
+    trial("connect_and_host_addresses_judge_an_address_alike", async |lab| {
         let mut rig = lab.rig("").await;
         let site = lab.site(CLUSTER, Uplink::Cable).await;
         let Listed { echo: listed, .. } = &Listed::start(&rig, &site).await;

@@ -18,8 +18,8 @@ const WAY: &str = "vip: { ways: [{ name: office, sources: [10.8.1.0/24], address
                    cluster: edge-a }] }] }\n";
 
 #[test]
-fn an_admin_conf_with_nothing_added_reaches_into_pods_by_the_clusters_own_address() {
-    let test = "an_admin_conf_with_nothing_added_reaches_into_pods";
+fn an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address() {
+    let test = "an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address";
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
     }

@@ -69,9 +69,10 @@ const ROWS: [Row; 5] = [
 /// What is typed.
 const BYTES: usize = 200_000;
 
+/// Where the client does not support one, the client says so.
 #[test]
-fn an_exec_comes_by_every_way_that_its_client_knows_and_where_it_does_not_the_client_says_so() {
-    let test = "an_exec_comes_by_every_way";
+fn an_exec_works_by_every_entry_point_that_its_client_supports() {
+    let test = "an_exec_works_by_every_entry_point_that_its_client_supports";
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
     }
@@ -96,9 +97,10 @@ fn an_exec_comes_by_every_way_that_its_client_knows_and_where_it_does_not_the_cl
     });
 }
 
+/// These are all minors that can be built.
 #[test]
 #[ignore = "soak: builds the kubectl of every minor that is to be had"]
-fn an_exec_of_the_kubectls_of_every_minor_that_is_to_be_had_comes_by_every_way() {
+fn an_exec_of_every_kubectl_minor_works_by_every_entry_point() {
     let test = "an_exec_of_the_kubectls_of_every_minor_comes_by_every_way";
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
@@ -146,7 +148,7 @@ async fn by_all(lab: &Lab, tries: impl AsyncFnOnce(&NodeEdge, &EveryWay) -> Vec<
 }
 
 #[test]
-fn the_page_has_what_the_trial_of_exec_tries() {
+fn the_page_lists_every_tested_exec() {
     let page = fs::read_to_string(sources::workspace().join("docs/clients.md")).expect("the page");
     let cell = |cell: &Cell| match cell {
         WebSocket => "WebSocket".to_owned(),

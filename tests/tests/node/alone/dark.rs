@@ -16,7 +16,7 @@ const LOSSY: &str = "delay=40ms loss=5%";
 const DARK: Duration = Duration::from_secs(30);
 
 #[test]
-fn what_is_read_from_a_pod_and_typed_into_it_over_a_lossy_link_is_whole() {
+fn reads_and_typing_over_a_lossy_link_are_complete() {
     behind("what_is_read_from_a_pod_over_a_lossy_link", LOSSY, async |edge: NodeEdge| {
         let bytes = 6 * 1024 * 1024;
         let makes = format!("pod flood {bytes} | sha256sum");
@@ -32,23 +32,32 @@ fn what_is_read_from_a_pod_and_typed_into_it_over_a_lossy_link_is_whole() {
     });
 }
 
+/// The test tries each protocol two hundred times.
 #[test]
 #[ignore = "soak: 800 times fifty megabytes, and half of them slowly"]
-fn fifty_megabytes_over_a_lossy_link_are_whole_or_an_error_two_hundred_times_by_each_protocol() {
-    behind("fifty_megabytes_over_a_lossy_link", LOSSY, async |edge: NodeEdge| {
-        reads_are_whole(&edge, 50, &[false, true]).await;
-    });
+fn fifty_megabytes_over_a_lossy_link_arrive_complete_or_as_an_error() {
+    behind(
+        "fifty_megabytes_over_a_lossy_link_arrive_complete_or_as_an_error",
+        LOSSY,
+        async |edge: NodeEdge| {
+            reads_are_whole(&edge, 50, &[false, true]).await;
+        },
+    );
 }
 
 #[test]
-fn an_exec_followed_logs_and_a_forwarded_connection_go_on_after_half_a_minute_in_the_dark() {
-    behind("an_exec_followed_logs_and_a_forwarded_connection_go_on", "delay=10ms", async |edge: NodeEdge| {
-        let mut open = Open::start(&edge).await;
-        open.goes_on(&edge, "before").await;
-        for_half_a_minute(&edge, &mut open).await;
-        open.goes_on(&edge, "after").await;
-        open.end().await;
-    });
+fn an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage() {
+    behind(
+        "an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage",
+        "delay=10ms",
+        async |edge: NodeEdge| {
+            let mut open = Open::start(&edge).await;
+            open.goes_on(&edge, "before").await;
+            for_half_a_minute(&edge, &mut open).await;
+            open.goes_on(&edge, "after").await;
+            open.end().await;
+        },
+    );
 }
 
 /// Makes the link dark for that long. What is said meanwhile comes afterwards.

@@ -14,10 +14,11 @@ use super::daemon_set::{DAEMON_SET, rolled_out, trial};
 const SLOW: &str = "seq 1 400 | while read n; do echo $n; sleep 0.05; done";
 const SLOW_LINES: u32 = 400;
 
+/// Meanwhile no read fails, and a shell goes on.
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]
-fn agents_of_the_daemon_set_enroll_serve_and_are_replaced_while_no_read_fails_and_a_shell_goes_on() {
-    trial("agents_of_the_daemon_set", Uplink::Cable, async |_, edge, rig| {
+fn the_daemon_sets_agents_enroll_serve_and_are_replaced() {
+    trial("the_daemon_sets_agents_enroll_serve_and_are_replaced", Uplink::Cable, async |_, edge, rig| {
         let first = uids(&edge).await;
         assert_eq!(agents(rig, edge.name).await.intersection(&first).count(), 1, "{first:?}");
         let shown = edge.tunneled.stdout(&["exec", POD, "--", "cat", "/proc/1/cmdline"]).await;

@@ -12,7 +12,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[test]
 #[ignore = "soak: an hour"]
-fn an_exec_followed_logs_and_a_forwarded_connection_live_for_an_hour_without_a_word() {
+fn an_idle_exec_followed_logs_and_a_forwarded_connection_live_for_an_hour() {
     behind("an_exec_lives_for_an_hour_without_a_word", "delay=10ms", async |edge: NodeEdge| {
         let mut open = Open::start(&edge).await;
         open.goes_on(&edge, "before").await;

@@ -15,9 +15,10 @@ const REPORT: &str = "TOMBOLO_REPORT_NODE";
 const SOON: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Each command reaches the right one.
 #[test]
-fn two_nodes_at_once_run_pods_of_the_same_name_and_each_command_reaches_the_right_one() {
-    trial("two_nodes_at_once", async |edges| {
+fn two_nodes_at_once_run_pods_of_the_same_name() {
+    trial("two_nodes_at_once_run_pods_of_the_same_name", async |edges| {
         for (edge, name) in edges.edges.iter().zip(NAMES) {
             for kubectl in [&edge.direct, &edge.tunneled] {
                 let command = ["exec", POD, "--", "cat", "/proc/1/cmdline"];
@@ -30,8 +31,8 @@ fn two_nodes_at_once_run_pods_of_the_same_name_and_each_command_reaches_the_righ
 }
 
 #[test]
-fn a_daemon_set_comes_up_with_a_token_by_which_its_pods_know_the_api_server() {
-    trial("a_daemon_set_comes_up", async |edges| {
+fn a_daemon_sets_pods_get_a_token_that_the_api_server_accepts() {
+    trial("a_daemon_sets_pods_get_a_token_that_the_api_server_accepts", async |edges| {
         let edge = &edges.edges[0];
         let manifest = format!(
             "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{ name: daemons }}\nspec:\n  selector: {{ matchLabels: {{ app: daemons }} }}\n  \
@@ -60,14 +61,13 @@ fn a_daemon_set_comes_up_with_a_token_by_which_its_pods_know_the_api_server() {
 
 /// Runs itself as a process of its own, kills that, and looks for what it had started.
 #[test]
-fn nothing_of_a_node_is_left_after_it_is_dropped_or_the_test_process_is_killed() {
-    const TEST: &str =
-        "alone::life::nothing_of_a_node_is_left_after_it_is_dropped_or_the_test_process_is_killed";
+fn nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process() {
+    const TEST: &str = "alone::life::nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process";
     if let Some(report) = std::env::var_os(REPORT) {
         return come_and_go_and_hang(Path::new(&report));
     }
     if let Err(unable) = node::assets() {
-        return skip("nothing_of_a_node_is_left", &unable.to_string());
+        return skip("nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process", &unable.to_string());
     }
     let folder = tempfile::tempdir().expect("a folder");
     let report = folder.path().join("report");

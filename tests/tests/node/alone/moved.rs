@@ -10,19 +10,23 @@ use super::open::Open;
 
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]
-fn what_is_open_by_an_agent_in_its_pod_goes_on_after_the_dark_and_from_other_addresses() {
+fn what_an_agents_pod_serves_outlives_an_outage_and_new_addresses() {
     let uplink = Uplink::simulated("delay=10ms");
-    trial("what_is_open_by_an_agent_in_its_pod_goes_on", uplink, async |lab, edge, rig| {
-        let mut open = Open::start(&edge).await;
-        open.goes_on(&edge, "before").await;
-        for_half_a_minute(&edge, &mut open).await;
-        for last in 1..4 {
-            edge.site.replace_address(lab.cloud(), Ipv4Addr::new(100, 127, 0, last)).await;
-            open.goes_on(&edge, &format!("from address {last}")).await;
-        }
-        open.end().await;
-        let opened = rig.server_log().matches("tunnel opened").count();
-        // That of the agent beside the cluster, and the pod's.
-        assert_eq!(opened, 2, "{}", rig.server_log());
-    });
+    trial(
+        "what_an_agents_pod_serves_outlives_an_outage_and_new_addresses",
+        uplink,
+        async |lab, edge, rig| {
+            let mut open = Open::start(&edge).await;
+            open.goes_on(&edge, "before").await;
+            for_half_a_minute(&edge, &mut open).await;
+            for last in 1..4 {
+                edge.site.replace_address(lab.cloud(), Ipv4Addr::new(100, 127, 0, last)).await;
+                open.goes_on(&edge, &format!("from address {last}")).await;
+            }
+            open.end().await;
+            let opened = rig.server_log().matches("tunnel opened").count();
+            // That of the agent beside the cluster, and the pod's.
+            assert_eq!(opened, 2, "{}", rig.server_log());
+        },
+    );
 }

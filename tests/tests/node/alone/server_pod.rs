@@ -55,8 +55,8 @@ struct Hosted<'a> {
 
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]
-fn a_server_in_its_pod_serves_ends_what_runs_when_it_is_deleted_and_is_back_with_what_its_store_knew() {
-    trial("a_server_in_its_pod", async |hosted: &Hosted<'_>| {
+fn a_server_pod_that_is_deleted_drains_and_returns_with_its_store() {
+    trial("a_server_pod_that_is_deleted_drains_and_returns_with_its_store", async |hosted: &Hosted<'_>| {
         let first = hosted.pod().await;
         hosted.is_confined().await;
         hosted.is_not_evicted(&first).await;

@@ -39,10 +39,11 @@ const BEGUN_DIRECTLY_MAX: usize = 5;
 /// What is copied out of the pod.
 const FILE: &str = "large";
 
+/// A gibibyte is copied each way.
 #[test]
 #[ignore = "soak: copies a gibibyte out of a pod and into it, twice, through a tunnel and beside it"]
-fn what_is_typed_in_twenty_shells_comes_back_soon_beside_a_gibibyte_that_is_copied_each_way() {
-    let test = "what_is_typed_in_twenty_shells_comes_back_soon";
+fn typing_in_twenty_shells_stays_responsive_beside_large_copies() {
+    let test = "typing_in_twenty_shells_stays_responsive_beside_large_copies";
     if let Err(unable) = node::assets() {
         return skip(test, &unable.to_string());
     }

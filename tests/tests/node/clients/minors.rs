@@ -20,18 +20,21 @@ const BY_WEBSOCKET_FROM: [(&[&str], u32); 2] = [(&["exec", "attach"], 30), (&["p
 const BYTES: usize = 1024 * 1024;
 const CONNECTIONS: usize = 10;
 
+/// These are the minors directly before and after the pinned one. The protocol is that of the minor's
+/// release.
 #[test]
-fn the_kubectls_of_the_minors_beside_the_pinned_one_work_at_a_pod_by_the_protocol_of_their_release() {
-    let name = "the_kubectls_of_the_minors_beside_the_pinned_one_work_at_a_pod";
+fn kubectls_of_neighbouring_minors_work_at_a_pod_by_their_protocol() {
+    let name = "kubectls_of_neighbouring_minors_work_at_a_pod_by_their_protocol";
     if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(name, "with binaries from elsewhere nobody knows which minors are beside them");
     }
     trial(name, async |edges| work(&edges.edges[0], &neighbours()).await);
 }
 
+/// These are all minors that can be built. The protocol is that of the minor's release.
 #[test]
 #[ignore = "soak: builds the kubectl of every minor that is to be had"]
-fn the_kubectls_of_every_minor_that_is_to_be_had_work_at_a_pod_by_the_protocol_of_their_release() {
+fn kubectls_of_every_minor_work_at_a_pod_by_their_protocol() {
     let name = "the_kubectls_of_every_minor_work_at_a_pod";
     trial(name, async |edges| work(&edges.edges[0], &all_minors()).await);
 }

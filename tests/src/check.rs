@@ -4,5 +4,5 @@ pub mod bounds;
 pub mod bystanders;
 pub mod reflector;
 pub mod stream;
-pub mod watched;
+pub mod watch_report;
 pub mod writes;

@@ -9,13 +9,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, timeout};
 
 mod forward;
-mod ground;
 mod installer;
+pub mod isolation;
+mod network;
 mod probes;
-mod show;
-mod stage;
-mod teller;
-pub mod way;
+mod progress;
+mod setup;
+mod tour;
 
 use crate::binaries::BinaryError;
 use crate::kube::ClusterError;
@@ -24,9 +24,9 @@ use crate::kube::assets::MissingAssets;
 use crate::network::NetworkError;
 use crate::process::ProcessError;
 use crate::scratch::Scratch;
-use stage::Stage;
-use teller::Teller;
-use way::Way;
+use isolation::Way;
+use progress::Teller;
+use setup::Stage;
 
 /// How long everything up to the last thing shown may take.
 const SHOWN_MAX: Duration = Duration::from_secs(600);

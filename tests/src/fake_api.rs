@@ -18,16 +18,16 @@ use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::{Authority, Issued};
 
 mod behaviour;
-mod cutter;
 mod exec;
 mod gate;
 mod http1;
 mod http2;
 mod listen;
-mod plan;
 mod record;
+mod recorded_stream;
+mod response_plan;
+mod socket;
 mod store;
-mod tap;
 mod wire;
 
 pub use behaviour::{Answer, Behaviour, Cut, Declared, Door, WatchFeed};

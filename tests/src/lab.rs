@@ -13,11 +13,11 @@ use crate::scratch::Scratch;
 use crate::skip::skip;
 
 mod linksim;
-mod quarters;
+mod namespace_runtime;
 mod site;
 
 pub use linksim::{Linksim, LinksimError};
-pub use quarters::Quarters;
+pub use namespace_runtime::Quarters;
 pub use site::{POD, Site, SiteError, Uplink};
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).

@@ -16,9 +16,9 @@ use crate::process::{Invocation, Process, ProcessError, run};
 use crate::scratch::Scratch;
 
 mod cgroups;
-mod enclosure;
 mod image;
 mod machine;
+mod namespaces;
 mod settings;
 mod tar;
 
@@ -27,7 +27,7 @@ pub use image::{Image, sha256};
 pub use settings::PODS;
 
 use cgroups::Cgroups;
-use enclosure::Enclosure;
+use namespaces::Enclosure;
 
 /// How long containerd, and then kubelet, may take until they are ready; builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);

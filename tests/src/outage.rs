@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::time::{sleep, sleep_until};
 
+mod echo_api;
 mod memory;
 mod meter;
-mod partner;
 mod streams;
 mod tunnels;
 
+pub use echo_api::Partner;
 pub use memory::{Memory, Resident};
 pub use meter::{End, Meter};
-pub use partner::Partner;
 pub use tunnels::Tunnels;
 
 use crate::caller::Http2Caller;
 use crate::lab::{Lab, Site, Uplink};
 use crate::rig::{Agent, ApiServer, Rig};
+use echo_api::{Desk, event};
 use memory::held;
-use partner::{Desk, event};
 use streams::Streams;
 
 /// A link with 40 ms round trip, and a rate that a download and an upload fill.

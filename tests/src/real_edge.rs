@@ -9,7 +9,7 @@ use crate::kube::kubeconfig::Credential;
 use crate::kube::kubectl::Kubectl;
 use crate::kube::{EdgeCluster, Place};
 use crate::rig::{Agent, ApiServer, GROUP, Rig};
-use crate::ways::{Answer, Ask, Line, Way};
+use crate::routes::{Answer, Ask, Line, Way};
 
 /// The cluster's name.
 pub const CLUSTER: &str = "edge-a";

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use tests::matrix::book::Book;
 use tests::matrix::code::{Request, Timing};
 use tests::matrix::fault::Row;
 use tests::matrix::page;
+use tests::matrix::report_log::Book;
 use tests::matrix::run::{Cell, attempt};
 use tests::matrix::table;
 

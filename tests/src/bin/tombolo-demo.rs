@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use tests::demo::way::Way;
+use tests::demo::isolation::Way;
 use tests::demo::{Order, run};
 
 /// Starts a tunnel-server and two edge clusters that both are 192.168.1.10:6443, and shows kubectl reach both

@@ -1,6 +1,6 @@
 //! A stream of bytes each of which knows its place, so that a loss, a repetition or a swap is found and located.
 
-use crate::dice::Dice;
+use crate::rng::Dice;
 
 /// How far around a fault the place is looked for to which the stream has jumped.
 const JUMP_BYTES_MAX: u64 = 1024 * 1024;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::DemoError;
-use super::ground::{Cloud, EDGES, Edge, Ground, SERVER};
-use super::teller::Teller;
+use super::network::{Cloud, EDGES, Edge, Ground, SERVER};
+use super::progress::Teller;
 use crate::binaries::{BinaryError, find_binary};
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;

@@ -1,6 +1,6 @@
 //! Transport parameters (RFC 9000, section 18), as they must be and as they must not.
 
-use crate::dice::Dice;
+use crate::rng::Dice;
 
 use super::frames::varint;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
-use crate::dice::Dice;
+use crate::rng::Dice;
 
 /// Datagrams of one direction that may be repeated later.
 const KEPT_MAX: usize = 512;

@@ -9,12 +9,12 @@ use tokio::io::{AsyncWriteExt, WriteHalf};
 
 use super::Shared;
 use super::behaviour::Cut;
-use super::cutter::Cutter;
 use super::exec::exec;
 use super::gate::{Gate, Moment};
-use super::plan::{Outcome, Plan, Reply, Step};
 use super::record::Head;
-use super::tap::Tap;
+use super::recorded_stream::Tap;
+use super::response_plan::{Outcome, Plan, Reply, Step};
+use super::socket::Cutter;
 use super::wire::Reader;
 
 pub(super) type Writer = WriteHalf<Tap>;

@@ -14,10 +14,10 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::behaviour::Cut;
-use super::cutter::Cutter;
-use super::plan::{Outcome, Plan, Reply, Source, Step};
 use super::record::{Head, HttpVersion};
-use super::tap::Tap;
+use super::recorded_stream::Tap;
+use super::response_plan::{Outcome, Plan, Reply, Source, Step};
+use super::socket::Cutter;
 
 /// What each stream and the connection may have on the way to us, in bytes.
 const WINDOW_BYTES: u32 = 1024 * 1024;

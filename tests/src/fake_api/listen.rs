@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::behaviour::Door;
 use super::record::HttpVersion;
-use super::tap::Tap;
+use super::recorded_stream::Tap;
 use super::{Shared, http1, http2};
 
 /// An open or closed listener, and all connections it has accepted.

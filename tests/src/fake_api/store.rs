@@ -8,18 +8,18 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::plan::{Reply, Source};
 use super::record::Head;
+use super::response_plan::{Reply, Source};
 
 mod feed;
 mod history;
-mod question;
+mod request;
 
 pub use history::{Change, Emitted};
 
 pub(super) use feed::StoreFeed;
 use history::History;
-use question::{Question, WatchQuestion};
+use request::{Question, WatchQuestion};
 
 /// A collection of ConfigMaps of one namespace; clones are the same collection.
 #[derive(Debug, Clone)]

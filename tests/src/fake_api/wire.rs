@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, ReadHalf};
 
 use super::Shared;
 use super::record::{Head, HttpVersion};
-use super::tap::Tap;
+use super::recorded_stream::Tap;
 
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 const HEADERS_MAX: usize = 1024;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Lab;
 use super::linksim::{Linksim, LinksimError};
-use super::quarters::Quarters;
+use super::namespace_runtime::Quarters;
 use crate::fake_api::{FakeApi, FakeApiOptions};
 use crate::network::{NetworkError, NetworkNamespace};
 use crate::process::{Invocation, ProcessError, run};

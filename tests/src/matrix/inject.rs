@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::fault::{ApiFault, Connections, Injection, Mishap, Row, Victim};
-use super::stage::{CLUSTER, OTHER_ADDRESS, Stage};
+use super::setup::{CLUSTER, OTHER_ADDRESS, Stage};
 use crate::fake_api::Door;
 use crate::process::{Invocation, Process, run};
 use resource::Held;

@@ -8,7 +8,7 @@ use super::code::{Code, Request};
 use super::report::Observed;
 use super::requests::{End, Sight};
 use crate::check::reflector::Reflector;
-use crate::check::watched::Watched;
+use crate::check::watch_report::Watched;
 use crate::fake_api::Emitted;
 
 /// What the API server knows of a request.

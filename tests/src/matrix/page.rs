@@ -5,10 +5,10 @@ use std::fmt::{self, Write};
 use std::fs;
 use std::process::Command;
 
-use super::book::Reports;
 use super::code::{Code, Request, Timing};
 use super::fault::{Injection, QUICK_MAX, Row};
 use super::report::{CellReport, Observed};
+use super::report_log::Reports;
 use super::run::Cell;
 use super::table::{SECTIONS, Section, row, rows};
 

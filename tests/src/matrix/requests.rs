@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
 use super::code::{Request, Timing};
-use super::cue::Cues;
-use super::door::{Answer, Door};
+use super::gateway::{Answer, Door};
+use super::phases::Cues;
 use crate::check::reflector::Reflector;
 use crate::fake_api::{Gate, HttpVersion, Store};
 

@@ -8,14 +8,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::code::{Request, Timing};
-use super::cue::Prompter;
-use super::door::Door;
 use super::fault::{ApiFault, Injection, Row, Victim};
+use super::gateway::Door;
 use super::inject::{self, Fault, NotMade};
 use super::judge::{Known, Span, judge};
+use super::phases::Prompter;
 use super::report::{Bystanding, CellReport};
 use super::requests::{Setting, Sight, perform};
-use super::stage::{COLLECTION, Stage};
+use super::setup::{COLLECTION, Stage};
 use crate::check::bounds::{Slack, Usage, returned};
 use crate::check::bystanders::{Bystander, Noticed};
 use crate::check::stream::Verifier;

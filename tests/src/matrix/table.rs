@@ -6,7 +6,7 @@
 use super::fault::Row;
 
 mod apiserver;
-mod later;
+mod credentials;
 mod network;
 mod process;
 
@@ -23,7 +23,7 @@ pub struct Section {
 pub const SECTIONS: &[Section] = &[
     Section { title: "Between agent and server", rows: network::ROWS },
     Section { title: "Processes, hosts and resources", rows: process::ROWS },
-    Section { title: "Time, credentials and policy", rows: later::ROWS },
+    Section { title: "Time, credentials and policy", rows: credentials::ROWS },
     Section { title: "The API server and the caller", rows: apiserver::ROWS },
 ];
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Agent;
-use super::partner::Desk;
+use super::echo_api::Desk;
 use super::streams::Streams;
 use crate::rig::Rig;
 

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::echo_api::{Seeds, TICK_BYTES, TICK_EVERY, drain};
 use super::meter::{End, Meter};
-use super::partner::{Seeds, TICK_BYTES, TICK_EVERY, drain};
 use crate::caller::{Http2Caller, SOON, Writer, send_all, upgrade};
 use crate::check::stream::Generator;
 use crate::rig::Rig;

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::users::serial_with_colons;
+use crate::revoked_users::serial_with_colons;
 
 /// How long anything may take.
 const DONE_MAX: Duration = Duration::from_secs(60);

@@ -9,14 +9,14 @@ mod discovery;
 mod encodings;
 mod proxying;
 mod reading;
-mod skew;
+mod version_skew;
 mod watching;
 mod writing;
 
 use serde_json::Value;
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::ways::{Ask, Way};
+use tests::routes::{Ask, Way};
 
 /// Creates objects directly, and returns the version at which all of them are there.
 async fn create(edge: &RealEdge, path: &str, objects: impl IntoIterator<Item = Value>) -> String {

@@ -2,7 +2,7 @@
 //!
 //! `docs/clients.md` shows the same table.
 
-mod ways;
+mod entry_points;
 
 use std::env;
 use std::ffi::OsString;
@@ -11,14 +11,14 @@ use std::path::Path;
 
 use futures::future::join_all;
 use tests::caller::SOON;
-use tests::every_way::WAYS;
+use tests::entry_points::WAYS;
 use tests::kube::assets::{self, Assets, all_minors, neighbours};
 use tests::skip::skip;
 use tests::sources;
 use tokio::time::{Duration, sleep, timeout};
 
 use Cell::{Says, Works};
-use ways::Ways;
+use entry_points::Ways;
 
 /// What becomes of a client by one way.
 #[derive(Debug, Clone, Copy)]

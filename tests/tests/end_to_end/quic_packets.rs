@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tests::caller::SOON;
-use tests::dice::Dice;
 use tests::evil_quic::frames::{self, connection_close, varint};
 use tests::evil_quic::initial::{DATAGRAM_BYTES, Initial, client_hello, is_retry, of_retry};
 use tests::evil_quic::parameters;
 use tests::evil_quic::trial::{ANSWER_MAX, Trial};
+use tests::rng::Dice;
 use tokio::time::sleep;
 
 /// Handshakes with transport parameters that are wrong.

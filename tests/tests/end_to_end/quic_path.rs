@@ -15,7 +15,7 @@ use tests::evil_quic::relay::{Deed, Relay};
 use tests::evil_quic::trial::{ANSWER_MAX, Trial, hello, honest};
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
-use tests::rogue;
+use tests::rogue_server;
 use tokio::time::timeout;
 
 /// What goes each way, all of it different.
@@ -119,7 +119,7 @@ struct Rogue(Endpoint);
 
 impl Rogue {
     fn start(rig: &Rig) -> Self {
-        let material = rogue::material(rig);
+        let material = rogue_server::material(rig);
         let mut roots = RootCertStore::empty();
         for root in material.peer_roots {
             roots.add(root).expect("a root");

@@ -12,7 +12,7 @@ use tests::caller::SOON;
 use tests::carrier::is_not_quic;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
-use tests::rogue::{host, material, spawner};
+use tests::rogue_server::{host, material, spawner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use transport::{Endpoint, EndpointKeys, GreetError, ServerNumber, Tunnel};

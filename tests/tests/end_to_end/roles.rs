@@ -10,7 +10,7 @@ use tests::admin::{AdminWire, remote_door};
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::pki::Issued;
 use tests::rig::{Agent, ApiServer, GROUP, Rig, ask};
-use tests::rogue::spawner;
+use tests::rogue_server::spawner;
 use tonic::Code;
 use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, Way, dial_tcp};

@@ -1,6 +1,6 @@
 //! Where UDP does not pass: tunnels over TCP, through a proxy too, and back to QUIC when it does.
 
-mod lost;
+mod dead_tunnel;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

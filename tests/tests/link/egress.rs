@@ -12,11 +12,11 @@ use tests::pki::{Authority, Issued};
 use tests::rig::{Agent, Rig};
 
 mod by_name;
-mod host;
-mod served;
+mod cloud_api_server;
+mod services;
 
-use host::{By, rule};
-use served::{Answer, THING, WRITTEN, logs, review, serve, things};
+use cloud_api_server::{By, rule};
+use services::{Answer, THING, WRITTEN, logs, review, serve, things};
 
 /// The cluster of the site.
 const CLUSTER: &str = "edge-a";
@@ -79,7 +79,7 @@ struct Edge {
 impl Edge {
     async fn start(lab: &Lab) -> Self {
         let site_ca = Authority::new("site-ca");
-        let rig = host::server(lab, By::Tls).await;
+        let rig = cloud_api_server::server(lab, By::Tls).await;
         let site = site(lab, &site_ca).await;
         let fake = site.fake_api(FakeApiOptions::default()).await;
         let targets = "targets: [\"10.96.0.0/16:443\", \"10.42.0.0/24:10250\"]\n";
@@ -90,9 +90,9 @@ impl Edge {
         )
         .await;
         rig.put_policy(&[rule("host-a", &REACHED)]).await;
-        let cluster = host::api_server(lab, &rig, By::Tls).await;
+        let cluster = cloud_api_server::api_server(lab, &rig, By::Tls).await;
         let kubectl = cluster.admin().limit(SOON);
-        host::apply(lab, &kubectl, &objects_of(&site_ca)).await;
+        cloud_api_server::apply(lab, &kubectl, &objects_of(&site_ca)).await;
         let status = json!({ "status": {
             "addresses": [{ "type": "InternalIP", "address": NODE }],
             "daemonEndpoints": { "kubeletEndpoint": { "Port": 10250 } },
@@ -108,7 +108,7 @@ impl Edge {
                 &status.to_string(),
             ])
             .await;
-        host::in_force(&kubectl).await;
+        cloud_api_server::in_force(&kubectl).await;
         Self { rig, cluster, _agent: agent, _site: site }
     }
 }
@@ -140,13 +140,13 @@ fn objects_of(authority: &Authority) -> Vec<Value> {
         "spec": { "nodeName": "site", "containers": [{ "name": "talker", "image": "talker" }] },
     });
     let mut items = vec![
-        host::service("hook", HOOK),
-        host::service("extension", EXTENSION),
-        host::slice("hook", &[NODE], 443),
-        host::slice("extension", &[NODE], 443),
+        cloud_api_server::service("hook", HOOK),
+        cloud_api_server::service("extension", EXTENSION),
+        cloud_api_server::slice("hook", &[NODE], 443),
+        cloud_api_server::slice("extension", &[NODE], 443),
         node,
         pod,
     ];
-    items.extend(host::called(authority));
+    items.extend(cloud_api_server::called(authority));
     items
 }

@@ -1,11 +1,11 @@
 //! Two sites whose control planes have one address, which the server has too: each reached from an office of its own, by an admin.conf
 //! to which nothing was added.
 
-mod host;
+mod host_cluster;
+mod host_cluster_faults;
 mod limits;
-mod lying_host;
 mod published;
-mod table;
+mod targets;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,9 +14,9 @@ use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
+use tests::client_network::Office;
 use tests::kube::audit::AuditEvent;
 use tests::lab::{Lab, trial};
-use tests::office::Office;
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::user_may_dial;

@@ -5,7 +5,7 @@ use std::fs;
 use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD, trial};
 
-use super::hands::{Hand, hands, pattern};
+use super::kubectls::{Hand, hands, pattern};
 
 #[test]
 fn a_folder_copied_into_a_pod_and_out_again_is_unchanged() {

@@ -7,7 +7,7 @@ use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD, trial};
 use tokio::io::AsyncWriteExt;
 
-use super::hands::{Hand, SOON, hands, pattern, wrote};
+use super::kubectls::{Hand, SOON, hands, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
 /// In the pod: say the terminal's size until it is the second one.

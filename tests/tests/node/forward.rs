@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::hands::{Hand, LOOK_EVERY, SOON, hands, pattern, wrote};
+use super::kubectls::{Hand, LOOK_EVERY, SOON, hands, pattern, wrote};
 
 /// How many short connections at once come and go beside a large one.
 const AT_ONCE: usize = 6;

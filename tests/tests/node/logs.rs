@@ -7,7 +7,7 @@ use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{IMAGE, NodeEdge, POD, trial};
 use tests::process::Process;
 
-use super::hands::{Hand, SOON, until, wrote};
+use super::kubectls::{Hand, SOON, until, wrote};
 
 #[test]
 fn logs_are_those_of_the_pod_and_since_leaves_out_what_is_older() {

@@ -3,7 +3,7 @@
 use tests::node::Image;
 use tests::node_edge::{NodeEdge, POD, trial};
 
-use super::hands::until;
+use super::kubectls::until;
 
 const IMAGE: &str = "tombolo.test/metrics-server:1";
 const API: &str = "v1beta1.metrics.k8s.io";

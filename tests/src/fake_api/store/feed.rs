@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::question::WatchQuestion;
+use super::request::WatchQuestion;
 use super::{Store, line, status};
 use crate::fake_api::gate::{Gate, Moment};
-use crate::fake_api::plan::Step;
+use crate::fake_api::response_plan::Step;
 
 /// Says where the initial events end.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";

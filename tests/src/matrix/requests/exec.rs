@@ -12,7 +12,7 @@ use super::{End, Setting, Sight};
 use crate::check::stream::{Generator, Verifier};
 use crate::fake_api::HttpVersion;
 use crate::matrix::code::{Request, Timing};
-use crate::matrix::door::in_words;
+use crate::matrix::gateway::in_words;
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 256;

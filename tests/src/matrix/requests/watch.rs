@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::{End, STAND_MAX, Setting, Sight, within};
 use crate::check::reflector::Reflector;
 use crate::matrix::code::{Request, Timing};
-use crate::matrix::door::Answer;
+use crate::matrix::gateway::Answer;
 
 /// Pause before the next list or watch; client-go's is about a second.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);

@@ -1,7 +1,7 @@
 //! 50 MB of objects: listed whole, in chunks and compressed, each the same byte for byte.
 
 use tests::real_edge::{Lines, RealEdge};
-use tests::ways::Ask;
+use tests::routes::Ask;
 
 use super::{all_say, config_map, without_age};
 

@@ -2,7 +2,7 @@
 
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::ways::{Way, masked};
+use tests::routes::{Way, masked};
 
 use super::said;
 

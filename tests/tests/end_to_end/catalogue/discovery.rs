@@ -6,7 +6,7 @@ use serde_json::Value;
 use tests::caller::SOON;
 use tests::kube::audit::AuditEvent;
 use tests::real_edge::{CLUSTER, RealEdge};
-use tests::ways::{Ask, Line};
+use tests::routes::{Ask, Line};
 use tokio::time::{Duration, sleep};
 
 use super::{all_say, as_it_is};

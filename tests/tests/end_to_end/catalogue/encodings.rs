@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::cbor;
 use tests::real_edge::{Lines, RealEdge};
-use tests::ways::{Ask, masked};
+use tests::routes::{Ask, masked};
 
 use super::{config_map, create};
 

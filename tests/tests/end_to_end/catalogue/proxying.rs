@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::caller::SOON;
 use tests::process::Process;
 use tests::real_edge::RealEdge;
-use tests::ways::{Ask, Way};
+use tests::routes::{Ask, Way};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};

@@ -1,7 +1,7 @@
 //! Reading: what kubectl and libraries get, list and describe is the same by every way.
 
 use tests::real_edge::RealEdge;
-use tests::ways::Ask;
+use tests::routes::Ask;
 
 use super::{all_say, as_it_is, config_map, create, without_age};
 

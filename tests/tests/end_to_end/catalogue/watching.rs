@@ -7,7 +7,7 @@ use tests::caller::SOON;
 use tests::cbor;
 use tests::dial::dial_name;
 use tests::real_edge::{ORIGIN, RealEdge, difference};
-use tests::ways::{Ask, Line, Way, masked};
+use tests::routes::{Ask, Line, Way, masked};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 

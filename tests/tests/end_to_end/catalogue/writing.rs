@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tests::cbor;
 use tests::real_edge::RealEdge;
-use tests::ways::{Answer, Ask, Line, masked};
+use tests::routes::{Answer, Ask, Line, masked};
 
 use super::config_map;
 

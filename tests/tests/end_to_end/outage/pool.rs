@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tests::caller::Http2Caller;
-use tests::dice::Dice;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
+use tests::rng::Dice;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::retried;

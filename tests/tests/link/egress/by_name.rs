@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::CLUSTER;
-use super::host::{self, By, rule};
-use super::served::{Answer, THING, review, review_otherwise, serve, things};
+use super::cloud_api_server::{self, By, rule};
+use super::services::{Answer, THING, review, review_otherwise, serve, things};
 
 /// Where the site's own API server is.
 const CONTROL_PLANE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10));
@@ -42,7 +42,12 @@ fn webhooks_and_aggregated_apis_are_reached_by_service_name() {
         edge.serves("the site says no").await;
 
         // Another pod takes the place of the first, which is gone with its connections.
-        host::apply(lab, &edge.site_kubectl(), &[host::slice("hook", &[SECOND], PORT)]).await;
+        cloud_api_server::apply(
+            lab,
+            &edge.site_kubectl(),
+            &[cloud_api_server::slice("hook", &[SECOND], PORT)],
+        )
+        .await;
         edge.first.abort();
 
         let kubectl = edge.cluster.admin().limit(SOON);
@@ -81,7 +86,7 @@ struct Edge {
 impl Edge {
     async fn start(lab: &Lab, by: By) -> Self {
         let authority = Authority::new("site-ca");
-        let rig = host::server(lab, by).await;
+        let rig = cloud_api_server::server(lab, by).await;
         let (site, first) = site(lab, &authority).await;
         let site_cluster = EdgeCluster::start_at(Place {
             network_namespace: Some(site.pod().path().to_owned()),
@@ -94,14 +99,17 @@ impl Edge {
         .unwrap();
         let site_kubectl = site_cluster.admin().limit(SOON);
         // The extension's Service has no address of its own, and pods of the other one call its port by another number.
-        let mut headless = host::service("extension", Ipv4Addr::UNSPECIFIED);
+        let mut headless = cloud_api_server::service("extension", Ipv4Addr::UNSPECIFIED);
         headless["spec"]["clusterIP"] = json!("None");
         let hook = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "hook", "namespace": "default" },
             "spec": { "ports": [{ "name": "https", "port": 443, "targetPort": "web" }] },
         });
-        let slices = [host::slice("hook", &[FIRST], PORT), host::slice("extension", &[EXTENSION], PORT)];
-        host::apply(lab, &site_kubectl, &[[hook, headless], slices].concat()).await;
+        let slices = [
+            cloud_api_server::slice("hook", &[FIRST], PORT),
+            cloud_api_server::slice("extension", &[EXTENSION], PORT),
+        ];
+        cloud_api_server::apply(lab, &site_kubectl, &[[hook, headless], slices].concat()).await;
 
         let targets = SERVICES.map(|name| format!("{name}:443"));
         let more = format!("targets: {targets:?}\nserviceNetworks: [\"10.42.0.0/24\"]\n");
@@ -117,11 +125,16 @@ impl Edge {
         tests::enroll::at(&rig, &[["cluster", "update", CLUSTER].as_slice(), &advertised].concat()).await;
         rig.put_policy(&[rule("host-a", &SERVICES.map(|name| (name, 443)))]).await;
 
-        let cluster = host::api_server(lab, &rig, by).await;
+        let cluster = cloud_api_server::api_server(lab, &rig, by).await;
         let kubectl = cluster.admin().limit(SOON);
-        let [api, hook] = host::called(&authority);
-        host::apply(lab, &kubectl, &[host::elsewhere("hook"), host::elsewhere("extension"), api, hook]).await;
-        host::in_force(&kubectl).await;
+        let [api, hook] = cloud_api_server::called(&authority);
+        cloud_api_server::apply(
+            lab,
+            &kubectl,
+            &[cloud_api_server::elsewhere("hook"), cloud_api_server::elsewhere("extension"), api, hook],
+        )
+        .await;
+        cloud_api_server::in_force(&kubectl).await;
         Self { rig, cluster, first, site_cluster, _agent: agent, _site: site }
     }
 

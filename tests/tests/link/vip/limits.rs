@@ -2,12 +2,12 @@
 
 use std::io::ErrorKind;
 
+use tests::client_network::Office;
 use tests::lab::{Uplink, trial};
 use tests::listener::uploads_arrive_whole;
-use tests::office::Office;
 use tests::rig::policy::{user_may_dial, usual};
 
-use super::table::{CLUSTER, Listed};
+use super::targets::{CLUSTER, Listed};
 
 const ADDRESS: &str = "10.255.0.1:443";
 /// Where bytes are counted.

@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
+use tests::client_network::Office;
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, trial};
-use tests::office::Office;
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::{user_may_dial, usual};
 
 use super::super::by_address::{Edge, read, uid};
-use super::host::Host;
+use super::host_cluster::Host;
 
 /// What every cluster calls its own API server, and what the range leads to unless it says something else.
 const TARGET: &str = "kubernetes.default.svc:443";

@@ -9,7 +9,7 @@ use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{NodeEdge, trial};
 use tests::skip::skip;
 
-use crate::hands::{Hand, hands_of, until};
+use crate::kubectls::{Hand, hands_of, until};
 
 const CHART: &str = "kube/helm/chart";
 const RELEASE: &str = "greeter";

@@ -10,7 +10,7 @@ use tests::process::{Invocation, run};
 use tests::skip::skip;
 
 use crate::forward::each_has_its_own_back;
-use crate::hands::{Hand, SOON, hands_of};
+use crate::kubectls::{Hand, SOON, hands_of};
 use screen::Screen;
 
 mod screen;

@@ -11,7 +11,7 @@ use tests::skip::skip;
 
 use crate::exec::{SAYS_SIZES, outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
 use crate::forward::each_connection_is_its_own;
-use crate::hands::{Hand, hands_of, pattern};
+use crate::kubectls::{Hand, hands_of, pattern};
 
 /// What is typed.
 const BYTES: usize = 1024 * 1024;

@@ -9,7 +9,7 @@ use tests::node_edge::NodeEdge;
 use tests::process::Process;
 use tokio::time::sleep;
 
-use crate::hands::{Hand, LOOK_EVERY, SOON, until};
+use crate::kubectls::{Hand, LOOK_EVERY, SOON, until};
 
 const COLUMNS: &str = "160";
 const ROWS: &str = "40";

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::code::Request;
-use super::door::Door;
 use super::fault::{ApiFault, Family, Injection, Row, Victim};
+use super::gateway::Door;
 use super::inject::{Clocks, in_namespace};
 use crate::check::stream::Generator;
 use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::DemoError;
-use super::ground::{EDGES, Ground};
+use super::network::{EDGES, Ground};
 use super::probes;
-use super::teller::Teller;
+use super::progress::Teller;
 use crate::kube::kubectl::Kubectl;
 use crate::network::{NetworkError, NetworkNamespace};
 

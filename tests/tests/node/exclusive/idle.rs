@@ -6,7 +6,7 @@ use tests::node_edge::NodeEdge;
 use tokio::time::sleep;
 
 use super::behind;
-use super::open::Open;
+use super::open_sessions::Open;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 

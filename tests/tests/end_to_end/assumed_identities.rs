@@ -9,7 +9,7 @@ use tests::kube::audit::AuditEvent;
 use tests::real_edge::RealEdge;
 use tests::rig::policy::{allow_all, may_assume};
 use tests::rig::{ApiServer, GROUP, Rig, TOKEN, ask};
-use tests::ways::Way;
+use tests::routes::Way;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 

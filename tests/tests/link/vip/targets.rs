@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use tests::caller::status_of_connect;
+use tests::client_network::Office;
 use tests::echo::Echo;
 use tests::fake_api::{FakeApi, FakeApiOptions};
 use tests::lab::{Site, Uplink, trial};
 use tests::listener::{Listener, count};
-use tests::office::Office;
 use tests::rig::policy::{may_dial, user_may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
 use tests::targets;

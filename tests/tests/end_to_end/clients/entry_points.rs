@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tests::every_way::{Doors, EveryWay};
+use tests::entry_points::{Doors, EveryWay};
 use tests::kube::EdgeCluster;
 use tests::kube::kubectl::Kubectl;
 use tests::rig::{Agent, ApiServer, GROUP, Rig};

@@ -9,7 +9,7 @@ use tests::node_edge::{NodeEdge, POD, trial};
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
-use super::hands::{Hand, SOON, hands};
+use super::kubectls::{Hand, SOON, hands};
 
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";

@@ -4,7 +4,7 @@ use tests::node_edge::{IMAGE, POD, trial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::hands::{SOON, hands, until, wrote};
+use super::kubectls::{SOON, hands, until, wrote};
 
 #[test]
 fn a_debug_container_sees_the_processes_of_the_one_it_is_for() {

@@ -1,7 +1,7 @@
 //! An agent that stops hands its watches over to another one as soon as there is one, and not at the end of its drain.
 
 use rustix::process::Signal;
-use tests::check::watched::Watched;
+use tests::check::watch_report::Watched;
 use tests::fake_api::HttpVersion;
 use tests::rig::{Agent, ApiServer};
 

@@ -8,7 +8,7 @@ use tokio::process::ChildStdin;
 use tokio::time::timeout;
 
 use crate::forward::forward;
-use crate::hands::{SOON, hands, read, wrote};
+use crate::kubectls::{SOON, hands, read, wrote};
 
 /// All of it; whatever is said once comes back once, in its order.
 pub struct Open {

@@ -7,15 +7,15 @@ use tests::node_edge::{NAMES, NodeEdge};
 use tests::skip::skip;
 
 mod by_address;
-mod by_each_way;
-mod cut;
+mod by_entry_point;
+mod cut_reads;
 mod daemon_set;
-mod dark;
 mod deployed;
 mod idle;
-mod life;
-mod moved;
-mod open;
+mod lifecycle;
+mod new_addresses;
+mod open_sessions;
+mod outage;
 mod server_pod;
 mod typing;
 

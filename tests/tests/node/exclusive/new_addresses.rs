@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use tests::lab::Uplink;
 
 use super::daemon_set::trial;
-use super::dark::for_half_a_minute;
-use super::open::Open;
+use super::open_sessions::Open;
+use super::outage::for_half_a_minute;
 
 #[test]
 #[ignore = "soak: its image is built for four minutes first, by .ci/image"]

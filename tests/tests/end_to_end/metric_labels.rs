@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use tests::caller::GATEWAY;
-use tests::dice::Dice;
 use tests::fake_api::{Answer, Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
 use tests::raw_http2::{RawHead, RawHttp2};
 use tests::rig::{GROUP, TOKEN};
+use tests::rng::Dice;
 
 /// The catalogue has a million.
 const REQUESTS: usize = 5_000;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::DemoError;
 use super::forward::Forwarder;
-use super::way::Way;
+use super::isolation::Way;
 use crate::kube::Place;
 use crate::network::{NetworkError, NetworkNamespace};
 

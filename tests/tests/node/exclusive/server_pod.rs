@@ -16,7 +16,7 @@ use tests::rig::{Agent, ApiServer, GROUP, Rig, Surroundings};
 use tests::skip::skip;
 
 use super::daemon_set::{are_rolled_out, change, copied};
-use crate::hands::{SOON, until, wrote};
+use crate::kubectls::{SOON, until, wrote};
 
 /// Where `.ci/image` has left the image, and what it calls it.
 const ARCHIVE: &str = "TOMBOLO_SERVER_IMAGE";

@@ -7,7 +7,7 @@ use tests::node_edge::{NodeEdge, OPERATORS, POD, trial};
 
 use super::exec::outputs_are_told_apart;
 use super::forward::each_connection_is_its_own;
-use super::hands::Hand;
+use super::kubectls::Hand;
 
 /// How roles for pods have been written since there are roles: an upgrade by POST is `create`, one by GET, the only one a
 /// WebSocket knows, is `get`.

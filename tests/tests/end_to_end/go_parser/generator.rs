@@ -1,8 +1,8 @@
 //! Requests with framings, paths and headers that parsers have disagreed about, from a seed.
 
 use tests::caller::GATEWAY;
-use tests::dice::Dice;
 use tests::rig::TOKEN;
+use tests::rng::Dice;
 
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 

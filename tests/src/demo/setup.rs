@@ -3,12 +3,12 @@
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use super::ground::{EDGES, Edge, Ground};
 use super::installer::{GROUP, Installer, Programs};
+use super::isolation::Way;
+use super::network::{EDGES, Edge, Ground};
 use super::probes;
-use super::show::Show;
-use super::teller::Teller;
-use super::way::Way;
+use super::progress::Teller;
+use super::tour::Show;
 use super::{DemoError, is_on_path};
 use crate::kube::account::AgentAccount;
 use crate::kube::assets::Assets;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use tests::every_way::{Doors, EveryWay, WAYS};
+use tests::entry_points::{Doors, EveryWay, WAYS};
 use tests::kube::assets::{self, Assets, all_minors};
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, Uplink, trial};
@@ -16,7 +16,7 @@ use tests::sources;
 
 use crate::clients::number;
 use crate::exec::what_is_typed_arrives;
-use crate::hands::{CHOICES, Hand, SOON, pattern};
+use crate::kubectls::{CHOICES, Hand, SOON, pattern};
 use Cell::{Says, Spdy, WebSocket};
 
 /// What becomes of an exec by one way.

@@ -1,14 +1,14 @@
 //! Watches outlive their tunnels: where nothing can be missed they go on over the next one, and elsewhere they end honestly.
 
-mod expiring;
-mod leaving;
-mod real;
+mod expired_certificate;
+mod real_api_server;
 mod site;
+mod stopping_agent;
 
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::check::watched::Watched;
+use tests::check::watch_report::Watched;
 use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, Store, WatchFeed};
 use tests::rig::ApiServer;
 use tests::rig::policy::{allow_all, may_assume};

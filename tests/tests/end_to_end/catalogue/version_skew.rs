@@ -3,8 +3,8 @@
 use tests::kube::assets::{all_minors, neighbours};
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
+use tests::routes::Way;
 use tests::skip::skip;
-use tests::ways::Way;
 
 use super::watching::says;
 

@@ -7,9 +7,9 @@ use tests::node_edge::{NodeEdge, POD};
 use tokio::time::sleep_until;
 
 use super::behind;
-use super::open::Open;
-use crate::hands::{hands, pattern};
-use crate::whole::reads_are_whole;
+use super::open_sessions::Open;
+use crate::complete_reads::reads_are_whole;
+use crate::kubectls::{hands, pattern};
 
 /// What issue and plan ask for: one packet of twenty is lost each way, and a round trip takes 80 ms.
 const LOSSY: &str = "delay=40ms loss=5%";

@@ -1,15 +1,15 @@
 //! What people do with pods where a cluster's own address is one of the server's host, by an admin.conf to which nothing was added.
 
+use tests::client_network::Office;
 use tests::enroll::at;
 use tests::lab::{Uplink, trial};
 use tests::node;
 use tests::node_edge::{NAMES, NodeEdge, POD};
-use tests::office::Office;
 use tests::rig::policy::{user_may_dial, usual};
 use tests::skip::skip;
 
 use crate::exec::{outputs_are_told_apart, what_is_typed_arrives};
-use crate::hands::{Hand, by_both_protocols, pattern};
+use crate::kubectls::{Hand, by_both_protocols, pattern};
 
 /// What is typed.
 const BYTES: usize = 1_000_000;

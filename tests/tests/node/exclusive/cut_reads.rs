@@ -5,7 +5,7 @@ use std::fs;
 use tests::node_edge::{NodeEdge, POD};
 
 use super::behind;
-use crate::hands::{SOON, hands, until};
+use crate::kubectls::{SOON, hands, until};
 
 /// More than any window and buffer on the way, so that the reading surely is not over when it is cut.
 const BYTES: u64 = 4_000_000_000;

@@ -12,7 +12,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::hands::SOON;
+use crate::kubectls::SOON;
 
 const LINE: &[u8] = b"what is typed comes back\n";
 

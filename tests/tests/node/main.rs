@@ -1,9 +1,9 @@
 //! Real pods on real nodes, and what people do with them through the tunnel.
 
+mod alone;
 mod clients;
 mod complete_reads;
 mod copy;
-mod exclusive;
 mod exec;
 mod forward;
 mod kubectls;

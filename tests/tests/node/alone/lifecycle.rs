@@ -62,7 +62,7 @@ fn a_daemon_sets_pods_get_a_token_that_the_api_server_accepts() {
 /// Runs itself as a process of its own, kills that, and looks for what it had started.
 #[test]
 fn nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process() {
-    const TEST: &str = "alone::life::nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process";
+    const TEST: &str = "alone::lifecycle::nothing_of_a_node_is_left_after_a_drop_or_a_killed_test_process";
     if let Some(report) = std::env::var_os(REPORT) {
         return come_and_go_and_hang(Path::new(&report));
     }

@@ -35,13 +35,13 @@ pub const GATEWAY: &str = "gateway.test";
 pub const UPGRADED_TO: &str = "SPDY/3.1";
 
 /// What a caller reads of an upgraded connection, and what it writes.
-pub type Reader = ReadHalf<TlsStream<TcpStream>>;
+pub type UpgradedReader = ReadHalf<TlsStream<TcpStream>>;
 /// The other direction; either half keeps the connection.
-pub type Writer = WriteHalf<TlsStream<TcpStream>>;
+pub type UpgradedWriter = WriteHalf<TlsStream<TcpStream>>;
 
 /// How a caller leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Farewell {
+pub enum Disconnect {
     /// The socket is closed without a word of TLS. The kernel makes it a RST where bytes have arrived unread.
     Close,
     /// TLS's close_notify and a FIN, and the socket stays open.
@@ -216,14 +216,14 @@ impl Http1Caller {
     }
 
     /// Leaves; what is returned keeps the socket open where that belongs to it.
-    pub async fn leave(mut self, how: Farewell) -> Option<Self> {
+    pub async fn leave(mut self, how: Disconnect) -> Option<Self> {
         match how {
-            Farewell::Close => None,
-            Farewell::CloseNotify => {
+            Disconnect::Close => None,
+            Disconnect::CloseNotify => {
                 self.shut_down().await;
                 Some(self)
             }
-            Farewell::Reset => {
+            Disconnect::Reset => {
                 set_socket_linger(self.stream.get_ref().0, Some(Duration::ZERO)).expect("the socket is open");
                 None
             }
@@ -307,8 +307,8 @@ impl Http2Caller {
     }
 
     /// Closes the connection, or resets it; HTTP/2 says no farewell here.
-    pub async fn leave(self, how: Farewell) {
-        if how == Farewell::Reset {
+    pub async fn leave(self, how: Disconnect) {
+        if how == Disconnect::Reset {
             set_socket_linger(&self.socket, Some(Duration::ZERO)).expect("the socket is open");
         }
         let Self { driver, socket, .. } = self;
@@ -352,7 +352,7 @@ pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: Bytes, end: boo
 ///
 /// # Panics
 /// If it is not upgraded.
-pub async fn upgrade(rig: &Rig, path: &str) -> (Reader, Writer, Vec<u8>) {
+pub async fn upgrade(rig: &Rig, path: &str) -> (UpgradedReader, UpgradedWriter, Vec<u8>) {
     let lines = format!("Connection: Upgrade\r\nUpgrade: {}\r\nContent-Length: 0\r\n", UPGRADED_TO);
     let agreed = async {
         let mut stream = dial_name(rig.gateway(), GATEWAY, &rig.server_ca(), &["http/1.1"], None).await?;

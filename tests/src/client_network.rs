@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::caller::SOON;
 use crate::kube::EdgeCluster;
 use crate::kube::kubectl::Kubectl;
-use crate::lab::{Lab, Quarters};
+use crate::lab::{Lab, NamespaceRuntime};
 use crate::network::NetworkNamespace;
 use crate::scratch::Scratch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,13 +16,13 @@ use tokio::time::timeout;
 /// A network that has a route to the server's host, and nothing else.
 #[derive(Debug)]
 #[must_use = "the office is gone when this is dropped"]
-pub struct Office {
+pub struct ClientNetwork {
     network: NetworkNamespace,
-    quarters: Quarters,
+    quarters: NamespaceRuntime,
     home: Scratch,
 }
 
-impl Office {
+impl ClientNetwork {
     /// One whose network is 10.8.`number`.0/24, and whose people are at its second address.
     ///
     /// # Panics
@@ -35,7 +35,7 @@ impl Office {
         network.ip(&format!("addr add 10.8.{number}.2/24 dev eth0")).await.unwrap();
         network.ip(&format!("route add default via 10.8.{number}.1")).await.unwrap();
         let home = Scratch::new("tombolo-office-").unwrap();
-        Self { quarters: Quarters::new(&network), network, home }
+        Self { quarters: NamespaceRuntime::new(&network), network, home }
     }
 
     /// A connection from here.

@@ -24,9 +24,9 @@ use crate::kube::assets::MissingAssets;
 use crate::network::NetworkError;
 use crate::process::ProcessError;
 use crate::scratch::Scratch;
-use isolation::Way;
-use progress::Teller;
-use setup::Stage;
+use isolation::Isolation;
+use progress::Progress;
+use setup::DemoSetup;
 
 /// How long everything up to the last thing shown may take.
 const SHOWN_MAX: Duration = Duration::from_secs(600);
@@ -39,7 +39,7 @@ const INTERRUPTED: u8 = 130;
 
 /// What the person wants.
 #[derive(Debug)]
-pub struct Order {
+pub struct DemoOptions {
     /// Stop as soon as everything has been shown.
     pub once: bool,
     /// The port of 127.0.0.1 for the gateway; the usual one or any other, if `None`.
@@ -107,7 +107,7 @@ pub enum DemoError {
 }
 
 /// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown, else 1.
-pub async fn run(order: &Order, way: &Way) -> ExitCode {
+pub async fn run(order: &DemoOptions, way: &Isolation) -> ExitCode {
     let scratch = match Scratch::new("tombolo-demo-") {
         Ok(scratch) => scratch,
         Err(error) => {
@@ -115,7 +115,7 @@ pub async fn run(order: &Order, way: &Way) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let teller = Teller::new(scratch.path());
+    let teller = Progress::new(scratch.path());
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -125,42 +125,48 @@ pub async fn run(order: &Order, way: &Way) -> ExitCode {
     };
     teller.plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
     teller.say(&way.explain());
-    let mut stage = Stage::new(scratch);
+    let mut stage = DemoSetup::new(scratch);
     let played = play(order, way, &mut stage, &teller, &mut signals).await;
-    if let Played::Failed(error) = &played {
+    if let DemoResult::Failed(error) = &played {
         teller.plain(&format!("\nFAILED: {}\n{}", chain(error), stage.tails()));
     }
     conclude(stage, &teller, &mut signals, &played, !order.once).await
 }
 
-enum Played {
+enum DemoResult {
     Through,
     Interrupted,
     Failed(DemoError),
 }
 
-async fn play(order: &Order, way: &Way, stage: &mut Stage, teller: &Teller, signals: &mut Signals) -> Played {
+async fn play(
+    order: &DemoOptions,
+    way: &Isolation,
+    stage: &mut DemoSetup,
+    teller: &Progress,
+    signals: &mut Signals,
+) -> DemoResult {
     // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is complete.
     let shown = tokio::select! {
         shown = timeout(SHOWN_MAX, stage.perform(way, order.gateway_port, teller)) => shown,
-        () = signals.next() => return Played::Interrupted,
+        () = signals.next() => return DemoResult::Interrupted,
     };
     match shown {
-        Ok(Ok(())) if order.once => Played::Through,
+        Ok(Ok(())) if order.once => DemoResult::Through,
         Ok(Ok(())) => {
             stage.tell_how_to_go_on(teller);
             // As above.
             tokio::select! {
-                Err(error) = stay_up(stage) => Played::Failed(error),
-                () = signals.next() => Played::Through,
+                Err(error) = stay_up(stage) => DemoResult::Failed(error),
+                () = signals.next() => DemoResult::Through,
             }
         }
-        Ok(Err(error)) => Played::Failed(error),
-        Err(_) => Played::Failed(DemoError::Deadline),
+        Ok(Err(error)) => DemoResult::Failed(error),
+        Err(_) => DemoResult::Failed(DemoError::Deadline),
     }
 }
 
-async fn stay_up(stage: &mut Stage) -> Result<(), DemoError> {
+async fn stay_up(stage: &mut DemoSetup) -> Result<(), DemoError> {
     let mut look = interval(LOOK_EVERY);
     let mut rotated = Instant::now();
     loop {
@@ -174,10 +180,10 @@ async fn stay_up(stage: &mut Stage) -> Result<(), DemoError> {
 }
 
 async fn conclude(
-    stage: Stage,
-    teller: &Teller,
+    stage: DemoSetup,
+    teller: &Progress,
     signals: &mut Signals,
-    played: &Played,
+    played: &DemoResult,
     others_watch: bool,
 ) -> ExitCode {
     teller.say("stopping; Ctrl-C again to kill everything at once");
@@ -190,14 +196,14 @@ async fn conclude(
         }
     };
     // After a failure the rest often ends badly too, and says nothing new.
-    if let (Err(error), Played::Through | Played::Interrupted) = (&stopped, played) {
+    if let (Err(error), DemoResult::Through | DemoResult::Interrupted) = (&stopped, played) {
         teller.plain(&format!("FAILED: {}", chain(error)));
     }
     teller.say("stopped everything; nothing is left");
     match (played, stopped) {
-        (Played::Through, Ok(())) => ExitCode::SUCCESS,
-        (Played::Interrupted, Ok(())) => ExitCode::from(INTERRUPTED),
-        (Played::Failed(_), _) | (_, Err(_)) => ExitCode::FAILURE,
+        (DemoResult::Through, Ok(())) => ExitCode::SUCCESS,
+        (DemoResult::Interrupted, Ok(())) => ExitCode::from(INTERRUPTED),
+        (DemoResult::Failed(_), _) | (_, Err(_)) => ExitCode::FAILURE,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::rig::{Agent, ApiServer, Rig, free_port};
 
 /// Where the rig's agents enroll.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct EnrollmentListener {
     /// Its address.
     pub address: SocketAddr,
     /// What `tombolo token create` says to trust.
@@ -29,7 +29,7 @@ pub struct Door {
 }
 
 /// A server at which agents enroll; its configuration ends with `more`.
-pub async fn start(more: &str) -> (Rig, Door) {
+pub async fn start(more: &str) -> (Rig, EnrollmentListener) {
     let mut rig = Rig::start_with(more).await;
     rig.take_clocks();
     let door = open(&mut rig).await;
@@ -37,7 +37,7 @@ pub async fn start(more: &str) -> (Rig, Door) {
 }
 
 /// Starts a rig's server anew as one at which agents enroll, and makes the cluster `edge-a`.
-pub async fn open(rig: &mut Rig) -> Door {
+pub async fn open(rig: &mut Rig) -> EnrollmentListener {
     rig.kill_server();
     let address = SocketAddr::new(rig.dialed().ip(), free_port().port());
     let door = format!(
@@ -53,7 +53,7 @@ pub async fn open(rig: &mut Rig) -> Door {
     at(rig, &["cluster", "create", "edge-a"]).await;
     let told = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
     let pin = told.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin").to_owned();
-    Door { address, pin }
+    EnrollmentListener { address, pin }
 }
 
 /// A token for one agent of a cluster, in a file.
@@ -64,14 +64,26 @@ pub async fn token(rig: &Rig, cluster: &str) -> (String, PathBuf) {
 }
 
 /// Starts an agent that enrolls; its files and log bear `name`.
-pub async fn agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_server: &ApiServer) -> Agent {
+pub async fn agent(
+    rig: &Rig,
+    door: &EnrollmentListener,
+    name: &str,
+    cluster: &str,
+    api_server: &ApiServer,
+) -> Agent {
     let more =
         format!("enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token }}", door.address, door.pin);
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
 
 /// The same in a pod: it has a projected token of its ServiceAccount, in the file `NAME.token`.
-pub async fn pod_agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_server: &ApiServer) -> Agent {
+pub async fn pod_agent(
+    rig: &Rig,
+    door: &EnrollmentListener,
+    name: &str,
+    cluster: &str,
+    api_server: &ApiServer,
+) -> Agent {
     let more = format!(
         "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token, serviceAccountTokenFile: {name}.token }}",
         door.address, door.pin
@@ -80,14 +92,14 @@ pub async fn pod_agent(rig: &Rig, door: &Door, name: &str, cluster: &str, api_se
 }
 
 /// A connection to the door of somebody who proves to be a pod, or tries to.
-pub struct Pretender {
+pub struct AttestationClient {
     client: EnrollmentClient<AdminWire>,
     exporter: [u8; EXPORTER_BYTES],
 }
 
 /// What somebody shows at the door to be an agent of `edge-a`.
 #[derive(Clone, Copy)]
-pub struct Claim<'a> {
+pub struct EnrollmentClaim<'a> {
     /// Which.
     pub instance: &'a str,
     /// Of the certificate that it says is its own.
@@ -101,7 +113,7 @@ pub struct Claim<'a> {
 }
 
 /// What somebody shows at the door to be a pod.
-pub struct Pretense<'a> {
+pub struct AttestationClaim<'a> {
     /// Whose agent they would be.
     pub cluster: &'a str,
     /// The token of a ServiceAccount.
@@ -114,9 +126,9 @@ pub struct Pretense<'a> {
     pub signer: &'a KeyPair,
 }
 
-impl Pretender {
+impl AttestationClient {
     /// Connects.
-    pub async fn connect(rig: &Rig, door: &Door) -> Self {
+    pub async fn connect(rig: &Rig, door: &EnrollmentListener) -> Self {
         let tls = dial(door.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
         let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
@@ -131,8 +143,12 @@ impl Pretender {
     }
 
     /// Asks for the next certificate, and signs for this connection, or as for the `other` one.
-    pub async fn renew(&mut self, claim: &Claim<'_>, other: Option<&Self>) -> Result<Credential, Status> {
-        let Claim { instance, serial, key, signer, purpose } = *claim;
+    pub async fn renew(
+        &mut self,
+        claim: &EnrollmentClaim<'_>,
+        other: Option<&Self>,
+    ) -> Result<Credential, Status> {
+        let EnrollmentClaim { instance, serial, key, signer, purpose } = *claim;
         let spki = key.subject_public_key_info();
         let exporter = other.map_or(&self.exporter, |other| &other.exporter);
         let said = Proof { purpose, exporter, serial, spki: &spki };
@@ -150,8 +166,8 @@ impl Pretender {
     }
 
     /// Asks for a certificate.
-    pub async fn attest(&mut self, pretense: &Pretense<'_>) -> Result<Credential, Status> {
-        let Pretense { cluster, token, nonce, key, signer } = pretense;
+    pub async fn attest(&mut self, pretense: &AttestationClaim<'_>) -> Result<Credential, Status> {
+        let AttestationClaim { cluster, token, nonce, key, signer } = pretense;
         let spki = key.subject_public_key_info();
         let said = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
         let request = CertificateParams::default().serialize_request(key).expect("a request");
@@ -168,8 +184,8 @@ impl Pretender {
 }
 
 /// Asks the door as anybody may, who knows the servers' root.
-pub async fn stranger(rig: &Rig, door: &Door) -> EnrollmentClient<AdminWire> {
-    Pretender::connect(rig, door).await.client
+pub async fn stranger(rig: &Rig, door: &EnrollmentListener) -> EnrollmentClient<AdminWire> {
+    AttestationClient::connect(rig, door).await.client
 }
 
 /// A request of somebody with a token and this key.

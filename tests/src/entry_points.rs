@@ -14,7 +14,7 @@ use crate::rig::{GROUP, Rig, free_port};
 
 /// The ways, in the order of `docs/clients.md`: the gateway's URL, `tombolo proxy` by CONNECT and by SOCKS5, a dial token at the
 /// server's proxy listener, and TLS that passes through.
-pub const WAYS: [&str; 5] = ["url", "http", "socks5", "https", "sni"];
+pub const ENTRY_POINTS: [&str; 5] = ["url", "http", "socks5", "https", "sni"];
 
 const CALLER: &str = "alice";
 const USER: &str = "ci";
@@ -23,7 +23,7 @@ const NAME: &str = "localhost";
 
 /// The doors of a server that dials for others than callers with a certificate.
 #[derive(Debug)]
-pub struct Doors {
+pub struct DialListeners {
     proxy: SocketAddr,
     passthrough: SocketAddr,
 }
@@ -31,13 +31,13 @@ pub struct Doors {
 /// What leads to a cluster.
 #[derive(Debug)]
 #[must_use = "local proxies end when this is dropped"]
-pub struct EveryWay {
+pub struct EntryPoints {
     folder: PathBuf,
     network_namespace: Option<PathBuf>,
     _proxies: [Process; 2],
 }
 
-impl Doors {
+impl DialListeners {
     /// Gives a server doors, with which it starts anew; TLS that passes through leads to `target` of `cluster`. No agent is there yet.
     ///
     /// # Panics
@@ -57,12 +57,18 @@ impl Doors {
     }
 }
 
-impl EveryWay {
+impl EntryPoints {
     /// Opens them to the API server at `target`, which the agent of `name` dials; everybody may.
     ///
     /// # Panics
     /// If one of them is not open.
-    pub async fn open(rig: &Rig, doors: &Doors, cluster: &EdgeCluster, name: &str, target: &str) -> Self {
+    pub async fn open(
+        rig: &Rig,
+        doors: &DialListeners,
+        cluster: &EdgeCluster,
+        name: &str,
+        target: &str,
+    ) -> Self {
         rig.put_policy(&[
             allow_all("admins", ("client-certificate", GROUP), &[name]),
             may_dial("dialers", ("client-certificate", GROUP), &[name]),
@@ -88,7 +94,7 @@ impl EveryWay {
         Self { folder: rig.path().to_owned(), network_namespace, _proxies: proxies }
     }
 
-    /// A kubectl of the pinned release that comes by one of [`WAYS`].
+    /// A kubectl of the pinned release that comes by one of [`ENTRY_POINTS`].
     pub fn kubectl(&self, cluster: &EdgeCluster, way: &str) -> Kubectl {
         cluster.kubectl_with(self.folder.join(file(way))).in_network_namespace(self.network_namespace.clone())
     }

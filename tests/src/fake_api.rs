@@ -30,12 +30,12 @@ mod socket;
 mod store;
 mod wire;
 
-pub use behaviour::{Answer, Behaviour, Cut, Declared, Door, WatchFeed};
+pub use behaviour::{Answer, Behaviour, Cut, Declared, ListenerMode, WatchFeed};
 pub use gate::{Gate, Moment, NotReached};
 pub use record::{Hangup, HttpVersion, RecordedConnection, RecordedRequest, WaitError};
 pub use store::{Change, Emitted, Store};
 
-use behaviour::Script;
+use behaviour::BehaviourTable;
 use listen::Listening;
 use record::Records;
 
@@ -64,7 +64,7 @@ pub struct FakeApi {
 #[derive(Debug)]
 struct Shared {
     options: FakeApiOptions,
-    script: Script,
+    script: BehaviourTable,
     records: Records,
     /// Changes when every HTTP/2 connection is to say GOAWAY.
     farewells: watch::Sender<()>,
@@ -101,7 +101,7 @@ impl FakeApi {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let shared = Arc::new(Shared {
             options,
-            script: Script::default(),
+            script: BehaviourTable::default(),
             records: Records::default(),
             farewells: watch::Sender::new(()),
         });
@@ -161,7 +161,7 @@ impl FakeApi {
     }
 
     /// What connections get before any request, from now on.
-    pub fn set_door(&self, door: Door) {
+    pub fn set_door(&self, door: ListenerMode) {
         self.shared.script.set_door(door);
     }
 

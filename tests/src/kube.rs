@@ -42,7 +42,7 @@ const STARTS_MAX: usize = 3;
 
 /// Where a cluster's API server lives and what it says of itself.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct ClusterOptions {
     /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's own.
     pub network_namespace: Option<PathBuf>,
     /// The address that the API server binds.
@@ -69,7 +69,7 @@ pub struct EdgeCluster {
     apiserver: Process,
     etcd: Process,
     assets: Assets,
-    place: Place,
+    place: ClusterOptions,
     port: u16,
     files: Files,
 }
@@ -117,7 +117,7 @@ pub enum ClusterError {
     },
 }
 
-impl Place {
+impl ClusterOptions {
     /// A free port of a loopback address in the test's own network namespace.
     pub fn loopback(address: Ipv4Addr) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl Place {
 /// What clusters advertise unless told otherwise: the address that every site has.
 const ADVERTISED: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
 
-impl Default for Place {
+impl Default for ClusterOptions {
     fn default() -> Self {
         Self::loopback(Ipv4Addr::LOCALHOST)
     }
@@ -156,11 +156,11 @@ impl Default for Place {
 impl EdgeCluster {
     /// Starts a cluster on a free port of 127.0.0.1 and returns when it may be used.
     pub async fn start() -> Result<Self, ClusterError> {
-        Self::start_at(Place::default()).await
+        Self::start_at(ClusterOptions::default()).await
     }
 
     /// Starts a cluster somewhere else.
-    pub async fn start_at(place: Place) -> Result<Self, ClusterError> {
+    pub async fn start_at(place: ClusterOptions) -> Result<Self, ClusterError> {
         let assets = Assets::find()?;
         let mut starts = 0;
         loop {
@@ -175,7 +175,7 @@ impl EdgeCluster {
         }
     }
 
-    async fn start_once(assets: &Assets, place: &Place) -> Result<Self, ClusterError> {
+    async fn start_once(assets: &Assets, place: &ClusterOptions) -> Result<Self, ClusterError> {
         let port = match place.port {
             Some(port) => port,
             None => free_port(place.address)?,
@@ -200,7 +200,7 @@ impl EdgeCluster {
     }
 
     /// Where it was started.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ClusterOptions {
         &self.place
     }
 
@@ -399,7 +399,7 @@ impl EdgeCluster {
 
 async fn start_apiserver(
     assets: &Assets,
-    place: &Place,
+    place: &ClusterOptions,
     port: u16,
     files: &Files,
 ) -> Result<Process, ProcessError> {

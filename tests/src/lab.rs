@@ -8,7 +8,7 @@ use std::thread;
 use tokio::runtime::Runtime;
 
 use crate::network::{NetworkError, NetworkNamespace};
-use crate::rig::{Rig, Stand};
+use crate::rig::{Rig, ServerPlacement};
 use crate::scratch::Scratch;
 use crate::skip::skip;
 
@@ -17,7 +17,7 @@ mod namespace_runtime;
 mod site;
 
 pub use linksim::{Linksim, LinksimError};
-pub use namespace_runtime::Quarters;
+pub use namespace_runtime::NamespaceRuntime;
 pub use site::{POD, Site, SiteError, Uplink};
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
@@ -129,8 +129,8 @@ impl Lab {
     }
 
     /// Where servers are in the cloud.
-    pub fn stand(&self) -> Stand {
-        Stand {
+    pub fn stand(&self) -> ServerPlacement {
+        ServerPlacement {
             network_namespace: self.cloud.path().to_owned(),
             address: SERVER.into(),
             is_dual: false,

@@ -27,7 +27,7 @@ pub use image::{Image, sha256};
 pub use settings::PODS;
 
 use cgroups::Cgroups;
-use namespaces::Enclosure;
+use namespaces::NodeNamespaces;
 
 /// How long containerd, and then kubelet, may take until they are ready; builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ pub struct Node {
     // Fields are dropped in this order: folders can be removed once nothing runs in them.
     kubelet: Process,
     containerd: Process,
-    enclosure: Enclosure,
+    enclosure: NodeNamespaces,
     _cgroups: Cgroups,
     scratch: Scratch,
     assets: NodeAssets,
@@ -52,7 +52,7 @@ pub struct Node {
 
 /// This machine can have no node.
 #[derive(Debug, thiserror::Error)]
-pub enum Unable {
+pub enum NodeUnavailable {
     /// Containers need root of the machine itself.
     #[error("a node needs root")]
     NotRoot,
@@ -69,7 +69,7 @@ pub enum Unable {
 pub enum NodeError {
     /// The machine can have none.
     #[error(transparent)]
-    Unable(#[from] Unable),
+    NodeUnavailable(#[from] NodeUnavailable),
     /// A file or a folder.
     #[error("could not write the files of a node")]
     Files(#[from] io::Error),
@@ -97,13 +97,13 @@ pub enum NodeError {
 /// What nodes are made of here.
 ///
 /// # Errors
-/// [`Unable`], for [`crate::skip::skip`].
-pub fn assets() -> Result<NodeAssets, Unable> {
+/// [`NodeUnavailable`], for [`crate::skip::skip`].
+pub fn assets() -> Result<NodeAssets, NodeUnavailable> {
     if !geteuid().is_root() {
-        return Err(Unable::NotRoot);
+        return Err(NodeUnavailable::NotRoot);
     }
     if let Some(missing) = cgroups::missing() {
-        return Err(Unable::NoCgroups(missing));
+        return Err(NodeUnavailable::NoCgroups(missing));
     }
     Ok(NodeAssets::find()?)
 }
@@ -124,7 +124,7 @@ impl Node {
         let cgroups = Cgroups::new()?;
         machine::prepare(machine, cluster.address()).await?;
         let folder = scratch.path();
-        let enclosure = Enclosure::new(machine, folder, name).await?;
+        let enclosure = NodeNamespaces::new(machine, folder, name).await?;
         let containerd = start_containerd(&enclosure, &assets, folder).await?;
         let pause = Image {
             name: settings::PAUSE_IMAGE,
@@ -196,7 +196,7 @@ impl Node {
 }
 
 async fn start_containerd(
-    enclosure: &Enclosure,
+    enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     folder: &Path,
 ) -> Result<Process, NodeError> {
@@ -223,7 +223,7 @@ async fn start_containerd(
 }
 
 async fn start_kubelet(
-    enclosure: &Enclosure,
+    enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     cluster: &EdgeCluster,
     (folder, name, cgroups): (&Path, &str, &str),
@@ -245,7 +245,7 @@ async fn start_kubelet(
 }
 
 async fn import(
-    enclosure: &Enclosure,
+    enclosure: &NodeNamespaces,
     assets: &NodeAssets,
     folder: &Path,
     image: &Image<'_>,
@@ -255,7 +255,11 @@ async fn import(
     import_archive(enclosure, assets, &archive).await
 }
 
-async fn import_archive(enclosure: &Enclosure, assets: &NodeAssets, archive: &Path) -> Result<(), NodeError> {
+async fn import_archive(
+    enclosure: &NodeNamespaces,
+    assets: &NodeAssets,
+    archive: &Path,
+) -> Result<(), NodeError> {
     let words = ["--namespace", "k8s.io", "images", "import", &archive.display().to_string()];
     let output = run(&ctr(enclosure, assets, &words), CTR_MAX).await?;
     if !output.status.success() {
@@ -265,7 +269,7 @@ async fn import_archive(enclosure: &Enclosure, assets: &NodeAssets, archive: &Pa
     Ok(())
 }
 
-fn ctr(enclosure: &Enclosure, assets: &NodeAssets, words: &[&str]) -> Invocation {
+fn ctr(enclosure: &NodeNamespaces, assets: &NodeAssets, words: &[&str]) -> Invocation {
     let socket = ["--address", settings::CONTAINERD_SOCKET];
     let words: Vec<String> = socket.iter().chain(words).map(|word| (*word).to_owned()).collect();
     enclosure.inside(&assets.debian.join("usr/bin/ctr"), &words)

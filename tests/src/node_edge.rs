@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::kube::controllers::Controllers;
 use crate::kube::kubectl::Kubectl;
-use crate::kube::{EdgeCluster, Place};
+use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::lab::{Lab, Site, SiteError, Uplink};
-use crate::node::{self, Image, Node, Unable};
+use crate::node::{self, Image, Node, NodeUnavailable};
 use crate::rig::{Agent, ApiServer, GROUP, Rig, policy};
 use crate::skip::skip;
 
@@ -89,9 +89,9 @@ pub struct NodeEdge {
 
 /// Why there are none.
 #[derive(Debug, thiserror::Error)]
-enum Missing {
+enum NodeEdgesUnavailable {
     #[error(transparent)]
-    Node(#[from] Unable),
+    Node(#[from] NodeUnavailable),
     #[error(transparent)]
     Lab(#[from] SiteError),
 }
@@ -112,7 +112,7 @@ where
 }
 
 impl NodeEdges {
-    fn shared() -> Result<Arc<Self>, Missing> {
+    fn shared() -> Result<Arc<Self>, NodeEdgesUnavailable> {
         static SHARED: Mutex<Weak<NodeEdges>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().expect("another trial has said why they do not start");
         if let Some(edges) = shared.upgrade() {
@@ -147,13 +147,13 @@ impl NodeEdge {
         let site = lab.site(name, uplink).await;
         let (address, port) = CONTROL_PLANE;
         site.pod().ip(&format!("addr add {address}/32 dev lo")).await.expect("an address can be added");
-        let place = Place {
+        let place = ClusterOptions {
             network_namespace: Some(site.pod().path().to_owned()),
             address: address.into(),
             port: Some(port),
             advertise: address.into(),
             has_controllers: true,
-            ..Place::default()
+            ..ClusterOptions::default()
         };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let assets = node::assets().expect("they were there before");

@@ -43,7 +43,7 @@ pub struct Issuer {
 
 /// By what a token is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum TokenSignature {
     /// The key on P-256, as ES256 has it.
     Ec,
     /// The RSA key, as RS256 has it.
@@ -115,38 +115,42 @@ impl Issuer {
         self.signed(
             &json!({ "alg": "ES256", "typ": "JWT", "kid": EC_KEY }).to_string(),
             &self.claims(user).to_string(),
-            By::Ec,
+            TokenSignature::Ec,
         )
     }
 
     /// A token of these claims, otherwise good.
     pub fn token_of(&self, claims: &str) -> String {
-        self.signed(&json!({ "alg": "ES256", "typ": "JWT", "kid": EC_KEY }).to_string(), claims, By::Ec)
+        self.signed(
+            &json!({ "alg": "ES256", "typ": "JWT", "kid": EC_KEY }).to_string(),
+            claims,
+            TokenSignature::Ec,
+        )
     }
 
     /// A token of this header and these claims, to the byte.
-    pub fn signed(&self, header: &str, claims: &str, by: By) -> String {
+    pub fn signed(&self, header: &str, claims: &str, by: TokenSignature) -> String {
         let mut token = format!("{}.{}", encoded(header.as_bytes()), encoded(claims.as_bytes()));
         let signature = self.signature(token.as_bytes(), by);
         let _ = write!(token, ".{}", encoded(&signature));
         token
     }
 
-    fn signature(&self, message: &[u8], by: By) -> Vec<u8> {
+    fn signature(&self, message: &[u8], by: TokenSignature) -> Vec<u8> {
         let random = SystemRandom::new();
         match by {
-            By::Ec => self.ec.sign(&random, message).expect("a key signs").as_ref().to_vec(),
-            By::Rsa => {
+            TokenSignature::Ec => self.ec.sign(&random, message).expect("a key signs").as_ref().to_vec(),
+            TokenSignature::Rsa => {
                 let mut signature = vec![0; self.rsa.public_modulus_len()];
                 self.rsa.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).expect("a key signs");
                 signature
             }
-            By::MacOfPublicKey => {
+            TokenSignature::MacOfPublicKey => {
                 let public = self.rsa.public_key().as_der().expect("a public key has a form");
                 let key = hmac::Key::new(hmac::HMAC_SHA256, public.as_ref());
                 hmac::sign(&key, message).as_ref().to_vec()
             }
-            By::Nobody => Vec::new(),
+            TokenSignature::Nobody => Vec::new(),
         }
     }
 }

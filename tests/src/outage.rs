@@ -11,17 +11,17 @@ mod meter;
 mod streams;
 mod tunnels;
 
-pub use echo_api::Partner;
+pub use echo_api::EchoApi;
 pub use memory::{Memory, Resident};
-pub use meter::{End, Meter};
+pub use meter::{Meter, StreamEnd};
 pub use tunnels::Tunnels;
 
 use crate::caller::Http2Caller;
 use crate::lab::{Lab, Site, Uplink};
 use crate::rig::{Agent, ApiServer, Rig};
-use echo_api::{Desk, event};
+use echo_api::{ServerStreams, event};
 use memory::held;
-use streams::Streams;
+use streams::CallerStreams;
 
 /// A link with 40 ms round trip, and a rate that a download and an upload fill.
 pub const LINK: &str = "delay=20ms rate=8mbit queue=128KiB";
@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// One outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Plan {
+pub struct OutagePlan {
     /// How long the link is dark.
     pub length: Duration,
     /// Whether the agent has another source port afterwards.
@@ -56,10 +56,10 @@ pub struct Plan {
 /// A site with two clusters' agents in one pod: one whose tunnel carries everything, one whose tunnel only beats.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
-pub struct Stand {
+pub struct OutageSite {
     busy: String,
     quiet: String,
-    partner: Partner,
+    partner: EchoApi,
     /// The busy one's, and the quiet one's.
     agents: [Agent; 2],
     site: Site,
@@ -85,9 +85,9 @@ pub struct Direction {
 
 /// What became of everything.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub struct OutageOutcome {
     /// Which outage.
-    pub plan: Plan,
+    pub plan: OutagePlan,
     /// How long the link was dark, as it says itself.
     pub dark: Duration,
     /// When the server found the busy tunnel, and the quiet one, suspect.
@@ -98,14 +98,14 @@ pub struct Outcome {
     pub memory: Memory,
 }
 
-impl Stand {
+impl OutageSite {
     /// Builds a site behind a link that does this in both directions and has a NAT, and connects both agents, whose
     /// configuration ends with `more`.
     pub async fn build(lab: &Lab, rig: &Rig, name: &str, link: &str, seed: u64, more: &str) -> Self {
         // The NAT forgets nobody by itself: a new source port comes when the trial says so.
         let nat = ["--nat", "--nat-expiry", "1h", "--seed", &seed.to_string()];
         let site = lab.site(name, Uplink::simulated(link).with(&nat)).await;
-        let partner = site.run(Partner::start()).await.expect("the partner starts");
+        let partner = site.run(EchoApi::start()).await.expect("the partner starts");
         let kubeconfig = rig.path().join(format!("{name}.kubeconfig"));
         partner.write_kubeconfig(&kubeconfig).expect("a file can be written");
         let (busy, quiet) = (format!("busy-{name}"), format!("quiet-{name}"));
@@ -121,10 +121,10 @@ impl Stand {
     ///
     /// # Panics
     /// If everything does not flow before it.
-    pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: Plan) -> Outcome {
+    pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: OutagePlan) -> OutageOutcome {
         let trial = format!("t{}-{}", plan.seed, plan.length.as_secs());
         let desk = self.partner.desk(&trial, plan.seed);
-        let streams = Streams::open(rig, &self.busy, &trial, desk.seeds).await;
+        let streams = CallerStreams::open(rig, &self.busy, &trial, desk.seeds).await;
         desk.event(0);
         let flowing = [&streams.download, &desk.upload].map(|meter| meter.becomes(SOON, filled));
         let [down_flows, up_flows] = flowing;
@@ -159,14 +159,14 @@ impl Stand {
         };
         let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&desk, &streams, up));
         events.go_on(&desk, FLOWS).await;
-        let memory = Memory { before, dark, after: resident(), streams: Streams::COUNT, held_bytes };
+        let memory = Memory { before, dark, after: resident(), streams: CallerStreams::COUNT, held_bytes };
         desk.stop();
         streams.stop();
         all_ended(&desk, &streams).await;
         self.partner.clear(&trial);
-        let times = Times { down, up };
+        let times = OutageTimes { down, up };
         let directions = times.directions(&desk, &streams, quiet_answered);
-        Outcome { plan, dark: up - down, noticed, directions, memory }
+        OutageOutcome { plan, dark: up - down, noticed, directions, memory }
     }
 
     /// The site.
@@ -175,7 +175,7 @@ impl Stand {
     }
 }
 
-impl Outcome {
+impl OutageOutcome {
     /// The longest time to the first byte; `None` if a direction had none.
     pub fn slowest(&self) -> Option<Duration> {
         let resumed: Option<Vec<Duration>> = self.directions.iter().map(|it| it.resumed).collect();
@@ -214,11 +214,11 @@ impl Outcome {
 struct Events(usize);
 
 impl Events {
-    async fn go_on(&mut self, desk: &Desk, lasts: Duration) {
+    async fn go_on(&mut self, desk: &ServerStreams, lasts: Duration) {
         self.go_on_until(desk, Instant::now() + lasts).await;
     }
 
-    async fn go_on_until(&mut self, desk: &Desk, until: Instant) {
+    async fn go_on_until(&mut self, desk: &ServerStreams, until: Instant) {
         while Instant::now() < until {
             desk.busy_event(self.0);
             self.0 += 1;
@@ -228,16 +228,21 @@ impl Events {
 }
 
 /// When a request over the idle tunnel was answered, or when and how it failed.
-type Answered = Result<Instant, (Instant, String)>;
+type IdleAnswer = Result<Instant, (Instant, String)>;
 
 /// When the link went dark and when it was opened.
-struct Times {
+struct OutageTimes {
     down: Instant,
     up: Instant,
 }
 
-impl Times {
-    fn directions(&self, desk: &Desk, streams: &Streams, quiet_answered: Answered) -> Vec<Direction> {
+impl OutageTimes {
+    fn directions(
+        &self,
+        desk: &ServerStreams,
+        streams: &CallerStreams,
+        quiet_answered: IdleAnswer,
+    ) -> Vec<Direction> {
         let (there, here) = (streams.sent(), desk.sent());
         let idle: String = (0..2).map(event).collect();
         let quiet = |name, at: Option<Instant>, broken: Option<(Instant, String)>| Direction {
@@ -264,7 +269,7 @@ impl Times {
 
     fn metered(&self, name: &'static str, meter: &Meter, sent: u64) -> Direction {
         let end = meter.end();
-        let is_clean = matches!(end, Some((_, End::Clean)));
+        let is_clean = matches!(end, Some((_, StreamEnd::Clean)));
         Direction {
             name,
             resumed: meter.first_after(self.up).map(|at| at.duration_since(self.up)),
@@ -284,8 +289,8 @@ impl Times {
         });
         // A watch has no end of its own here: it is whole once everything sent is there.
         let fault = (!sent.starts_with(seen)).then(|| "an event is missing, doubled or broken".to_owned());
-        let is_clean = matches!(text.end(), Some((_, End::Clean)));
-        let told = text.end().zip(error).map(|((at, _), error)| (at, End::Broken(error)));
+        let is_clean = matches!(text.end(), Some((_, StreamEnd::Clean)));
+        let told = text.end().zip(error).map(|((at, _), error)| (at, StreamEnd::Broken(error)));
         Direction {
             name,
             resumed: text.first_after(self.up).map(|at| at.duration_since(self.up)),
@@ -296,10 +301,10 @@ impl Times {
         }
     }
 
-    fn broken(&self, end: Option<(Instant, End)>) -> Option<(Duration, String)> {
+    fn broken(&self, end: Option<(Instant, StreamEnd)>) -> Option<(Duration, String)> {
         match end? {
-            (at, End::Broken(how)) => Some((at.duration_since(self.down), how)),
-            (_, End::Clean) => None,
+            (at, StreamEnd::Broken(how)) => Some((at.duration_since(self.down), how)),
+            (_, StreamEnd::Clean) => None,
         }
     }
 }
@@ -309,7 +314,7 @@ fn filled(meter: &Meter) -> bool {
 }
 
 /// Waits until every direction has had a byte after the reopening, or has ended.
-async fn all_resumed(desk: &Desk, streams: &Streams, up: Instant) {
+async fn all_resumed(desk: &ServerStreams, streams: &CallerStreams, up: Instant) {
     let meters =
         [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
     let texts = [&streams.watch, &streams.busy_watch];
@@ -321,7 +326,7 @@ async fn all_resumed(desk: &Desk, streams: &Streams, up: Instant) {
 }
 
 /// Waits until what has an end has ended, and the watches have told everything.
-async fn all_ended(desk: &Desk, streams: &Streams) {
+async fn all_ended(desk: &ServerStreams, streams: &CallerStreams) {
     let meters =
         [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
     let is_done = || {

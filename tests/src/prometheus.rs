@@ -58,17 +58,17 @@ pub struct Metric {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    data: Data,
+struct QueryResponse {
+    data: QueryData,
 }
 
 #[derive(Deserialize)]
-struct Data {
-    result: Vec<Found>,
+struct QueryData {
+    result: Vec<QueryResult>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct QueryResult {
     metric: BTreeMap<String, String>,
     value: (f64, String),
 }
@@ -129,9 +129,11 @@ impl Prometheus {
 
     async fn query(&self, query: &str) -> Option<Vec<Series>> {
         let body = self.get(&format!("/api/v1/query?query={}", encoded(query))).await?;
-        let Answer { data } = serde_json::from_str(&body).ok()?;
-        let series =
-            |found: Found| Series { labels: found.metric, value: found.value.1.parse().unwrap_or(f64::NAN) };
+        let QueryResponse { data } = serde_json::from_str(&body).ok()?;
+        let series = |found: QueryResult| Series {
+            labels: found.metric,
+            value: found.value.1.parse().unwrap_or(f64::NAN),
+        };
         Some(data.result.into_iter().map(series).collect())
     }
 }

@@ -29,7 +29,7 @@ const STATUS_200: u8 = 0x88;
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// Answered with 200.
     Ok,
     /// Answered with another status.
@@ -48,7 +48,7 @@ pub struct RawHttp2 {
     unread: BytesMut,
     next_stream: u32,
     /// Of streams that are answered, and not ended yet.
-    outcomes: BTreeMap<u32, Outcome>,
+    outcomes: BTreeMap<u32, RequestOutcome>,
 }
 
 impl RawHttp2 {
@@ -87,7 +87,7 @@ impl RawHttp2 {
     ///
     /// # Errors
     /// The gateway ends the connection before.
-    pub async fn ask(&mut self, heads: &[RawHead]) -> io::Result<Vec<Outcome>> {
+    pub async fn ask(&mut self, heads: &[RawHead]) -> io::Result<Vec<RequestOutcome>> {
         let streams = self.send(heads).await?;
         let mut ended = BTreeMap::new();
         while ended.len() < heads.len() {
@@ -142,10 +142,10 @@ impl RawHttp2 {
     ///
     /// # Errors
     /// The gateway ends the connection before.
-    pub async fn ended(&mut self) -> io::Result<(u32, Outcome)> {
+    pub async fn ended(&mut self) -> io::Result<(u32, RequestOutcome)> {
         loop {
             if let Some(stream) = self.receive().await? {
-                return Ok((stream, self.outcomes.remove(&stream).unwrap_or(Outcome::Reset)));
+                return Ok((stream, self.outcomes.remove(&stream).unwrap_or(RequestOutcome::Reset)));
             }
         }
     }
@@ -160,12 +160,15 @@ impl RawHttp2 {
         let payload = self.unread.split_to(length);
         match kind {
             HEADERS => {
-                let outcome =
-                    if payload.first() == Some(&STATUS_200) { Outcome::Ok } else { Outcome::Refused };
+                let outcome = if payload.first() == Some(&STATUS_200) {
+                    RequestOutcome::Ok
+                } else {
+                    RequestOutcome::Refused
+                };
                 self.outcomes.entry(stream).or_insert(outcome);
             }
             RST_STREAM => {
-                self.outcomes.insert(stream, Outcome::Reset);
+                self.outcomes.insert(stream, RequestOutcome::Reset);
                 return Ok(Some(stream));
             }
             SETTINGS if flags & ACK == 0 => self.reply(SETTINGS, &[]).await?,

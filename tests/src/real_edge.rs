@@ -7,9 +7,9 @@ use tokio::sync::Mutex;
 use crate::caller::SOON;
 use crate::kube::kubeconfig::Credential;
 use crate::kube::kubectl::Kubectl;
-use crate::kube::{EdgeCluster, Place};
+use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::rig::{Agent, ApiServer, GROUP, Rig};
-use crate::routes::{Answer, Ask, Line, Way};
+use crate::routes::{Route, RouteClient, TestRequest, TestResponse};
 
 /// The cluster's name.
 pub const CLUSTER: &str = "edge-a";
@@ -43,18 +43,18 @@ pub struct RealEdge {
     /// The server and its files.
     pub rig: Rig,
     /// The ways of alice, who may do everything: direct, by path, by host name.
-    pub ways: [Way; 3],
+    pub ways: [Route; 3],
     _agent: Agent,
 }
 
 /// A connection along each way.
 #[derive(Debug, Clone)]
-pub struct Lines([Line; 3]);
+pub struct RouteClients([RouteClient; 3]);
 
 impl RealEdge {
     /// Starts one.
     pub async fn start() -> Self {
-        let place = Place { feature_gates: FEATURE_GATES, ..Place::default() };
+        let place = ClusterOptions { feature_gates: FEATURE_GATES, ..ClusterOptions::default() };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
         let rig = Rig::start_with(&format!("  browserOrigins: [\"{ORIGIN}\"]\n")).await;
@@ -82,19 +82,19 @@ impl RealEdge {
     }
 
     /// The ways of another caller, who may do everything too.
-    pub async fn ways_of(&self, user: &str) -> [Way; 3] {
+    pub async fn ways_of(&self, user: &str) -> [Route; 3] {
         ways(&self.cluster, &self.rig, user).await
     }
 
     /// Connects along each way.
-    pub async fn lines(&self) -> Lines {
+    pub async fn lines(&self) -> RouteClients {
         let [direct, path, host] = &self.ways;
         let (direct, path, host) = tokio::join!(direct.connect(), path.connect(), host.connect());
-        Lines([direct, path, host])
+        RouteClients([direct, path, host])
     }
 
-    /// The same as [`Lines::agree`] over HTTP/1.1, with a connection for each answer.
-    pub async fn agree_over_http1(&self, ask: &Ask) -> Answer {
+    /// The same as [`RouteClients::agree`] over HTTP/1.1, with a connection for each answer.
+    pub async fn agree_over_http1(&self, ask: &TestRequest) -> TestResponse {
         let [direct, path, host] = &self.ways;
         agreed(ask, tokio::join!(direct.ask_http1(ask), path.ask_http1(ask), host.ask_http1(ask)).into())
     }
@@ -105,19 +105,19 @@ impl RealEdge {
     }
 }
 
-impl Lines {
+impl RouteClients {
     /// The direct one.
-    pub fn direct(&self) -> &Line {
+    pub fn direct(&self) -> &RouteClient {
         &self.0[0]
     }
 
     /// All of them, the direct one first.
-    pub fn all(&self) -> &[Line; 3] {
+    pub fn all(&self) -> &[RouteClient; 3] {
         &self.0
     }
 
     /// Asks along each way at once.
-    pub async fn ask(&self, ask: &Ask) -> [Answer; 3] {
+    pub async fn ask(&self, ask: &TestRequest) -> [TestResponse; 3] {
         let [direct, path, host] = &self.0;
         tokio::join!(direct.ask(ask), path.ask(ask), host.ask(ask)).into()
     }
@@ -126,7 +126,7 @@ impl Lines {
     ///
     /// # Panics
     /// As [`agreed`].
-    pub async fn agree(&self, ask: &Ask) -> Answer {
+    pub async fn agree(&self, ask: &TestRequest) -> TestResponse {
         agreed(ask, self.ask(ask).await)
     }
 }
@@ -135,7 +135,7 @@ impl Lines {
 ///
 /// # Panics
 /// If one differs; the message says where.
-pub fn agreed(ask: &Ask, [direct, path, host]: [Answer; 3]) -> Answer {
+pub fn agreed(ask: &TestRequest, [direct, path, host]: [TestResponse; 3]) -> TestResponse {
     for (name, answer) in [("path", path), ("host name", host)] {
         let told = format!("by {name} {ask:?}");
         assert_eq!(answer.status, direct.status, "{told}: {}", String::from_utf8_lossy(&answer.body));
@@ -154,12 +154,12 @@ pub fn difference(one: &[u8], other: &[u8]) -> String {
     format!("at byte {at} of {} and {}: {:?} and {:?}", one.len(), other.len(), rest(one), rest(other))
 }
 
-async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
+async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Route; 3] {
     let identity = cluster.issue_user(user, &[GROUP]);
     let credential = Credential::Certificate(identity.clone());
     let known_to_the_cluster = cluster.write_kubeconfig(&format!("{user}.conf"), credential);
     let known_to_the_cluster = known_to_the_cluster.expect("a kubeconfig can be written");
-    let direct = Way {
+    let direct = Route {
         name: "direct",
         address: cluster.address(),
         host: "127.0.0.1".to_owned(),
@@ -168,7 +168,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         identity,
         kubectl: cluster.kubectl_with(known_to_the_cluster).limit(SOON),
     };
-    let path = Way {
+    let path = Route {
         name: "path",
         address: rig.gateway(),
         prefix: format!("/clusters/{CLUSTER}"),
@@ -177,7 +177,7 @@ async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Way; 3] {
         kubectl: cluster.kubectl_with(rig.kubeconfig(user, &[GROUP], CLUSTER).await).limit(SOON),
         ..direct.clone()
     };
-    let host_name = Way {
+    let host_name = Route {
         name: "host name",
         host: format!("{CLUSTER}.{SUFFIX}"),
         prefix: String::new(),

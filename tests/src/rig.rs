@@ -66,7 +66,7 @@ pub struct Rig {
     probes: SocketAddr,
     log_level: String,
     log_format: &'static str,
-    stand: Option<Stand>,
+    stand: Option<ServerPlacement>,
     /// What is started has a clock that can be moved.
     has_clocks: bool,
     /// What is started has these in its environment.
@@ -77,7 +77,7 @@ pub struct Rig {
 ///
 /// The test itself reaches it on the loopback of that namespace, and so runs there.
 #[derive(Debug, Clone)]
-pub struct Stand {
+pub struct ServerPlacement {
     /// The server's network namespace, by path.
     pub network_namespace: PathBuf,
     /// Its address there, for agents.
@@ -90,7 +90,7 @@ pub struct Stand {
 
 /// What a process has around it.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct ProcessEnvironment {
     /// Its network namespace, by path.
     pub network_namespace: Option<PathBuf>,
     /// Its `/etc/hosts`.
@@ -99,7 +99,7 @@ pub struct Surroundings {
     pub variables: Vec<(String, String)>,
 }
 
-impl Surroundings {
+impl ProcessEnvironment {
     /// A network namespace, given by its path, and nothing else.
     fn within(network_namespace: Option<&Path>) -> Self {
         Self { network_namespace: network_namespace.map(Path::to_owned), ..Self::default() }
@@ -124,11 +124,11 @@ impl Rig {
     }
 
     /// The same in a network namespace, and on all its addresses.
-    pub async fn start_at(stand: Stand, log_level: &'static str, more: &str) -> Self {
+    pub async fn start_at(stand: ServerPlacement, log_level: &'static str, more: &str) -> Self {
         Self::build(Some(stand), log_level, more).await
     }
 
-    async fn build(stand: Option<Stand>, log_level: &'static str, more: &str) -> Self {
+    async fn build(stand: Option<ServerPlacement>, log_level: &'static str, more: &str) -> Self {
         let scratch = Scratch::new("tombolo-rig-").expect("a folder");
         let (gateway, probes) = (free_port(), free_port());
         let log_level = std::env::var(LOG_LEVEL).unwrap_or_else(|_| log_level.to_owned());
@@ -199,8 +199,8 @@ impl Rig {
     }
 
     /// What servers have around them.
-    fn surroundings(&self) -> Surroundings {
-        Surroundings::within(self.network_namespace())
+    fn surroundings(&self) -> ProcessEnvironment {
+        ProcessEnvironment::within(self.network_namespace())
     }
 
     /// Where servers and callers are, if not where the test is.
@@ -334,8 +334,8 @@ impl Rig {
         fs::read_to_string(self.path().join(name)).unwrap_or_default()
     }
 
-    async fn launch(&self, around: &Surroundings, program: &str, config: &Path, log: &str) -> Process {
-        let Surroundings { network_namespace, hosts, mut variables } = around.clone();
+    async fn launch(&self, around: &ProcessEnvironment, program: &str, config: &Path, log: &str) -> Process {
+        let ProcessEnvironment { network_namespace, hosts, mut variables } = around.clone();
         if self.has_clocks {
             variables.extend(clock::variables(self.path()).expect("a C compiler"));
         }

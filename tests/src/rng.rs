@@ -2,9 +2,9 @@
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     /// The same seed rolls the same.
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -27,12 +27,12 @@ impl Dice {
 
 #[cfg(test)]
 mod tests {
-    use super::Dice;
+    use super::Rng;
 
     #[test]
     fn a_seed_gives_the_numbers_that_the_algorithms_authors_publish() {
         // https://prng.di.unimi.it/splitmix64.c, seed 1234567.
-        let mut dice = Dice::new(1_234_567);
+        let mut dice = Rng::new(1_234_567);
         assert_eq!([dice.roll(), dice.roll()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
     }
 }

@@ -13,7 +13,7 @@ use transport::{EndpointKeys, Spawn};
 use crate::rig::Rig;
 
 /// Drivers end with the runtime.
-struct Unowned;
+struct TokioSpawner;
 
 /// The certificates of the rig's own server, so that agents take the other one for it.
 ///
@@ -47,10 +47,10 @@ pub fn host(server_id: &str, keys: &EndpointKeys) -> Host {
 
 /// Who runs the drivers of a trial's own endpoint.
 pub fn spawner() -> Arc<dyn Spawn> {
-    Arc::new(Unowned)
+    Arc::new(TokioSpawner)
 }
 
-impl Spawn for Unowned {
+impl Spawn for TokioSpawner {
     fn spawn(&self, driver: Pin<Box<dyn Future<Output = ()> + Send>>) {
         tokio::spawn(driver);
     }

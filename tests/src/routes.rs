@@ -33,7 +33,7 @@ const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// A way to the API server, for one caller.
 #[derive(Debug, Clone)]
-pub struct Way {
+pub struct Route {
     /// `direct`, `path` or `host name`.
     pub name: &'static str,
     /// Where it begins.
@@ -52,7 +52,7 @@ pub struct Way {
 
 /// A connection of HTTP/2 along a way. Clones are the same.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct RouteClient {
     /// Its way's.
     pub name: &'static str,
     sender: SendRequest<Bytes>,
@@ -65,7 +65,7 @@ struct Driver(JoinHandle<()>);
 
 /// What is asked.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct TestRequest {
     method: &'static str,
     path: String,
     headers: Vec<(&'static str, String)>,
@@ -74,7 +74,7 @@ pub struct Ask {
 
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct TestResponse {
     /// Its status.
     pub status: u16,
     /// Its headers.
@@ -83,9 +83,9 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Way {
+impl Route {
     /// Connects.
-    pub async fn connect(&self) -> Line {
+    pub async fn connect(&self) -> RouteClient {
         let stream = dial_name(self.address, &self.host, &self.ca_pem, &["h2"], Some(&self.identity)).await;
         let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let mut builder = h2::client::Builder::new();
@@ -93,27 +93,27 @@ impl Way {
         let (sender, connection) = builder.handshake(stream).await.expect("HTTP/2 is spoken");
         let driver = Driver(tokio::spawn(async move { drop(connection.await) }));
         let base = format!("https://{}:{}{}", self.host, self.address.port(), self.prefix);
-        Line { name: self.name, sender, base, _driver: Arc::new(driver) }
+        RouteClient { name: self.name, sender, base, _driver: Arc::new(driver) }
     }
 }
 
-impl Line {
+impl RouteClient {
     /// Sends a request, and reads its answer whole.
     ///
     /// # Panics
     /// If the stream or the connection breaks.
-    pub async fn ask(&self, ask: &Ask) -> Answer {
+    pub async fn ask(&self, ask: &TestRequest) -> TestResponse {
         let (answer, body) = self.begin(ask).await;
         let (bytes, end) = read_to_end(body).await;
         end.unwrap_or_else(|error| panic!("{} {ask:?}: {error} after {} bytes", self.name, bytes.len()));
-        Answer { body: bytes.into(), ..answer }
+        TestResponse { body: bytes.into(), ..answer }
     }
 
     /// Sends a request, and reads the head of its answer.
     ///
     /// # Panics
     /// If the stream or the connection breaks.
-    pub async fn begin(&self, ask: &Ask) -> (Answer, RecvStream) {
+    pub async fn begin(&self, ask: &TestRequest) -> (TestResponse, RecvStream) {
         let mut request = Request::builder().method(ask.method).uri(format!("{}{}", self.base, ask.path));
         for (name, value) in &ask.headers {
             request = request.header(*name, value);
@@ -128,7 +128,8 @@ impl Line {
         let answer = answer.expect("an answer in time");
         let answer = answer.unwrap_or_else(|error| panic!("{} {ask:?}: {error}", self.name));
         let (parts, body) = answer.into_parts();
-        let answer = Answer { status: parts.status.as_u16(), headers: parts.headers, body: Bytes::new() };
+        let answer =
+            TestResponse { status: parts.status.as_u16(), headers: parts.headers, body: Bytes::new() };
         (answer, body)
     }
 }
@@ -139,7 +140,7 @@ impl Drop for Driver {
     }
 }
 
-impl Ask {
+impl TestRequest {
     /// A GET.
     pub fn get(path: impl Into<String>) -> Self {
         Self::of("GET", path)
@@ -174,7 +175,7 @@ impl Ask {
     }
 }
 
-impl Answer {
+impl TestResponse {
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

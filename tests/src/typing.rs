@@ -13,7 +13,7 @@ const UNDER_WAY_MAX: usize = 4096;
 
 /// How long lines took.
 #[derive(Debug, Clone, Copy)]
-pub struct Took {
+pub struct EchoTimes {
     /// How many there were.
     pub lines: usize,
     /// Half of them were back within this time.
@@ -24,7 +24,7 @@ pub struct Took {
     pub longest: Duration,
 }
 
-impl Took {
+impl EchoTimes {
     /// Of some lines.
     ///
     /// # Panics

@@ -8,7 +8,8 @@ use h2::client::SendRequest;
 use http::Request;
 use tests::dial::dial;
 use tests::fake_api::{
-    Answer, Behaviour, Cut, Declared, Door, FakeApi, FakeApiOptions, HttpVersion, RecordedRequest, WatchFeed,
+    Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, ListenerMode, RecordedRequest,
+    WatchFeed,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -122,11 +123,11 @@ async fn a_closed_listener_refuses_and_an_opened_one_is_at_the_same_address() {
 #[tokio::test]
 async fn a_listener_is_silent_before_tls_or_closes() {
     let fake = FakeApi::start().await.unwrap();
-    fake.set_door(Door::StallBeforeTls);
+    fake.set_door(ListenerMode::StallBeforeTls);
     assert!(timeout(A_WHILE, dial(fake.address(), fake.ca_pem(), &[], None)).await.is_err());
     assert_eq!(fake.connections().len(), 1);
 
-    fake.set_door(Door::HangUp);
+    fake.set_door(ListenerMode::HangUp);
     assert!(timeout(SOON, dial(fake.address(), fake.ca_pem(), &[], None)).await.unwrap().is_err());
 }
 

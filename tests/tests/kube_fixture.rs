@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use tests::dial::dial;
 use tests::kube::account::USERNAME;
 use tests::kube::kubeconfig::Credential;
-use tests::kube::{EdgeCluster, Place, assets};
+use tests::kube::{ClusterOptions, EdgeCluster, assets};
 use tests::pki::Issued;
 use tests::process::{Invocation, Process, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -95,9 +95,9 @@ async fn remote_user_headers_count_from_the_front_proxy_and_from_nobody_else() {
 async fn two_clusters_have_the_same_address_in_separate_network_namespaces() {
     assert!(geteuid().is_root(), "network namespaces need root: run the tests as root");
     let (lan_one, lan_two) = tokio::join!(lan(), lan());
-    let place = |lan: &Process| Place {
+    let place = |lan: &Process| ClusterOptions {
         network_namespace: Some(network_namespace_of(lan)),
-        ..Place::in_network_namespace("unused", "192.168.1.10:6443".parse().unwrap())
+        ..ClusterOptions::in_network_namespace("unused", "192.168.1.10:6443".parse().unwrap())
     };
 
     let (one, two) =
@@ -126,7 +126,8 @@ async fn leftovers_of_a_killed_process_are_removed_and_those_of_a_live_one_kept(
 #[tokio::test]
 async fn a_failed_start_quotes_the_programs_own_message() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = Place { port: Some(taken.local_addr().unwrap().port()), ..Place::default() };
+    let place =
+        ClusterOptions { port: Some(taken.local_addr().unwrap().port()), ..ClusterOptions::default() };
 
     let error = EdgeCluster::start_at(place).await.unwrap_err().to_string();
 

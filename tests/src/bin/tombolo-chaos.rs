@@ -11,7 +11,7 @@ use clap::Parser;
 use tests::matrix::code::{Request, Timing};
 use tests::matrix::fault::Row;
 use tests::matrix::page;
-use tests::matrix::report_log::Book;
+use tests::matrix::report_log::ReportLog;
 use tests::matrix::run::{Cell, attempt};
 use tests::matrix::table;
 
@@ -59,7 +59,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let book = Book::at(&arguments.book);
+    let book = ReportLog::at(&arguments.book);
     let cells = match cells(&arguments) {
         Ok(cells) if !arguments.dry => cells,
         Ok(_) => VecDeque::new(),

@@ -36,7 +36,7 @@ pub struct Slack {
 /// Something is held that was not held at first.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} went from {before} to {after}, and at most {slack} more are borne")]
-pub struct Kept {
+pub struct Leak {
     /// What.
     pub what: &'static str,
     /// At first.
@@ -75,7 +75,7 @@ impl Usage {
     }
 
     /// What is held that was not held at first, beyond what is borne.
-    pub fn kept_since(&self, before: &Self, slack: Slack) -> Vec<Kept> {
+    pub fn kept_since(&self, before: &Self, slack: Slack) -> Vec<Leak> {
         [
             ("resident bytes", before.resident_bytes, self.resident_bytes, slack.resident_bytes),
             ("descriptors", before.descriptors, self.descriptors, slack.descriptors),
@@ -84,7 +84,7 @@ impl Usage {
         ]
         .into_iter()
         .filter(|(_, before, after, slack)| *after > before + slack)
-        .map(|(what, before, after, slack)| Kept { what, before, after, slack })
+        .map(|(what, before, after, slack)| Leak { what, before, after, slack })
         .collect()
     }
 }
@@ -95,7 +95,7 @@ pub async fn returned<F>(
     slack: Slack,
     limit: Duration,
     mut look: impl FnMut() -> F,
-) -> Vec<Kept>
+) -> Vec<Leak>
 where
     F: Future<Output = io::Result<Usage>>,
 {

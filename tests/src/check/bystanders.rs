@@ -19,7 +19,7 @@ pub struct Bystander {
 
 /// What a bystander noticed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Noticed {
+pub struct BystanderReport {
     /// Requests before the fault, and their 99th percentile.
     pub before: (usize, Duration),
     /// The same during it.
@@ -70,9 +70,9 @@ impl Bystander {
     }
 
     /// What was noticed so far.
-    pub fn noticed(&self) -> Noticed {
+    pub fn noticed(&self) -> BystanderReport {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-        Noticed {
+        BystanderReport {
             before: (phases.before.len(), p99(&phases.before)),
             during: (phases.during.len(), p99(&phases.during)),
             failed: phases.failed,
@@ -86,7 +86,7 @@ impl Drop for Bystander {
     }
 }
 
-impl Noticed {
+impl BystanderReport {
     /// How much longer the slowest hundredth took, against the same run's own baseline.
     pub fn ratio(&self) -> f64 {
         self.during.1.as_secs_f64() / self.before.1.as_secs_f64().max(f64::MIN_POSITIVE)

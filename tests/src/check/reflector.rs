@@ -19,7 +19,7 @@ pub struct Seen {
 
 /// What is never right, whatever the fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum ReflectorError {
     /// The last line had no end, and the body was said to be whole.
     #[error("a clean end came behind {0} bytes of an event that is not whole")]
     PartialThenClean(usize),
@@ -40,7 +40,7 @@ pub struct Reflector {
     partial: Vec<u8>,
     bookmarks: usize,
     is_expired: bool,
-    wrong: Vec<Wrong>,
+    wrong: Vec<ReflectorError>,
 }
 
 impl Reflector {
@@ -71,7 +71,7 @@ impl Reflector {
     pub fn ended(&mut self, is_clean: bool) {
         let partial = std::mem::take(&mut self.partial).len();
         if is_clean && partial > 0 {
-            self.wrong.push(Wrong::PartialThenClean(partial));
+            self.wrong.push(ReflectorError::PartialThenClean(partial));
         }
     }
 
@@ -106,7 +106,7 @@ impl Reflector {
     }
 
     /// What was never right.
-    pub fn wrong(&self) -> &[Wrong] {
+    pub fn wrong(&self) -> &[ReflectorError] {
         &self.wrong
     }
 
@@ -117,7 +117,7 @@ impl Reflector {
             "BOOKMARK" => self.bookmarks += 1,
             "ERROR" => return self.is_expired = true,
             "ADDED" | "MODIFIED" | "DELETED" => self.change(word, object),
-            _ => return self.wrong.push(Wrong::NoEvent(String::from_utf8_lossy(line).into_owned())),
+            _ => return self.wrong.push(ReflectorError::NoEvent(String::from_utf8_lossy(line).into_owned())),
         }
         self.revision = version(object);
     }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_clean_end_behind_half_an_event_is_wrong_and_a_cut_is_not() {
-        for (is_clean, wrong) in [(true, vec![Wrong::PartialThenClean(5)]), (false, vec![])] {
+        for (is_clean, wrong) in [(true, vec![ReflectorError::PartialThenClean(5)]), (false, vec![])] {
             let mut reflector = listed(100);
             reflector.take(b"{\"typ");
             reflector.ended(is_clean);
@@ -180,7 +180,7 @@ mod tests {
     fn a_line_that_is_no_event_is_wrong() {
         let mut reflector = listed(100);
         reflector.take(b"<html>\n");
-        assert_eq!(reflector.wrong(), [Wrong::NoEvent("<html>\n".to_owned())]);
+        assert_eq!(reflector.wrong(), [ReflectorError::NoEvent("<html>\n".to_owned())]);
     }
 
     fn listed(revision: u64) -> Reflector {

@@ -1,6 +1,6 @@
 //! A stream of bytes each of which knows its place, so that a loss, a repetition or a swap is found and located.
 
-use crate::rng::Dice;
+use crate::rng::Rng;
 
 /// How far around a fault the place is looked for to which the stream has jumped.
 const JUMP_BYTES_MAX: u64 = 1024 * 1024;
@@ -19,14 +19,14 @@ pub struct Generator {
 pub struct Verifier {
     expected: Generator,
     hash: u64,
-    fault: Option<Fault>,
+    fault: Option<StreamFault>,
     /// What came from the fault on, as far as it is needed to say what it is.
     behind: Vec<u8>,
 }
 
 /// Where a stream is not what was sent, and what it looks like there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum StreamFault {
     /// These bytes are missing.
     #[error("{bytes} bytes are missing at {at}")]
     Lost {
@@ -71,7 +71,7 @@ impl Generator {
 
     /// The byte at any place.
     fn byte(&self, position: u64) -> u8 {
-        let word = Dice::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).roll();
+        let word = Rng::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).roll();
         word.to_le_bytes()[(position % 8) as usize]
     }
 }
@@ -91,7 +91,7 @@ impl Verifier {
                 self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
                 continue;
             }
-            self.fault.get_or_insert(Fault::Foreign { at: self.expected.position });
+            self.fault.get_or_insert(StreamFault::Foreign { at: self.expected.position });
             if self.behind.len() < PROOF_BYTES {
                 self.behind.push(*byte);
             }
@@ -109,7 +109,7 @@ impl Verifier {
     }
 
     /// What is wrong, if anything is.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<StreamFault> {
         let at = self.fault.map(|_| self.expected.position)?;
         let stands_at = |position: u64| {
             let mut there = Generator { position, ..self.expected.clone() };
@@ -118,9 +118,9 @@ impl Verifier {
         let lost = (1..JUMP_BYTES_MAX).find(|bytes| stands_at(at + bytes));
         let repeated = || (1..JUMP_BYTES_MAX.min(at + 1)).find(|bytes| stands_at(at - bytes));
         Some(match (lost, repeated) {
-            (Some(bytes), _) => Fault::Lost { at, bytes },
+            (Some(bytes), _) => StreamFault::Lost { at, bytes },
             (None, repeated) => {
-                repeated().map_or(Fault::Foreign { at }, |bytes| Fault::Repeated { at, bytes })
+                repeated().map_or(StreamFault::Foreign { at }, |bytes| StreamFault::Repeated { at, bytes })
             }
         })
     }
@@ -146,26 +146,26 @@ mod tests {
     fn a_loss_is_found_and_measured() {
         let bytes = Generator::new(7).take(5000);
         let found = verified(&[&bytes[..100], &bytes[130..]].concat());
-        assert_eq!(found, Some(Fault::Lost { at: 100, bytes: 30 }));
+        assert_eq!(found, Some(StreamFault::Lost { at: 100, bytes: 30 }));
     }
 
     #[test]
     fn a_repetition_is_found_and_measured() {
         let bytes = Generator::new(7).take(5000);
         let found = verified(&[&bytes[..100], &bytes[60..]].concat());
-        assert_eq!(found, Some(Fault::Repeated { at: 100, bytes: 40 }));
+        assert_eq!(found, Some(StreamFault::Repeated { at: 100, bytes: 40 }));
     }
 
     #[test]
     fn a_single_flipped_bit_is_found() {
         let mut bytes = Generator::new(7).take(5000);
         bytes[4000] ^= 1;
-        assert_eq!(verified(&bytes), Some(Fault::Foreign { at: 4000 }));
+        assert_eq!(verified(&bytes), Some(StreamFault::Foreign { at: 4000 }));
     }
 
     #[test]
     fn the_bytes_of_another_stream_are_foreign() {
-        assert!(matches!(verified(&Generator::new(8).take(100)), Some(Fault::Foreign { .. })));
+        assert!(matches!(verified(&Generator::new(8).take(100)), Some(StreamFault::Foreign { .. })));
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         assert_ne!(hash(1), hash(2));
     }
 
-    fn verified(bytes: &[u8]) -> Option<Fault> {
+    fn verified(bytes: &[u8]) -> Option<StreamFault> {
         let mut verifier = Verifier::new(7);
         verifier.take(bytes);
         verifier.fault()

@@ -7,7 +7,7 @@ use crate::fake_api::{Change, Emitted};
 
 /// What a comparison found; all empty is right.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Watched {
+pub struct WatchReport {
     /// Versions of changes that were emitted and not seen.
     pub lost: Vec<u64>,
     /// Versions of changes that were seen more than once.
@@ -20,7 +20,7 @@ pub struct Watched {
     pub wrong: Vec<String>,
 }
 
-impl Watched {
+impl WatchReport {
     /// Compares a reflector that has come to its end with all that was emitted.
     pub fn of(reflector: &Reflector, emitted: &[Emitted]) -> Self {
         let mut found = Self::default();
@@ -79,26 +79,26 @@ mod tests {
     #[test]
     fn a_complete_report_is_right() {
         let (store, reflector) = told(|lines| lines.to_vec());
-        assert!(Watched::of(&reflector, &store.emitted()).is_right());
+        assert!(WatchReport::of(&reflector, &store.emitted()).is_right());
     }
 
     #[test]
     fn a_missing_event_is_lost() {
         let (store, reflector) = told(|lines| [&lines[..1], &lines[2..]].concat());
-        assert_eq!(Watched::of(&reflector, &store.emitted()).lost, [102]);
+        assert_eq!(WatchReport::of(&reflector, &store.emitted()).lost, [102]);
     }
 
     #[test]
     fn a_repeated_event_is_found() {
         let (store, reflector) = told(|lines| [&lines[..2], &lines[1..]].concat());
-        let found = Watched::of(&reflector, &store.emitted());
+        let found = WatchReport::of(&reflector, &store.emitted());
         assert_eq!((found.twice, found.disordered), (vec![102], vec![]));
     }
 
     #[test]
     fn swapped_events_are_out_of_order() {
         let (store, reflector) = told(|lines| vec![lines[1].clone(), lines[0].clone(), lines[2].clone()]);
-        assert_eq!(Watched::of(&reflector, &store.emitted()).disordered, [101]);
+        assert_eq!(WatchReport::of(&reflector, &store.emitted()).disordered, [101]);
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
             let invented = lines[2].replace("\"103\"", "\"104\"");
             [lines, &[invented]].concat()
         });
-        assert_eq!(Watched::of(&reflector, &store.emitted()).invented, [104]);
+        assert_eq!(WatchReport::of(&reflector, &store.emitted()).invented, [104]);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let mut reflector = Reflector::default();
         // As if the list had forgotten an object.
         reflector.list(br#"{"metadata":{"resourceVersion":"101"},"items":[]}"#).unwrap();
-        assert_eq!(Watched::of(&reflector, &store.emitted()).wrong.len(), 1);
+        assert_eq!(WatchReport::of(&reflector, &store.emitted()).wrong.len(), 1);
     }
 
     /// Three changes, of which a reflector is told as `tell` makes of their lines.

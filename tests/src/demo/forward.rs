@@ -17,7 +17,7 @@ use crate::network::NetworkNamespace;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener of this network namespace, and where its connections go in the other.
-pub(super) type Way = (StdTcpListener, SocketAddr);
+pub(super) type ForwardRule = (StdTcpListener, SocketAddr);
 
 /// Copies bytes between the namespaces on a thread of its own until dropped.
 ///
@@ -32,7 +32,7 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// Returns when the thread is in the namespace.
-    pub(super) fn start(namespace: &NetworkNamespace, ways: Vec<Way>) -> io::Result<Self> {
+    pub(super) fn start(namespace: &NetworkNamespace, ways: Vec<ForwardRule>) -> io::Result<Self> {
         let namespace = namespace.try_clone()?;
         let (end, ended) = oneshot::channel();
         let (tell, told) = mpsc::channel();
@@ -65,7 +65,7 @@ impl Drop for Forwarder {
 }
 
 // Its tasks end with the thread's runtime.
-fn listen((listener, target): Way) -> io::Result<()> {
+fn listen((listener, target): ForwardRule) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     tokio::spawn(async move {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::DemoError;
-use super::network::{Cloud, EDGES, Edge, Ground, SERVER};
-use super::progress::Teller;
+use super::network::{Cloud, DemoNetwork, EDGES, Edge, SERVER};
+use super::progress::Progress;
 use crate::binaries::{BinaryError, find_binary};
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
@@ -43,7 +43,7 @@ pub(super) struct Programs {
 pub(super) struct Installer<'a> {
     pub(super) programs: Programs,
     pub(super) folder: &'a Path,
-    pub(super) teller: &'a Teller,
+    pub(super) teller: &'a Progress,
 }
 
 impl Programs {
@@ -102,7 +102,7 @@ impl Installer<'_> {
     /// Starts a cluster's agent with the token that the cluster has minted for it.
     pub(super) async fn agent(
         &self,
-        ground: &Ground,
+        ground: &DemoNetwork,
         edge: &Edge,
         cluster: &EdgeCluster,
         account: &AgentAccount,

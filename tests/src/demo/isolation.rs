@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// How the clusters are kept apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Isolation {
     /// In network namespaces that this process may make as it is.
     Namespaces,
     /// The same, after this process has become root of a user namespace of its own.
@@ -18,7 +18,7 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl Isolation {
     /// Tries what is needed, best first. Where a user namespace is the way, this process starts itself again in one
     /// and does not return.
     pub fn find() -> Self {

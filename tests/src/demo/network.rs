@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use super::DemoError;
 use super::forward::Forwarder;
-use super::isolation::Way;
-use crate::kube::Place;
+use super::isolation::Isolation;
+use crate::kube::ClusterOptions;
 use crate::network::{NetworkError, NetworkNamespace};
 
 /// The clusters' names, and their contexts' names in the kubeconfig.
@@ -24,7 +24,7 @@ const AGENT_PROBES_PORT: u16 = 9091;
 
 /// Addresses, and what they stand on. Fields are dropped in this order.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(super) struct DemoNetwork {
     _forwarder: Option<Forwarder>,
     /// The server's part.
     pub(super) cloud: Cloud,
@@ -56,18 +56,18 @@ pub(super) struct Edge {
     pub(super) name: &'static str,
     pub(super) namespace: Option<NetworkNamespace>,
     /// Where the API server goes.
-    pub(super) place: Place,
+    pub(super) place: ClusterOptions,
     /// What the agent's probes bind.
     pub(super) probes: SocketAddr,
 }
 
-impl Ground {
-    pub(super) async fn prepare(way: &Way, gateway_port: Option<u16>) -> Result<Self, DemoError> {
+impl DemoNetwork {
+    pub(super) async fn prepare(way: &Isolation, gateway_port: Option<u16>) -> Result<Self, DemoError> {
         let gateway = door(gateway_port, PORT)?;
         let probes = door(None, SERVER_PROBES_PORT)?;
         match way {
-            Way::Namespaces | Way::UserNamespace => Self::in_namespaces(gateway, probes).await,
-            Way::Loopback { .. } => Self::on_loopback(&gateway, &probes).map_err(DemoError::Files),
+            Isolation::Namespaces | Isolation::UserNamespace => Self::in_namespaces(gateway, probes).await,
+            Isolation::Loopback { .. } => Self::on_loopback(&gateway, &probes).map_err(DemoError::Files),
         }
     }
 
@@ -102,7 +102,7 @@ impl Ground {
         for (number, name) in (1..).zip(EDGES) {
             let address = Ipv4Addr::new(127, 0, number, 10);
             let probes = TcpListener::bind((address, 0))?.local_addr()?;
-            edges.push(Edge { name, namespace: None, place: Place::loopback(address), probes });
+            edges.push(Edge { name, namespace: None, place: ClusterOptions::loopback(address), probes });
         }
         Ok(Self { _forwarder: None, cloud, edges, gateway, probes })
     }
@@ -133,12 +133,12 @@ async fn edge_in_namespace(
     cloud.ip(&format!("addr add {near}/31 dev {name}")).await?;
     edge.ip(&format!("addr add {far}/31 dev uplink")).await?;
     edge.ip(&format!("route add default via {near}")).await?;
-    let place = Place {
+    let place = ClusterOptions {
         network_namespace: Some(edge.path().to_owned()),
         address: CONTROL_PLANE.ip(),
         port: Some(CONTROL_PLANE.port()),
         advertise: CONTROL_PLANE.ip(),
-        ..Place::default()
+        ..ClusterOptions::default()
     };
     let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, AGENT_PROBES_PORT));
     Ok(Edge { name, namespace: Some(edge), place, probes })

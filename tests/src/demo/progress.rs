@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// Tells what happens, with the time since the start, and leaves the demo's folder out of what it shows.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct Progress {
     began: Instant,
     folder: PathBuf,
 }
@@ -15,7 +15,7 @@ pub(super) struct Teller {
 const FOLDER: &str = "$DEMO";
 const INDENT: &str = "          ";
 
-impl Teller {
+impl Progress {
     pub(super) fn new(folder: &Path) -> Self {
         Self { began: Instant::now(), folder: folder.to_owned() }
     }

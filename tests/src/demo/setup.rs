@@ -4,11 +4,11 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::installer::{GROUP, Installer, Programs};
-use super::isolation::Way;
-use super::network::{EDGES, Edge, Ground};
+use super::isolation::Isolation;
+use super::network::{DemoNetwork, EDGES, Edge};
 use super::probes;
-use super::progress::Teller;
-use super::tour::Show;
+use super::progress::Progress;
+use super::tour::Tour;
 use super::{DemoError, is_on_path};
 use crate::kube::account::AgentAccount;
 use crate::kube::assets::Assets;
@@ -24,11 +24,11 @@ const GRACE_EXCEEDED: i32 = 3;
 
 /// What has been started so far. Fields are dropped in this order, which kills them.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct DemoSetup {
     agents: Vec<Daemon>,
     server: Option<Daemon>,
     clusters: Vec<(EdgeCluster, AgentAccount)>,
-    ground: Option<Ground>,
+    ground: Option<DemoNetwork>,
     scratch: Scratch,
 }
 
@@ -38,7 +38,7 @@ struct Daemon {
     process: Process,
 }
 
-impl Stage {
+impl DemoSetup {
     pub(super) fn new(scratch: Scratch) -> Self {
         Self { agents: Vec::new(), server: None, clusters: Vec::new(), ground: None, scratch }
     }
@@ -46,13 +46,13 @@ impl Stage {
     /// Sets everything up and shows it.
     pub(super) async fn perform(
         &mut self,
-        way: &Way,
+        way: &Isolation,
         gateway_port: Option<u16>,
-        teller: &Teller,
+        teller: &Progress,
     ) -> Result<(), DemoError> {
         let (programs, assets) = (Programs::find()?, Assets::find()?);
         let began = Instant::now();
-        let ground = self.ground.insert(Ground::prepare(way, gateway_port).await?);
+        let ground = self.ground.insert(DemoNetwork::prepare(way, gateway_port).await?);
         let folder = self.scratch.path();
         let installer = Installer { programs, folder, teller };
 
@@ -81,7 +81,7 @@ impl Stage {
             self.agents.push(Daemon { name: format!("tunnel-agent of {}", edge.name), process });
         }
         let kubectl = Kubectl::new(assets.kubectl, kubeconfig);
-        let show = Show { teller, kubectl: &kubectl, folder };
+        let show = Tour { teller, kubectl: &kubectl, folder };
         show.connected().await?;
         teller.done("everything is set up", began);
         show.two_clusters(ground).await?;
@@ -91,7 +91,7 @@ impl Stage {
         Ok(())
     }
 
-    pub(super) fn tell_how_to_go_on(&self, teller: &Teller) {
+    pub(super) fn tell_how_to_go_on(&self, teller: &Progress) {
         let folder = self.scratch.path().display();
         teller.plain("\nTry it in another terminal:\n");
         if let Some(kubectl) = Assets::find().ok().filter(|_| !is_on_path("kubectl")) {
@@ -145,7 +145,7 @@ impl Stage {
     /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the first.
     ///
     /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
-    pub(super) async fn stop(self, teller: &Teller, others_watch: bool) -> Result<(), DemoError> {
+    pub(super) async fn stop(self, teller: &Progress, others_watch: bool) -> Result<(), DemoError> {
         let Self { agents, server, clusters, ground, scratch } = self;
         let mut stopped = Ok(());
         for Daemon { name, process } in agents.into_iter().chain(server) {
@@ -179,7 +179,7 @@ fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(
     Err(DemoError::Ended { name, status })
 }
 
-async fn start_cluster(edge: &Edge, teller: &Teller) -> Result<(EdgeCluster, AgentAccount), DemoError> {
+async fn start_cluster(edge: &Edge, teller: &Progress) -> Result<(EdgeCluster, AgentAccount), DemoError> {
     let since = Instant::now();
     let cluster = EdgeCluster::start_at(edge.place.clone()).await?;
     let account = cluster.create_agent_account().await?;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::DemoError;
-use super::network::{EDGES, Ground};
+use super::network::{DemoNetwork, EDGES};
 use super::probes;
-use super::progress::Teller;
+use super::progress::Progress;
 use crate::kube::kubectl::Kubectl;
 use crate::network::{NetworkError, NetworkNamespace};
 
@@ -27,13 +27,13 @@ const METRICS: [&str; 2] = ["tombolo_server_exchanges_total{", "tombolo_server_c
 
 /// kubectl and what it needs to be shown.
 #[derive(Debug)]
-pub(super) struct Show<'a> {
-    pub(super) teller: &'a Teller,
+pub(super) struct Tour<'a> {
+    pub(super) teller: &'a Progress,
     pub(super) kubectl: &'a Kubectl,
     pub(super) folder: &'a Path,
 }
 
-impl Show<'_> {
+impl Tour<'_> {
     /// Waits until the gateway reaches each cluster.
     pub(super) async fn connected(&self) -> Result<(), DemoError> {
         let began = Instant::now();
@@ -56,7 +56,7 @@ impl Show<'_> {
     }
 
     /// One address, two clusters.
-    pub(super) async fn two_clusters(&self, ground: &Ground) -> Result<(), DemoError> {
+    pub(super) async fn two_clusters(&self, ground: &DemoNetwork) -> Result<(), DemoError> {
         self.say("both clusters say that they are 192.168.1.10, and each is reached by its name:");
         for edge in EDGES {
             self.run(&format!("--context {edge} get ns")).await?;
@@ -95,7 +95,7 @@ impl Show<'_> {
     }
 
     /// Who the clusters think it is, what the caller may reach, and what the server has counted.
-    pub(super) async fn server(&self, ground: &Ground) -> Result<(), DemoError> {
+    pub(super) async fn server(&self, ground: &DemoNetwork) -> Result<(), DemoError> {
         self.say("the cluster sees the caller, and not the agent:");
         for edge in EDGES {
             self.run(&format!("--context {edge} auth whoami")).await?;

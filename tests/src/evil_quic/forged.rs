@@ -27,16 +27,16 @@ pub enum Space {
 
 /// What packets bear in place of quinn's frames. Clones are the same.
 #[derive(Clone, Default)]
-pub struct Forgery(Arc<Inner>);
+pub struct Forgery(Arc<ForgeryState>);
 
 #[derive(Default)]
-struct Inner {
-    make: Mutex<Option<(Space, Make)>>,
+struct ForgeryState {
+    make: Mutex<Option<(Space, FrameMaker)>>,
     packets: AtomicU64,
 }
 
 /// Frames for a packet with room for so many bytes; what is left of it becomes PADDING.
-type Make = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
+type FrameMaker = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
 
 /// TLS by rustls whose keys forge.
 struct Forging {

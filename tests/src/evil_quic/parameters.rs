@@ -1,6 +1,6 @@
 //! Transport parameters (RFC 9000, section 18), as they must be and as they must not.
 
-use crate::rng::Dice;
+use crate::rng::Rng;
 
 use super::frames::varint;
 
@@ -28,7 +28,7 @@ pub fn written(parameters: &[(u64, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Something that differs from what is good in one way or several.
-pub fn broken(source: &[u8], dice: &mut Dice) -> Vec<u8> {
+pub fn broken(source: &[u8], dice: &mut Rng) -> Vec<u8> {
     let mut all = good(source);
     for _ in 0..=dice.below(3) {
         let place = index(dice, all.len());
@@ -56,10 +56,10 @@ pub fn broken(source: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-fn noise(dice: &mut Dice, bytes_max: u64) -> Vec<u8> {
+fn noise(dice: &mut Rng, bytes_max: u64) -> Vec<u8> {
     (0..dice.below(bytes_max)).map(|_| dice.roll().to_le_bytes()[0]).collect()
 }
 
-fn index(dice: &mut Dice, bound: usize) -> usize {
+fn index(dice: &mut Rng, bound: usize) -> usize {
     usize::try_from(dice.below(bound.max(1) as u64)).expect("below a usize")
 }

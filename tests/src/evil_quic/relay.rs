@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 
-use crate::rng::Dice;
+use crate::rng::Rng;
 
 /// Datagrams of one direction that may be repeated later.
 const KEPT_MAX: usize = 512;
@@ -21,11 +21,11 @@ const DATAGRAM_BYTES_MAX: usize = 65_535;
 #[must_use = "the path ends when this is dropped"]
 pub struct Relay {
     address: SocketAddr,
-    inner: Arc<Inner>,
+    inner: Arc<RelayState>,
     _tasks: JoinSet<()>,
 }
 
-struct Inner {
+struct RelayState {
     server: SocketAddr,
     tampers: AtomicBool,
     /// What was repeated of the agent's datagrams to the server, counted.
@@ -36,7 +36,7 @@ struct Inner {
 
 /// What was done to datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum Tampering {
     /// A bit was flipped.
     Corrupted,
     /// An old one was sent once more.
@@ -53,7 +53,7 @@ impl Relay {
     pub async fn before(server: SocketAddr) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
         let (address, mut tasks) = (socket.local_addr()?, JoinSet::new());
-        let inner = Inner {
+        let inner = RelayState {
             server,
             tampers: AtomicBool::new(false),
             done: Default::default(),
@@ -75,7 +75,7 @@ impl Relay {
     }
 
     /// How often it has done this.
-    pub fn done(&self, deed: Deed) -> u64 {
+    pub fn done(&self, deed: Tampering) -> u64 {
         self.inner.done[deed as usize].load(Ordering::Relaxed)
     }
 
@@ -85,7 +85,7 @@ impl Relay {
     }
 }
 
-impl Inner {
+impl RelayState {
     /// Passes on what agents send, each from a socket of its own, and what comes back to it.
     async fn to_server(self: Arc<Self>, socket: Arc<UdpSocket>) {
         let mut ways: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
@@ -132,7 +132,7 @@ impl Inner {
 
 /// One direction.
 struct Path {
-    dice: Dice,
+    dice: Rng,
     old: Vec<Vec<u8>>,
     /// The last long header: version and names.
     long: Vec<u8>,
@@ -140,11 +140,11 @@ struct Path {
 
 impl Path {
     fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed), old: Vec::new(), long: Vec::new() }
+        Self { dice: Rng::new(seed), old: Vec::new(), long: Vec::new() }
     }
 
     /// What comes out where this goes in.
-    fn through(&mut self, inner: &Inner, datagram: &[u8]) -> Vec<Vec<u8>> {
+    fn through(&mut self, inner: &RelayState, datagram: &[u8]) -> Vec<Vec<u8>> {
         if datagram[0] & 0x80 != 0 {
             self.long = datagram[1..datagram.len().min(47)].to_vec();
         }
@@ -152,20 +152,20 @@ impl Path {
         if !inner.tampers.load(Ordering::Relaxed) {
             return out;
         }
-        let did = |deed: Deed| inner.done[deed as usize].fetch_add(1, Ordering::Relaxed);
+        let did = |deed: Tampering| inner.done[deed as usize].fetch_add(1, Ordering::Relaxed);
         if self.dice.below(10) == 0 {
             let bit = self.dice.below(8 * datagram.len() as u64);
             out[0][usize::try_from(bit / 8).expect("a place")] ^= 1 << (bit % 8);
-            did(Deed::Corrupted);
+            did(Tampering::Corrupted);
         }
         if self.dice.below(10) == 0 && !self.old.is_empty() {
             let place = self.dice.below(self.old.len() as u64);
             out.push(self.old[usize::try_from(place).expect("a place")].clone());
-            did(Deed::Replayed);
+            did(Tampering::Replayed);
         }
         if self.dice.below(10) == 0 {
             out.push(self.forged(datagram));
-            did(Deed::Forged);
+            did(Tampering::Forged);
         }
         if self.old.len() < KEPT_MAX {
             self.old.push(datagram.to_vec());
@@ -177,7 +177,7 @@ impl Path {
     /// stateless reset, with the names of the connection as far as they can be seen.
     fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
         let noise =
-            |dice: &mut Dice, bytes| (0..bytes).map(|_| dice.roll().to_le_bytes()[0]).collect::<Vec<u8>>();
+            |dice: &mut Rng, bytes| (0..bytes).map(|_| dice.roll().to_le_bytes()[0]).collect::<Vec<u8>>();
         let names = self.long.get(4..).unwrap_or_default().to_vec();
         match self.dice.below(5) {
             0 => [&[0x80, 0, 0, 0, 0], names.as_slice(), &[0, 0, 0, 2]].concat(),

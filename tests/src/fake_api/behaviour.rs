@@ -15,7 +15,7 @@ const EVENTS_QUEUED_MAX: usize = 1024;
 
 /// What a connection gets before any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Door {
+pub enum ListenerMode {
     /// TLS and HTTP.
     #[default]
     Open,
@@ -131,11 +131,11 @@ pub(super) enum Event {
 
 /// Who gets what.
 #[derive(Debug, Default)]
-pub(super) struct Script(Mutex<Lines>);
+pub(super) struct BehaviourTable(Mutex<EventLines>);
 
 #[derive(Debug, Default)]
-struct Lines {
-    door: Door,
+struct EventLines {
+    door: ListenerMode,
     by_prefix: BTreeMap<String, Behaviour>,
     gates: BTreeMap<String, Gate>,
 }
@@ -216,7 +216,7 @@ impl Default for WatchFeed {
     }
 }
 
-impl Script {
+impl BehaviourTable {
     pub(super) fn set(&self, prefix: &str, behaviour: Behaviour) {
         self.lines().by_prefix.insert(prefix.to_owned(), behaviour);
     }
@@ -225,11 +225,11 @@ impl Script {
         self.lines().gates.insert(prefix.to_owned(), gate);
     }
 
-    pub(super) fn set_door(&self, door: Door) {
+    pub(super) fn set_door(&self, door: ListenerMode) {
         self.lines().door = door;
     }
 
-    pub(super) fn door(&self) -> Door {
+    pub(super) fn door(&self) -> ListenerMode {
         self.lines().door
     }
 
@@ -249,7 +249,7 @@ impl Script {
         found.max_by_key(|(prefix, _)| prefix.len()).map(|(_, gate)| gate.clone())
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn lines(&self) -> MutexGuard<'_, EventLines> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

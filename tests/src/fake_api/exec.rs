@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::http1::{Writer, put};
+use super::http1::{ResponseWriter, put};
 use super::record::Head;
-use super::wire::Reader;
+use super::wire::RequestReader;
 
 mod spdy;
 mod websocket;
@@ -13,7 +13,11 @@ mod websocket;
 const SUCCEEDED: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
 
 /// Agrees to the upgrade that was asked for, and serves until the command or the connection ends.
-pub(super) async fn exec(reader: &mut Reader<'_>, writer: &mut Writer, head: &Head) -> io::Result<()> {
+pub(super) async fn exec(
+    reader: &mut RequestReader<'_>,
+    writer: &mut ResponseWriter,
+    head: &Head,
+) -> io::Result<()> {
     let is_websocket = head.header("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket"));
     let lines = if is_websocket { websocket::agreement(head)? } else { spdy::AGREEMENT.to_owned() };
     put(writer, format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n{lines}\r\n").as_bytes())

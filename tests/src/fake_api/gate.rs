@@ -19,7 +19,7 @@ pub enum Moment {
 
 /// A gate that is closed until [`Gate::open`]; clones are the same gate.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<Inner>);
+pub struct Gate(Arc<GateShared>);
 
 /// Nobody came to a gate in time.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +27,13 @@ pub struct Gate(Arc<Inner>);
 pub struct NotReached(Duration);
 
 #[derive(Debug)]
-struct Inner {
+struct GateShared {
     moment: Moment,
-    state: watch::Sender<State>,
+    state: watch::Sender<GateState>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct GateState {
     reached: usize,
     is_open: bool,
 }
@@ -41,7 +41,7 @@ struct State {
 impl Gate {
     /// A closed gate.
     pub fn new(moment: Moment) -> Self {
-        Self(Arc::new(Inner { moment, state: watch::Sender::new(State::default()) }))
+        Self(Arc::new(GateShared { moment, state: watch::Sender::new(GateState::default()) }))
     }
 
     /// Where it stands.

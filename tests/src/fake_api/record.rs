@@ -96,12 +96,12 @@ pub struct WaitError {
 /// The book of everything.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    pages: Mutex<Pages>,
+    pages: Mutex<RecordedState>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Pages {
+struct RecordedState {
     connections: Vec<RecordedConnection>,
     requests: Vec<RecordedRequest>,
     streams_open_max: usize,
@@ -279,13 +279,13 @@ impl Records {
         self.change(|pages| pages.requests.get_mut(index(id)).map(change));
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Pages) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut RecordedState) -> T) -> T {
         let result = change(&mut self.pages());
         self.changed.send_replace(());
         result
     }
 
-    fn pages(&self) -> MutexGuard<'_, Pages> {
+    fn pages(&self) -> MutexGuard<'_, RecordedState> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

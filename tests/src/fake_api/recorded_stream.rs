@@ -12,13 +12,13 @@ use tokio_rustls::server::TlsStream;
 use super::Shared;
 
 /// A connection behind its handshake.
-pub(super) struct Tap {
+pub(super) struct RecordedStream {
     stream: TlsStream<TcpStream>,
     connection: u64,
     shared: Arc<Shared>,
 }
 
-impl Tap {
+impl RecordedStream {
     pub(super) fn new(stream: TlsStream<TcpStream>, connection: u64, shared: Arc<Shared>) -> Self {
         Self { stream, connection, shared }
     }
@@ -32,7 +32,7 @@ impl Tap {
     }
 }
 
-impl AsyncRead for Tap {
+impl AsyncRead for RecordedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -45,7 +45,7 @@ impl AsyncRead for Tap {
     }
 }
 
-impl AsyncWrite for Tap {
+impl AsyncWrite for RecordedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
         self.wrote(written);

@@ -12,8 +12,8 @@ use super::store::{Store, StoreFeed};
 
 /// What happens to one request.
 #[derive(Debug)]
-pub(super) enum Plan {
-    Reply(Reply),
+pub(super) enum ResponsePlan {
+    Reply(PlannedResponse),
     /// A reply that depends on the request's body.
     Ask(Store, Option<Gate>),
     Stall,
@@ -32,12 +32,12 @@ pub(super) enum Plan {
 
 /// An answer whose body comes bit by bit.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct PlannedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     /// What the head says of the body, in bytes; `None` is chunked.
     pub(super) length: Option<u64>,
-    pub(super) body: Source,
+    pub(super) body: BodySource,
     /// Before which the head stands.
     pub(super) gate: Option<Gate>,
     /// How the connection ends behind the last byte, if it does.
@@ -46,8 +46,8 @@ pub(super) struct Reply {
 
 /// Where a body comes from.
 #[derive(Debug)]
-pub(super) enum Source {
-    Pieces { rest: Bytes, piece_bytes: usize, pause: Duration, then: Step, hold: Option<Hold> },
+pub(super) enum BodySource {
+    Pieces { rest: Bytes, piece_bytes: usize, pause: Duration, then: BodyStep, hold: Option<GatedBytes> },
     Endless(Bytes),
     Feed(broadcast::Receiver<Event>),
     Store(Box<StoreFeed>),
@@ -55,14 +55,14 @@ pub(super) enum Source {
 
 /// A gate and how many bytes stand behind it.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct GatedBytes {
     rest_bytes: usize,
     gate: Gate,
 }
 
 /// What comes next of a body.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(super) enum BodyStep {
     Piece(Bytes),
     End,
     Cut(Cut),
@@ -70,36 +70,46 @@ pub(super) enum Step {
 
 /// How an exchange went.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum ExchangeEnd {
     Answered,
     Cut(Cut),
     HungUp(String),
 }
 
-impl Plan {
+impl ResponsePlan {
     /// Subscribes to feeds, so that nothing is missed that is pushed once the request is known to have arrived.
     pub(super) fn of(behaviour: Behaviour, gate: Option<Gate>) -> Self {
         let reply = match behaviour {
-            Behaviour::Answer(answer) => Reply::answer(answer),
-            Behaviour::Last { answer, cut } => Reply { last: Some(cut), ..Reply::answer(answer) },
+            Behaviour::Answer(answer) => PlannedResponse::answer(answer),
+            Behaviour::Last { answer, cut } => {
+                PlannedResponse { last: Some(cut), ..PlannedResponse::answer(answer) }
+            }
             Behaviour::Slow { answer, piece_bytes, pause } => {
                 let rest = answer.body.clone();
-                let body = Source::Pieces { rest, piece_bytes, pause, then: Step::End, hold: None };
-                Reply { body, ..Reply::answer(answer) }
+                let body = BodySource::Pieces { rest, piece_bytes, pause, then: BodyStep::End, hold: None };
+                PlannedResponse { body, ..PlannedResponse::answer(answer) }
             }
             Behaviour::Truncate { declared, sent, cut } => {
                 let length = match declared {
                     Declared::ContentLength(length) => Some(length),
                     Declared::Chunked => None,
                 };
-                Reply { length, body: Source::whole(sent, Step::Cut(cut)), ..Reply::empty(200) }
+                PlannedResponse {
+                    length,
+                    body: BodySource::whole(sent, BodyStep::Cut(cut)),
+                    ..PlannedResponse::empty(200)
+                }
             }
-            Behaviour::Endless(piece) => {
-                Reply { length: None, body: Source::Endless(piece), ..Reply::empty(200) }
-            }
-            Behaviour::Watch(feed) => {
-                Reply { length: None, body: Source::Feed(feed.subscribe()), ..Reply::empty(200) }
-            }
+            Behaviour::Endless(piece) => PlannedResponse {
+                length: None,
+                body: BodySource::Endless(piece),
+                ..PlannedResponse::empty(200)
+            },
+            Behaviour::Watch(feed) => PlannedResponse {
+                length: None,
+                body: BodySource::Feed(feed.subscribe()),
+                ..PlannedResponse::empty(200)
+            },
             Behaviour::Store(store) => return Self::Ask(store, gate),
             Behaviour::Stall => return Self::Stall,
             Behaviour::Deaf => return Self::Deaf,
@@ -119,10 +129,10 @@ impl Plan {
     }
 }
 
-impl Reply {
+impl PlannedResponse {
     /// A reply with JSON's content type and no body.
     pub(super) fn empty(status: u16) -> Self {
-        let body = Source::whole(Bytes::new(), Step::End);
+        let body = BodySource::whole(Bytes::new(), BodyStep::End);
         Self { status, headers: json(), length: Some(0), body, gate: None, last: None }
     }
 
@@ -132,7 +142,7 @@ impl Reply {
 
     fn answer(answer: Answer) -> Self {
         let length = Some(answer.body.len() as u64);
-        let body = Source::whole(answer.body, Step::End);
+        let body = BodySource::whole(answer.body, BodyStep::End);
         Self { status: answer.status, headers: answer.headers, length, body, gate: None, last: None }
     }
 
@@ -140,28 +150,28 @@ impl Reply {
     fn held(mut self, gate: Option<Gate>) -> Self {
         let moment = gate.as_ref().map(Gate::moment);
         match &mut self.body {
-            Source::Pieces { rest, hold, .. } => {
+            BodySource::Pieces { rest, hold, .. } => {
                 let rest_bytes = if moment == Some(Moment::AtTheEnd) { 1 } else { rest.len() / 2 };
                 *hold = gate
                     .clone()
                     .filter(|_| moment != Some(Moment::BeforeHead))
-                    .map(|gate| Hold { rest_bytes, gate });
+                    .map(|gate| GatedBytes { rest_bytes, gate });
             }
-            Source::Store(feed) => feed.hold_at(gate.clone()),
-            Source::Endless(_) | Source::Feed(_) => {}
+            BodySource::Store(feed) => feed.hold_at(gate.clone()),
+            BodySource::Endless(_) | BodySource::Feed(_) => {}
         }
         self.gate = gate.filter(|_| moment == Some(Moment::BeforeHead));
         self
     }
 }
 
-impl Source {
-    fn whole(rest: Bytes, then: Step) -> Self {
+impl BodySource {
+    fn whole(rest: Bytes, then: BodyStep) -> Self {
         Self::Pieces { rest, piece_bytes: usize::MAX, pause: Duration::ZERO, then, hold: None }
     }
 
     /// The next step; after `End` or `Cut` it must not be asked again.
-    pub(super) async fn next(&mut self) -> Step {
+    pub(super) async fn next(&mut self) -> BodyStep {
         match self {
             Self::Pieces { rest, then, .. } if rest.is_empty() => then.clone(),
             Self::Pieces { rest, piece_bytes, pause, hold, .. } => {
@@ -172,18 +182,18 @@ impl Source {
                     tokio::time::sleep(*pause).await;
                 }
                 let up_to = hold.as_ref().map_or(rest.len(), |hold| rest.len() - hold.rest_bytes);
-                Step::Piece(rest.split_to(up_to.min((*piece_bytes).max(1))))
+                BodyStep::Piece(rest.split_to(up_to.min((*piece_bytes).max(1))))
             }
             Self::Endless(piece) => {
                 // Gives the other tasks of this runtime their turn, however fast the reader is.
                 tokio::task::yield_now().await;
-                Step::Piece(piece.clone())
+                BodyStep::Piece(piece.clone())
             }
             Self::Feed(events) => match events.recv().await {
-                Ok(Event::Bytes(bytes)) => Step::Piece(bytes),
-                Ok(Event::End) => Step::End,
+                Ok(Event::Bytes(bytes)) => BodyStep::Piece(bytes),
+                Ok(Event::End) => BodyStep::End,
                 // The feed is gone or has outrun us: an honest watch does not go on.
-                Err(_) => Step::Cut(Cut::Close),
+                Err(_) => BodyStep::Cut(Cut::Close),
             },
             Self::Store(feed) => feed.next().await,
         }

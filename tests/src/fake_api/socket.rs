@@ -12,9 +12,9 @@ use super::behaviour::Cut;
 
 /// A second descriptor of a socket, kept to say how its end looks, and to see its peer's.
 #[derive(Debug)]
-pub(super) struct Cutter(OwnedFd);
+pub(super) struct SocketHandle(OwnedFd);
 
-impl Cutter {
+impl SocketHandle {
     pub(super) fn of(socket: &impl AsFd) -> io::Result<Self> {
         Ok(Self(socket.as_fd().try_clone_to_owned()?))
     }

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, ReadHalf};
 
 use super::Shared;
 use super::record::{Head, HttpVersion};
-use super::recorded_stream::Tap;
+use super::recorded_stream::RecordedStream;
 
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 const HEADERS_MAX: usize = 1024;
@@ -15,8 +15,8 @@ const HEADERS_MAX: usize = 1024;
 const PIPELINED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The reading half of a connection.
-pub(super) struct Reader<'a> {
-    half: ReadHalf<Tap>,
+pub(super) struct RequestReader<'a> {
+    half: ReadHalf<RecordedStream>,
     buffer: BytesMut,
     shared: &'a Shared,
 }
@@ -27,8 +27,8 @@ enum Framing {
     Chunked,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(half: ReadHalf<Tap>, shared: &'a Shared) -> Self {
+impl<'a> RequestReader<'a> {
+    pub(super) fn new(half: ReadHalf<RecordedStream>, shared: &'a Shared) -> Self {
         Self { half, buffer: BytesMut::new(), shared }
     }
 
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         Ok(self.buffer.split_to(bytes))
     }
 
-    pub(super) fn into_inner(self) -> ReadHalf<Tap> {
+    pub(super) fn into_inner(self) -> ReadHalf<RecordedStream> {
         self.half
     }
 

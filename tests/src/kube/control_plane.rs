@@ -2,7 +2,7 @@
 
 use crate::process::Invocation;
 
-use super::Place;
+use super::ClusterOptions;
 use super::assets::{Assets, NodeAssets};
 use super::files::{self, Files};
 
@@ -10,7 +10,7 @@ use super::files::{self, Files};
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
 /// etcd on a Unix socket: it needs no port, and nobody but the owner of the folder reaches it.
-pub(super) fn etcd(assets: &Assets, place: &Place, files: &Files) -> Invocation {
+pub(super) fn etcd(assets: &Assets, place: &ClusterOptions, files: &Files) -> Invocation {
     let endpoint = endpoint(files);
     let peer = format!("unix://{}", files.path("peer.sock").display());
     let flags = [
@@ -29,7 +29,7 @@ pub(super) fn etcd(assets: &Assets, place: &Place, files: &Files) -> Invocation 
 }
 
 /// kube-apiserver as kubeadm configures it, as far as these clusters need it.
-pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files) -> Invocation {
+pub(super) fn apiserver(assets: &Assets, place: &ClusterOptions, port: u16, files: &Files) -> Invocation {
     let path = |name: &str| files.path(name).display().to_string();
     // Where no controller makes the ServiceAccount `default` of a namespace, this plugin would refuse all pods.
     let without = if place.has_controllers { "" } else { "ServiceAccount" };
@@ -71,7 +71,7 @@ pub(super) fn apiserver(assets: &Assets, place: &Place, port: u16, files: &Files
 }
 
 /// kube-controller-manager as a cluster-admin, with all its controllers, and listening nowhere.
-pub(super) fn controller_manager(assets: &NodeAssets, place: &Place, files: &Files) -> Invocation {
+pub(super) fn controller_manager(assets: &NodeAssets, place: &ClusterOptions, files: &Files) -> Invocation {
     let path = |name: &str| files.path(name).display().to_string();
     let flags = [
         ("kubeconfig", path(files::ADMIN_KUBECONFIG)),
@@ -87,7 +87,7 @@ pub(super) fn controller_manager(assets: &NodeAssets, place: &Place, files: &Fil
 }
 
 /// kube-scheduler, the same way.
-pub(super) fn scheduler(assets: &NodeAssets, place: &Place, files: &Files) -> Invocation {
+pub(super) fn scheduler(assets: &NodeAssets, place: &ClusterOptions, files: &Files) -> Invocation {
     let kubeconfig = format!("--kubeconfig={}", files.path(files::ADMIN_KUBECONFIG).display());
     Invocation::of(&assets.scheduler)
         .arguments([kubeconfig, "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()])

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use super::Place;
+use super::ClusterOptions;
 use super::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::{Authority, Issued};
 use crate::scratch::Scratch;
@@ -56,7 +56,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn write(place: &Place, port: u16) -> io::Result<Self> {
+    pub(super) fn write(place: &ClusterOptions, port: u16) -> io::Result<Self> {
         let directory = Scratch::new(PREFIX)?;
 
         let authority = Authority::new("kubernetes");

@@ -31,7 +31,7 @@ pub struct Linksim {
 }
 
 /// One end of a link: the namespace, the device's name in it, its address with a prefix.
-pub(super) type End<'a> = (&'a NetworkNamespace, &'a str, String);
+pub(super) type LinkEnd<'a> = (&'a NetworkNamespace, &'a str, String);
 
 /// Why there is no link, or why it does not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +59,8 @@ impl Linksim {
     pub(super) async fn start(
         folder: &Path,
         name: &str,
-        a: End<'_>,
-        b: End<'_>,
+        a: LinkEnd<'_>,
+        b: LinkEnd<'_>,
         more: &[String],
     ) -> Result<Self, LinksimError> {
         let control = folder.join(format!("{name}.sock"));

@@ -7,9 +7,9 @@ use crate::network::NetworkNamespace;
 /// A runtime in a network namespace; what it runs is dropped with it.
 #[derive(Debug)]
 #[must_use = "what runs in it is dropped with it"]
-pub struct Quarters(Option<Runtime>);
+pub struct NamespaceRuntime(Option<Runtime>);
 
-impl Quarters {
+impl NamespaceRuntime {
     /// A thread in this namespace.
     pub fn new(namespace: &NetworkNamespace) -> Self {
         Self(Some(super::runtime(namespace, 1)))
@@ -32,7 +32,7 @@ impl Quarters {
     }
 }
 
-impl Drop for Quarters {
+impl Drop for NamespaceRuntime {
     fn drop(&mut self) {
         // A runtime that waits for its threads must not be dropped within another one.
         if let Some(runtime) = self.0.take() {

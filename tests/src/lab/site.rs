@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::Lab;
 use super::linksim::{Linksim, LinksimError};
-use super::namespace_runtime::Quarters;
+use super::namespace_runtime::NamespaceRuntime;
 use crate::fake_api::{FakeApi, FakeApiOptions};
 use crate::network::{NetworkError, NetworkNamespace};
 use crate::process::{Invocation, ProcessError, run};
-use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig, Surroundings};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, ProcessEnvironment, Rig};
 
 /// The pod's address, at every site the same.
 pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
@@ -50,7 +50,7 @@ pub struct Site {
     /// The device at the cloud's end of the uplink.
     device: String,
     link: Option<Linksim>,
-    quarters: Quarters,
+    quarters: NamespaceRuntime,
     pod: NetworkNamespace,
     node: NetworkNamespace,
     address: Ipv4Addr,
@@ -120,7 +120,7 @@ impl Site {
             }
         };
         node.ip(&format!("route add default via {near}")).await?;
-        let quarters = Quarters::new(&pod);
+        let quarters = NamespaceRuntime::new(&pod);
         Ok(Self { name: name.to_owned(), device, link, quarters, pod, node, address: far })
     }
 
@@ -249,7 +249,11 @@ impl Site {
         more: &str,
     ) -> Agent {
         let pod = Some(self.pod.path().to_owned());
-        let around = Surroundings { network_namespace: pod, hosts: Some(hosts), ..Surroundings::default() };
+        let around = ProcessEnvironment {
+            network_namespace: pod,
+            hosts: Some(hosts),
+            ..ProcessEnvironment::default()
+        };
         rig.agent_amid(&around, cluster, api, &guarded(more)).await
     }
 

@@ -75,7 +75,7 @@ pub enum Code {
 /// No such word.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of {all}", all = .1)]
-pub struct Unknown(String, String);
+pub struct UnknownCode(String, String);
 
 impl Request {
     /// In the order of the table's columns.
@@ -132,8 +132,8 @@ impl Code {
     /// The codes of `G0/G2`; none of `-`, which is not asked.
     ///
     /// # Errors
-    /// [`Unknown`].
-    pub fn list(text: &str) -> Result<Vec<Self>, Unknown> {
+    /// [`UnknownCode`].
+    pub fn list(text: &str) -> Result<Vec<Self>, UnknownCode> {
         if text == "-" { Ok(Vec::new()) } else { text.split('/').map(str::parse).collect() }
     }
 }
@@ -145,32 +145,36 @@ impl fmt::Display for Code {
 }
 
 impl FromStr for Code {
-    type Err = Unknown;
+    type Err = UnknownCode;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
         find(Self::ALL, text, |code| format!("{code:?}"))
     }
 }
 
 impl FromStr for Request {
-    type Err = Unknown;
+    type Err = UnknownCode;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
         find(Self::ALL, text, |request| request.word().to_owned())
     }
 }
 
 impl FromStr for Timing {
-    type Err = Unknown;
+    type Err = UnknownCode;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
+    fn from_str(text: &str) -> Result<Self, UnknownCode> {
         find(Self::ALL, text, |timing| timing.word().to_owned())
     }
 }
 
-fn find<T: Copy, const N: usize>(all: [T; N], text: &str, word: impl Fn(&T) -> String) -> Result<T, Unknown> {
+fn find<T: Copy, const N: usize>(
+    all: [T; N],
+    text: &str,
+    word: impl Fn(&T) -> String,
+) -> Result<T, UnknownCode> {
     let words = || all.iter().map(&word).collect::<Vec<_>>().join(", ");
-    all.iter().find(|one| word(one) == text).copied().ok_or_else(|| Unknown(text.to_owned(), words()))
+    all.iter().find(|one| word(one) == text).copied().ok_or_else(|| UnknownCode(text.to_owned(), words()))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::code::{Code, Request, Timing, Unknown};
+use super::code::{Code, Request, Timing, UnknownCode};
 
 /// A quick row's fault lasts no longer.
 pub const QUICK_MAX: Duration = Duration::from_secs(5);
@@ -81,9 +81,9 @@ pub enum Injection {
     /// From this to this port, and no other, connections leave the pod.
     Ports(u16, u16),
     /// A process at the edge or the server, and what happens to it.
-    Process(Victim, Mishap),
+    Process(Victim, ProcessFault),
     /// What the kernel grants a process.
-    Resource(Victim, Scarcity),
+    Resource(Victim, Shortage),
     /// What `strace` makes system calls answer, such as `sendmsg:error=ENOBUFS:when=1+3`.
     Strace(Victim, &'static str),
     /// What the API server does.
@@ -131,7 +131,7 @@ pub enum Family {
 
 /// What happens to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mishap {
+pub enum ProcessFault {
     /// SIGKILL; at the fault's end it is started again.
     Killed,
     /// SIGTERM; at the fault's end it is started again.
@@ -142,7 +142,7 @@ pub enum Mishap {
 
 /// What a process has too little of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scarcity {
+pub enum Shortage {
     /// So much of one processor, in per cent.
     Processor(u32),
     /// So many bytes of memory.
@@ -299,7 +299,7 @@ impl Row {
     ///
     /// # Errors
     /// A word that is no code.
-    pub fn expected(&self, request: Request, timing: Timing) -> Result<Vec<Code>, Unknown> {
+    pub fn expected(&self, request: Request, timing: Timing) -> Result<Vec<Code>, UnknownCode> {
         let column = Request::ALL.iter().position(|one| *one == request).unwrap_or_default();
         let codes = match timing {
             Timing::New => self.new,

@@ -21,7 +21,7 @@ const GATEWAY: &str = "gateway.test";
 
 /// Where callers come in, and as whom.
 #[derive(Debug, Clone)]
-pub struct Door {
+pub struct GatewayClient {
     /// Where nobody takes a connection the next one is tried, as a name with several addresses or a balancer would have it.
     addresses: Vec<SocketAddr>,
     ca_pem: String,
@@ -29,7 +29,7 @@ pub struct Door {
 
 /// An answer whose body is still to come, and the connection that it comes on.
 #[derive(Debug)]
-pub struct Answer {
+pub struct OpenResponse {
     /// Head and body.
     pub response: Response<Incoming>,
     _connection: Connection,
@@ -44,7 +44,7 @@ impl Drop for Connection {
     }
 }
 
-impl Door {
+impl GatewayClient {
     /// A rig's.
     pub fn of(rig: &Rig) -> Self {
         Self { addresses: vec![rig.gateway()], ca_pem: rig.server_ca() }
@@ -79,7 +79,7 @@ impl Door {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Result<Answer, String> {
+    ) -> Result<OpenResponse, String> {
         let alpn = if version == HttpVersion::Http2 { "h2" } else { "http/1.1" };
         let io = TokioIo::new(self.dial(alpn).await?);
         let uri = match version {
@@ -110,11 +110,11 @@ impl Door {
                 (sender.send_request(request).await, connection)
             }
         };
-        Ok(Answer { response: response.map_err(in_words)?, _connection: connection })
+        Ok(OpenResponse { response: response.map_err(in_words)?, _connection: connection })
     }
 }
 
-impl Answer {
+impl OpenResponse {
     /// The next piece of the body; `None` is its clean end.
     ///
     /// # Errors

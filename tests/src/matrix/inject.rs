@@ -5,11 +5,11 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use super::fault::{ApiFault, Connections, Injection, Mishap, Row, Victim};
-use super::setup::{CLUSTER, OTHER_ADDRESS, Stage};
-use crate::fake_api::Door;
+use super::fault::{ApiFault, Connections, Injection, ProcessFault, Row, Victim};
+use super::setup::{CLUSTER, MatrixSetup, OTHER_ADDRESS};
+use crate::fake_api::ListenerMode;
 use crate::process::{Invocation, Process, run};
-use resource::Held;
+use resource::ShortageGuard;
 
 mod clock;
 mod resource;
@@ -23,24 +23,24 @@ const STUTTER: Duration = Duration::from_millis(150);
 /// How long a process that is asked to stop may take.
 const STOPPED_MAX: Duration = Duration::from_secs(120);
 
-/// A fault that lasts; what holds it is let go by [`Fault::end`].
+/// A fault that lasts; what holds it is let go by [`ActiveFault::end`].
 #[derive(Debug, Default)]
-pub struct Fault {
-    held: Vec<Held>,
+pub struct ActiveFault {
+    held: Vec<ShortageGuard>,
     strace: Option<Process>,
 }
 
 /// The fault cannot be made here.
 #[derive(Debug, thiserror::Error)]
 #[error("the fault could not be made: {0}")]
-pub struct NotMade(pub String);
+pub struct FaultUnavailable(pub String);
 
-impl Fault {
+impl ActiveFault {
     /// Makes it.
     ///
     /// # Errors
-    /// [`NotMade`], which says what is missing.
-    pub async fn begin(stage: &mut Stage, row: &Row) -> Result<Self, NotMade> {
+    /// [`FaultUnavailable`], which says what is missing.
+    pub async fn begin(stage: &mut MatrixSetup, row: &Row) -> Result<Self, FaultUnavailable> {
         let mut fault = Self::default();
         match row.injection {
             Injection::Link(words) => stage.site.link().set(words).await,
@@ -63,7 +63,7 @@ impl Fault {
             Injection::Interface => stage.site.replace_interface("eth1", 77).await,
             Injection::Buffers(bytes) => {
                 for process in stage.victims(Victim::Both) {
-                    fault.held.push(Held::buffers(process, bytes)?);
+                    fault.held.push(ShortageGuard::buffers(process, bytes)?);
                 }
             }
             Injection::Clock { victim, ahead_seconds, anew } => {
@@ -81,7 +81,7 @@ impl Fault {
             Injection::Process(victim, mishap) => befall(stage, victim, mishap)?,
             Injection::Resource(victim, scarcity) => {
                 for process in stage.victims(victim) {
-                    fault.held.push(Held::take(process, scarcity)?);
+                    fault.held.push(ShortageGuard::take(process, scarcity)?);
                 }
             }
             Injection::Strace(victim, what) => {
@@ -98,22 +98,23 @@ impl Fault {
                 ];
                 let strace = Invocation::of("strace").arguments(words);
                 let log = stage.rig.path().join("strace.log");
-                let strace =
-                    Process::start(&strace, &log).await.map_err(|error| NotMade(error.to_string()))?;
+                let strace = Process::start(&strace, &log)
+                    .await
+                    .map_err(|error| FaultUnavailable(error.to_string()))?;
                 fault.strace = Some(strace);
                 resource::traced(process).await?;
             }
             Injection::Api(fault) => begin_api(stage, fault).await,
             Injection::Elsewhere(why) | Injection::NotBuilt(why) | Injection::NotHere(why) => {
-                return Err(NotMade(why.to_owned()));
+                return Err(FaultUnavailable(why.to_owned()));
             }
         }
         Ok(fault)
     }
 
     /// Ends it, and lets start again what has ended by it. What is returned says that there was no fault.
-    pub async fn end(mut self, stage: &mut Stage, row: &Row) -> Option<String> {
-        let unmade = self.held.iter().find_map(Held::unmade);
+    pub async fn end(mut self, stage: &mut MatrixSetup, row: &Row) -> Option<String> {
+        let unmade = self.held.iter().find_map(ShortageGuard::unmade);
         match row.injection {
             Injection::Link(words) => stage.site.link().set(&off(words)).await,
             Injection::Dark("") => drop(stage.site.link().up().await),
@@ -159,30 +160,37 @@ pub fn off(words: &str) -> String {
         .join(" ")
 }
 
-fn befall(stage: &mut Stage, victim: Victim, mishap: Mishap) -> Result<(), NotMade> {
+fn befall(stage: &mut MatrixSetup, victim: Victim, mishap: ProcessFault) -> Result<(), FaultUnavailable> {
     let process = match victim {
         Victim::Server | Victim::ServerOfTwo | Victim::Both => stage.rig.server(),
         Victim::Agent | Victim::OneAgentOf(_) => {
-            &mut stage.agents[0].as_mut().ok_or_else(|| NotMade("there is no agent".to_owned()))?.process
+            &mut stage.agents[0]
+                .as_mut()
+                .ok_or_else(|| FaultUnavailable("there is no agent".to_owned()))?
+                .process
         }
     };
     match mishap {
-        Mishap::Killed => process.kill(),
-        Mishap::Terminated => process.signal(Signal::TERM).map_err(|error| NotMade(error.to_string()))?,
-        Mishap::Stopped => process.signal(Signal::STOP).map_err(|error| NotMade(error.to_string()))?,
+        ProcessFault::Killed => process.kill(),
+        ProcessFault::Terminated => {
+            process.signal(Signal::TERM).map_err(|error| FaultUnavailable(error.to_string()))?
+        }
+        ProcessFault::Stopped => {
+            process.signal(Signal::STOP).map_err(|error| FaultUnavailable(error.to_string()))?
+        }
     }
     Ok(())
 }
 
-async fn recover(stage: &mut Stage, victim: Victim, mishap: Mishap) {
+async fn recover(stage: &mut MatrixSetup, victim: Victim, mishap: ProcessFault) {
     match (victim, mishap) {
-        (Victim::Server, Mishap::Stopped) => drop(stage.rig.server().signal(Signal::CONT)),
-        (_, Mishap::Stopped) => {
+        (Victim::Server, ProcessFault::Stopped) => drop(stage.rig.server().signal(Signal::CONT)),
+        (_, ProcessFault::Stopped) => {
             drop(stage.agents[0].as_ref().map(|agent| agent.process.signal(Signal::CONT)));
         }
         // One of several that was killed is not there again within the trial.
-        (Victim::OneAgentOf(_), Mishap::Killed) => stage.agents[0] = None,
-        (Victim::OneAgentOf(_) | Victim::Agent, Mishap::Terminated) => {
+        (Victim::OneAgentOf(_), ProcessFault::Killed) => stage.agents[0] = None,
+        (Victim::OneAgentOf(_) | Victim::Agent, ProcessFault::Terminated) => {
             // Its exchanges go on until its drain's end; nobody waits for that here.
             tokio::task::yield_now().await;
         }
@@ -191,7 +199,7 @@ async fn recover(stage: &mut Stage, victim: Victim, mishap: Mishap) {
 }
 
 /// Both ends learn of it: the kernel aborts the socket here and tells the other side.
-async fn reset(stage: &Stage, whose: Connections) -> Result<(), NotMade> {
+async fn reset(stage: &MatrixSetup, whose: Connections) -> Result<(), FaultUnavailable> {
     let port = stage.rig.gateway().port();
     match whose {
         Connections::Carrier => {
@@ -199,22 +207,23 @@ async fn reset(stage: &Stage, whose: Connections) -> Result<(), NotMade> {
         }
         Connections::Callers => {
             let cloud = stage.rig.network_namespace();
-            let cloud = cloud.ok_or_else(|| NotMade("the server is in no namespace".to_owned()))?;
+            let cloud = cloud.ok_or_else(|| FaultUnavailable("the server is in no namespace".to_owned()))?;
             in_namespace(cloud, &format!("ss -K -tn src 127.0.0.1 and sport = :{port}")).await
         }
     }
 }
 
-fn set_clock(stage: &Stage, victim: Victim, ahead_seconds: i64) -> Result<(), NotMade> {
+fn set_clock(stage: &MatrixSetup, victim: Victim, ahead_seconds: i64) -> Result<(), FaultUnavailable> {
     let program = match victim {
         Victim::Agent | Victim::OneAgentOf(_) => "tunnel-agent",
         Victim::Server | Victim::ServerOfTwo | Victim::Both => "tunnel-server",
     };
-    let clocks = stage.clocks.as_ref().ok_or_else(|| NotMade("the stage has no clocks".to_owned()))?;
-    clocks.set(program, ahead_seconds).map_err(|error| NotMade(error.to_string()))
+    let clocks =
+        stage.clocks.as_ref().ok_or_else(|| FaultUnavailable("the stage has no clocks".to_owned()))?;
+    clocks.set(program, ahead_seconds).map_err(|error| FaultUnavailable(error.to_string()))
 }
 
-async fn begin_api(stage: &mut Stage, fault: ApiFault) {
+async fn begin_api(stage: &mut MatrixSetup, fault: ApiFault) {
     match fault {
         ApiFault::Gone => {
             if let Some(fake) = &mut stage.fake {
@@ -222,13 +231,13 @@ async fn begin_api(stage: &mut Stage, fault: ApiFault) {
                 fake.drop_connections();
             }
         }
-        ApiFault::Silent => stage.fake().set_door(Door::StallBeforeTls),
+        ApiFault::Silent => stage.fake().set_door(ListenerMode::StallBeforeTls),
         ApiFault::GoesAway => stage.fake().say_goaway(),
         _ => {}
     }
 }
 
-async fn end_api(stage: &mut Stage, fault: ApiFault) {
+async fn end_api(stage: &mut MatrixSetup, fault: ApiFault) {
     match fault {
         // Its socket is one of the site's, and so is made there.
         ApiFault::Gone => {
@@ -240,21 +249,21 @@ async fn end_api(stage: &mut Stage, fault: ApiFault) {
                 stage.fake = Some(stage.site.run(listen).await);
             }
         }
-        ApiFault::Silent => stage.fake().set_door(Door::Open),
+        ApiFault::Silent => stage.fake().set_door(ListenerMode::Open),
         _ => {}
     }
 }
 
 /// Runs a line of shell in a network namespace.
-pub(super) async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), NotMade> {
+pub(super) async fn in_namespace(namespace: &std::path::Path, script: &str) -> Result<(), FaultUnavailable> {
     let shell =
         Invocation::of("sh").arguments(["-c", script]).in_network_namespace(Some(namespace.to_owned()));
-    let output = run(&shell, TOOL_MAX).await.map_err(|error| NotMade(error.to_string()))?;
+    let output = run(&shell, TOOL_MAX).await.map_err(|error| FaultUnavailable(error.to_string()))?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(NotMade(format!("{script}: {said}"))) }
+    if output.status.success() { Ok(()) } else { Err(FaultUnavailable(format!("{script}: {said}"))) }
 }
 
-impl Stage {
+impl MatrixSetup {
     /// Starts the server and the first agent again if they have ended.
     async fn restart_what_ended(&mut self) {
         if self.rig.server().ended().is_some() {
@@ -281,7 +290,7 @@ impl Stage {
 }
 
 /// Lets the server stand still now and then for as long as nobody aborts it: what arrives meanwhile has to wait.
-pub async fn stutter(stage: &mut Stage) {
+pub async fn stutter(stage: &mut MatrixSetup) {
     loop {
         // A server that has ended is found by those who ask it.
         let _ = stage.rig.server().signal(Signal::STOP);
@@ -292,12 +301,12 @@ pub async fn stutter(stage: &mut Stage) {
 }
 
 /// Lets the server go on.
-pub fn go_on(stage: &mut Stage) {
+pub fn go_on(stage: &mut MatrixSetup) {
     let _ = stage.rig.server().signal(Signal::CONT); // As above.
 }
 
 /// Lets words come and go for as long as nobody aborts it.
-pub async fn pulse(stage: &Stage, words: &str, on: Duration, off_for: Duration) {
+pub async fn pulse(stage: &MatrixSetup, words: &str, on: Duration, off_for: Duration) {
     loop {
         stage.site.link().set(words).await;
         sleep(on).await;

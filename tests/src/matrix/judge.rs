@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::code::{Code, Request};
 use super::report::Observed;
-use super::requests::{End, Sight};
+use super::requests::{Observation, RequestEnd};
 use crate::check::reflector::Reflector;
-use crate::check::watch_report::Watched;
+use crate::check::watch_report::WatchReport;
 use crate::fake_api::Emitted;
 
 /// What the API server knows of a request.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct Arrivals<'a> {
     /// How often it arrived.
     pub arrivals: usize,
     /// What the collection emitted.
@@ -32,16 +32,16 @@ pub struct Span {
 }
 
 /// Judges one request.
-pub fn judge(request: Request, sight: &Sight, known: Known<'_>, span: Span) -> Observed {
+pub fn judge(request: Request, sight: &Observation, known: Arrivals<'_>, span: Span) -> Observed {
     let (code, detail) = match (&sight.end, &sight.reflector) {
-        (End::Wrong(what), _) => (Code::Wrong, what.clone()),
-        (End::Hung, _) => (Code::Hung, "nothing came".to_owned()),
+        (RequestEnd::Wrong(what), _) => (Code::Wrong, what.clone()),
+        (RequestEnd::Hung, _) => (Code::Hung, "nothing came".to_owned()),
         (_, Some((reflector, breaks, refusals))) => of_watch(reflector, *breaks, *refusals, known.emitted),
-        (End::Refused { status, text, retry_after }, None) => {
+        (RequestEnd::Refused { status, text, retry_after }, None) => {
             refused(request, *status, text, retry_after.as_deref(), known)
         }
-        (End::Broken(how), None) => (broken(request, known.arrivals), how.clone()),
-        (End::Whole, None) => whole(request, known.arrivals),
+        (RequestEnd::Broken(how), None) => (broken(request, known.arrivals), how.clone()),
+        (RequestEnd::Whole, None) => whole(request, known.arrivals),
     };
     let mut observed = Observed {
         request,
@@ -53,7 +53,7 @@ pub fn judge(request: Request, sight: &Sight, known: Known<'_>, span: Span) -> O
         twice: 0,
     };
     if let Some((reflector, ..)) = &sight.reflector {
-        let found = Watched::of(reflector, known.emitted);
+        let found = WatchReport::of(reflector, known.emitted);
         (observed.lost, observed.twice) = (found.lost.len() as u64, found.twice.len() as u64);
     }
     if request == Request::Apply {
@@ -63,7 +63,7 @@ pub fn judge(request: Request, sight: &Sight, known: Known<'_>, span: Span) -> O
 }
 
 fn of_watch(reflector: &Reflector, breaks: usize, refusals: usize, emitted: &[Emitted]) -> (Code, String) {
-    let found = Watched::of(reflector, emitted);
+    let found = WatchReport::of(reflector, emitted);
     let detail = format!("{} events, {breaks} breaks, {refusals} refusals", reflector.seen().len());
     match (found.is_right(), breaks, refusals) {
         (false, ..) => (Code::Wrong, format!("{detail}, {found:?}")),
@@ -100,7 +100,7 @@ fn refused(
     status: u16,
     text: &str,
     retry_after: Option<&str>,
-    known: Known<'_>,
+    known: Arrivals<'_>,
 ) -> (Code, String) {
     let detail = in_words(status, text, retry_after);
     if known.answered == Some((status, text)) && known.arrivals == 1 {
@@ -144,26 +144,26 @@ mod tests {
 
     #[test]
     fn ends_and_arrivals_make_codes() {
-        let broken = || End::Broken("reset".to_owned());
+        let broken = || RequestEnd::Broken("reset".to_owned());
         for (request, end, arrivals, code) in [
-            (Request::Get, End::Whole, 1, Code::G0),
-            (Request::Get, End::Whole, 2, Code::G1),
-            (Request::Get, End::Whole, 3, Code::Wrong),
+            (Request::Get, RequestEnd::Whole, 1, Code::G0),
+            (Request::Get, RequestEnd::Whole, 2, Code::G1),
+            (Request::Get, RequestEnd::Whole, 3, Code::Wrong),
             (Request::Get, refusal(None), 1, Code::G2),
             (Request::Download, broken(), 1, Code::G3),
-            (Request::Exec, End::Whole, 1, Code::E0),
+            (Request::Exec, RequestEnd::Whole, 1, Code::E0),
             (Request::Exec, broken(), 1, Code::E1),
             (Request::Exec, refusal(None), 0, Code::E2),
             (Request::Exec, broken(), 2, Code::Wrong),
-            (Request::Apply, End::Whole, 1, Code::A0),
-            (Request::Apply, End::Whole, 2, Code::Wrong),
+            (Request::Apply, RequestEnd::Whole, 1, Code::A0),
+            (Request::Apply, RequestEnd::Whole, 2, Code::Wrong),
             (Request::Apply, refusal(None), 1, Code::A1),
             (Request::Apply, broken(), 2, Code::Wrong),
             (Request::Apply, refusal(None), 0, Code::A2),
-            (Request::Apply, End::Hung, 1, Code::Hung),
+            (Request::Apply, RequestEnd::Hung, 1, Code::Hung),
         ] {
             let sight = sight(end);
-            let known = Known { arrivals, ..Known::default() };
+            let known = Arrivals { arrivals, ..Arrivals::default() };
             assert_eq!(judge(request, &sight, known, span()).code, code, "{request:?} {sight:?} {arrivals}");
         }
     }
@@ -171,18 +171,21 @@ mod tests {
     #[test]
     fn retry_after_is_wrong_once_a_byte_has_arrived_and_right_before() {
         for (arrivals, code) in [(0, Code::A2), (1, Code::Wrong)] {
-            let known = Known { arrivals, ..Known::default() };
+            let known = Arrivals { arrivals, ..Arrivals::default() };
             assert_eq!(judge(Request::Apply, &sight(refusal(Some("1"))), known, span()).code, code);
         }
     }
 
     #[test]
     fn an_answer_without_a_status_is_wrong_unless_the_api_server_sent_it() {
-        let end =
-            || End::Refused { status: 429, text: "slow down".to_owned(), retry_after: Some("3".to_owned()) };
-        let said = Known { arrivals: 1, answered: Some((429, "slow down")), ..Known::default() };
+        let end = || RequestEnd::Refused {
+            status: 429,
+            text: "slow down".to_owned(),
+            retry_after: Some("3".to_owned()),
+        };
+        let said = Arrivals { arrivals: 1, answered: Some((429, "slow down")), ..Arrivals::default() };
         assert_eq!(judge(Request::Apply, &sight(end()), said, span()).code, Code::P);
-        assert_eq!(judge(Request::Apply, &sight(end()), Known::default(), span()).code, Code::Wrong);
+        assert_eq!(judge(Request::Apply, &sight(end()), Arrivals::default(), span()).code, Code::Wrong);
     }
 
     #[test]
@@ -193,8 +196,9 @@ mod tests {
             let mut reflector = Reflector::default();
             reflector.list(br#"{"metadata":{"resourceVersion":"100"},"items":[]}"#).unwrap();
             lines.iter().for_each(|line| reflector.take(line.as_bytes()));
-            let sight = Sight { reflector: Some((reflector, breaks, refusals)), ..sight(End::Whole) };
-            let known = Known { emitted: &store.emitted(), ..Known::default() };
+            let sight =
+                Observation { reflector: Some((reflector, breaks, refusals)), ..sight(RequestEnd::Whole) };
+            let known = Arrivals { emitted: &store.emitted(), ..Arrivals::default() };
             judge(Request::Watch, &sight, known, span())
         };
         let line = store.emitted()[0].text();
@@ -207,12 +211,16 @@ mod tests {
         assert_eq!((lost.code, lost.lost), (Code::Wrong, 1));
     }
 
-    fn refusal(retry_after: Option<&str>) -> End {
-        End::Refused { status: 503, text: STATUS.to_owned(), retry_after: retry_after.map(str::to_owned) }
+    fn refusal(retry_after: Option<&str>) -> RequestEnd {
+        RequestEnd::Refused {
+            status: 503,
+            text: STATUS.to_owned(),
+            retry_after: retry_after.map(str::to_owned),
+        }
     }
 
-    fn sight(end: End) -> Sight {
-        Sight { end, told: None, resumed: None, lost: 0, reflector: None }
+    fn sight(end: RequestEnd) -> Observation {
+        Observation { end, told: None, resumed: None, lost: 0, reflector: None }
     }
 
     fn span() -> Span {

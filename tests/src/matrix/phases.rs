@@ -9,7 +9,7 @@ use super::code::Request;
 
 /// What a request is given.
 #[derive(Debug, Clone)]
-pub struct Cues {
+pub struct FaultPhases {
     stands: mpsc::Sender<Request>,
     begun: watch::Receiver<Option<Instant>>,
     ended: watch::Receiver<Option<Instant>>,
@@ -17,14 +17,14 @@ pub struct Cues {
 
 /// What the one who makes the fault has.
 #[derive(Debug)]
-pub struct Prompter {
-    cues: Cues,
+pub struct FaultController {
+    cues: FaultPhases,
     standing: mpsc::Receiver<Request>,
     begun: watch::Sender<Option<Instant>>,
     ended: watch::Sender<Option<Instant>>,
 }
 
-impl Cues {
+impl FaultPhases {
     /// Says that a request stands where it should be when the fault begins.
     pub async fn stand(&self, request: Request) {
         let _ = self.stands.send(request).await; // Nobody waits any more: the trial is over.
@@ -46,16 +46,16 @@ impl Cues {
     }
 }
 
-impl Prompter {
+impl FaultController {
     /// For a number of requests.
     pub fn new(requests: usize) -> Self {
         let (stands, standing) = mpsc::channel(requests.max(1));
         let ((begun, heard_begun), (ended, heard_ended)) = (watch::channel(None), watch::channel(None));
-        Self { cues: Cues { stands, begun: heard_begun, ended: heard_ended }, standing, begun, ended }
+        Self { cues: FaultPhases { stands, begun: heard_begun, ended: heard_ended }, standing, begun, ended }
     }
 
     /// For one request.
-    pub fn cues(&self) -> Cues {
+    pub fn cues(&self) -> FaultPhases {
         self.cues.clone()
     }
 

@@ -21,12 +21,12 @@ pub struct CellReport {
     pub wrong: Vec<String>,
     /// What somebody noticed who asks of another cluster.
     #[serde(default)]
-    pub bystander: Option<Bystanding>,
+    pub bystander: Option<BystanderSummary>,
 }
 
 /// What a bystander noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Bystanding {
+pub struct BystanderSummary {
     /// The 99th percentile of its requests before the fault, in ms.
     pub before_ms: f64,
     /// The same during it.

@@ -10,12 +10,12 @@ use super::report::CellReport;
 
 /// A file of reports.
 #[derive(Debug)]
-pub struct Book(PathBuf);
+pub struct ReportLog(PathBuf);
 
 /// By row, timing and seed.
 pub type Reports = BTreeMap<(String, Timing, u64), CellReport>;
 
-impl Book {
+impl ReportLog {
     /// At a path, whose folder is made when it is written to.
     pub fn at(path: &Path) -> Self {
         Self(path.to_owned())
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn the_last_report_of_a_cell_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let book = Book::at(&folder.path().join("new/book"));
+        let book = ReportLog::at(&folder.path().join("new/book"));
         assert!(book.read().unwrap().is_empty());
         for noticed in [Some(1.0), Some(2.0)] {
             let report = CellReport { noticed, ..CellReport::new("1", Timing::New, 7) };

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
 use super::code::{Request, Timing};
-use super::gateway::{Answer, Door};
-use super::phases::Cues;
+use super::gateway::{GatewayClient, OpenResponse};
+use super::phases::FaultPhases;
 use crate::check::reflector::Reflector;
 use crate::fake_api::{Gate, HttpVersion, Store};
 
@@ -22,13 +22,13 @@ const STATUS_MAX: Duration = Duration::from_secs(10);
 
 /// What every request is given.
 #[derive(Debug)]
-pub struct Setting {
+pub struct RequestContext {
     /// Which.
     pub request: Request,
     /// How far it is to be.
     pub timing: Timing,
     /// The callers' door.
-    pub door: Door,
+    pub door: GatewayClient,
     /// In which version it asks; an exec always asks in HTTP/1.1.
     pub version: HttpVersion,
     /// What it asks for.
@@ -38,7 +38,7 @@ pub struct Setting {
     /// Whether the gate is opened as soon as the fault has begun, or at its end.
     pub opens_gate: bool,
     /// The fault's moments.
-    pub cues: Cues,
+    pub cues: FaultPhases,
     /// How long after the fault's begin a request begins that is to begin during it.
     pub new_after: Duration,
     /// The seed of its bytes.
@@ -53,7 +53,7 @@ pub struct Setting {
 
 /// How a request ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum RequestEnd {
     /// Whole and right.
     Whole,
     /// An answer of the gateway or the API server that is not a success.
@@ -75,9 +75,9 @@ pub enum End {
 
 /// What a request saw.
 #[derive(Debug)]
-pub struct Sight {
+pub struct Observation {
     /// How it ended.
-    pub end: End,
+    pub end: RequestEnd,
     /// When its caller was first told that something is wrong.
     pub told: Option<Instant>,
     /// When something first came after the fault's end.
@@ -89,7 +89,7 @@ pub struct Sight {
 }
 
 /// Does a request from its begin to its end.
-pub async fn perform(setting: Setting) -> Sight {
+pub async fn perform(setting: RequestContext) -> Observation {
     match setting.request {
         Request::Get | Request::Download => read::perform(&setting).await,
         Request::Apply => apply::perform(&setting).await,
@@ -98,7 +98,7 @@ pub async fn perform(setting: Setting) -> Sight {
     }
 }
 
-impl Setting {
+impl RequestContext {
     /// Waits for the moment at which a request is to begin; those that are new begin during the fault.
     async fn may_begin(&self) {
         if self.timing == Timing::New {
@@ -135,24 +135,24 @@ impl Setting {
     }
 }
 
-impl Sight {
-    fn of(end: End, told: Option<Instant>, resumed: Option<Instant>) -> Self {
+impl Observation {
+    fn of(end: RequestEnd, told: Option<Instant>, resumed: Option<Instant>) -> Self {
         Self { end, told, resumed, lost: 0, reflector: None }
     }
 
     fn hung() -> Self {
-        Self::of(End::Hung, None, None)
+        Self::of(RequestEnd::Hung, None, None)
     }
 
     /// That it was broken off just now.
     fn broken(how: String) -> Self {
-        Self::of(End::Broken(how), Some(Instant::now()), None)
+        Self::of(RequestEnd::Broken(how), Some(Instant::now()), None)
     }
 }
 
-impl End {
+impl RequestEnd {
     /// An answer that is not a success.
-    async fn refused(mut answer: Answer) -> Self {
+    async fn refused(mut answer: OpenResponse) -> Self {
         let status = answer.response.status().as_u16();
         let retry_after = answer.response.headers().get("retry-after");
         let retry_after = retry_after.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

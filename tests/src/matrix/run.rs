@@ -9,15 +9,15 @@ use tokio::time::{sleep, timeout};
 
 use super::code::{Request, Timing};
 use super::fault::{ApiFault, Injection, Row, Victim};
-use super::gateway::Door;
-use super::inject::{self, Fault, NotMade};
-use super::judge::{Known, Span, judge};
-use super::phases::Prompter;
-use super::report::{Bystanding, CellReport};
-use super::requests::{Setting, Sight, perform};
-use super::setup::{COLLECTION, Stage};
+use super::gateway::GatewayClient;
+use super::inject::{self, ActiveFault, FaultUnavailable};
+use super::judge::{Arrivals, Span, judge};
+use super::phases::FaultController;
+use super::report::{BystanderSummary, CellReport};
+use super::requests::{Observation, RequestContext, perform};
+use super::setup::{COLLECTION, MatrixSetup};
 use crate::check::bounds::{Slack, Usage, returned};
-use crate::check::bystanders::{Bystander, Noticed};
+use crate::check::bystanders::{Bystander, BystanderReport};
 use crate::check::stream::Verifier;
 use crate::check::writes;
 use crate::fake_api::{Behaviour, FakeApi, FakeApiOptions, HttpVersion, Moment};
@@ -57,7 +57,7 @@ pub struct Cell {
 }
 
 /// Another cluster, and who asks of it.
-struct Beside {
+struct OtherCluster {
     bystander: Bystander,
     _agent: Agent,
     _fake: FakeApi,
@@ -80,7 +80,7 @@ pub fn attempt(cell: &Cell) -> CellReport {
     let attempted = panic::catch_unwind(AssertUnwindSafe(|| {
         lab::trial(cell.row.fault, async |lab: &Lab| {
             let report = timeout(CELL_MAX + cell.row.lasts + cell.row.patience, run(lab, cell)).await;
-            let report = report.unwrap_or_else(|_| Err(NotMade("the trial did not end".to_owned())));
+            let report = report.unwrap_or_else(|_| Err(FaultUnavailable("the trial did not end".to_owned())));
             *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
         });
     }));
@@ -106,18 +106,18 @@ pub fn attempt(cell: &Cell) -> CellReport {
 /// Tries a cell.
 ///
 /// # Errors
-/// [`NotMade`] where the fault could not be made here.
-pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
+/// [`FaultUnavailable`] where the fault could not be made here.
+pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, FaultUnavailable> {
     let (row, timing, seed) = (&cell.row, cell.timing, cell.seed);
-    let mut stage = Stage::build(lab, row, seed).await;
+    let mut stage = MatrixSetup::build(lab, row, seed).await;
     let mark = writes::mark();
     let answered = stage.set_answers(row, &mark, seed);
-    let beside = if cell.has_bystander { Some(Beside::stand(lab, &stage.rig).await) } else { None };
+    let beside = if cell.has_bystander { Some(OtherCluster::stand(lab, &stage.rig).await) } else { None };
     let server = stage.rig.server().id();
     let before = usage(&mut stage).await;
 
-    let mut prompter = Prompter::new(cell.requests.len());
-    let running: Vec<(Request, JoinHandle<Sight>)> = cell
+    let mut prompter = FaultController::new(cell.requests.len());
+    let running: Vec<(Request, JoinHandle<Observation>)> = cell
         .requests
         .iter()
         .map(|request| (*request, tokio::spawn(perform(setting(&stage, cell, *request, &mark, &prompter)))))
@@ -125,15 +125,15 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
     for _ in &cell.requests {
         timeout(STAND_MAX, prompter.next())
             .await
-            .map_err(|_| NotMade("a request never stood where it should".into()))?;
+            .map_err(|_| FaultUnavailable("a request never stood where it should".into()))?;
     }
 
     let begun = Instant::now();
-    let watchman = tokio::spawn(Stage::noticed(stage.watchman()));
+    let watchman = tokio::spawn(MatrixSetup::noticed(stage.watchman()));
     if let Some(beside) = &beside {
         beside.bystander.the_fault_begins();
     }
-    let fault = Fault::begin(&mut stage, row).await?;
+    let fault = ActiveFault::begin(&mut stage, row).await?;
     prompter.begin();
     last(&mut stage, row).await;
     let mut ended = prompter_end_before(row).then(|| prompter.end());
@@ -157,7 +157,7 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
         let emitted = stage.store.emitted();
         let said = answered.as_ref().map(|(status, text)| (*status, text.as_str()));
         let arrivals = arrivals(stage.fake(), *request, &mark);
-        let known = Known { arrivals, emitted: &emitted, answered: said };
+        let known = Arrivals { arrivals, emitted: &emitted, answered: said };
         report.observed.push(judge(*request, sight, known, Span { begun, ended }));
     }
     report.wrong.extend(never(&stage, seed));
@@ -167,7 +167,7 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
         if !row.befalls_all() && (noticed.failed > 0 || is_disturbed(&noticed)) {
             report.wrong.push(format!("a bystander noticed: {noticed:?}"));
         }
-        report.bystander = Some(Bystanding {
+        report.bystander = Some(BystanderSummary {
             before_ms: noticed.before.1.as_secs_f64() * 1000.0,
             during_ms: noticed.during.1.as_secs_f64() * 1000.0,
             asked: noticed.before.0 + noticed.during.0,
@@ -184,8 +184,14 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, NotMade> {
 }
 
 /// Some requests stand before a gate that the fault's end opens.
-fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &Prompter) -> Setting {
-    let path = Stage::path(request, mark);
+fn setting(
+    stage: &MatrixSetup,
+    cell: &Cell,
+    request: Request,
+    mark: &str,
+    prompter: &FaultController,
+) -> RequestContext {
+    let path = MatrixSetup::path(request, mark);
     let moment = match cell.timing {
         Timing::New => None,
         Timing::BeforeHead => Some(Moment::BeforeHead),
@@ -195,7 +201,7 @@ fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &
         Timing::AtTheEnd => Some(Moment::AtTheEnd),
     };
     let held = if request == Request::Watch { format!("{path}?watch") } else { path.clone() };
-    Setting {
+    RequestContext {
         request,
         timing: cell.timing,
         door: stage.door(),
@@ -207,13 +213,13 @@ fn setting(stage: &Stage, cell: &Cell, request: Request, mark: &str, prompter: &
         new_after: cell.row.new_after,
         seed: cell.seed,
         patience: cell.row.patience,
-        bytes: Stage::bytes(&cell.row, request),
+        bytes: MatrixSetup::bytes(&cell.row, request),
         store: stage.store.clone(),
     }
 }
 
 /// Lets the fault last.
-async fn last(stage: &mut Stage, row: &Row) {
+async fn last(stage: &mut MatrixSetup, row: &Row) {
     if matches!(row.injection, Injection::Buffers(_)) {
         // Both arms are cancel-safe: a server that stands still goes on at the fault's end.
         tokio::select! {
@@ -239,7 +245,7 @@ fn prompter_end_before(row: &Row) -> bool {
 }
 
 /// Whether a bystander's requests took much longer than before. Other trials run beside, so that only much is told.
-fn is_disturbed(noticed: &Noticed) -> bool {
+fn is_disturbed(noticed: &BystanderReport) -> bool {
     noticed.during.1 > DISTURBED_MIN && noticed.ratio() > DISTURBED_RATIO
 }
 
@@ -248,12 +254,12 @@ fn arrivals(fake: &FakeApi, request: Request, mark: &str) -> usize {
     if request == Request::Apply {
         return writes::arrivals(&requests).get(mark).copied().unwrap_or(0);
     }
-    let path = Stage::path(request, mark);
+    let path = MatrixSetup::path(request, mark);
     requests.iter().filter(|one| one.target.starts_with(&path)).count()
 }
 
 /// What must never be, whatever the fault.
-fn never(stage: &Stage, seed: u64) -> Vec<String> {
+fn never(stage: &MatrixSetup, seed: u64) -> Vec<String> {
     let mut wrong = Vec::new();
     let requests = stage.fake().requests();
     for (mark, count) in writes::repeated(&requests) {
@@ -280,19 +286,19 @@ fn never(stage: &Stage, seed: u64) -> Vec<String> {
 }
 
 /// What a row says that a log must say, if it does not.
-fn unsaid(stage: &Stage, row: &Row) -> Option<String> {
+fn unsaid(stage: &MatrixSetup, row: &Row) -> Option<String> {
     let (log, words) = row.said?;
     let text = if log == "server" { stage.rig.server_log() } else { stage.rig.agent_log(stage.cluster()) };
     (!text.contains(words)).then(|| format!("the {log}'s log does not say {words:?}"))
 }
 
-async fn usage(stage: &mut Stage) -> Usage {
+async fn usage(stage: &mut MatrixSetup) -> Usage {
     let process = stage.rig.server().id().expect("the server runs");
     let metrics = stage.rig.metrics(stage.rig.probes()).await;
     Usage::of(process, &metrics).expect("the server runs")
 }
 
-async fn kept(stage: &mut Stage, before: Usage) -> Vec<String> {
+async fn kept(stage: &mut MatrixSetup, before: Usage) -> Vec<String> {
     let Some(process) = stage.rig.server().id() else { return vec!["the server has ended".to_owned()] };
     let rig = &stage.rig;
     let look = || async move { Usage::of(process, &rig.metrics(rig.probes()).await) };
@@ -300,13 +306,13 @@ async fn kept(stage: &mut Stage, before: Usage) -> Vec<String> {
     kept.iter().map(|kept| format!("server: {kept}")).collect()
 }
 
-impl Beside {
+impl OtherCluster {
     async fn stand(lab: &Lab, rig: &Rig) -> Self {
         let site = lab.site(BYSTANDER, Uplink::Cable).await;
         let fake = site.fake_api(FakeApiOptions::default()).await;
         fake.otherwise(Behaviour::json("{}"));
         let agent = site.agent(rig, &fake, "").await;
-        let door = Door::of(rig);
+        let door = GatewayClient::of(rig);
         let path = format!("/clusters/{BYSTANDER}{COLLECTION}");
         let bystander = Bystander::start(move || {
             let (door, path) = (door.clone(), path.clone());

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::code::Request;
 use super::fault::{ApiFault, Family, Injection, Row, Victim};
-use super::gateway::Door;
+use super::gateway::GatewayClient;
 use super::inject::{Clocks, in_namespace};
 use crate::check::stream::Generator;
 use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions, HttpVersion, Store};
 use crate::lab::{Lab, SERVER, SERVER_V6, Site, Uplink};
-use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, Stand, TOKEN, ask, free_port};
+use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, ServerPlacement, TOKEN, ask, free_port};
 
 /// The cluster under test.
 pub const CLUSTER: &str = "edge-a";
@@ -38,7 +38,7 @@ const LISTED_MAX: Duration = Duration::from_secs(60);
 /// All of it; it is gone when this is dropped.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
-pub struct Stage {
+pub struct MatrixSetup {
     /// The server and its files.
     pub rig: Rig,
     /// The site.
@@ -64,7 +64,7 @@ struct Servers {
     hosts: Option<PathBuf>,
 }
 
-impl Stage {
+impl MatrixSetup {
     /// Builds it for a row.
     pub async fn build(lab: &Lab, row: &Row, seed: u64) -> Self {
         let clocks = match row.injection {
@@ -72,7 +72,7 @@ impl Stage {
             _ => None,
         };
         let variables = clocks.as_ref().map(Clocks::variables).unwrap_or_default();
-        let stand = Stand { is_dual: row.family.is_some(), variables, ..lab.stand() };
+        let stand = ServerPlacement { is_dual: row.family.is_some(), variables, ..lab.stand() };
         let rig = Rig::start_at(stand, "debug", "").await;
         let words = match row.injection {
             Injection::LinkFromStart(words) => words,
@@ -145,8 +145,8 @@ impl Stage {
     }
 
     /// Where callers come in.
-    pub fn door(&self) -> Door {
-        Door::of(&self.rig).or(self.peer.as_ref().map(|peer| peer.gateway))
+    pub fn door(&self) -> GatewayClient {
+        GatewayClient::of(&self.rig).or(self.peer.as_ref().map(|peer| peer.gateway))
     }
 
     /// The API server.

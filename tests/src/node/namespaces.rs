@@ -37,11 +37,11 @@ while :; do sleep 3600 & wait; done
 
 /// A set of namespaces that a process holds; killing it kills all processes in there, and takes their mounts along.
 #[derive(Debug)]
-pub(super) struct Enclosure {
+pub(super) struct NodeNamespaces {
     holder: Process,
 }
 
-impl Enclosure {
+impl NodeNamespaces {
     /// Makes the box in a network namespace, with this folder for all that its daemons write.
     pub(super) async fn new(
         machine: &NetworkNamespace,

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use super::meter::{End, Meter};
+use super::meter::{Meter, StreamEnd};
 use crate::caller::UPGRADED_TO;
 use crate::check::stream::Generator;
 use crate::fake_api::{HttpVersion, tls};
@@ -41,15 +41,15 @@ const EVENTS_QUEUED: usize = 8192;
 
 /// An API server whose namespaces are trials.
 #[derive(Debug)]
-pub struct Partner {
+pub struct EchoApi {
     address: SocketAddr,
     authority: Authority,
-    desks: Arc<Mutex<HashMap<String, Desk>>>,
+    desks: Arc<Mutex<HashMap<String, ServerStreams>>>,
 }
 
 /// Its side of the streams of one trial; clones are the same.
 #[derive(Debug, Clone)]
-pub struct Desk {
+pub struct ServerStreams {
     /// What each stream sends.
     pub(super) seeds: Seeds,
     /// What has arrived of the upload.
@@ -61,15 +61,15 @@ pub struct Desk {
     /// Of requests on the tunnel that is idle.
     pub(super) quiet: Meter,
     /// Bytes sent as the download, and bit by bit.
-    pub(super) sent: Arc<Mutex<Sent>>,
-    events: Feed,
-    busy_events: Feed,
+    pub(super) sent: Arc<Mutex<ServerSent>>,
+    events: EventFeed,
+    busy_events: EventFeed,
     stop: watch::Sender<bool>,
 }
 
 /// What the partner has sent.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct ServerSent {
     pub(super) download: u64,
     pub(super) trickle: u64,
     pub(super) events: String,
@@ -87,14 +87,14 @@ pub(super) struct Seeds {
 
 /// Events for one watch, and what will read them.
 #[derive(Debug, Clone)]
-struct Feed {
+struct EventFeed {
     sender: mpsc::Sender<Bytes>,
     receiver: Arc<Mutex<Option<mpsc::Receiver<Bytes>>>>,
 }
 
 /// A body that is written piece by piece.
 #[derive(Debug)]
-struct Pour(mpsc::Receiver<Bytes>);
+struct ChannelBody(mpsc::Receiver<Bytes>);
 
 impl Seeds {
     pub(super) fn of(seed: u64) -> Self {
@@ -104,7 +104,7 @@ impl Seeds {
     }
 }
 
-impl Partner {
+impl EchoApi {
     /// Starts on a free port of 127.0.0.1, and lives as long as the runtime on which this is called.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Partner {
         let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1], None)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let desks = Arc::<Mutex<HashMap<String, Desk>>>::default();
+        let desks = Arc::<Mutex<HashMap<String, ServerStreams>>>::default();
         let known = Arc::clone(&desks);
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
@@ -137,17 +137,17 @@ impl Partner {
     }
 
     /// Makes ready for a trial's streams.
-    pub(super) fn desk(&self, trial: &str, seed: u64) -> Desk {
+    pub(super) fn desk(&self, trial: &str, seed: u64) -> ServerStreams {
         let seeds = Seeds::of(seed);
-        let desk = Desk {
+        let desk = ServerStreams {
             seeds,
             upload: Meter::new(seeds.upload),
             trickle: Meter::new(seeds.trickle_to_cluster),
             exec: Meter::new(seeds.exec),
             quiet: Meter::new(0),
             sent: Arc::default(),
-            events: Feed::new(),
-            busy_events: Feed::new(),
+            events: EventFeed::new(),
+            busy_events: EventFeed::new(),
             stop: watch::Sender::new(false),
         };
         self.desks.lock().unwrap_or_else(PoisonError::into_inner).insert(trial.to_owned(), desk.clone());
@@ -160,7 +160,7 @@ impl Partner {
     }
 }
 
-impl Desk {
+impl ServerStreams {
     /// Sends an event to the watch that is otherwise idle.
     pub(super) fn event(&self, number: usize) {
         self.events.push(event(number).into());
@@ -178,7 +178,7 @@ impl Desk {
         self.stop.send_replace(true);
     }
 
-    pub(super) fn sent(&self) -> std::sync::MutexGuard<'_, Sent> {
+    pub(super) fn sent(&self) -> std::sync::MutexGuard<'_, ServerSent> {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,10 +198,10 @@ impl Desk {
         while let Some(frame) = body.frame().await {
             match frame {
                 Ok(frame) => self.upload.take(frame.data_ref().map_or(&[], |data| data)),
-                Err(error) => return self.upload.ended(End::Broken(format!("{error:?}"))),
+                Err(error) => return self.upload.ended(StreamEnd::Broken(format!("{error:?}"))),
             }
         }
-        self.upload.ended(End::Clean);
+        self.upload.ended(StreamEnd::Clean);
     }
 
     async fn attached(self, stream: impl AsyncRead + AsyncWrite) {
@@ -223,15 +223,15 @@ impl Desk {
         let mut buffer = vec![0; BULK_BYTES];
         let end = loop {
             match reader.read(&mut buffer).await {
-                Ok(0) => break End::Clean,
+                Ok(0) => break StreamEnd::Clean,
                 Ok(count) => {
                     self.exec.take(&buffer[..count]);
                     let written = writer.write_all(&buffer[..count]).await;
                     if let Err(error) = written.and(writer.flush().await) {
-                        break End::Broken(error.to_string());
+                        break StreamEnd::Broken(error.to_string());
                     }
                 }
-                Err(error) => break End::Broken(error.to_string()),
+                Err(error) => break StreamEnd::Broken(error.to_string()),
             }
         };
         self.exec.ended(end);
@@ -239,7 +239,7 @@ impl Desk {
     }
 }
 
-impl Feed {
+impl EventFeed {
     fn new() -> Self {
         let (sender, receiver) = mpsc::channel(EVENTS_QUEUED);
         Self { sender, receiver: Arc::new(Mutex::new(Some(receiver))) }
@@ -251,12 +251,12 @@ impl Feed {
         assert!(!matches!(sent, Err(TrySendError::Full(_))), "a trial has fewer events");
     }
 
-    fn pour(&self) -> Option<Pour> {
-        self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take().map(Pour)
+    fn pour(&self) -> Option<ChannelBody> {
+        self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take().map(ChannelBody)
     }
 }
 
-impl Body for Pour {
+impl Body for ChannelBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -273,9 +273,9 @@ pub(super) async fn drain(mut reader: impl AsyncRead + Unpin, meter: &Meter) {
     let mut buffer = vec![0; BULK_BYTES];
     loop {
         match reader.read(&mut buffer).await {
-            Ok(0) => return meter.ended(End::Clean),
+            Ok(0) => return meter.ended(StreamEnd::Clean),
             Ok(count) => meter.take(&buffer[..count]),
-            Err(error) => return meter.ended(End::Broken(error.to_string())),
+            Err(error) => return meter.ended(StreamEnd::Broken(error.to_string())),
         }
     }
 }
@@ -289,7 +289,7 @@ pub(super) fn event(number: usize) -> String {
     )
 }
 
-async fn serve(socket: TcpStream, acceptor: TlsAcceptor, desks: Arc<Mutex<HashMap<String, Desk>>>) {
+async fn serve(socket: TcpStream, acceptor: TlsAcceptor, desks: Arc<Mutex<HashMap<String, ServerStreams>>>) {
     let Ok(stream) = acceptor.accept(socket).await else { return };
     let answer = service_fn(move |request: Request<Incoming>| {
         let desk = trial_of(request.uri().path())
@@ -301,7 +301,7 @@ async fn serve(socket: TcpStream, acceptor: TlsAcceptor, desks: Arc<Mutex<HashMa
     let _ = connection.with_upgrades().await; // Whoever hangs up has told the meters.
 }
 
-async fn answer(desk: Option<Desk>, mut request: Request<Incoming>) -> Response<Pour> {
+async fn answer(desk: Option<ServerStreams>, mut request: Request<Incoming>) -> Response<ChannelBody> {
     let Some(desk) = desk else { return whole(StatusCode::NOT_FOUND) };
     let path = request.uri().path().to_owned();
     let upgrade = hyper::upgrade::on(&mut request);
@@ -309,7 +309,7 @@ async fn answer(desk: Option<Desk>, mut request: Request<Incoming>) -> Response<
         "log" => {
             let (pour, body) = mpsc::channel(PIECES_QUEUED);
             tokio::spawn(desk.download(pour));
-            Response::new(Pour(body))
+            Response::new(ChannelBody(body))
         }
         "upload" => {
             desk.take_upload(request.into_body()).await;
@@ -335,7 +335,7 @@ async fn answer(desk: Option<Desk>, mut request: Request<Incoming>) -> Response<
     }
 }
 
-fn switching() -> Response<Pour> {
+fn switching() -> Response<ChannelBody> {
     let mut response = whole(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
     headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("Upgrade"));
@@ -343,9 +343,9 @@ fn switching() -> Response<Pour> {
     response
 }
 
-fn whole(status: StatusCode) -> Response<Pour> {
+fn whole(status: StatusCode) -> Response<ChannelBody> {
     let (_, empty) = mpsc::channel(1);
-    let mut response = Response::new(Pour(empty));
+    let mut response = Response::new(ChannelBody(empty));
     *response.status_mut() = status;
     response
 }

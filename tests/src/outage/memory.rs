@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Agent;
-use super::echo_api::Desk;
-use super::streams::Streams;
+use super::echo_api::ServerStreams;
+use super::streams::CallerStreams;
 use crate::rig::Rig;
 
 /// Resident memory in bytes.
@@ -39,7 +39,7 @@ impl Resident {
 }
 
 /// Bytes that are under way.
-pub(super) fn held(desk: &Desk, streams: &Streams) -> u64 {
+pub(super) fn held(desk: &ServerStreams, streams: &CallerStreams) -> u64 {
     let (there, here) = (streams.sent(), desk.sent());
     let sent = here.download + there.upload + here.trickle + there.trickle + 2 * there.exec;
     let meters =

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::check::stream::{Fault, Verifier};
+use crate::check::stream::{StreamFault, Verifier};
 
 /// How a direction ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum StreamEnd {
     /// As the sender ended it.
     Clean,
     /// By this error.
@@ -20,22 +20,22 @@ pub enum End {
 /// The receiving end of one direction; clones are the same.
 #[derive(Debug, Clone)]
 pub struct Meter {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<MeterState>>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct MeterState {
     verifier: Verifier,
     bytes: u64,
     marks: Vec<(Instant, u64)>,
-    end: Option<(Instant, End)>,
+    end: Option<(Instant, StreamEnd)>,
 }
 
 impl Meter {
     /// Expects the stream of this seed.
     pub fn new(seed: u64) -> Self {
-        let inner = Inner { verifier: Verifier::new(seed), bytes: 0, marks: Vec::new(), end: None };
+        let inner = MeterState { verifier: Verifier::new(seed), bytes: 0, marks: Vec::new(), end: None };
         Self { inner: Arc::new(Mutex::new(inner)), changed: watch::Sender::new(()) }
     }
 
@@ -52,7 +52,7 @@ impl Meter {
     }
 
     /// Takes the end; only the first counts.
-    pub fn ended(&self, end: End) {
+    pub fn ended(&self, end: StreamEnd) {
         self.inner().end.get_or_insert((Instant::now(), end));
         self.changed.send_replace(());
     }
@@ -63,12 +63,12 @@ impl Meter {
     }
 
     /// What of it is not what was sent.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<StreamFault> {
         self.inner().verifier.fault()
     }
 
     /// When and how it ended, if it has.
-    pub fn end(&self) -> Option<(Instant, End)> {
+    pub fn end(&self) -> Option<(Instant, StreamEnd)> {
         self.inner().end.clone()
     }
 
@@ -97,7 +97,7 @@ impl Meter {
         timeout(limit, waiting).await.is_ok()
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, MeterState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,12 +115,12 @@ mod tests {
         let between = Instant::now();
         assert_eq!(meter.first_after(between), None);
         meter.take(&sent.take(5));
-        meter.ended(End::Clean);
-        meter.ended(End::Broken("too late".to_owned()));
+        meter.ended(StreamEnd::Clean);
+        meter.ended(StreamEnd::Broken("too late".to_owned()));
 
         assert!(meter.becomes(Duration::ZERO, |meter| meter.bytes() == 15).await);
         assert!(meter.first_after(between).is_some_and(|at| at > between));
-        assert_eq!((meter.fault(), meter.end().map(|(_, end)| end)), (None, Some(End::Clean)));
+        assert_eq!((meter.fault(), meter.end().map(|(_, end)| end)), (None, Some(StreamEnd::Clean)));
         assert_eq!(meter.since(start).iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), [10.0, 15.0]);
         meter.take(b"what was never sent");
         assert!(meter.fault().is_some());

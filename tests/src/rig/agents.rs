@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{AGENT_TOKEN, PKI, ROOMY_AGENT, Rig, Surroundings, free_port};
+use super::{AGENT_TOKEN, PKI, ProcessEnvironment, ROOMY_AGENT, Rig, free_port};
 use crate::fake_api::FakeApi;
 use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
@@ -99,13 +99,13 @@ impl Rig {
         api_server: &ApiServer,
         more: &str,
     ) -> Agent {
-        self.agent_amid(&Surroundings::within(network_namespace), cluster, api_server, more).await
+        self.agent_amid(&ProcessEnvironment::within(network_namespace), cluster, api_server, more).await
     }
 
     /// The same amid other surroundings.
     pub async fn agent_amid(
         &self,
-        around: &Surroundings,
+        around: &ProcessEnvironment,
         cluster: &str,
         api_server: &ApiServer,
         more: &str,
@@ -135,7 +135,8 @@ impl Rig {
         if !self.path().join(format!("{PKI}/{name}-agent.crt")).exists() {
             self.tombolo(&["ca", "issue", "agent", "--dir", PKI, "--cluster", cluster, "--id", id]).await;
         }
-        self.start_agent(&Surroundings::within(network_namespace), &name, cluster, api_server, more).await
+        self.start_agent(&ProcessEnvironment::within(network_namespace), &name, cluster, api_server, more)
+            .await
     }
 
     /// Starts an agent whose configuration, ending with `more`, says how it comes by a certificate; its state and its log
@@ -147,12 +148,12 @@ impl Rig {
         api_server: &ApiServer,
         more: &str,
     ) -> Agent {
-        self.start_agent(&Surroundings::within(None), name, cluster, api_server, more).await
+        self.start_agent(&ProcessEnvironment::within(None), name, cluster, api_server, more).await
     }
 
     async fn start_agent(
         &self,
-        around: &Surroundings,
+        around: &ProcessEnvironment,
         name: &str,
         cluster: &str,
         api_server: &ApiServer,

@@ -12,10 +12,10 @@ const FIRST: u16 = 12_000;
 const BLOCK: u16 = 50;
 const BLOCKS: u16 = 360;
 
-static TAKEN: Mutex<Taken> = Mutex::new(Taken::nothing());
+static TAKEN: Mutex<TakenPorts> = Mutex::new(TakenPorts::nothing());
 
 /// What this process has taken, one block after the other.
-struct Taken {
+struct TakenPorts {
     /// Each holds the first port of a block until the process ends, so that no other process takes from that block: what
     /// is free now and bound by a daemon in a moment would be free to two.
     holds: Vec<TcpListener>,
@@ -33,7 +33,7 @@ pub fn free_port() -> SocketAddr {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
-impl Taken {
+impl TakenPorts {
     const fn nothing() -> Self {
         Self { holds: Vec::new(), blocks: 0..BLOCKS, ports: 0..0 }
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn two_processes_with_the_same_first_port_never_take_the_same_one() {
-        let (mut one, mut other) = (Taken::nothing(), Taken::nothing());
+        let (mut one, mut other) = (TakenPorts::nothing(), TakenPorts::nothing());
         let taken = repeat_with(|| [one.next(), other.next()]).take(2 * usize::from(BLOCK));
         let taken: Vec<SocketAddr> = taken.flatten().collect();
         assert_eq!(taken.iter().collect::<HashSet<_>>().len(), taken.len());

@@ -6,7 +6,7 @@ use httparse::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::{Answer, Ask, Way};
+use super::{Route, TestRequest, TestResponse};
 use crate::caller::SOON;
 use crate::dial::dial_name;
 
@@ -16,12 +16,12 @@ const OF_THE_CONNECTION: [&str; 3] = ["connection", "content-length", "transfer-
 /// Header fields that an answer may have.
 const FIELDS_MAX: usize = 64;
 
-impl Way {
+impl Route {
     /// Sends a request over HTTP/1.1, and reads its answer whole; headers of the connection are left out.
     ///
     /// # Panics
     /// If the connection breaks, or what comes is not one whole answer.
-    pub async fn ask_http1(&self, ask: &Ask) -> Answer {
+    pub async fn ask_http1(&self, ask: &TestRequest) -> TestResponse {
         let dialed =
             dial_name(self.address, &self.host, &self.ca_pem, &["http/1.1"], Some(&self.identity)).await;
         let mut stream = dialed.unwrap_or_else(|error| panic!("{}: {error}", self.name));
@@ -47,7 +47,7 @@ impl Way {
     }
 }
 
-fn parse(method: &str, answer: &[u8]) -> Answer {
+fn parse(method: &str, answer: &[u8]) -> TestResponse {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Response::new(&mut fields);
     let Status::Complete(length) = head.parse(answer).expect("HTTP/1.1") else { panic!("half a head") };
@@ -63,7 +63,7 @@ fn parse(method: &str, answer: &[u8]) -> Answer {
         assert!(has("content-length", &body.len().to_string()), "{} bytes, {headers:?}", body.len());
     }
     OF_THE_CONNECTION.iter().for_each(|name| drop(headers.remove(*name)));
-    Answer { status: head.code.expect("a status"), headers, body: Bytes::from(body) }
+    TestResponse { status: head.code.expect("a status"), headers, body: Bytes::from(body) }
 }
 
 fn dechunked(mut bytes: &[u8]) -> Vec<u8> {

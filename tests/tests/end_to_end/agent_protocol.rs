@@ -27,7 +27,7 @@ const UNKNOWN: [u8; 6] = [0xc2, 0x3e, 3, b'n', b'e', b'w'];
 /// The message names both versions.
 #[tokio::test]
 async fn an_agent_of_another_protocol_version_is_refused() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
 
     agent.send(&hello("edge-b", &[2])).await;
@@ -44,7 +44,7 @@ async fn an_agent_of_another_protocol_version_is_refused() {
 
 #[tokio::test]
 async fn an_agent_that_speaks_more_versions_is_accepted_with_the_common_one() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
 
     agent.send(&hello("edge-b", &[1, 2])).await;
@@ -55,7 +55,7 @@ async fn an_agent_that_speaks_more_versions_is_accepted_with_the_common_one() {
 
 #[tokio::test]
 async fn frames_and_fields_of_a_newer_agent_are_ignored() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
 
     // A Hello with a field that nobody knows, then a frame that nobody knows, then a heartbeat beside such a field.
@@ -82,7 +82,7 @@ async fn frames_and_fields_of_a_newer_agent_are_ignored() {
 
 #[tokio::test]
 async fn an_agent_for_another_cluster_than_its_certificates_is_refused() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
 
     agent.send(&hello("edge-a", &[1])).await;
@@ -95,7 +95,7 @@ async fn an_agent_for_another_cluster_than_its_certificates_is_refused() {
 
 #[tokio::test]
 async fn an_agent_that_offers_another_alpn_protocol_too_is_refused() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
 
     for protocols in [&["tombolo/1", "h3"][..], &["h3", "tombolo/1"], &["h3"], &[]] {
         let refused = trial.connect_offering(Some("edge-b-agent"), protocols).await;
@@ -107,7 +107,7 @@ async fn an_agent_that_offers_another_alpn_protocol_too_is_refused() {
 
 #[tokio::test]
 async fn an_agent_whose_cluster_has_a_name_of_the_servers_own_is_refused() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     for name in ["www", "console", "admin"] {
         trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", name]).await;
         let mut agent = trial.dial(name).await;
@@ -122,7 +122,7 @@ async fn an_agent_whose_cluster_has_a_name_of_the_servers_own_is_refused() {
 
 #[tokio::test]
 async fn a_malformed_hello_closes_only_its_own_connection() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let heartbeat = {
         let mut bytes = BytesMut::new();
         let beat = ControlFrame::from(Frame::Heartbeat(Heartbeat::default()));
@@ -147,7 +147,7 @@ async fn a_malformed_hello_closes_only_its_own_connection() {
 
 #[tokio::test]
 async fn an_agent_that_says_nothing_is_closed_after_a_while() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let silent = trial.connect("edge-b").await;
     let with_an_empty_stream = trial.dial("edge-b").await;
 
@@ -161,7 +161,7 @@ async fn an_agent_that_says_nothing_is_closed_after_a_while() {
 
 #[tokio::test]
 async fn streams_that_an_agent_opens_are_ignored() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
     agent.send(&hello("edge-b", &[1])).await;
     agent.welcome().await;
@@ -182,7 +182,7 @@ async fn streams_that_an_agent_opens_are_ignored() {
 /// No other tunnel is affected.
 #[tokio::test]
 async fn a_datagram_that_is_no_heartbeat_ends_its_own_tunnel() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let mut agent = trial.dial("edge-b").await;
     agent.send(&hello("edge-b", &[1])).await;
     agent.welcome().await;
@@ -202,7 +202,7 @@ async fn a_datagram_that_is_no_heartbeat_ends_its_own_tunnel() {
 /// The names are what an agent calls itself and its cluster.
 #[tokio::test]
 async fn an_agents_names_stay_in_their_line_of_the_log() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     const EVIL: &str = "evil\u{1b}[31m\r\nlevel=ERROR forged\u{9b}0m\u{2028}next";
     for cluster in ["edge-b", EVIL] {
         let mut agent = trial.dial("edge-b").await;
@@ -228,7 +228,7 @@ async fn an_agents_names_stay_in_their_line_of_the_log() {
 #[tokio::test]
 async fn nested_protobuf_groups_end_only_their_own_tunnel() {
     const DEPTH: usize = 10_000;
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     // Fields of number 1000: a group begins, and ends.
     let (begin, end) = ([0xc3, 0x3e], [0xc4, 0x3e]);
     for nested in [begin.repeat(DEPTH), [begin.repeat(DEPTH), end.repeat(DEPTH)].concat()] {
@@ -248,7 +248,7 @@ async fn nested_protobuf_groups_end_only_their_own_tunnel() {
 
 #[tokio::test]
 async fn noise_at_the_udp_port_harms_nobody() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let mut state = 0x9e37_79b9_u32;
     for length in (1..1400).step_by(3) {
@@ -266,7 +266,7 @@ async fn noise_at_the_udp_port_harms_nobody() {
 
 #[tokio::test]
 async fn a_callers_certificate_or_none_opens_no_tunnel() {
-    let trial = Trial::start().await;
+    let trial = AgentTrial::start().await;
     trial.rig.caller("alice", &["dev"]).await;
 
     for identity in [Some("alice-caller"), None] {
@@ -283,7 +283,7 @@ async fn a_callers_certificate_or_none_opens_no_tunnel() {
 }
 
 /// A server with one rightful agent, and the means to come as another.
-struct Trial {
+struct AgentTrial {
     rig: Rig,
     api: FakeApi,
     endpoint: Endpoint,
@@ -291,14 +291,14 @@ struct Trial {
 }
 
 /// An agent by hand: its connection and its control stream.
-struct Stranger {
+struct HandmadeAgent {
     connection: Connection,
     send: SendStream,
     recv: RecvStream,
     read: BytesMut,
 }
 
-impl Trial {
+impl AgentTrial {
     async fn start() -> Self {
         let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
         api.on("/version", Behaviour::json("{}"));
@@ -348,10 +348,10 @@ impl Trial {
     }
 
     /// Comes as an agent of a cluster, as far as an empty control stream.
-    async fn dial(&self, cluster: &str) -> Stranger {
+    async fn dial(&self, cluster: &str) -> HandmadeAgent {
         let connection = self.connect(cluster).await;
         let (send, recv) = connection.open_bi().await.expect("a stream");
-        Stranger { connection, send, recv, read: BytesMut::new() }
+        HandmadeAgent { connection, send, recv, read: BytesMut::new() }
     }
 
     /// The rightful agent still has its first tunnel, and it serves.
@@ -370,7 +370,7 @@ impl Trial {
     }
 }
 
-impl Stranger {
+impl HandmadeAgent {
     async fn write(&mut self, bytes: &[u8]) {
         self.send.write_all(bytes).await.expect("it is sent");
     }

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const REQUESTS: usize = 100;
 
 /// A GET: when it began, and what became of it.
-type Asked = (Instant, Option<u16>);
+type GetResult = (Instant, Option<u16>);
 
 /// Only the requests in flight at an API server that dies may fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,7 +86,7 @@ async fn no_get_fails_while_api_servers_join_freeze_and_die() {
 
 /// Callers ask all the time while `change` happens, after which so many API servers are ready: of what begins behind it nothing fails.
 async fn served(rig: &Rig, agent: &Agent, count: usize, what: &str, change: impl Future<Output = ()>) {
-    let (asked, over) = (Mutex::new(Vec::<Asked>::new()), AtomicBool::new(false));
+    let (asked, over) = (Mutex::new(Vec::<GetResult>::new()), AtomicBool::new(false));
     let caller = async || {
         while !over.load(Ordering::SeqCst) {
             // What is in flight when an API server stands still waits for it, and nobody waits for that here.
@@ -135,7 +135,7 @@ async fn until(over: &AtomicBool) {
     }
 }
 
-async fn get(rig: &Rig) -> Asked {
+async fn get(rig: &Rig) -> GetResult {
     let began = Instant::now();
     let reply = rig.ask_with_token("GET", VERSION, &[]).await;
     (began, Some(reply.status))

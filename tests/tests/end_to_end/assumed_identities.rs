@@ -9,7 +9,7 @@ use tests::kube::audit::AuditEvent;
 use tests::real_edge::RealEdge;
 use tests::rig::policy::{allow_all, may_assume};
 use tests::rig::{ApiServer, GROUP, Rig, TOKEN, ask};
-use tests::routes::Way;
+use tests::routes::Route;
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
@@ -198,7 +198,7 @@ async fn an_assumed_identity_must_pass_the_allow_lists_of_server_and_agent() {
 async fn a_real_api_server_sees_the_identity_that_kubectl_as_asks_for() {
     let edge = RealEdge::start().await;
     edge.rig.put_policy(&rules("{ users: [\"tombolo:bob\"], groups: [\"tombolo:team-b\"] }")).await;
-    let [_, Way { kubectl: alice, .. }, _] = &edge.ways;
+    let [_, Route { kubectl: alice, .. }, _] = &edge.ways;
     let whoami = ["auth", "whoami", "-o", "json"];
     let as_bob = ["--as=tombolo:bob", "--as-group=tombolo:team-b"];
 

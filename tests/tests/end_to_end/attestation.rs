@@ -9,7 +9,9 @@ use rcgen::KeyPair;
 use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
 use tests::clock::Shift;
-use tests::enroll::{Door, Pretender, Pretense, at, pod_agent, private, start, token};
+use tests::enroll::{
+    AttestationClaim, AttestationClient, EnrollmentListener, at, pod_agent, private, start, token,
+};
 use tests::kube::EdgeCluster;
 use tests::kube::account::{ACCOUNT, AgentAccount};
 use tests::kube::pods::Pod;
@@ -25,17 +27,17 @@ const AUDIENCE: &str = "tombolo:tombolo:edge-a";
 const HOUR_SECONDS: u64 = 60 * 60;
 
 /// A server, a cluster and its agents' account.
-struct Site {
+struct AttestationSite {
     cluster: EdgeCluster,
     account: AgentAccount,
     rig: Rig,
-    door: Door,
+    door: EnrollmentListener,
 }
 
 /// This holds an hour after the first pods' token has expired, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn further_pods_need_no_enrollment_token() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let (first, _first) = site.first("one").await;
     let two = site.cluster.create_pod("two").await;
     let three = site.cluster.create_pod("three").await;
@@ -66,7 +68,7 @@ async fn further_pods_need_no_enrollment_token() {
 /// A pod that is rescheduled without its disk connects again, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_pods_restarted_at_once_connect_again() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let (first, agent) = site.first("one").await;
     let mut pods = vec![first];
     let mut agents = vec![agent];
@@ -98,7 +100,7 @@ async fn all_pods_restarted_at_once_connect_again() {
 /// The pods of a revoked cluster are refused until the cluster is reopened.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn revoked_pods_and_pods_of_a_revoked_cluster_are_refused() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let (first, _first) = site.first("one").await;
     let two = site.cluster.create_pod("two").await;
     let agent = site.agent("two", &two).await;
@@ -142,7 +144,7 @@ async fn revoked_pods_and_pods_of_a_revoked_cluster_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_pod_of_the_clusters_agents_gets_a_certificate() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let (first, _first) = site.first("one").await;
     let other = EdgeCluster::start().await.expect("a cluster starts");
     let _others_account = other.create_agent_account().await.expect("an account");
@@ -193,14 +195,15 @@ async fn only_a_pod_of_the_clusters_agents_gets_a_certificate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_nonce_is_signed_by_the_key_itself_on_its_own_connection_and_once() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let _first = site.first("one").await;
     let two = site.cluster.create_pod("two").await;
     let token = site.token(&two).await;
     let [key, other] = [(); 2].map(|()| KeyPair::generate().expect("a key"));
-    let mut line = Pretender::connect(&site.rig, &site.door).await;
-    let mut elsewhere = Pretender::connect(&site.rig, &site.door).await;
-    let shown = |nonce, signer| Pretense { cluster: "edge-a", token: &token, nonce, key: &key, signer };
+    let mut line = AttestationClient::connect(&site.rig, &site.door).await;
+    let mut elsewhere = AttestationClient::connect(&site.rig, &site.door).await;
+    let shown =
+        |nonce, signer| AttestationClaim { cluster: "edge-a", token: &token, nonce, key: &key, signer };
 
     let nonce = line.nonce().await;
     line.attest(&shown(nonce, &key)).await.expect("as it should be");
@@ -220,7 +223,7 @@ async fn a_nonce_is_signed_by_the_key_itself_on_its_own_connection_and_once() {
 /// A key set that shares no key with the recorded one may be anybody's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_issuer_keys_need_a_recorded_key_beside_them_or_an_administrator() {
-    let mut site = Site::start().await;
+    let mut site = AttestationSite::start().await;
     let (first, _first) = site.first("one").await;
     let recorded = || at(&site.rig, &["cluster", "attestation", "show", "edge-a"]);
     let before = recorded().await;
@@ -258,7 +261,7 @@ async fn new_issuer_keys_need_a_recorded_key_beside_them_or_an_administrator() {
 /// An administrator has to forget the old account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recreated_service_account_is_refused_until_the_old_one_is_forgotten() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let (_, _first) = site.first("one").await;
     site.account.revoke().await.expect("it is made anew");
     let two = site.cluster.create_pod("two").await;
@@ -276,7 +279,7 @@ async fn a_recreated_service_account_is_refused_until_the_old_one_is_forgotten()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_site_renews_while_others_at_its_address_fail_too_often() {
-    let site = Site::start().await;
+    let site = AttestationSite::start().await;
     let (first, _first) = site.first("one").await;
     for _ in 0..25 {
         site.attest("nonsense").await.expect_err("it is no token");
@@ -300,7 +303,7 @@ async fn a_site_renews_while_others_at_its_address_fail_too_often() {
     site.serve([&first]).await;
 }
 
-impl Site {
+impl AttestationSite {
     async fn start() -> Self {
         let cluster = EdgeCluster::start().await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
@@ -361,9 +364,9 @@ impl Site {
     /// Shows a token as it should be shown.
     async fn attest(&self, token: &str) -> Result<(), Status> {
         let key = KeyPair::generate().expect("a key");
-        let mut line = Pretender::connect(&self.rig, &self.door).await;
+        let mut line = AttestationClient::connect(&self.rig, &self.door).await;
         let nonce = line.nonce().await;
-        let pretense = Pretense { cluster: "edge-a", token, nonce, key: &key, signer: &key };
+        let pretense = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
         line.attest(&pretense).await.map(drop)
     }
 

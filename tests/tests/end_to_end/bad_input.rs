@@ -20,11 +20,11 @@ const COUNTED: Duration = Duration::from_secs(5);
 const DIALS_MAX: usize = 25;
 
 /// A change of a good configuration file, what must stand in the message then.
-type Wrong<'a> = (&'a str, &'a str, &'a [&'a str]);
+type WrongConfig<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 #[tokio::test]
 async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
-    let trial = Trial::start().await;
+    let trial = ConfigTrial::start().await;
     let (server_id, caller_key) = (trial.expired("server.crt"), trial.path("pki/alice-caller.key"));
     let open = trial.rig.path().join("open.state");
     fs::create_dir(&open).expect("a folder");
@@ -33,7 +33,7 @@ async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
     let expired = format!("pki/{server_id}.crt");
     let typo = trial.text("policy.yaml").replacen("names: [\"*\"]", "names: [\"edge-**\"]", 1);
     trial.rig.write("typo.yaml", &typo);
-    let wrong: &[Wrong<'_>] = &[
+    let wrong: &[WrongConfig<'_>] = &[
         ("policy:", "polcy:", &["broken.yaml:", "polcy"]),
         ("ServerConfig", "AgentConfig", &["broken.yaml:2:", "kind", "AgentConfig", "use ServerConfig"]),
         ("v1alpha1", "v9", &["broken.yaml:1:", "apiVersion", "tombolo.dev/v9", "tombolo.dev/v1alpha1"]),
@@ -72,12 +72,12 @@ async fn a_wrong_server_configuration_exits_with_2_and_names_the_mistake() {
 
 #[tokio::test]
 async fn a_wrong_agent_configuration_exits_with_2_and_names_the_mistake() {
-    let trial = Trial::start().await;
+    let trial = ConfigTrial::start().await;
     trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "pki", "--cluster", "edge-b"]).await;
     let expired = trial.expired("edge-a-agent.crt");
     let key = trial.path("pki/edge-b-agent.key");
     let gateway = trial.rig.gateway().to_string();
-    let wrong: &[Wrong<'_>] = &[
+    let wrong: &[WrongConfig<'_>] = &[
         ("cluster: edge-a", "cluter: edge-a", &["broken.yaml:3:", "cluter"]),
         ("AgentConfig", "ServerConfig", &["broken.yaml:2:", "kind", "ServerConfig", "use AgentConfig"]),
         ("cluster: edge-a", "cluster: Edge_A", &["cluster", "Edge_A", "lower-case letters"]),
@@ -110,7 +110,7 @@ async fn a_wrong_agent_configuration_exits_with_2_and_names_the_mistake() {
 
 #[tokio::test]
 async fn wrong_flags_end_both_daemons_with_2_and_name_what_is_allowed() {
-    let trial = Trial::start().await;
+    let trial = ConfigTrial::start().await;
     for (program, file) in [("tunnel-server", "server.yaml"), ("tunnel-agent", "edge-a.yaml")] {
         let wrong: [(&[&str], &[&str]); 5] = [
             (&["--log-level", "a=b=c"], &["--log-level", "a=b=c", "debug"]),
@@ -131,7 +131,7 @@ async fn wrong_flags_end_both_daemons_with_2_and_name_what_is_allowed() {
 
 #[tokio::test]
 async fn a_port_in_use_ends_a_daemon_with_1_and_names_key_and_address() {
-    let mut trial = Trial::start().await;
+    let mut trial = ConfigTrial::start().await;
     trial.rig.kill_server();
     let (gateway, probes) = (trial.rig.gateway(), trial.rig.probes());
 
@@ -154,7 +154,7 @@ async fn a_port_in_use_ends_a_daemon_with_1_and_names_key_and_address() {
 
 #[tokio::test]
 async fn an_agent_of_another_authority_is_refused_logs_it_and_backs_off() {
-    let trial = Trial::start().await;
+    let trial = ConfigTrial::start().await;
     trial.rig.tombolo(&["ca", "init", "--dir", "others"]).await;
     trial.rig.tombolo(&["ca", "issue", "agent", "--dir", "others", "--cluster", "edge-a"]).await;
     let text = trial.text("edge-a.yaml").replace("pki/edge-a-agent", "others/edge-a-agent");
@@ -183,13 +183,13 @@ async fn an_agent_of_another_authority_is_refused_logs_it_and_backs_off() {
 }
 
 /// A server and an agent with good configurations, and the means to break copies of these.
-struct Trial {
+struct ConfigTrial {
     rig: Rig,
     agent: Agent,
     _api: FakeApi,
 }
 
-impl Trial {
+impl ConfigTrial {
     async fn start() -> Self {
         let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
         rig.caller("alice", &["dev"]).await;

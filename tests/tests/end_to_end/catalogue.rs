@@ -16,14 +16,15 @@ mod writing;
 use serde_json::Value;
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::routes::{Ask, Way};
+use tests::routes::{Route, TestRequest};
 
 /// Creates objects directly, and returns the version at which all of them are there.
 async fn create(edge: &RealEdge, path: &str, objects: impl IntoIterator<Item = Value>) -> String {
     let direct = edge.ways[0].connect().await;
     let mut version = String::new();
     for object in objects {
-        let answer = direct.ask(&Ask::with("POST", path, "application/json", object.to_string())).await;
+        let answer =
+            direct.ask(&TestRequest::with("POST", path, "application/json", object.to_string())).await;
         assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
         let object: Value = serde_json::from_slice(&answer.body).unwrap();
         object["metadata"]["resourceVersion"].as_str().unwrap().clone_into(&mut version);
@@ -47,7 +48,7 @@ async fn said(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) -> St
 }
 
 /// Runs kubectl along each way at once: each says the same, and succeeds or fails as it should.
-async fn all_say(ways: &[Way; 3], words: &[&str], mask: fn(&str) -> String, succeeds: bool) -> String {
+async fn all_say(ways: &[Route; 3], words: &[&str], mask: fn(&str) -> String, succeeds: bool) -> String {
     let [direct, path, host] = ways;
     let (direct, path, host) = tokio::join!(
         said(&direct.kubectl, words, mask),

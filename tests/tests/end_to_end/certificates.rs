@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tests::enroll::at;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::rig::{ApiServer, Rig};
 
 const CLUSTER: &str = "edge-a";
@@ -14,7 +14,7 @@ const OTHER_NAME: &str = "api.edge-b.test";
 /// The command warns of a kubeconfig that would not verify them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_names_in_an_api_servers_certificate_are_shown() {
-    let place = Place { server_names: &[NAME], ..Place::default() };
+    let place = ClusterOptions { server_names: &[NAME], ..ClusterOptions::default() };
     let cluster = EdgeCluster::start_at(place).await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
     let rig = Rig::start().await;

@@ -11,14 +11,14 @@ use std::path::Path;
 
 use futures::future::join_all;
 use tests::caller::SOON;
-use tests::entry_points::WAYS;
+use tests::entry_points::ENTRY_POINTS;
 use tests::kube::assets::{self, Assets, all_minors, neighbours};
 use tests::skip::skip;
 use tests::sources;
 use tokio::time::{Duration, sleep, timeout};
 
 use Cell::{Says, Works};
-use entry_points::Ways;
+use entry_points::ClusterEntryPoints;
 
 /// What becomes of a client by one way.
 #[derive(Debug, Clone, Copy)]
@@ -29,14 +29,14 @@ enum Cell {
     Says(&'static str),
 }
 
-/// A client by all of [`WAYS`].
+/// A client by all of [`ENTRY_POINTS`].
 struct Row {
     /// As the page calls it.
     client: &'static str,
-    cells: [Cell; WAYS.len()],
+    cells: [Cell; ENTRY_POINTS.len()],
 }
 
-const KUBECTL: Row = Row { client: "kubectl of each minor, client-go", cells: [Works; WAYS.len()] };
+const KUBECTL: Row = Row { client: "kubectl of each minor, client-go", cells: [Works; ENTRY_POINTS.len()] };
 
 const KUBE_RS: Row = Row {
     client: "kube-rs",
@@ -54,7 +54,8 @@ const PYTHON: Row = Row {
     ],
 };
 
-const PYTHON_TOLD: Row = Row { client: "Python's client, told the credential", cells: [Works; WAYS.len()] };
+const PYTHON_TOLD: Row =
+    Row { client: "Python's client, told the credential", cells: [Works; ENTRY_POINTS.len()] };
 
 const ROWS: [Row; 4] = [KUBECTL, KUBE_RS, PYTHON, PYTHON_TOLD];
 
@@ -156,7 +157,7 @@ impl From<(&str, &str)> for Variable {
 }
 
 async fn minors(minors: &[String]) {
-    let ways = Ways::shared().await;
+    let ways = ClusterEntryPoints::shared().await;
     for minor in minors {
         let (version, program) = ways.cluster.kubectl_of(minor);
         let name = format!("kubectl-{}", version.replace('.', "-"));
@@ -167,12 +168,12 @@ async fn minors(minors: &[String]) {
 
 /// Tries all cells of a row at once.
 async fn tried(row: &Row, client: &Client<'_>) {
-    let ways = Ways::shared().await;
-    let cells = WAYS.iter().zip(&row.cells);
+    let ways = ClusterEntryPoints::shared().await;
+    let cells = ENTRY_POINTS.iter().zip(&row.cells);
     join_all(cells.map(|(way, cell)| tried_by(&ways, client, way, *cell))).await;
 }
 
-async fn tried_by(ways: &Ways, client: &Client<'_>, way: &str, cell: Cell) {
+async fn tried_by(ways: &ClusterEntryPoints, client: &Client<'_>, way: &str, cell: Cell) {
     let name = format!("{}-by-{way}", client.name);
     let home = ways.rig.path().join(format!("{name}-home"));
     let program = ways.kubectl(way).of(client.program).with_home(home).limit(SOON);

@@ -9,7 +9,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
-use tests::caller::{Farewell, Http1Caller, head};
+use tests::caller::{Disconnect, Http1Caller, head};
 use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
@@ -33,7 +33,7 @@ const BROKEN: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_is_dialed_only_where_policy_store_and_agent_agree() {
     let (listed, canary) = (Listener::start(echo).await, Listener::start(echo).await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let (listed_at, canary_at) = (listed.address.to_string(), canary.address.to_string());
     // What the store lets the cluster advertise and its agent does not, and the other way round.
     let unadvertised = Listener::start(echo).await;
@@ -84,7 +84,7 @@ async fn a_target_is_dialed_only_where_policy_store_and_agent_agree() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connect_over_http2_is_refused_with_a_hint_to_http1() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let stream = dial(edge.rig.gateway(), &edge.rig.server_ca(), &["h2"], None).await.unwrap();
     let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.unwrap();
@@ -113,7 +113,7 @@ async fn connect_over_http2_is_refused_with_a_hint_to_http1() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agents_own_allow_list_holds_against_any_server() {
     let (listed, canary) = (Listener::start(echo).await, Listener::start(echo).await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     // An agent that advertises more than it dials.
     let canary_at = canary.address.to_string();
     edge.advertise(OTHER, &["127.0.0.0/8", "169.254.169.254/32"]).await;
@@ -139,7 +139,7 @@ async fn an_agents_own_allow_list_holds_against_any_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_after_a_connect_pass_only_once_it_is_accepted() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let nobody = free_address().await;
     edge.advertise(CLUSTER, &["127.0.0.1/32"]).await;
 
@@ -173,7 +173,7 @@ async fn ten_thousand_uploads_closed_at_once_arrive_complete() {
 
 async fn uploads(rounds: usize, bytes_max: usize) {
     let counting = Listener::start(count).await;
-    let edge = Edge::start(&[counting.address]).await;
+    let edge = ConnectEdge::start(&[counting.address]).await;
     let target = counting.address.to_string();
     uploads_arrive_whole(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
 }
@@ -182,7 +182,7 @@ async fn uploads(rounds: usize, bytes_max: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_target_that_speaks_first_and_ends_first_still_receives() {
     let speaking = Listener::start(speak).await;
-    let edge = Edge::start(&[speaking.address]).await;
+    let edge = ConnectEdge::start(&[speaking.address]).await;
 
     let mut caller = edge.connect(&speaking.address.to_string()).await;
 
@@ -200,7 +200,7 @@ async fn a_target_that_speaks_first_and_ends_first_still_receives() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_break_at_one_end_is_never_a_clean_end_at_the_other() {
     let breaking = Listener::start(break_off).await;
-    let edge = Edge::start(&[breaking.address]).await;
+    let edge = ConnectEdge::start(&[breaking.address]).await;
     let target = breaking.address.to_string();
 
     for round in 0..BROKEN {
@@ -217,7 +217,7 @@ async fn a_break_at_one_end_is_never_a_clean_end_at_the_other() {
     for round in 0..BROKEN {
         let mut caller = edge.connect(&reading_at).await;
         caller.write(vec![1; 100_000]).await;
-        caller.leave(Farewell::Reset).await;
+        caller.leave(Disconnect::Reset).await;
         assert_eq!(reading.heard().await, BROKE, "round {round}: half an upload looked whole");
     }
 }
@@ -225,7 +225,7 @@ async fn a_break_at_one_end_is_never_a_clean_end_at_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_ends_when_policy_store_or_revocation_forbids_it() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let target = listed.address.to_string();
 
     let caller = edge.echoing(&target).await;
@@ -252,7 +252,7 @@ async fn is_cut(mut caller: Http1Caller) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_audit_log_has_caller_target_and_bytes_of_each_connection() {
     let listed = Listener::start(echo).await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = ConnectEdge::start(&[listed.address]).await;
     let target = listed.address.to_string();
 
     let mut caller = Http1Caller::dial(&edge.rig).await;
@@ -287,13 +287,13 @@ async fn the_audit_log_has_caller_target_and_bytes_of_each_connection() {
 }
 
 /// A server, and an agent of [`CLUSTER`] that dials some targets.
-struct Edge {
+struct ConnectEdge {
     rig: Rig,
     fake: FakeApi,
     agent: Agent,
 }
 
-impl Edge {
+impl ConnectEdge {
     /// All lists have `targets`.
     async fn start(targets: &[SocketAddr]) -> Self {
         let rig = Rig::start().await;

@@ -282,13 +282,13 @@ async fn without_the_authorizing_cluster_nothing_new_starts() {
 }
 
 /// A server that asks another cluster, and two clusters behind it with fake API servers.
-struct Site {
+struct DelegatedSite {
     rig: Rig,
     fake: FakeApi,
     _others: (Agent, FakeApi, Agent),
 }
 
-impl Site {
+impl DelegatedSite {
     async fn set(host: &str, ca: &Path, token: &Path, store: &Store) -> Self {
         let way = format!("server: {host}, caFile: {ca:?}, tokenFile: {token:?}");
         let review = format!(
@@ -330,7 +330,7 @@ impl Site {
 }
 
 /// A real cluster with [`RULES`], a server that asks it, and a token of ann's there.
-async fn real_host() -> (EdgeCluster, Site, Store, String) {
+async fn real_host() -> (EdgeCluster, DelegatedSite, Store, String) {
     let host = EdgeCluster::start().await.unwrap();
     let rules = host.directory().join("rules.yaml");
     std::fs::write(&rules, RULES).unwrap();
@@ -351,19 +351,19 @@ async fn real_host() -> (EdgeCluster, Site, Store, String) {
     std::fs::write(&ca, host.ca_pem()).unwrap();
     std::fs::write(&token, minted("reviewer", &[]).await).unwrap();
     let store = Store::new();
-    let site = Site::set(&host.url(), &ca, &token, &store).await;
+    let site = DelegatedSite::set(&host.url(), &ca, &token, &store).await;
     let ann = minted("ann", &["--audience", "tombolo"]).await;
     (host, site, store, ann)
 }
 
-async fn fake_host() -> (FakeApi, Site, Store) {
+async fn fake_host() -> (FakeApi, DelegatedSite, Store) {
     let host = FakeApi::start_http1().await.unwrap();
     let folder = tests::scratch::Scratch::new("tombolo-host-").unwrap();
     let ca = folder.path().join("ca.crt");
     std::fs::write(&ca, host.ca_pem()).unwrap();
     let store = Store::new();
     // The CA is read at the start, and the token for each question: it lies in the rig's folder.
-    let site = Site::set(&host.url(), &ca, Path::new("host.token"), &store).await;
+    let site = DelegatedSite::set(&host.url(), &ca, Path::new("host.token"), &store).await;
     site.rig.write("host.token", &format!("{ITS_TOKEN}\n"));
     (host, site, store)
 }

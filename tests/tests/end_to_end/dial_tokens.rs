@@ -41,7 +41,7 @@ const CA: &str = "pki/proxy-ca.crt";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dial_token_reaches_only_its_clusters_targets() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     // The store lets the other cluster have it, and the token is not for that one.
     edge.advertise(OTHER, &[canary.address]).await;
     let (token, id) = edge.token("one", &[CLUSTER]).await;
@@ -114,7 +114,7 @@ async fn a_dial_token_reaches_only_its_clusters_targets() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
-    let edge = Edge::start(&[]).await;
+    let edge = DialTokenEdge::start(&[]).await;
     for (offered, agreed) in
         [(&["h2", "http/1.1"][..], Some("http/1.1")), (&["http/1.1"], Some("http/1.1")), (&[], None)]
     {
@@ -125,7 +125,7 @@ async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
 
     let asked = Arc::new(AtomicBool::new(false));
     let mut config = dial::config(&edge.ca, None).unwrap();
-    config.client_auth_cert_resolver = Arc::new(Asked(Arc::clone(&asked)));
+    config.client_auth_cert_resolver = Arc::new(CertificateRequestProbe(Arc::clone(&asked)));
     let socket = TcpStream::connect(edge.proxy).await.unwrap();
     let name = ServerName::try_from(NAME).unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
@@ -135,7 +135,7 @@ async fn the_proxy_speaks_http1_alone_and_asks_for_no_certificate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dial_tokens_connections_end_when_it_is_revoked_or_expires() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
     let (other, other_id) = edge.token("kept", &[CLUSTER]).await;
     let (running, mut kept) =
@@ -165,7 +165,7 @@ async fn a_dial_tokens_connections_end_when_it_is_revoked_or_expires() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_selects_one_of_a_tokens_clusters_or_is_refused() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     at(&edge.rig, &["cluster", "create", "edge-c"]).await;
     for cluster in [OTHER, "edge-c"] {
         edge.advertise(cluster, &[listed.address]).await;
@@ -195,7 +195,7 @@ async fn an_address_selects_one_of_a_tokens_clusters_or_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_token_reaches_the_one_cluster_that_has_the_address() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let join =
         async |cluster, network| at(&edge.rig, &["cluster", "update", cluster, "--network", network]).await;
     join(CLUSTER, "plant-1").await;
@@ -242,7 +242,7 @@ async fn a_network_token_reaches_the_one_cluster_that_has_the_address() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_at_the_proxy_is_limited() {
-    let edge = Edge::start(&[]).await;
+    let edge = DialTokenEdge::start(&[]).await;
     let head = |lines: String| format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
     for (lines, status) in [
         (format!("A: {}\r\n", "a".repeat(15_000)), 407),
@@ -257,7 +257,7 @@ async fn a_head_at_the_proxy_is_limited() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_of_the_proxy_is_closed() {
-    let edge = Edge::start(&[]).await;
+    let edge = DialTokenEdge::start(&[]).await;
     let mut stream = edge.dial(&["http/1.1"]).await.unwrap();
     // Half a head.
     stream.write_all(b"CONNECT 10.0.0.1:443 HTTP/1.1\r\n").await.unwrap();
@@ -270,7 +270,7 @@ async fn a_silent_client_of_the_proxy_is_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_tokens_are_throttled_and_a_good_one_is_not() {
     let listed = Echo::start().await;
-    let edge = Edge::start_guessed(3, &[listed.address]).await;
+    let edge = DialTokenEdge::start_guessed(3, &[listed.address]).await;
     let (token, _) = edge.token("good", &[CLUSTER]).await;
 
     let mut told = Vec::new();
@@ -286,9 +286,9 @@ async fn wrong_tokens_are_throttled_and_a_good_one_is_not() {
 
 /// Remembers whether a server has asked for a certificate.
 #[derive(Debug)]
-struct Asked(Arc<AtomicBool>);
+struct CertificateRequestProbe(Arc<AtomicBool>);
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for CertificateRequestProbe {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.0.store(true, Ordering::SeqCst);
         None
@@ -300,7 +300,7 @@ impl ResolvesClientCert for Asked {
 }
 
 /// A server with a proxy listener, and an agent of [`CLUSTER`] that dials some targets.
-struct Edge {
+struct DialTokenEdge {
     rig: Rig,
     proxy: SocketAddr,
     /// The same by SOCKS5.
@@ -311,7 +311,7 @@ struct Edge {
     _agent: Agent,
 }
 
-impl Edge {
+impl DialTokenEdge {
     /// All lists have `targets`, and [`USER`] may dial.
     async fn start(targets: &[SocketAddr]) -> Self {
         Self::start_guessed(100_000, targets).await
@@ -319,7 +319,7 @@ impl Edge {
 
     /// The same where one address may fail so often in a minute.
     async fn start_guessed(failures: u32, targets: &[SocketAddr]) -> Self {
-        let (rig, Doors { proxy, socks, ca }) = rig_with_doors(failures).await;
+        let (rig, ProxyListeners { proxy, socks, ca }) = rig_with_doors(failures).await;
         let fake = FakeApi::start().await.unwrap();
         let listed: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let api = ApiServer::of_fake(&rig, &fake);
@@ -414,7 +414,7 @@ impl Edge {
 }
 
 /// Where a server is reached with dial tokens.
-struct Doors {
+struct ProxyListeners {
     proxy: SocketAddr,
     socks: SocketAddr,
     /// What vouches for the proxy, PEM.
@@ -422,7 +422,7 @@ struct Doors {
 }
 
 /// A server that is reached by them.
-async fn rig_with_doors(failures: u32) -> (Rig, Doors) {
+async fn rig_with_doors(failures: u32) -> (Rig, ProxyListeners) {
     let mut rig = Rig::start().await;
     rig.tombolo(&["ca", "issue", "proxy", "--dir", "pki", "--name", NAME]).await;
     rig.kill_server();
@@ -438,7 +438,7 @@ async fn rig_with_doors(failures: u32) -> (Rig, Doors) {
     });
     rig.start_server().await;
     let ca = std::fs::read_to_string(rig.path().join(CA)).unwrap();
-    (rig, Doors { proxy, socks, ca })
+    (rig, ProxyListeners { proxy, socks, ca })
 }
 
 fn basic(user: &str, token: &str) -> String {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tests::caller::{Farewell, Http1Caller, Http2Caller, SOON, head, send_all};
+use tests::caller::{Disconnect, Http1Caller, Http2Caller, SOON, head, send_all};
 use tests::fake_api::{Behaviour, HttpVersion, RecordedRequest, WatchFeed};
 use tests::fake_edge::FakeEdge;
 use tokio::time::timeout;
@@ -14,11 +14,11 @@ const NOTICED_MAX: Duration = Duration::from_secs(10);
 /// Every combination is tried as often.
 const ROUNDS: usize = 2;
 
-const FAREWELLS: [Farewell; 3] = [Farewell::Close, Farewell::CloseNotify, Farewell::Reset];
+const FAREWELLS: [Disconnect; 3] = [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset];
 
 /// What a request is doing when its caller leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
+enum RequestActivity {
     /// A watch: the head has come, and no event.
     IdleWatch,
     /// No head has come.
@@ -27,34 +27,35 @@ enum Doing {
     EndlessBody,
 }
 
-const DOINGS: [Doing; 3] = [Doing::IdleWatch, Doing::Waiting, Doing::EndlessBody];
+const DOINGS: [RequestActivity; 3] =
+    [RequestActivity::IdleWatch, RequestActivity::Waiting, RequestActivity::EndlessBody];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http1_disconnect_ends_the_request_at_an_http2_api_server() {
-    http1_callers_leave(&Stage::start(HttpVersion::Http2).await).await;
+    http1_callers_leave(&DisconnectSetup::start(HttpVersion::Http2).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http1_disconnect_ends_the_request_at_an_http1_api_server() {
-    http1_callers_leave(&Stage::start(HttpVersion::Http1).await).await;
+    http1_callers_leave(&DisconnectSetup::start(HttpVersion::Http1).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = Stage::start(version).await;
+        let stage = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for doing in DOINGS {
                 for by_stream in [true, false] {
-                    for how in [Farewell::Close, Farewell::Reset] {
+                    for how in [Disconnect::Close, Disconnect::Reset] {
                         let path = doing.path(round);
                         let mut caller = Http2Caller::dial(&stage.edge.rig).await;
                         let (mut answer, sending) = caller.send("GET", &in_cluster(&path), &[], true);
                         let request = stage.arrived(&path).await;
                         let body = match doing {
-                            Doing::Waiting => None,
-                            Doing::IdleWatch | Doing::EndlessBody => {
+                            RequestActivity::Waiting => None,
+                            RequestActivity::IdleWatch | RequestActivity::EndlessBody => {
                                 Some(timeout(SOON, &mut answer).await.unwrap().unwrap().into_body())
                             }
                         };
@@ -80,7 +81,7 @@ async fn an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = Stage::start(version).await;
+        let stage = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for how in FAREWELLS {
@@ -109,7 +110,7 @@ async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_ends_an_upload_that_fills_every_buffer_on_the_way() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = Stage::start(version).await;
+        let stage = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             let path = format!("/deaf/full/{round}");
@@ -121,7 +122,7 @@ async fn a_reset_ends_an_upload_that_fills_every_buffer_on_the_way() {
             let request = stage.arrived(&path).await;
 
             let left = Instant::now();
-            caller.leave(Farewell::Reset).await;
+            caller.leave(Disconnect::Reset).await;
 
             slowest.saw(stage.noticed(&request, left).await, path);
         }
@@ -132,13 +133,13 @@ async fn a_reset_ends_an_upload_that_fills_every_buffer_on_the_way() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = Stage::start(version).await;
+        let stage = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for (name, by_stream, how) in [
-                ("stream", true, Farewell::Close),
-                ("fin", false, Farewell::Close),
-                ("rst", false, Farewell::Reset),
+                ("stream", true, Disconnect::Close),
+                ("fin", false, Disconnect::Close),
+                ("rst", false, Disconnect::Reset),
             ] {
                 let path = format!("/deaf/{round}/{name}");
                 let mut caller = Http2Caller::dial(&stage.edge.rig).await;
@@ -168,8 +169,8 @@ async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_with_over_64_kib_before_an_answer_is_disconnected() {
-    let stage = Stage::start(HttpVersion::Http1).await;
-    for doing in [Doing::Waiting, Doing::IdleWatch] {
+    let stage = DisconnectSetup::start(HttpVersion::Http1).await;
+    for doing in [RequestActivity::Waiting, RequestActivity::IdleWatch] {
         let path = doing.path(0);
         let mut caller = Http1Caller::dial(&stage.edge.rig).await;
         caller.write(head("GET", &in_cluster(&path), "")).await;
@@ -185,7 +186,7 @@ async fn a_caller_with_over_64_kib_before_an_answer_is_disconnected() {
     stage.nothing_behind();
 }
 
-async fn http1_callers_leave(stage: &Stage) {
+async fn http1_callers_leave(stage: &DisconnectSetup) {
     let second = head("GET", "/clusters/edge-a/behind", "");
     let much = format!("GET /clusters/edge-a/behind/{} HTTP/1.1\r\n", "x".repeat(60 * 1024));
     let mut slowest = Slowest::default();
@@ -197,10 +198,10 @@ async fn http1_callers_leave(stage: &Stage) {
                     let mut caller = Http1Caller::dial(&stage.edge.rig).await;
                     caller.write(head("GET", &in_cluster(&path), "") + behind).await;
                     let request = stage.arrived(&path).await;
-                    if doing != Doing::Waiting {
+                    if doing != RequestActivity::Waiting {
                         assert!(caller.read_head().await.starts_with("HTTP/1.1 200 OK\r\n"));
                     }
-                    if doing == Doing::EndlessBody {
+                    if doing == RequestActivity::EndlessBody {
                         caller.read_exactly(1024 * 1024).await;
                     }
 
@@ -222,7 +223,7 @@ fn in_cluster(path: &str) -> String {
     format!("/clusters/edge-a{path}")
 }
 
-impl Doing {
+impl RequestActivity {
     /// A path that begins with what its behaviour is set for.
     fn path(self, round: usize) -> String {
         match self {
@@ -234,11 +235,11 @@ impl Doing {
 }
 
 /// A cluster whose API server does to a path what its first segment says.
-struct Stage {
+struct DisconnectSetup {
     edge: FakeEdge,
 }
 
-impl Stage {
+impl DisconnectSetup {
     async fn start(version: HttpVersion) -> Self {
         let edge = FakeEdge::start(version).await;
         edge.fake.on("/watch", Behaviour::Watch(WatchFeed::new()));

@@ -28,7 +28,7 @@ const SHORT_MIN: usize = 100;
 /// Another agent of the cluster serves the new requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn downloads_from_a_stopping_agent_complete_and_new_requests_move() {
-    let trial = Trial::start().await;
+    let trial = DrainTrial::start().await;
     let mut leaving = trial.rig.agent_of_id("edge-a", "a", &trial.api_server, "").await;
     trial.rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
     let downloads = trial.download(&trial.rig).await;
@@ -47,7 +47,7 @@ async fn downloads_from_a_stopping_agent_complete_and_new_requests_move() {
 /// The new process has the same certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_replaced_by_a_new_process_finishes_its_downloads() {
-    let trial = Trial::start().await;
+    let trial = DrainTrial::start().await;
     let mut old = trial.rig.agent("edge-a", &trial.api_server).await;
     let downloads = trial.download(&trial.rig).await;
     let opened = trial.rig.server_log().len();
@@ -65,7 +65,7 @@ async fn an_agent_replaced_by_a_new_process_finishes_its_downloads() {
 /// No short request fails where another server is up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopping_server_finishes_its_downloads() {
-    let mut trial = Trial::start().await;
+    let mut trial = DrainTrial::start().await;
     let peer = trial.rig.peer("other", "").await;
     let servers = format!("servers: [\"{}\", \"{}\"]\n", trial.rig.gateway(), peer.gateway);
     let _agent = trial.rig.agent_with("edge-a", &trial.api_server, &servers).await;
@@ -94,7 +94,7 @@ async fn a_stopping_server_finishes_its_downloads() {
 /// Both servers are behind one address, and the stopping one finishes its downloads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tcp_the_next_tunnel_avoids_a_stopping_server() {
-    let mut trial = Trial::start().await;
+    let mut trial = DrainTrial::start().await;
     let peer = trial.rig.peer("other", "").await;
     let balancer = balance([trial.rig.gateway(), peer.gateway]).await;
     let more = format!("servers: [\"{balancer}\"]\ncarrier: http2\n");
@@ -131,7 +131,7 @@ async fn balance(servers: [SocketAddr; 2]) -> SocketAddr {
 }
 
 /// A server, and an API server for agents.
-struct Trial {
+struct DrainTrial {
     rig: Rig,
     api: FakeApi,
     api_server: ApiServer,
@@ -145,7 +145,7 @@ struct Downloads {
     _callers: Vec<Http2Caller>,
 }
 
-impl Trial {
+impl DrainTrial {
     async fn start() -> Self {
         let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
         let bytes: Bytes = Generator::new(7).take(DOWNLOAD_BYTES).into();

@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 3;
 /// The client is an API server that uses the entry point for its egress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn egress_reaches_only_what_policy_store_and_agent_agree_on() {
-    let edge = Edge::start().await;
+    let edge = EgressEdge::start().await;
     let (listed, unlisted) = (edge.listed, edge.unlisted);
 
     for mut stream in [edge.by_tls().await, edge.by_socket().await] {
@@ -63,7 +63,7 @@ async fn egress_reaches_only_what_policy_store_and_agent_agree_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_point_is_for_its_own_name_and_its_own_users() {
-    let edge = Edge::start().await;
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.listed.to_string(), "");
     let other_authority = Authority::new("another");
     let alice = edge.rig.caller("alice", &["tombolo:admins"]).await;
@@ -94,7 +94,7 @@ async fn an_entry_point_is_for_its_own_name_and_its_own_users() {
 /// Nobody arrives by an entry point that policy does not name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_point_that_policy_no_longer_names_is_cut_off() {
-    let edge = Edge::start().await;
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.listed.to_string(), "");
     let mut stream = edge.by_tls().await;
     assert_eq!(asked(&mut stream, &request).await, "200 OK");
@@ -116,7 +116,7 @@ async fn an_entry_point_that_policy_no_longer_names_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_closed_at_once_arrives_complete_by_an_egress() {
-    let edge = Edge::start().await;
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.counting.address.to_string(), "");
 
     uploads_arrive_whole(UPLOADS, 3_000_000, async || {
@@ -138,7 +138,7 @@ async fn an_upload_closed_at_once_arrives_complete_by_an_egress() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_entry_points_connections_are_limited_and_audited() {
-    let edge = Edge::start().await;
+    let edge = EgressEdge::start().await;
     let request = connect(&edge.listed.to_string(), "Audit-ID: by-egress\r\n");
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -179,7 +179,7 @@ async fn an_entry_points_connections_are_limited_and_audited() {
 }
 
 /// A server with three ways in to [`CLUSTER`], and its agent.
-struct Edge {
+struct EgressEdge {
     rig: Rig,
     authority: Authority,
     tls: SocketAddr,
@@ -195,7 +195,7 @@ struct Edge {
     _listeners: Vec<JoinHandle<()>>,
 }
 
-impl Edge {
+impl EgressEdge {
     async fn start() -> Self {
         let (files, authority) = (Scratch::new("tombolo-egress-").unwrap(), Authority::new("egress-ca"));
         let path = |name: &str| files.path().join(name);

@@ -9,7 +9,9 @@ use proto::enrollment::{Credential, EnrollRequest};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
 use serde_json::Value;
 use tests::clock::Shift;
-use tests::enroll::{Claim, Door, Pretender, agent, at, named, private, start, stranger, token};
+use tests::enroll::{
+    AttestationClient, EnrollmentClaim, EnrollmentListener, agent, at, named, private, start, stranger, token,
+};
 use tests::fake_api::FakeApi;
 use tests::rig::{ApiServer, Rig};
 use tonic::{Code, Status};
@@ -292,14 +294,15 @@ async fn a_certificate_is_renewed_only_for_a_proof_by_its_own_key() {
     let [own, next, thiefs] = [(); 3].map(|()| KeyPair::generate().expect("a key"));
     let credential = enroll(&rig, &door, &secret, "edge-a", plain(&own)).await.expect("a certificate");
     let (instance, serial) = named(&credential);
-    let claim = Claim { instance: &instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
+    let claim =
+        EnrollmentClaim { instance: &instance, serial, key: &next, signer: &own, purpose: Purpose::Renewal };
 
     let (mut here, elsewhere) =
-        (Pretender::connect(&rig, &door).await, Pretender::connect(&rig, &door).await);
+        (AttestationClient::connect(&rig, &door).await, AttestationClient::connect(&rig, &door).await);
     for (lie, other) in [
-        (Claim { signer: &thiefs, ..claim }, None),
-        (Claim { signer: &next, ..claim }, None),
-        (Claim { purpose: Purpose::Extension, ..claim }, None),
+        (EnrollmentClaim { signer: &thiefs, ..claim }, None),
+        (EnrollmentClaim { signer: &next, ..claim }, None),
+        (EnrollmentClaim { purpose: Purpose::Extension, ..claim }, None),
         (claim, Some(&elsewhere)),
     ] {
         let refused = here.renew(&lie, other).await.expect_err("it is nobody's");
@@ -329,7 +332,7 @@ async fn a_revoked_agent_gets_no_next_certificate() {
 
 async fn enroll(
     rig: &Rig,
-    door: &Door,
+    door: &EnrollmentListener,
     token: &str,
     cluster: &str,
     certificate_request: Vec<u8>,

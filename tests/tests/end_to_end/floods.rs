@@ -37,7 +37,7 @@ const INITIAL_WINDOW: u16 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_resets_close_the_connection_and_affect_no_other() {
-    let mut stage = Stage::start().await;
+    let mut stage = FloodSetup::start().await;
     for _ in 0..20 {
         stage
             .ends("opened and taken back", 100, |_, flood| {
@@ -87,7 +87,7 @@ async fn endless_resets_close_the_connection_and_affect_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
-    let mut stage = Stage::start().await;
+    let mut stage = FloodSetup::start().await;
     let begin = |flood: &mut Flood| {
         let stream = flood.stream();
         flood.frame(kind::HEADERS, END_STREAM, stream, &Block::of(&asked("GET", PATH)).into_bytes());
@@ -130,7 +130,7 @@ async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
 /// No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
-    let mut stage = Stage::start().await;
+    let mut stage = FloodSetup::start().await;
     // What the agent's window and the API server's sockets hold is let through, and then nothing moves.
     let begin = |flood: &mut Flood| flood.head(&asked("POST", DEAF), 0);
     stage
@@ -170,7 +170,7 @@ async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_control_frames_are_tolerated_or_close_the_connection() {
     const AT_ONCE: usize = 5_000;
-    let mut stage = Stage::start().await;
+    let mut stage = FloodSetup::start().await;
     let setting = [&INITIAL_WINDOW.to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
     let table = [&1_u16.to_be_bytes()[..], &4096_u32.to_be_bytes()].concat();
     let frames: [(&str, u8, u8, &[u8]); 7] = [
@@ -227,14 +227,14 @@ async fn endless_control_frames_are_tolerated_or_close_the_connection() {
 }
 
 /// A gateway that is flooded, its memory from before, and somebody else who asks all the time.
-struct Stage {
+struct FloodSetup {
     edge: FakeEdge,
     server_bytes: u64,
     agent_bytes: u64,
     bystander: Bystander,
 }
 
-impl Stage {
+impl FloodSetup {
     async fn start() -> Self {
         let mut edge = FakeEdge::start(HttpVersion::Http2).await;
         edge.fake.otherwise(Behaviour::json("{}"));

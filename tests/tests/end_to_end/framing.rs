@@ -6,7 +6,7 @@ use std::io;
 use tests::caller::{GATEWAY, Http2Caller, SOON, send_all};
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
-use tests::raw_http2::{Outcome, RawHttp2};
+use tests::raw_http2::{RawHttp2, RequestOutcome};
 use tests::rig::{Reply, TOKEN, ask_raw};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
@@ -192,12 +192,15 @@ async fn over_http2_heads_that_no_library_sends_reach_nobody() {
         let raw = head.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
         let outcome = RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[raw]).await;
         // A connection that is closed is a refusal, too.
-        assert!(outcome.is_err() || outcome.is_ok_and(|outcome| outcome[0] != Outcome::Ok), "{head:?}");
+        assert!(
+            outcome.is_err() || outcome.is_ok_and(|outcome| outcome[0] != RequestOutcome::Ok),
+            "{head:?}"
+        );
         assert!(edge.fake.requests().is_empty(), "{head:?}: {:?}", edge.fake.requests());
     }
     let raw = plain.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
     let asked = RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[raw]).await.unwrap();
-    assert_eq!(asked, [Outcome::Ok], "without any of it all is well");
+    assert_eq!(asked, [RequestOutcome::Ok], "without any of it all is well");
 }
 
 async fn stage() -> FakeEdge {

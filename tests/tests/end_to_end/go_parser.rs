@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use tests::audit_log::AuditLog;
-use tests::caller::{Farewell, Http1Caller};
+use tests::caller::{Disconnect, Http1Caller};
 use tests::fake_api::{Behaviour, HttpVersion, RecordedRequest};
 use tests::fake_edge::FakeEdge;
 use tests::kube::assets::second_parser;
@@ -39,7 +39,7 @@ const ELSEWHERE: [&str; 3] = ["host", "transfer-encoding", "trailer"];
 
 /// A request as `second-parser` tells it.
 #[derive(Debug, Deserialize)]
-struct Read {
+struct ParsedRequest {
     method: String,
     target: String,
     host: String,
@@ -68,7 +68,7 @@ async fn go_parses_exactly_the_permitted_requests() {
         // Who refuses one of them may close before it has the next.
         let _ = caller.try_write(generator.connection()).await;
         if timeout(WAITS_MAX, caller.closed()).await.is_err() {
-            caller.leave(Farewell::Reset).await;
+            caller.leave(Disconnect::Reset).await;
         }
     }
     // The agent finishes what it has begun, and says no more.
@@ -93,7 +93,7 @@ async fn go_parses_exactly_the_permitted_requests() {
     let log = AuditLog::of(&edge.rig);
     let mut tally = BTreeMap::<_, usize>::new();
     for (connection, line) in String::from_utf8(output.stdout).unwrap().lines().enumerate() {
-        let read: Vec<Read> = serde_json::from_str(line).unwrap();
+        let read: Vec<ParsedRequest> = serde_json::from_str(line).unwrap();
         let arrived: Vec<_> =
             requests.iter().filter(|request| request.connection == connection as u64).collect();
         assert_eq!(read.len(), arrived.len(), "seed {seed}: {read:#?}\n{arrived:#?}");
@@ -121,7 +121,7 @@ async fn go_parses_exactly_the_permitted_requests() {
 }
 
 /// Go and the fake read the same request out of the same bytes.
-fn are_one(read: &Read, arrived: &RecordedRequest) {
+fn are_one(read: &ParsedRequest, arrived: &RecordedRequest) {
     assert_eq!((&read.method, &read.target), (&arrived.method, &arrived.target));
     assert_eq!(BASE64_STANDARD.decode(&read.body).unwrap(), arrived.body, "{arrived:?}");
     assert_eq!(read.whole, arrived.body_ended.is_some(), "{read:?} {arrived:?}");

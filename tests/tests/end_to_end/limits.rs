@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tests::caller::{GATEWAY, Http1Caller, head};
 use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
 use tests::fake_edge::FakeEdge;
-use tests::raw_http2::{Outcome, RawHead, RawHttp2};
+use tests::raw_http2::{RawHead, RawHttp2, RequestOutcome};
 use tests::rig::{GROUP, Reply, TOKEN, ask, ask_raw};
 use tokio::time::{sleep, timeout};
 
@@ -45,7 +45,9 @@ async fn a_request_has_as_many_headers_as_it_may_and_not_one_more() {
                 "{count} over HTTP/1.1"
             );
         }
-        for (count, outcome) in [(HEADERS_MAX, Outcome::Ok), (HEADERS_MAX + 1, Outcome::Refused)] {
+        for (count, outcome) in
+            [(HEADERS_MAX, RequestOutcome::Ok), (HEADERS_MAX + 1, RequestOutcome::Refused)]
+        {
             let mut asked = http2_head(PATH);
             asked.extend((1..count).map(|n| (format!("x-{n}"), Vec::new())));
             assert_eq!(http2_outcome(&edge, asked).await, outcome, "{count} over HTTP/2");
@@ -71,7 +73,11 @@ async fn a_requests_head_is_as_large_as_it_may_be_and_not_one_byte_more() {
                 asked.iter().map(|(name, value)| name.len() + value.len() + HEADER_OVERHEAD_BYTES).sum();
             asked.last_mut().unwrap().1 = vec![b'v'; bytes - counted];
             let outcome = http2_outcome(&edge, asked).await;
-            assert_eq!(outcome == Outcome::Ok, bytes < HEAD_BYTES_MAX, "{bytes} over HTTP/2: {outcome:?}");
+            assert_eq!(
+                outcome == RequestOutcome::Ok,
+                bytes < HEAD_BYTES_MAX,
+                "{bytes} over HTTP/2: {outcome:?}"
+            );
         }
         assert_eq!(edge.fake.requests().len(), 2);
     }
@@ -84,7 +90,7 @@ async fn a_path_with_its_query_is_as_long_as_it_may_be_and_not_one_byte_more() {
         let target = format!("{PATH}?{}", "x".repeat(bytes - PATH.len() - 1));
         assert_eq!(http1_status(&edge, &head("GET", &target, "")).await, status, "{bytes}");
         let outcome = http2_outcome(&edge, http2_head(&target)).await;
-        assert_eq!(outcome == Outcome::Ok, status == 200, "{bytes} over HTTP/2");
+        assert_eq!(outcome == RequestOutcome::Ok, status == 200, "{bytes} over HTTP/2");
     }
     assert_eq!(edge.fake.requests().len(), 2);
 }
@@ -117,7 +123,7 @@ async fn a_connection_has_as_many_streams_as_it_may_and_not_one_more() {
     arrived(&edge, STREAMS_MAX).await;
     let beyond = caller.send(&[http2_head(PATH)]).await.unwrap();
 
-    assert_eq!(caller.ended().await.unwrap(), (beyond[0], Outcome::Reset));
+    assert_eq!(caller.ended().await.unwrap(), (beyond[0], RequestOutcome::Reset));
     assert_eq!(edge.fake.requests().len(), STREAMS_MAX);
 }
 
@@ -131,7 +137,7 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
     let ended = loop {
         match caller.ask(&malformed).await {
             Ok(outcomes) => {
-                assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Reset), "{outcomes:?}");
+                assert!(outcomes.iter().all(|outcome| *outcome == RequestOutcome::Reset), "{outcomes:?}");
                 resets += outcomes.len();
                 assert!(resets <= LOCAL_RESETS_MAX, "it goes on after {resets} resets");
             }
@@ -273,6 +279,6 @@ fn http2_head(path: &str) -> RawHead {
     .into()
 }
 
-async fn http2_outcome(edge: &FakeEdge, head: RawHead) -> Outcome {
+async fn http2_outcome(edge: &FakeEdge, head: RawHead) -> RequestOutcome {
     RawHttp2::dial(&edge.rig, GATEWAY, None).await.ask(&[head]).await.unwrap()[0]
 }

@@ -21,14 +21,14 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Who asks where, offering what, for which name.
 struct Attempt<'a> {
-    door: Door,
+    door: ListenerKind,
     role: &'a str,
     offered: &'a [&'a str],
     name: &'a str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum ListenerKind {
     /// Callers and, by the tunnel's protocol, agents.
     Gateway,
     Admins,
@@ -55,8 +55,11 @@ const OFFERS: [&[&str]; 10] = [
 async fn a_listener_accepts_one_role_and_one_protocol() {
     let (admins, config) = remote_door(&[("olga", "viewer")]);
     let (rig, enrollment) = enroll::start(&config).await;
-    let doors =
-        [(Door::Gateway, rig.gateway()), (Door::Admins, admins), (Door::Enrollment, enrollment.address)];
+    let doors = [
+        (ListenerKind::Gateway, rig.gateway()),
+        (ListenerKind::Admins, admins),
+        (ListenerKind::Enrollment, enrollment.address),
+    ];
     let mut shown = Vec::new();
     for role in ROLES {
         shown.push((role, certificate(&rig, role).await));
@@ -86,13 +89,13 @@ impl Attempt<'_> {
         let Self { door, role, offered, name: _ } = self;
         let offers = |protocol| offered.contains(&protocol);
         match door {
-            Door::Gateway if offers("tombolo/1") => offered.len() == 1 && *role == "agent",
-            Door::Gateway => {
+            ListenerKind::Gateway if offers("tombolo/1") => offered.len() == 1 && *role == "agent",
+            ListenerKind::Gateway => {
                 let speaks_http = offered.is_empty() || offers("h2") || offers("http/1.1");
                 speaks_http && ["nobody", "caller"].contains(role)
             }
-            Door::Admins => offers("h2") && !offers("tombolo/1") && *role == "admin",
-            Door::Enrollment => offers("h2") && !offers("tombolo/1"),
+            ListenerKind::Admins => offers("h2") && !offers("tombolo/1") && *role == "admin",
+            ListenerKind::Enrollment => offers("h2") && !offers("tombolo/1"),
         }
     }
 

@@ -35,7 +35,7 @@ const NETWORK: &str = "plant-1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_secret_the_local_proxy_refuses_everything() {
-    let edge = Edge::start().await;
+    let edge = LocalProxyEdge::start().await;
     let (address, secret) = edge.door();
     let target = edge.fake.address();
     // The proxy tries the way once by itself.
@@ -77,7 +77,7 @@ async fn without_the_secret_the_local_proxy_refuses_everything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_kubeconfigs_copy_is_private_and_removed_with_the_proxy() {
-    let mut edge = Edge::start().await;
+    let mut edge = LocalProxyEdge::start().await;
     let copy = edge.rig.path().join(COPY);
 
     assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -93,7 +93,7 @@ async fn another_user_of_the_machine_does_not_read_the_secret() {
     if !geteuid().is_root() {
         return skip(test, "only root may become somebody else");
     }
-    let edge = Edge::start().await;
+    let edge = LocalProxyEdge::start().await;
     // Nothing but the file's own mode stands in the way.
     std::fs::set_permissions(edge.rig.path(), Permissions::from_mode(0o755)).unwrap();
     let open = edge.rig.write("open.conf", "anybody's\n");
@@ -108,7 +108,7 @@ async fn another_user_of_the_machine_does_not_read_the_secret() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_of_the_local_proxy_is_closed() {
-    let edge = Edge::start().await;
+    let edge = LocalProxyEdge::start().await;
     let (address, secret) = edge.door();
     let half = format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: Basic {secret}\r\n");
     let said = ["".as_bytes(), &GREETING[..1], half.as_bytes()].map(async |said: &[u8]| {
@@ -152,14 +152,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const DIALS: &str = "tombolo_agent_target_dials_total{outcome=\"connected\"}";
 
 /// A cluster whose API server is dialed, and a proxy to it.
-struct Edge {
+struct LocalProxyEdge {
     rig: Rig,
     fake: FakeApi,
     agent: Agent,
     proxy: Process,
 }
 
-impl Edge {
+impl LocalProxyEdge {
     async fn start() -> Self {
         Self::start_with(&[], &[]).await
     }

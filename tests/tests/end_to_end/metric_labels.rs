@@ -8,7 +8,7 @@ use tests::fake_api::{Answer, Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
 use tests::raw_http2::{RawHead, RawHttp2};
 use tests::rig::{GROUP, TOKEN};
-use tests::rng::Dice;
+use tests::rng::Rng;
 
 /// The catalogue has a million.
 const REQUESTS: usize = 5_000;
@@ -29,7 +29,7 @@ async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
         edge.fake.on(&format!("/api/{status}"), Behaviour::Answer(Answer::json(status, "{}")));
     }
 
-    round(&edge, &mut Dice::new(1)).await;
+    round(&edge, &mut Rng::new(1)).await;
 
     let series = series(&edge).await;
     // Which combinations of ours appear depends on the dice; what strangers have named is in none.
@@ -40,8 +40,8 @@ async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
 }
 
 /// A head in which everything that somebody can name is named at random.
-fn head(dice: &mut Dice) -> RawHead {
-    let word = |dice: &mut Dice| format!("{NAMED}{:x}", dice.roll());
+fn head(dice: &mut Rng) -> RawHead {
+    let word = |dice: &mut Rng| format!("{NAMED}{:x}", dice.roll());
     let method = match dice.below(10) {
         0 => word(dice).to_uppercase(),
         1 => "DELETE".to_owned(),
@@ -91,7 +91,7 @@ fn head(dice: &mut Dice) -> RawHead {
     head.into_iter().map(|(name, value)| (name.to_owned(), value.into_bytes())).collect()
 }
 
-async fn round(edge: &FakeEdge, dice: &mut Dice) {
+async fn round(edge: &FakeEdge, dice: &mut Rng) {
     let mut left = REQUESTS;
     while left > 0 {
         let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;

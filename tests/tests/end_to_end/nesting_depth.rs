@@ -6,7 +6,7 @@ use serde_json::json;
 use tests::caller::{Http1Caller, SOON, head};
 use tests::fake_api::{Answer, Behaviour, HttpVersion, WatchFeed};
 use tests::fake_edge::add_cluster;
-use tests::oidc::{AUDIENCE, By, EC_KEY, Issuer, KEYS};
+use tests::oidc::{AUDIENCE, EC_KEY, Issuer, KEYS, TokenSignature};
 use tests::rig::policy::{FILE, allow_all};
 use tests::rig::{Agent, ApiServer, Rig, ask};
 use tokio::time::{sleep, timeout};
@@ -55,9 +55,10 @@ async fn deeply_nested_input_is_an_error_and_affects_nobody_else() {
         claims.pop();
         let claims = format!("{claims},\"nested\":{nested}}}");
         let of_header = format!("{{\"alg\":\"ES256\",\"kid\":\"{EC_KEY}\",\"nested\":{nested}}}");
-        for token in
-            [issuer.token_of(&claims), issuer.signed(&of_header, &issuer.claims("ann").to_string(), By::Ec)]
-        {
+        for token in [
+            issuer.token_of(&claims),
+            issuer.signed(&of_header, &issuer.claims("ann").to_string(), TokenSignature::Ec),
+        ] {
             let status = by(&token).await;
             assert!(matches!(status, 401 | 403), "{status}");
         }
@@ -66,7 +67,7 @@ async fn deeply_nested_input_is_an_error_and_affects_nobody_else() {
     for nested in nested_json(DEPTH) {
         issuer.fake.on(KEYS, Behaviour::json(format!("{{\"keys\":[{nested}]}}")));
         let header = json!({ "alg": "ES256", "kid": "unknown" }).to_string();
-        let status = by(&issuer.signed(&header, &issuer.claims("ann").to_string(), By::Ec)).await;
+        let status = by(&issuer.signed(&header, &issuer.claims("ann").to_string(), TokenSignature::Ec)).await;
         assert!(matches!(status, 401 | 503), "{status}");
     }
     issuer.fake.refuse().await;

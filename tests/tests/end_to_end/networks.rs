@@ -17,7 +17,7 @@ const OTHER_PLANT: &str = "plant-2";
 /// No cluster is selected where several have it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn in_a_network_an_address_selects_the_one_cluster_that_has_it() {
-    let mut house = House::start().await;
+    let mut house = NetworksSetup::start().await;
     let target = house.listed.address.to_string();
     for (cluster, network) in [("edge-a", PLANT), ("edge-b", OTHER_PLANT)] {
         house.take_in(cluster, network, &[&target], &[&target]).await;
@@ -60,7 +60,7 @@ async fn in_a_network_an_address_selects_the_one_cluster_that_has_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_names_one_network_and_no_cluster_beside_it() {
-    let mut house = House::start().await;
+    let mut house = NetworksSetup::start().await;
     let target = house.listed.address.to_string();
     house.take_in("edge-a", PLANT, &[&target], &[&target]).await;
     let (cluster, network) = (("Tombolo-Cluster", "edge-a"), ("Tombolo-Network", PLANT));
@@ -94,7 +94,7 @@ async fn a_request_names_one_network_and_no_cluster_beside_it() {
 /// No other cluster takes the address over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_stays_with_its_cluster_while_the_cluster_is_away() {
-    let mut house = House::start().await;
+    let mut house = NetworksSetup::start().await;
     let target = house.listed.address.to_string();
     let elsewhere = "127.0.0.1:1";
     // A site's whole network, of which agents say what they have.
@@ -129,7 +129,7 @@ async fn an_address_stays_with_its_cluster_while_the_cluster_is_away() {
 }
 
 /// A server, clusters in networks, and one address that any of them may have.
-struct House {
+struct NetworksSetup {
     rig: Rig,
     fake: FakeApi,
     listed: Listener,
@@ -137,7 +137,7 @@ struct House {
     asked: usize,
 }
 
-impl House {
+impl NetworksSetup {
     async fn start() -> Self {
         let rig = Rig::start_with("parking: { limitSeconds: 1 }").await;
         rig.put_policy(&[

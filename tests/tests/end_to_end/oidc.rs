@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON};
 use tests::fake_api::{Answer, Behaviour, Cut, FakeApi, HttpVersion, Store};
 use tests::fake_edge::add_cluster;
-use tests::oidc::{AUDIENCE, By, EC_KEY, Issuer, KEYS, RSA_KEY};
+use tests::oidc::{AUDIENCE, EC_KEY, Issuer, KEYS, RSA_KEY, TokenSignature};
 use tests::rig::policy::allow_all;
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-struct Stage {
+struct OidcSetup {
     issuer: Issuer,
     rig: Rig,
     fake: FakeApi,
@@ -21,7 +21,7 @@ struct Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_issuers_token_gives_user_and_groups_with_its_prefixes() {
-    let stage = Stage::set("").await;
+    let stage = OidcSetup::set("").await;
     for token in [
         stage.issuer.token("ann"),
         stage.rsa(&stage.issuer.claims("ann")),
@@ -48,7 +48,7 @@ async fn an_issuers_token_gives_user_and_groups_with_its_prefixes() {
 /// C10 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_altered_token_is_accepted() {
-    let stage = Stage::set("    requiredClaims: { tenant: acme }\n").await;
+    let stage = OidcSetup::set("    requiredClaims: { tenant: acme }\n").await;
     let mut good = stage.issuer.claims("ann");
     good["tenant"] = json!("acme");
     assert_eq!(stage.ask(&stage.issuer.token_of(&good.to_string())).await.status, 200);
@@ -73,12 +73,12 @@ async fn no_altered_token_is_accepted() {
 /// Old keys stay valid while the issuer is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_issuers_new_keys_are_fetched_once_for_many_tokens() {
-    let mut stage = Stage::set("").await;
+    let mut stage = OidcSetup::set("").await;
     assert_eq!(stage.ask(&stage.issuer.token("ann")).await.status, 200);
     // The issuer is away: what is known holds, and what is not known is neither taken nor refused for good.
     stage.issuer.fake.on(KEYS, Behaviour::Answer(Answer::json(500, "{}")));
     let header = json!({ "alg": "ES256", "kid": "ec-2" }).to_string();
-    let newer = stage.issuer.signed(&header, &stage.issuer.claims("ann").to_string(), By::Ec);
+    let newer = stage.issuer.signed(&header, &stage.issuer.claims("ann").to_string(), TokenSignature::Ec);
     let mut refused = stage.ask(&newer).await;
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while refused.status == 401 && std::time::Instant::now() < deadline {
@@ -117,7 +117,7 @@ async fn an_issuers_new_keys_are_fetched_once_for_many_tokens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_resumes_while_its_callers_token_is_valid() {
-    let Stage { issuer, rig, fake, _agent: agent } = Stage::set("").await;
+    let OidcSetup { issuer, rig, fake, _agent: agent } = OidcSetup::set("").await;
     let store = Store::new();
     fake.on("/api/v1/namespaces", Behaviour::Store(store.clone()));
     let mut claims = issuer.claims("ann");
@@ -159,7 +159,7 @@ async fn an_unreachable_issuer_affects_only_its_own_tokens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_ends_with_its_time_and_the_leeway() {
-    let stage = Stage::set("").await;
+    let stage = OidcSetup::set("").await;
     let mut claims = stage.issuer.claims("ann");
     let now = claims["iat"].as_u64().unwrap();
     claims["exp"] = json!(now - 27);
@@ -174,7 +174,7 @@ async fn a_token_ends_with_its_time_and_the_leeway() {
 }
 
 /// Every claim that decides, as it must not be.
-fn claims(stage: &Stage, good: &Value) -> Vec<(String, String)> {
+fn claims(stage: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let raw = [
         "\"1\"",
         "1.5",
@@ -240,7 +240,7 @@ fn claims(stage: &Stage, good: &Value) -> Vec<(String, String)> {
 }
 
 /// Claims that are JSON in a way that two readers may read differently.
-fn texts(stage: &Stage, good: &Value) -> Vec<(String, String)> {
+fn texts(stage: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let body = good.to_string();
     let body = body.trim_start_matches('{');
     [
@@ -259,28 +259,28 @@ fn texts(stage: &Stage, good: &Value) -> Vec<(String, String)> {
 }
 
 /// Every header that would let the sender choose by what it is verified.
-fn headers(stage: &Stage, good: &Value) -> Vec<(String, String)> {
+fn headers(stage: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let (issuer, good) = (&stage.issuer, good.to_string());
     let jwk = issuer.ec_jwk("mine");
     let signed = |header: Value, by| (header.to_string(), issuer.signed(&header.to_string(), &good, by));
     let mut mutants = vec![
-        signed(json!({ "alg": "none" }), By::Nobody),
-        signed(json!({ "alg": "none", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "None", "kid": EC_KEY }), By::Nobody),
-        signed(json!({ "alg": "", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": null, "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": ["ES256"], "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "HS256", "kid": RSA_KEY }), By::MacOfPublicKey),
-        signed(json!({ "alg": "RS256", "kid": RSA_KEY }), By::MacOfPublicKey),
-        signed(json!({ "alg": "RS384", "kid": RSA_KEY }), By::Rsa),
-        signed(json!({ "alg": "PS256", "kid": RSA_KEY }), By::Rsa),
-        signed(json!({ "alg": "ES256", "kid": RSA_KEY }), By::Ec),
-        signed(json!({ "alg": "RS256", "kid": EC_KEY }), By::Rsa),
-        signed(json!({ "alg": "ES384", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "es256", "kid": EC_KEY }), By::Ec),
-        signed(json!({ "alg": "ES256", "kid": EC_KEY }), By::Nobody),
-        signed(json!({ "alg": "ES256", "kid": EC_KEY }), By::Rsa),
+        signed(json!({ "alg": "none" }), TokenSignature::Nobody),
+        signed(json!({ "alg": "none", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "None", "kid": EC_KEY }), TokenSignature::Nobody),
+        signed(json!({ "alg": "", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": null, "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": ["ES256"], "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "HS256", "kid": RSA_KEY }), TokenSignature::MacOfPublicKey),
+        signed(json!({ "alg": "RS256", "kid": RSA_KEY }), TokenSignature::MacOfPublicKey),
+        signed(json!({ "alg": "RS384", "kid": RSA_KEY }), TokenSignature::Rsa),
+        signed(json!({ "alg": "PS256", "kid": RSA_KEY }), TokenSignature::Rsa),
+        signed(json!({ "alg": "ES256", "kid": RSA_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "RS256", "kid": EC_KEY }), TokenSignature::Rsa),
+        signed(json!({ "alg": "ES384", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "es256", "kid": EC_KEY }), TokenSignature::Ec),
+        signed(json!({ "alg": "ES256", "kid": EC_KEY }), TokenSignature::Nobody),
+        signed(json!({ "alg": "ES256", "kid": EC_KEY }), TokenSignature::Rsa),
     ];
     for kid in [
         json!("../../../../dev/null"),
@@ -294,7 +294,7 @@ fn headers(stage: &Stage, good: &Value) -> Vec<(String, String)> {
         json!(null),
         json!(["ec-1"]),
     ] {
-        mutants.push(signed(json!({ "alg": "ES256", "kid": kid }), By::Ec));
+        mutants.push(signed(json!({ "alg": "ES256", "kid": kid }), TokenSignature::Ec));
     }
     for (name, value) in [
         ("jwk", jwk.clone()),
@@ -317,15 +317,15 @@ fn headers(stage: &Stage, good: &Value) -> Vec<(String, String)> {
     ] {
         let mut header = json!({ "alg": "ES256", "kid": EC_KEY });
         header[name] = value;
-        mutants.push(signed(header, By::Ec));
+        mutants.push(signed(header, TokenSignature::Ec));
     }
     let twice = "{\"alg\":\"none\",\"alg\":\"ES256\",\"kid\":\"ec-1\"}";
-    mutants.push(("alg twice".to_owned(), issuer.signed(twice, &good, By::Ec)));
+    mutants.push(("alg twice".to_owned(), issuer.signed(twice, &good, TokenSignature::Ec)));
     mutants
 }
 
 /// Tokens that are put together wrongly.
-fn shapes(stage: &Stage, good: &Value) -> Vec<(String, String)> {
+fn shapes(stage: &OidcSetup, good: &Value) -> Vec<(String, String)> {
     let token = stage.issuer.token_of(&good.to_string());
     let (signed, signature) = token.rsplit_once('.').unwrap();
     let (header, claims) = signed.split_once('.').unwrap();
@@ -355,7 +355,7 @@ fn with_raw(good: &Value, name: &str, value: &str) -> String {
     changed.to_string().replace("\"MARK\"", value)
 }
 
-impl Stage {
+impl OidcSetup {
     /// A server that takes tokens of an issuer, with `more` of its configuration, and a cluster in which its group may all.
     async fn set(more: &str) -> Self {
         let issuer = Issuer::start().await;
@@ -370,7 +370,7 @@ impl Stage {
 
     fn rsa(&self, claims: &Value) -> String {
         let header = json!({ "alg": "RS256", "kid": RSA_KEY }).to_string();
-        self.issuer.signed(&header, &claims.to_string(), By::Rsa)
+        self.issuer.signed(&header, &claims.to_string(), TokenSignature::Rsa)
     }
 
     fn with(&self, name: &str, value: &Value) -> String {

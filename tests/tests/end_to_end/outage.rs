@@ -19,13 +19,13 @@ const SOON: Duration = Duration::from_secs(60);
 const ASKS_NOTHING: &str = "advertise: [\"192.168.1.10:6443\"]\n";
 
 /// A server, an agent, and its API server.
-struct Trial {
+struct OutageTrial {
     rig: Rig,
     api: FakeApi,
     agent: Agent,
 }
 
-impl Trial {
+impl OutageTrial {
     /// A server whose configuration ends with `more`, and one agent.
     async fn start(more: &str) -> Self {
         let (rig, api) = (Rig::start_with(more).await, FakeApi::start().await.expect("a fake starts"));

@@ -7,14 +7,14 @@ use tests::caller::{GATEWAY, Http1Caller};
 use tests::fake_api::{Behaviour, FakeApi, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::pki::Issued;
-use tests::raw_http2::{Outcome, RawHead, RawHttp2};
+use tests::raw_http2::{RawHead, RawHttp2, RequestOutcome};
 use tests::rig::policy::allow_all;
 use tests::rig::{GROUP, Rig};
 
 mod generator;
 mod oracle;
 
-use generator::{Case, Dice, Version, Way};
+use generator::{Case, ClusterSelection, Version, XorshiftRng};
 use oracle::{Verdict, verdict};
 
 /// Cluster's own targets; each is asked for by path and by host name.
@@ -36,7 +36,7 @@ const SEED_DEFAULT: u64 = 0x7061_7468_7300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
-    let (began, stage) = (Instant::now(), Stage::start().await);
+    let (began, stage) = (Instant::now(), PathTableSetup::start().await);
     let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |seed| seed.parse().expect("a number"));
     let cases = table(seed);
 
@@ -66,14 +66,14 @@ async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
 
 /// The same table for the same seed, without a target twice.
 fn table(seed: u64) -> Vec<(Version, Case)> {
-    let mut dice = Dice::new(seed);
+    let mut dice = XorshiftRng::new(seed);
     let mut targets = std::collections::BTreeSet::new();
     while targets.len() < TARGETS {
         targets.insert(dice.own_target());
     }
     let mut cases = Vec::new();
     for (number, target) in targets.iter().enumerate() {
-        for way in [Way::ByPath, Way::ByHost] {
+        for way in [ClusterSelection::ByPath, ClusterSelection::ByHost] {
             cases.push((Version::Http2, dice.case(way, Version::Http2, target)));
             if number % OVER_HTTP1_EVERY == 0 {
                 cases.push((Version::Http1, dice.case(way, Version::Http1, target)));
@@ -84,7 +84,7 @@ fn table(seed: u64) -> Vec<(Version, Case)> {
 }
 
 /// Two clusters that alice may reach, and one that she may not.
-struct Stage {
+struct PathTableSetup {
     rig: Rig,
     reached: [(&'static str, FakeApi); 2],
     forbidden: FakeApi,
@@ -92,7 +92,7 @@ struct Stage {
     _agents: [tests::rig::Agent; 3],
 }
 
-impl Stage {
+impl PathTableSetup {
     async fn start() -> Self {
         let rig = Rig::start().await;
         let holders = format!("token:{GROUP}");
@@ -163,7 +163,9 @@ impl Stage {
                 let heads: Vec<RawHead> = at_once.iter().map(|(number, case)| head(*number, case)).collect();
                 let outcomes = caller.ask(&heads).await.unwrap();
                 let of_each = at_once.iter().zip(outcomes);
-                answered.extend(of_each.filter(|(_, outcome)| *outcome == Outcome::Ok).map(|((n, _), _)| *n));
+                answered.extend(
+                    of_each.filter(|(_, outcome)| *outcome == RequestOutcome::Ok).map(|((n, _), _)| *n),
+                );
             }
         }
         answered

@@ -65,7 +65,7 @@ const AMBIGUOUS: [&str; 50] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_path_or_the_host_name_selects_the_cluster() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     for (host, target, cluster, arrives) in [
         (GATEWAY, "/clusters/edge-a/version", "edge-a", "/version"),
         (GATEWAY, "/clusters/edge-b/version", "edge-b", "/version"),
@@ -92,7 +92,7 @@ async fn the_path_or_the_host_name_selects_the_cluster() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contradicting_host_name_path_and_tls_name_are_refused() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     for (host, target) in [
         ("edge-a.clusters.test", "/clusters/edge-b/version"),
         ("edge-a.clusters.test", "/clusters/edge-a/version"),
@@ -127,7 +127,7 @@ async fn contradicting_host_name_path_and_tls_name_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contradicting_authority_and_host_of_http2_are_refused() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     let mut caller = Http2Caller::dial(&two.rig).await;
     for host in ["edge-a.clusters.test", "edge-b.clusters.test", "127.0.0.1"] {
         let status = caller.ask("GET", "/clusters/edge-a/version", &[("host", host)]).await.unwrap().status();
@@ -141,7 +141,8 @@ async fn contradicting_authority_and_host_of_http2_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_of_one_cluster_gets_no_path_into_another() {
-    let two = Two::start_with(&[allow_all("only-a", ("client-certificate", "only-a"), &["edge-a"])]).await;
+    let two =
+        TwoClusters::start_with(&[allow_all("only-a", ("client-certificate", "only-a"), &["edge-a"])]).await;
     let alice = two.rig.caller("alice", &["only-a"]).await;
     for (host, target, status) in [
         (GATEWAY, "/clusters/edge-a/version", 200),
@@ -164,7 +165,7 @@ async fn a_caller_of_one_cluster_gets_no_path_into_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ambiguous_paths_are_refused_and_reach_nobody() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     for path in AMBIGUOUS {
         let asked = two.try_as(GATEWAY, path).await;
         // What is no request line at all gets no more than a bare 400.
@@ -192,7 +193,7 @@ async fn ambiguous_paths_are_refused_and_reach_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_and_queries_arrive_byte_for_byte() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     let mut http2 = Http2Caller::dial(&two.rig).await;
     for target in [
         "/api/v1/namespaces/%41bc",
@@ -224,7 +225,7 @@ async fn paths_and_queries_arrive_byte_for_byte() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirects_stay_in_the_cluster_or_are_refused() {
-    let two = Two::start().await;
+    let two = TwoClusters::start().await;
     for status in [301, 302, 303, 307, 308] {
         for (location, by_path) in [
             ("/x/proxy/", Some("/clusters/edge-a/x/proxy/")),
@@ -291,7 +292,7 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
 }
 
 /// Two clusters behind one gateway.
-struct Two {
+struct TwoClusters {
     rig: Rig,
     a: FakeApi,
     b: FakeApi,
@@ -299,7 +300,7 @@ struct Two {
     seen: Mutex<[usize; 2]>,
 }
 
-impl Two {
+impl TwoClusters {
     async fn start() -> Self {
         Self::start_with(&[]).await
     }

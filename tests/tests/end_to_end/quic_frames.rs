@@ -25,10 +25,10 @@ const PARTS: u64 = 4;
 const DATAGRAM: &[u8] = &[0; 400];
 
 /// What `numbered` frames an attack is made of, and whether the server must end it.
-type Attack = (&'static str, Outcome, fn(u64) -> Vec<u8>);
+type Attack = (&'static str, AttackOutcome, fn(u64) -> Vec<u8>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum AttackOutcome {
     /// The server closes the connection.
     Ended,
     /// It may go on: nothing is kept of it.
@@ -38,19 +38,19 @@ enum Outcome {
 #[tokio::test]
 async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
     let attacks: [Attack; 5] = [
-        ("every second byte of a stream, the first withheld", Outcome::Ended, |number| {
+        ("every second byte of a stream, the first withheld", AttackOutcome::Ended, |number| {
             stream(SPARE, (2 * number + 2) % WINDOW_BYTES, b"x")
         }),
-        ("pieces that overlap, the first withheld", Outcome::Borne, |number| {
+        ("pieces that overlap, the first withheld", AttackOutcome::Borne, |number| {
             stream(SPARE, (7 * number + 1) % (WINDOW_BYTES - 1000), &[b'x'; 900])
         }),
-        ("the same piece again and again, behind a gap", Outcome::Borne, |number| {
+        ("the same piece again and again, behind a gap", AttackOutcome::Borne, |number| {
             stream(SPARE, 1 + number % 2, &[b'x'; 400])
         }),
-        ("every second byte of the TLS behind the handshake", Outcome::Ended, |number| {
+        ("every second byte of the TLS behind the handshake", AttackOutcome::Ended, |number| {
             crypto(2 * number + 2, b"x")
         }),
-        ("a piece of a stream that was not granted", Outcome::Ended, |number| {
+        ("a piece of a stream that was not granted", AttackOutcome::Ended, |number| {
             stream(NOT_GRANTED, number, b"x")
         }),
     ];
@@ -61,16 +61,18 @@ async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
 #[tokio::test]
 async fn frames_that_need_state_or_replies_are_bounded() {
     let attacks: [Attack; 6] = [
-        ("PATH_CHALLENGE", Outcome::Borne, path_challenge),
-        ("NEW_CONNECTION_ID, each giving up all before", Outcome::Ended, |number| {
+        ("PATH_CHALLENGE", AttackOutcome::Borne, path_challenge),
+        ("NEW_CONNECTION_ID, each giving up all before", AttackOutcome::Ended, |number| {
             new_connection_id(number + 1, number + 1)
         }),
-        ("NEW_CONNECTION_ID, none giving up one", Outcome::Ended, |number| new_connection_id(number + 1, 0)),
-        ("RETIRE_CONNECTION_ID of names never given", Outcome::Ended, |number| {
+        ("NEW_CONNECTION_ID, none giving up one", AttackOutcome::Ended, |number| {
+            new_connection_id(number + 1, 0)
+        }),
+        ("RETIRE_CONNECTION_ID of names never given", AttackOutcome::Ended, |number| {
             retire_connection_id(number + 1_000)
         }),
-        ("RETIRE_CONNECTION_ID of each name", Outcome::Ended, retire_connection_id),
-        ("STREAMS_BLOCKED, DATA_BLOCKED and MAX_DATA", Outcome::Borne, |number| {
+        ("RETIRE_CONNECTION_ID of each name", AttackOutcome::Ended, retire_connection_id),
+        ("STREAMS_BLOCKED, DATA_BLOCKED and MAX_DATA", AttackOutcome::Borne, |number| {
             [&[0x16], varint(number).as_slice(), &[0x14], &varint(number), &[0x10], &varint(number)].concat()
         }),
     ];
@@ -122,8 +124,8 @@ async fn are_survived(attacks: &[Attack]) {
             trial.others_are_undisturbed().await;
         }
         let ended = match outcome {
-            Outcome::Ended => Some(closed(&connection).await),
-            Outcome::Borne => connection.close_reason(),
+            AttackOutcome::Ended => Some(closed(&connection).await),
+            AttackOutcome::Borne => connection.close_reason(),
         };
         // Where the attacker has given all its names away it hears of the end by a stateless reset.
         let is_told =

@@ -10,7 +10,7 @@ use tests::evil_quic::frames::{self, connection_close, varint};
 use tests::evil_quic::initial::{DATAGRAM_BYTES, Initial, client_hello, is_retry, of_retry};
 use tests::evil_quic::parameters;
 use tests::evil_quic::trial::{ANSWER_MAX, Trial};
-use tests::rng::Dice;
+use tests::rng::Rng;
 use tokio::time::sleep;
 
 /// Handshakes with transport parameters that are wrong.
@@ -38,8 +38,8 @@ const ASKED: usize = 100;
 #[tokio::test]
 async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
     let trial = Trial::start().await;
-    let stranger = Stranger::at(&trial, Ipv4Addr::LOCALHOST);
-    let (mut dice, goodbye) = (Dice::new(1), connection_close());
+    let stranger = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
+    let (mut dice, goodbye) = (Rng::new(1), connection_close());
     for attempt in 1..=BROKEN {
         let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
         let bytes = parameters::broken(&source, &mut dice);
@@ -59,9 +59,9 @@ async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
 #[tokio::test]
 async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
     let trial = Trial::start().await;
-    let stranger = Stranger::at(&trial, Ipv4Addr::LOCALHOST);
+    let stranger = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
     let hello = |source: &[u8]| client_hello(parameters::written(&parameters::good(source)));
-    let mut dice = Dice::new(2);
+    let mut dice = Rng::new(2);
     let mut names = || [dice.roll(), dice.roll(), dice.roll()].map(u64::to_be_bytes);
     for _ in 0..20 {
         let [one, two, source] = names();
@@ -95,9 +95,9 @@ async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
 #[tokio::test]
 async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
     let trial = Trial::start().await;
-    let strangers: Vec<Stranger> =
-        (0..STRANGERS).map(|last| Stranger::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
-    let mut dice = Dice::new(3);
+    let strangers: Vec<DatagramClient> =
+        (0..STRANGERS).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
+    let mut dice = Rng::new(3);
     for stranger in strangers.iter().cycle().take(strangers.len() * OF_EACH) {
         let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
         let hello = client_hello(parameters::written(&parameters::good(&source)));
@@ -151,11 +151,11 @@ async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
 async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
     let trial = Trial::start().await;
     let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
-    let strangers: Vec<Stranger> =
-        (0..64).map(|last| Stranger::at(&trial, Ipv4Addr::new(127, 0, 2, last + 1))).collect();
+    let strangers: Vec<DatagramClient> =
+        (0..64).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 2, last + 1))).collect();
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            let mut dice = Dice::new(4);
+            let mut dice = Rng::new(4);
             for stranger in strangers.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
                 let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
                 let hello = client_hello(parameters::written(&parameters::good(&source)));
@@ -184,9 +184,9 @@ async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
 }
 
 /// Somebody at an address of this machine, who sends datagrams.
-struct Stranger(UdpSocket);
+struct DatagramClient(UdpSocket);
 
-impl Stranger {
+impl DatagramClient {
     fn at(trial: &Trial, address: Ipv4Addr) -> Self {
         let socket = UdpSocket::bind((address, 0)).expect("all of 127.0.0.0/8 is this machine");
         socket.connect(trial.rig.gateway()).expect("it is on this machine");

@@ -11,7 +11,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, version::TLS13};
 use tests::caller::{Http1Caller, SOON, head};
 use tests::carrier::is_not_quic;
-use tests::evil_quic::relay::{Deed, Relay};
+use tests::evil_quic::relay::{Relay, Tampering};
 use tests::evil_quic::trial::{ANSWER_MAX, Trial, hello, honest};
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
@@ -60,7 +60,7 @@ async fn altered_repeated_and_forged_datagrams_cost_time_and_no_byte() {
     let received = api.requests().into_iter().find(|request| request.target == "/up").expect("it came");
     assert!(received.body == sent, "what arrived is not what was sent");
 
-    let done = [Deed::Corrupted, Deed::Replayed, Deed::Forged].map(|deed| relay.done(deed));
+    let done = [Tampering::Corrupted, Tampering::Replayed, Tampering::Forged].map(|deed| relay.done(deed));
     eprintln!("corrupted, replayed, forged: {done:?}");
     assert!(done.iter().all(|times| *times >= 100), "{done:?}");
     let log = rig.server_log();
@@ -71,7 +71,7 @@ async fn altered_repeated_and_forged_datagrams_cost_time_and_no_byte() {
 async fn early_data_is_refused_also_when_replayed() {
     let trial = Trial::start().await;
     let relay = Relay::before(trial.rig.gateway()).await.expect("a socket");
-    let rogue = Rogue::start(&trial.rig);
+    let rogue = ResumingServer::start(&trial.rig);
     let config = {
         let mut tls = trial.tls();
         tls.enable_early_data = true;
@@ -115,9 +115,9 @@ async fn early_data_is_refused_also_when_replayed() {
 }
 
 /// A server that resumes sessions and takes early data, with the certificate of the right one.
-struct Rogue(Endpoint);
+struct ResumingServer(Endpoint);
 
-impl Rogue {
+impl ResumingServer {
     fn start(rig: &Rig) -> Self {
         let material = rogue_server::material(rig);
         let mut roots = RootCertStore::empty();

@@ -20,7 +20,7 @@ const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
 /// Nothing of another caller ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocation_ends_everything_that_its_caller_runs() {
-    let site = Site::start().await;
+    let site = ReauthorizationSite::start().await;
     let (ann, ben) = (site.everything(&site.ann).await, site.everything(&site.ben).await);
 
     let revoked = Instant::now();
@@ -39,7 +39,7 @@ async fn a_revocation_ends_everything_that_its_caller_runs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_policy_ends_only_what_it_forbids() {
-    let site = Site::start().await;
+    let site = ReauthorizationSite::start().await;
     let (ann, ben) = (site.everything(&site.ann).await, site.everything(&site.ben).await);
 
     site.edge.rig.put_policy(&[allow_all("others", ("client-certificate", "others"), &["*"])]).await;
@@ -52,7 +52,7 @@ async fn a_changed_policy_ends_only_what_it_forbids() {
 /// A broken file changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_removed_from_the_file_ends_what_runs_by_it() {
-    let site = Site::start().await;
+    let site = ReauthorizationSite::start().await;
     let rig = &site.edge.rig;
     let (mut tess, ben) = (
         site.watch_with(None, &format!("Authorization: Bearer {TOKEN}\r\n")).await,
@@ -81,7 +81,7 @@ async fn a_token_removed_from_the_file_ends_what_runs_by_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn running_exchanges_end_with_their_callers_certificate() {
-    let site = Site::start().await;
+    let site = ReauthorizationSite::start().await;
     let end = SystemTime::now() + Duration::from_secs(15);
     let short = site.edge.rig.caller_until("ann", &[GROUP], end);
     let (ann, ben) = (site.everything(&short).await, site.everything(&site.ben).await);
@@ -94,7 +94,7 @@ async fn running_exchanges_end_with_their_callers_certificate() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_session_outlives_the_maximum_age() {
-    let mut site = Site::start().await;
+    let mut site = ReauthorizationSite::start().await;
     site.edge.rig.kill_server();
     site.edge
         .rig
@@ -112,7 +112,7 @@ async fn no_session_outlives_the_maximum_age() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parked_requests_and_watches_end_with_a_revocation() {
-    let mut site = Site::start_with("parking: { limitSeconds: 60 }").await;
+    let mut site = ReauthorizationSite::start_with("parking: { limitSeconds: 60 }").await;
     let mut watch = site.watch(&site.ann).await;
     site.edge.agent.process.kill();
     site.edge.rig.logged("server.log", 0, "Suspect").await;
@@ -127,7 +127,7 @@ async fn parked_requests_and_watches_end_with_a_revocation() {
 }
 
 /// An edge with two callers: ann of the group that may everything, and ben of another that may, too.
-struct Site {
+struct ReauthorizationSite {
     edge: FakeEdge,
     store: Store,
     ann: Issued,
@@ -141,7 +141,7 @@ struct Running {
     download: Http1Caller,
 }
 
-impl Site {
+impl ReauthorizationSite {
     async fn start() -> Self {
         Self::start_with("").await
     }
@@ -217,7 +217,7 @@ impl Running {
         assert!(end.is_err() && !rest.ends_with(b"0\r\n\r\n"), "a body breaks off");
     }
 
-    async fn go_on(mut self, site: &Site) {
+    async fn go_on(mut self, site: &ReauthorizationSite) {
         self.shell.write("pong").await;
         assert_eq!(self.shell.read_exactly(4).await, b"pong");
         self.download.read_exactly(1024 * 1024).await;
@@ -226,7 +226,7 @@ impl Running {
     }
 }
 
-async fn caller(site: &Site, identity: &Issued) -> Http1Caller {
+async fn caller(site: &ReauthorizationSite, identity: &Issued) -> Http1Caller {
     Http1Caller::dial_name(&site.edge.rig, GATEWAY, Some(identity)).await
 }
 

@@ -3,7 +3,9 @@
 use rcgen::KeyPair;
 use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
-use tests::enroll::{Claim, Door, Pretender, named, request_for_token, start, stranger, token};
+use tests::enroll::{
+    AttestationClient, EnrollmentClaim, EnrollmentListener, named, request_for_token, start, stranger, token,
+};
 use tests::rig::Rig;
 use tonic::Code;
 use trust::Serial;
@@ -18,26 +20,28 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
     let (rig, door) = start("").await;
     let (instance, first) = newcomer(&rig, &door).await;
     let (neighbour, neighbours) = newcomer(&rig, &door).await;
-    let mut line = Pretender::connect(&rig, &door).await;
+    let mut line = AttestationClient::connect(&rig, &door).await;
     let (mut held, mut replaced, mut issued) = (first, None, Vec::new());
     for _ in 0..CERTIFICATES_MAX {
         let key = KeyPair::generate().expect("a key");
-        let claim = Claim { key: &key, ..claim(&instance, &held) };
+        let claim = EnrollmentClaim { key: &key, ..claim(&instance, &held) };
         let (_, serial) = named(&line.renew(&claim, None).await.expect("a proof"));
         issued.push(serial.to_string());
         replaced = Some(std::mem::replace(&mut held, (key, serial)));
     }
     let (next, replaced) = (KeyPair::generate().expect("a key"), replaced.expect("a key before it"));
-    let limited =
-        line.renew(&Claim { key: &next, ..claim(&instance, &held) }, None).await.expect_err("one more");
+    let limited = line
+        .renew(&EnrollmentClaim { key: &next, ..claim(&instance, &held) }, None)
+        .await
+        .expect_err("one more");
     assert_eq!(limited.code(), Code::ResourceExhausted, "{limited:?}");
     // A lost answer is given again all the same, a key that was replaced raises its alarm, and neighbours renew.
-    line.renew(&Claim { key: &held.0, ..claim(&instance, &replaced) }, None)
+    line.renew(&EnrollmentClaim { key: &held.0, ..claim(&instance, &replaced) }, None)
         .await
         .expect("the last one's repeat");
-    let stolen = line.renew(&Claim { key: &next, ..claim(&instance, &replaced) }, None).await;
+    let stolen = line.renew(&EnrollmentClaim { key: &next, ..claim(&instance, &replaced) }, None).await;
     assert_eq!(stolen.expect_err("a replaced key").code(), Code::PermissionDenied);
-    let other = line.renew(&Claim { key: &next, ..claim(&neighbour, &neighbours) }, None).await;
+    let other = line.renew(&EnrollmentClaim { key: &next, ..claim(&neighbour, &neighbours) }, None).await;
     let (_, others) = named(&other.expect("a proof"));
 
     let is_others = |line: &Value| note(line, "issued") == others.to_string();
@@ -56,7 +60,7 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
 }
 
 /// Enrolls somebody: which agent that is, and what it holds.
-async fn newcomer(rig: &Rig, door: &Door) -> (String, (KeyPair, Serial)) {
+async fn newcomer(rig: &Rig, door: &EnrollmentListener) -> (String, (KeyPair, Serial)) {
     let ((secret, _), key) = (token(rig, "edge-a").await, KeyPair::generate().expect("a key"));
     let asked = request_for_token(&secret, "edge-a", &key);
     let answer = stranger(rig, door).await.enroll(asked).await.expect("a certificate").into_inner();
@@ -65,6 +69,6 @@ async fn newcomer(rig: &Rig, door: &Door) -> (String, (KeyPair, Serial)) {
 }
 
 /// A proof of whoever holds a key and its certificate. It asks for a certificate of the same key, unless that is replaced.
-fn claim<'a>(instance: &'a str, (key, serial): &'a (KeyPair, Serial)) -> Claim<'a> {
-    Claim { instance, serial: *serial, key, signer: key, purpose: Purpose::Renewal }
+fn claim<'a>(instance: &'a str, (key, serial): &'a (KeyPair, Serial)) -> EnrollmentClaim<'a> {
+    EnrollmentClaim { instance, serial: *serial, key, signer: key, purpose: Purpose::Renewal }
 }

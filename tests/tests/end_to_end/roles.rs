@@ -25,18 +25,19 @@ const URIS: [(&str, &str); 4] = [
 
 /// A door of the server, and whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum RoleListener {
     AgentsQuic,
     AgentsTcp,
     Callers,
     Admins,
 }
 
-const DOORS: [Door; 4] = [Door::AgentsQuic, Door::AgentsTcp, Door::Callers, Door::Admins];
+const DOORS: [RoleListener; 4] =
+    [RoleListener::AgentsQuic, RoleListener::AgentsTcp, RoleListener::Callers, RoleListener::Admins];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_is_accepted_only_at_its_own_roles_listener() {
-    let trial = Trial::start().await;
+    let trial = RoleTrial::start().await;
     for (role, _) in URIS {
         let shown = trial.issued(role).await;
         for door in DOORS {
@@ -48,7 +49,7 @@ async fn a_certificate_is_accepted_only_at_its_own_roles_listener() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listeners_own_root_cannot_vouch_for_another_role() {
-    let trial = Trial::start().await;
+    let trial = RoleTrial::start().await;
     for door in DOORS {
         let root = trial.rig.root_of(door.role());
         for (role, uri) in URIS {
@@ -61,14 +62,14 @@ async fn a_listeners_own_root_cannot_vouch_for_another_role() {
 }
 
 /// A server with an agent of its own, whose cluster callers of the group may reach.
-struct Trial {
+struct RoleTrial {
     rig: Rig,
     admins: SocketAddr,
     _api: FakeApi,
     _agent: Agent,
 }
 
-impl Door {
+impl RoleListener {
     fn role(self) -> &'static str {
         match self {
             Self::AgentsQuic | Self::AgentsTcp => "agent",
@@ -78,7 +79,7 @@ impl Door {
     }
 }
 
-impl Trial {
+impl RoleTrial {
     async fn start() -> Self {
         let (admins, config) = remote_door(&[("olga", "viewer")]);
         let (rig, api) = (Rig::start_with(&config).await, FakeApi::start().await.expect("a fake starts"));
@@ -106,14 +107,14 @@ impl Trial {
     }
 
     /// Whether the door lets its bearer in: to a greeted tunnel, or to an answer of the cluster.
-    async fn opens(&self, door: Door, shown: &Issued) -> Result<(), String> {
+    async fn opens(&self, door: RoleListener, shown: &Issued) -> Result<(), String> {
         match door {
-            Door::AgentsQuic | Door::AgentsTcp => {
+            RoleListener::AgentsQuic | RoleListener::AgentsTcp => {
                 let dialed = self.dial(door, shown).await.map_err(|error| error.to_string())?;
                 dialed.tunnel.close(proto::CloseCode::Drained);
                 Ok(())
             }
-            Door::Admins => {
+            RoleListener::Admins => {
                 let wire = AdminWire::dial(self.admins, &self.rig.server_ca(), Some(shown)).await;
                 let mut wire = wire.map_err(|error| error.to_string())?;
                 match wire
@@ -125,7 +126,7 @@ impl Trial {
                     code => Err(code.to_string()),
                 }
             }
-            Door::Callers => {
+            RoleListener::Callers => {
                 let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
                 let asked = ask(gateway, &ca, Some(shown), "GET", "/clusters/edge-a/version", &[]).await;
                 match asked.map_err(|error| error.to_string())?.status {
@@ -136,7 +137,7 @@ impl Trial {
         }
     }
 
-    async fn dial(&self, door: Door, shown: &Issued) -> Result<Dialed, DialError> {
+    async fn dial(&self, door: RoleListener, shown: &Issued) -> Result<Dialed, DialError> {
         let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
             CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.expect("PEM")).collect()
         };
@@ -151,7 +152,7 @@ impl Trial {
         let hello =
             Hello { versions: VERSIONS.to_vec(), cluster, boot_nonce, sequence: 1, ..Hello::default() };
         let (gateway, name) = (self.rig.gateway(), "127.0.0.1");
-        if door == Door::AgentsTcp {
+        if door == RoleListener::AgentsTcp {
             return dial_tcp(&Way::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
         }
         let keys = EndpointKeys::generate().expect("chance");

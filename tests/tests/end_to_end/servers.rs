@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tests::fake_api::{Behaviour, FakeApi};
-use tests::rig::{Agent, ApiServer, Rig, Surroundings, free_port};
+use tests::rig::{Agent, ApiServer, ProcessEnvironment, Rig, free_port};
 use tokio::time::sleep;
 
 /// What every cluster here is called.
@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[tokio::test]
 async fn an_agent_serves_at_every_server_and_outlives_the_loss_of_any_one() {
-    let mut trial = Trial::start().await;
+    let mut trial = ServersTrial::start().await;
     let mut other = trial.rig.peer("other", "").await;
     let servers = [trial.rig.gateway().to_string(), other.gateway.to_string()];
     let agent = trial.agent(&servers, None).await;
@@ -43,7 +43,7 @@ async fn an_agent_serves_at_every_server_and_outlives_the_loss_of_any_one() {
 /// Servers that are added later are found, too.
 #[tokio::test]
 async fn a_name_with_two_addresses_leads_to_two_servers() {
-    let trial = Trial::start().await;
+    let trial = ServersTrial::start().await;
     let port = trial.rig.gateway().port();
     let second = SocketAddr::from(([127, 0, 0, 2], port));
     let hosts = trial.hosts(&["127.0.0.1"]);
@@ -64,7 +64,7 @@ async fn a_name_with_two_addresses_leads_to_two_servers() {
 /// If that tunnel is lost, the agent makes the next one.
 #[tokio::test]
 async fn a_server_with_two_addresses_gets_one_tunnel() {
-    let trial = Trial::start().await;
+    let trial = ServersTrial::start().await;
     let any = SocketAddr::from(([0, 0, 0, 0], free_port().port()));
     let mut peer = trial.rig.peer_at(any, "other", "").await;
     let hosts = trial.hosts(&["127.0.0.1", "127.0.0.2", "127.0.0.3"]);
@@ -82,7 +82,7 @@ async fn a_server_with_two_addresses_gets_one_tunnel() {
 
 #[tokio::test]
 async fn an_unreachable_address_delays_no_connection() {
-    let trial = Trial::start().await;
+    let trial = ServersTrial::start().await;
     // IPv6 that leads nowhere, an address where no server is, and then the right one.
     let hosts = trial.hosts(&["100::1", "127.0.0.9", "127.0.0.1"]);
     let port = trial.rig.gateway().port();
@@ -99,7 +99,7 @@ async fn an_unreachable_address_delays_no_connection() {
 
 #[tokio::test]
 async fn addresses_missing_from_dns_are_dialed_until_it_has_others() {
-    let mut trial = Trial::start().await;
+    let mut trial = ServersTrial::start().await;
     let hosts = trial.hosts(&["127.0.0.1"]);
     let port = trial.rig.gateway().port();
     let _agent = trial.agent(&[format!("gateway.test:{port}")], Some(hosts)).await;
@@ -115,7 +115,7 @@ async fn addresses_missing_from_dns_are_dialed_until_it_has_others() {
 
 #[tokio::test]
 async fn servers_with_copied_state_or_one_name_are_noticed() {
-    let trial = Trial::start().await;
+    let trial = ServersTrial::start().await;
     let copied = trial.rig.path().join("copied.state");
     std::fs::create_dir(&copied).expect("a folder");
     let keys = trial.rig.path().join("server.state/endpoint.keys");
@@ -135,12 +135,12 @@ async fn servers_with_copied_state_or_one_name_are_noticed() {
 }
 
 /// A server, and an API server for agents.
-struct Trial {
+struct ServersTrial {
     rig: Rig,
     api: FakeApi,
 }
 
-impl Trial {
+impl ServersTrial {
     async fn start() -> Self {
         let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
         api.on("/api", Behaviour::json("{}"));
@@ -149,7 +149,7 @@ impl Trial {
 
     /// An agent of these servers, with an `/etc/hosts` of its own.
     async fn agent(&self, servers: &[String], hosts: Option<PathBuf>) -> Agent {
-        let around = Surroundings { hosts, ..Surroundings::default() };
+        let around = ProcessEnvironment { hosts, ..ProcessEnvironment::default() };
         let more = format!("servers: {servers:?}\n");
         self.rig.agent_amid(&around, CLUSTER, &ApiServer::of_fake(&self.rig, &self.api), &more).await
     }

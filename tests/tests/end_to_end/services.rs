@@ -39,7 +39,8 @@ async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
         list(&fake, &format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"), &[slices]);
     }
     let edge =
-        Edge::start(&fake, &["tenant", "metadata", "gone", "plain", "alias", "idle", "forbidden"]).await;
+        ServiceEdge::start(&fake, &["tenant", "metadata", "gone", "plain", "alias", "idle", "forbidden"])
+            .await;
 
     let no_service = "has no Service with the TCP port";
     for (namespace, port, expected) in [
@@ -70,14 +71,14 @@ async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
 }
 
 /// A server with a way in for this user, and an agent whose file names a Service in each of these namespaces.
-struct Edge {
+struct ServiceEdge {
     rig: Rig,
     socket: std::path::PathBuf,
     _agent: tests::rig::Agent,
     _files: Scratch,
 }
 
-impl Edge {
+impl ServiceEdge {
     async fn start(fake: &FakeApi, namespaces: &[&str]) -> Self {
         let files = Scratch::new("tombolo-services-").unwrap();
         let socket = files.path().join("own/egress.sock");

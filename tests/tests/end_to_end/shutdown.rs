@@ -21,14 +21,14 @@ const SOON: Duration = Duration::from_secs(15);
 
 #[tokio::test]
 async fn an_idle_server_ends_soon_and_with_0() {
-    let mut trial = Trial::start("", "").await;
+    let mut trial = ShutdownTrial::start("", "").await;
 
     assert_eq!(stop(trial.rig.server(), Signal::TERM).await, Some(0));
 }
 
 #[tokio::test]
 async fn a_draining_server_finishes_running_requests_and_takes_no_new_ones() {
-    let mut trial = Trial::start("", "").await;
+    let mut trial = ShutdownTrial::start("", "").await;
     let (caller, _) = trial.watch("half of it, ").await;
     let agent_said = trial.rig.agent_log("edge-a").len();
 
@@ -51,7 +51,7 @@ async fn a_draining_server_finishes_running_requests_and_takes_no_new_ones() {
 
 #[tokio::test]
 async fn a_server_cuts_off_at_the_end_of_its_grace_period_and_ends_with_3() {
-    let mut trial = Trial::start("drainGraceSeconds: 2", "").await;
+    let mut trial = ShutdownTrial::start("drainGraceSeconds: 2", "").await;
     let (caller, _) = trial.watch("one event").await;
 
     assert_eq!(stop(trial.rig.server(), Signal::TERM).await, Some(3));
@@ -60,7 +60,7 @@ async fn a_server_cuts_off_at_the_end_of_its_grace_period_and_ends_with_3() {
 
 #[tokio::test]
 async fn a_second_signal_ends_a_server_at_once_with_4() {
-    let mut trial = Trial::start("", "").await;
+    let mut trial = ShutdownTrial::start("", "").await;
     let (caller, _) = trial.watch("one event").await;
 
     trial.rig.server().signal(Signal::TERM).expect("the server runs");
@@ -71,7 +71,7 @@ async fn a_second_signal_ends_a_server_at_once_with_4() {
 
 #[tokio::test]
 async fn an_idle_agent_ends_soon_and_with_0_and_its_cluster_is_away() {
-    let mut trial = Trial::start("", "").await;
+    let mut trial = ShutdownTrial::start("", "").await;
 
     assert_eq!(stop(&mut trial.agent.process, Signal::TERM).await, Some(0));
     trial.rig.disconnected("edge-a").await;
@@ -82,7 +82,7 @@ async fn an_idle_agent_ends_soon_and_with_0_and_its_cluster_is_away() {
 
 #[tokio::test]
 async fn a_draining_agent_finishes_running_requests_and_gets_no_new_ones() {
-    let mut trial = Trial::start("parking: { limitSeconds: 1 }", "").await;
+    let mut trial = ShutdownTrial::start("parking: { limitSeconds: 1 }", "").await;
     let (caller, _) = trial.watch("half of it, ").await;
 
     trial.agent.process.signal(Signal::TERM).expect("the agent runs");
@@ -106,7 +106,7 @@ async fn a_draining_agent_finishes_running_requests_and_gets_no_new_ones() {
 
 #[tokio::test]
 async fn an_agent_cuts_off_at_the_end_of_its_grace_period_and_ends_with_3() {
-    let mut trial = Trial::start("", "drainGraceSeconds: 2").await;
+    let mut trial = ShutdownTrial::start("", "drainGraceSeconds: 2").await;
     let (caller, watched) = trial.watch("one event").await;
 
     assert_eq!(stop(&mut trial.agent.process, Signal::TERM).await, Some(3));
@@ -117,7 +117,7 @@ async fn an_agent_cuts_off_at_the_end_of_its_grace_period_and_ends_with_3() {
 
 #[tokio::test]
 async fn a_second_signal_ends_an_agent_at_once_with_4() {
-    let mut trial = Trial::start("", "").await;
+    let mut trial = ShutdownTrial::start("", "").await;
     let (caller, watched) = trial.watch("one event").await;
 
     trial.agent.process.signal(Signal::TERM).expect("the agent runs");
@@ -137,7 +137,7 @@ async fn requests_go_to_the_other_agent_of_the_cluster_without_a_failure() {
     let api_server = ApiServer::of_fake(&rig, &api);
     let agent = rig.agent_of_id("edge-a", "a", &api_server, "").await;
     rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
-    let mut trial = Trial { rig, agent, api, feed };
+    let mut trial = ShutdownTrial { rig, agent, api, feed };
     // While it is the only one, so that the one that leaves stays a while.
     let first = trial.watch("one event").await;
     let other = trial.rig.agent_of_id("edge-a", "b", &api_server, "").await;
@@ -161,7 +161,7 @@ async fn requests_go_to_the_other_agent_of_the_cluster_without_a_failure() {
 }
 
 /// A server, an agent, and a fake API server that knows one watch.
-struct Trial {
+struct ShutdownTrial {
     rig: Rig,
     agent: Agent,
     api: FakeApi,
@@ -170,9 +170,9 @@ struct Trial {
 
 /// What a caller got, head and chunk sizes included.
 #[derive(Debug)]
-struct Heard(String);
+struct ReceivedResponse(String);
 
-impl Trial {
+impl ShutdownTrial {
     async fn start(server_more: &str, agent_more: &str) -> Self {
         let rig = Rig::start_with(server_more).await;
         let (api, feed) = (FakeApi::start().await.expect("a fake starts"), WatchFeed::new());
@@ -183,7 +183,7 @@ impl Trial {
     }
 
     /// Begins a watch, and returns when its first event has reached the caller; what else does, the task tells.
-    async fn watch(&self, event: &'static str) -> (JoinHandle<Heard>, RecordedRequest) {
+    async fn watch(&self, event: &'static str) -> (JoinHandle<ReceivedResponse>, RecordedRequest) {
         let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
         let before = self.api.requests().len() as u64;
         let mut stream = dial(gateway, &ca, &["http/1.1"], None).await.expect("a connection");
@@ -205,7 +205,7 @@ impl Trial {
         let caller = tokio::spawn(async move {
             // How the connection ends does not matter: only a last chunk would say that nothing is missing.
             let _ = timeout(2 * ARRIVE_MAX, stream.read_to_end(&mut heard)).await.expect("an end");
-            Heard(String::from_utf8_lossy(&heard).into_owned())
+            ReceivedResponse(String::from_utf8_lossy(&heard).into_owned())
         });
         (caller, arrived)
     }
@@ -228,13 +228,13 @@ async fn ended(process: &mut Process, limit: Duration) -> Option<i32> {
     process.wait(limit).await.unwrap_or_else(|error| panic!("{error}")).code()
 }
 
-impl Heard {
+impl ReceivedResponse {
     /// Whether the answer has its last chunk.
     fn is_whole(&self) -> bool {
         self.0.starts_with("HTTP/1.1 200 ") && self.0.ends_with("0\r\n\r\n")
     }
 }
 
-fn assert_cut_off(heard: &Heard) {
+fn assert_cut_off(heard: &ReceivedResponse) {
     assert!(!heard.is_whole(), "an end that looks clean: {heard:?}");
 }

@@ -28,7 +28,7 @@ const MUCH: usize = 4 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_and_thirteen_slow_readers_disturb_nobody_and_are_tolerated() {
-    let stage = Stage::start(HttpVersion::Http2).await;
+    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
     for count in [1, 13] {
         let mut stalled = stage.stall(count).await;
         stage.count(STALLED, count).await;
@@ -51,7 +51,7 @@ async fn one_and_thirteen_slow_readers_disturb_nobody_and_are_tolerated() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn past_the_budget_the_oldest_slow_readers_are_cut_off() {
     const OLD: usize = 20;
-    let stage = Stage::start(HttpVersion::Http1).await;
+    let stage = SlowReaderSetup::start(HttpVersion::Http1).await;
     let old = stage.stall(OLD).await;
     stage.count(STALLED, OLD).await;
     let began_later = stage.edge.fake.requests().len();
@@ -81,7 +81,7 @@ async fn hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget() {
     const ROUNDS: usize = 3;
     // A hundred at a time fill their windows before the first of them is ended.
     const BUDGET_BYTES: u64 = CALLERS as u64 * STALLED_BYTES_MAX + SLACK_BYTES;
-    let mut stage = Stage::start(HttpVersion::Http2).await;
+    let mut stage = SlowReaderSetup::start(HttpVersion::Http2).await;
     stage.bystanders_are_served().await;
     let (server, agent) = stage.memory();
     let mut stalled = Vec::new();
@@ -109,7 +109,7 @@ async fn hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget() {
 async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
     const LENGTH: usize = 48 * 1024 * 1024;
     const ENOUGH: usize = 10;
-    let stage = Stage::start(HttpVersion::Http2).await;
+    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
     let feed = WatchFeed::new();
     stage.edge.fake.on("/watch", Behaviour::Watch(feed.clone()));
     stage.edge.fake.on("/long", Behaviour::Answer(Answer::json(200, "l".repeat(LENGTH))));
@@ -143,7 +143,7 @@ async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgraded_slow_reader_is_counted_and_cut_off() {
     const UPGRADED: usize = 3;
-    let stage = Stage::start(HttpVersion::Http1).await;
+    let stage = SlowReaderSetup::start(HttpVersion::Http1).await;
     let first = Bytes::from(vec![b'f'; 16 * 1024 * 1024]);
     stage.edge.fake.on("/api/v1", Behaviour::Upgrade { pause: Duration::ZERO, first });
     let mut upgraded = Vec::new();
@@ -154,7 +154,7 @@ async fn an_upgraded_slow_reader_is_counted_and_cut_off() {
         let path = in_cluster("/api/v1/namespaces/n/pods/p/exec?command=sh");
         caller.write(head("GET", &path, lines)).await;
         assert!(caller.read_head().await.starts_with("HTTP/1.1 101 "));
-        upgraded.push(Stalled::Http1(Box::new(caller)));
+        upgraded.push(SlowReader::Http1(Box::new(caller)));
     }
     stage.count(STALLED, UPGRADED).await;
 
@@ -173,7 +173,7 @@ async fn an_upload_that_is_not_read_is_accepted_as_far_as_the_windows_go() {
     // API server's own window; and hyper's buffers between them.
     const WINDOWS_BYTES: usize = 256 * 1024 + 1_250_000 + 128 * 1024 + 1024 * 1024;
     const BUFFERS_BYTES: usize = 2 * 128 * 1024 + 2 * 64 * 1024;
-    let stage = Stage::start(HttpVersion::Http2).await;
+    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
     stage.edge.fake.on("/deaf", Behaviour::Deaf);
     let mut caller = Http2Caller::dial(&stage.edge.rig).await;
     let (_answer, mut sending) = caller.send("POST", &in_cluster("/deaf"), &[], false);
@@ -194,7 +194,7 @@ async fn an_upload_that_is_not_read_is_accepted_as_far_as_the_windows_go() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callers_window_affects_only_the_caller() {
     const WINDOW: u32 = 64 * 1024;
-    let stage = Stage::start(HttpVersion::Http2).await;
+    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
     // HTTP/2's default lets all streams of a connection together have as much unread as one of them.
     let mut small = Http2Caller::dial(&stage.edge.rig).await;
     let (unread, _) = small.send("GET", &in_cluster("/endless"), &[], true);
@@ -227,18 +227,18 @@ fn in_cluster(path: &str) -> String {
 }
 
 /// Two clusters, one of them with callers who do not read.
-struct Stage {
+struct SlowReaderSetup {
     edge: FakeEdge,
     _other: (FakeApi, Agent),
 }
 
 /// A caller who has an answer's head and reads nothing behind it, until it does.
-enum Stalled {
+enum SlowReader {
     Http1(Box<Http1Caller>),
     Http2(Http2Caller, RecvStream, Vec<u8>),
 }
 
-impl Stage {
+impl SlowReaderSetup {
     async fn start(version: HttpVersion) -> Self {
         let edge = FakeEdge::start(version).await;
         let other = add_cluster(&edge.rig, "edge-b", version).await;
@@ -250,7 +250,7 @@ impl Stage {
     }
 
     /// So many who do not read, each on a connection of its own, every other over HTTP/2.
-    async fn stall(&self, count: usize) -> Vec<Stalled> {
+    async fn stall(&self, count: usize) -> Vec<SlowReader> {
         let mut stalled = Vec::new();
         for number in 0..count {
             stalled.push(self.ask(number % 2 == 0, "/endless").await);
@@ -258,18 +258,18 @@ impl Stage {
         stalled
     }
 
-    async fn ask(&self, over_http2: bool, path: &str) -> Stalled {
+    async fn ask(&self, over_http2: bool, path: &str) -> SlowReader {
         if over_http2 {
             let mut caller = Http2Caller::dial(&self.edge.rig).await;
             let (answer, _) = caller.send("GET", &in_cluster(path), &[], true);
             let answer = timeout(SOON, answer).await.unwrap().unwrap();
             assert_eq!(answer.status(), 200);
-            return Stalled::Http2(caller, answer.into_body(), Vec::new());
+            return SlowReader::Http2(caller, answer.into_body(), Vec::new());
         }
         let mut caller = Http1Caller::dial_narrow(&self.edge.rig).await;
         caller.write(head("GET", &in_cluster(path), "")).await;
         assert!(caller.read_head().await.starts_with("HTTP/1.1 200 "));
-        Stalled::Http1(Box::new(caller))
+        SlowReader::Http1(Box::new(caller))
     }
 
     /// A get of this cluster and one of the other are answered.
@@ -292,7 +292,7 @@ impl Stage {
     }
 }
 
-impl Stalled {
+impl SlowReader {
     /// Reads so many bytes more.
     async fn read_on(&mut self, bytes: usize) -> Result<(), String> {
         match self {

@@ -52,7 +52,7 @@ async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
         // Nobody has allowed the way in this one.
         ("api.edge-c.test", "edge-c", &here),
     ];
-    let edge = Edge::start(&servers, (100, 100), &[&here, &canary.address.to_string()]).await;
+    let edge = TlsEdge::start(&servers, (100, 100), &[&here, &canary.address.to_string()]).await;
     edge.advertise(CLUSTER, &[&here, &unlisted]).await;
     edge.advertise(OTHER, &[&here]).await;
 
@@ -117,7 +117,7 @@ async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
 async fn a_source_outside_of_the_named_networks_is_reset_and_counted() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
-    let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
+    let edge = TlsEdge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
     edge.advertise(CLUSTER, &[&here]).await;
 
     let heard = async {
@@ -141,7 +141,7 @@ async fn a_source_outside_of_the_named_networks_is_reset_and_counted() {
 async fn tls_passes_only_while_policy_names_the_entry_point() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
-    let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
+    let edge = TlsEdge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
     edge.advertise(CLUSTER, &[&here]).await;
     let mut stream = edge.connected("127.0.0.1", "api.edge-a.test").await;
 
@@ -163,7 +163,7 @@ async fn tls_passes_only_while_policy_names_the_entry_point() {
 async fn passed_connections_are_limited_by_address_and_in_all() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
-    let edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (3, 2), &[&here]).await;
+    let edge = TlsEdge::start(&[("api.edge-a.test", CLUSTER, &here)], (3, 2), &[&here]).await;
     edge.advertise(CLUSTER, &[&here]).await;
     let [one, other] = SOURCES;
     let mut held =
@@ -191,7 +191,7 @@ async fn passed_connections_are_limited_by_address_and_in_all() {
 async fn connect_and_server_names_judge_an_address_alike() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
-    let mut edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
+    let mut edge = TlsEdge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
     edge.advertise(CLUSTER, &[&here]).await;
     let mut by_connect = Vec::new();
     for target in targets::around(listed.address) {
@@ -238,7 +238,7 @@ async fn connect_and_server_names_judge_an_address_alike() {
 async fn a_hello_waits_while_its_cluster_is_away_and_passes_when_it_is_back() {
     let listed = Echo::start().await;
     let here = listed.address.to_string();
-    let mut edge = Edge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
+    let mut edge = TlsEdge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
     edge.advertise(CLUSTER, &[&here]).await;
     let ended = Rig::ends_with(&mut edge.agent.process, rustix::process::Signal::TERM).await;
     assert_eq!(ended, Some(0));
@@ -284,14 +284,14 @@ async fn a_server_that_passes_tls_from_anywhere_must_be_told_so_explicitly() {
 }
 
 /// A server by which TLS passes through, and an agent of [`CLUSTER`] that dials some targets.
-struct Edge {
+struct TlsEdge {
     rig: Rig,
     passthrough: SocketAddr,
     agent: Agent,
     fake: FakeApi,
 }
 
-impl Edge {
+impl TlsEdge {
     /// So many connections in all and of a source; the agent advertises `targets`.
     async fn start(servers: &[(&str, &str, &str)], limits: (usize, usize), targets: &[&str]) -> Self {
         let passthrough = free_port();

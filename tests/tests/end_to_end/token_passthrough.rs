@@ -29,7 +29,7 @@ const AUTHORIZATION: &str = "Authorization";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callers_own_token_reaches_its_cluster_with_nothing_of_the_agents() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = Edge::start(version).await;
+        let edge = TokenEdge::start(version).await;
         // The agent's own requests show its certificate, so it has one that works.
         let own =
             edge.fake.wait_for_request(SOON, |one| one.target.contains("endpointslices")).await.unwrap();
@@ -77,7 +77,7 @@ async fn a_callers_own_token_reaches_its_cluster_with_nothing_of_the_agents() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn token_passthrough_needs_a_certificate_and_exactly_one_bearer_token() {
-    let edge = Edge::start(HttpVersion::Http1).await;
+    let edge = TokenEdge::start(HttpVersion::Http1).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     for (headers, status, cause) in [
         ([].as_slice(), 401, "NoBearerToken"),
@@ -181,7 +181,7 @@ async fn an_agent_refuses_requests_without_exactly_one_token() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_401_of_the_api_server_goes_through_to_the_caller_as_it_is() {
-    let edge = Edge::start(HttpVersion::Http2).await;
+    let edge = TokenEdge::start(HttpVersion::Http2).await;
     let headers = vec![("Www-Authenticate".to_owned(), "Bearer realm=\"theirs\"".to_owned())];
     let theirs = "{\"kind\":\"Status\",\"message\":\"theirs\"}";
     edge.fake.otherwise(Behaviour::Answer(Answer { status: 401, headers, body: theirs.into() }));
@@ -196,7 +196,7 @@ async fn a_401_of_the_api_server_goes_through_to_the_caller_as_it_is() {
 /// A watch with one is not resumed, either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_with_the_callers_own_token_is_never_parked_or_resent() {
-    let mut edge = Edge::start(HttpVersion::Http2).await;
+    let mut edge = TokenEdge::start(HttpVersion::Http2).await;
     edge.fake.on("/api/v1/stalls", Behaviour::Stall);
     let feed = tests::fake_api::WatchFeed::new();
     edge.fake.on("/api/v1/pods", Behaviour::Watch(feed.clone()));
@@ -257,13 +257,13 @@ async fn a_real_api_server_accepts_its_own_service_accounts_token() {
 }
 
 /// A cluster to which credentials pass through, whose agent has a client certificate of its own.
-struct Edge {
+struct TokenEdge {
     rig: Rig,
     fake: FakeApi,
     agent: Agent,
 }
 
-impl Edge {
+impl TokenEdge {
     async fn start(version: HttpVersion) -> Self {
         let rig = Rig::start_with(CLUSTERS).await;
         // Upgrades are asked over HTTP/1.1 alone.

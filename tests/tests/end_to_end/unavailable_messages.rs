@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use tests::fake_api::{Behaviour, Door, FakeApi};
+use tests::fake_api::{Behaviour, FakeApi, ListenerMode};
 use tests::kube::assets::Assets;
 use tests::kube::kubectl::Kubectl;
 use tests::rig::{AGENT_TOKEN, ApiServer, GROUP, Reply, Rig};
@@ -53,7 +53,7 @@ async fn an_api_server_that_refuses_connections_is_named_as_the_cause() {
 async fn an_api_server_that_is_silent_before_tls_is_named_as_the_cause() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
-    api.set_door(Door::StallBeforeTls);
+    api.set_door(ListenerMode::StallBeforeTls);
     api.drop_connections();
 
     // The agent gives a connection 5 s.

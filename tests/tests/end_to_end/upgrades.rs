@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tests::caller::{Farewell, Http1Caller, SOON, head};
+use tests::caller::{Disconnect, Http1Caller, SOON, head};
 use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, RecordedRequest};
 use tests::fake_edge::FakeEdge;
 use tests::rig::AGENT_TOKEN;
@@ -171,7 +171,7 @@ async fn a_hang_up_of_either_side_ends_the_other() {
     edge.fake.otherwise(Behaviour::upgrade());
     let mut slowest = Duration::ZERO;
     for number in 0..20 {
-        let how = [Farewell::Close, Farewell::Reset, Farewell::CloseNotify][number % 3];
+        let how = [Disconnect::Close, Disconnect::Reset, Disconnect::CloseNotify][number % 3];
         let mut caller = upgraded(&edge, PROTOCOLS[number % 2]).await;
         caller.write("ping").await;
         assert_eq!(caller.read_exactly(4).await, b"ping");
@@ -270,7 +270,7 @@ async fn a_connection_used_for_an_upgrade_serves_no_other_request() {
         let mut ended = upgraded(&edge, protocol).await;
         ended.shut_down().await;
         ended.read_to_end().await.1.unwrap();
-        upgraded(&edge, protocol).await.leave(Farewell::Reset).await;
+        upgraded(&edge, protocol).await.leave(Disconnect::Reset).await;
         let mut declined = Http1Caller::dial(&edge.rig).await;
         declined.write(asking(protocol).replace("/exec?", "/attach?")).await;
         assert!(declined.read_head().await.starts_with("HTTP/1.1 403 "));

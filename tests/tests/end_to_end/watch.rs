@@ -33,7 +33,7 @@ async fn a_watch_of_ten_minutes_sees_every_event_once_across_its_ends() {
 }
 
 async fn watch_for(duration: Duration) {
-    let site = Site::start().await;
+    let site = WatchSite::start().await;
     let writing = async {
         let began = Instant::now();
         let mut written = Vec::new();
@@ -55,7 +55,7 @@ async fn watch_for(duration: Duration) {
 
 /// What client-go's reflector does: list, watch, and watch again from where it was.
 struct Watcher<'site> {
-    site: &'site Site,
+    site: &'site WatchSite,
     deadline: Instant,
     resource_version: String,
     seen: Vec<String>,
@@ -64,7 +64,7 @@ struct Watcher<'site> {
 }
 
 impl<'site> Watcher<'site> {
-    fn new(site: &'site Site, lasts: Duration) -> Self {
+    fn new(site: &'site WatchSite, lasts: Duration) -> Self {
         let deadline = Instant::now() + lasts;
         Self { site, deadline, resource_version: "0".to_owned(), seen: Vec::new(), ends: 0 }
     }
@@ -161,7 +161,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-struct Site {
+struct WatchSite {
     cluster: EdgeCluster,
     admin: Issued,
     rig: Rig,
@@ -169,7 +169,7 @@ struct Site {
     _agent: tests::rig::Agent,
 }
 
-impl Site {
+impl WatchSite {
     async fn start() -> Self {
         let cluster = EdgeCluster::start().await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");

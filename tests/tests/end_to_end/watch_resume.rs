@@ -8,7 +8,7 @@ mod stopping_agent;
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::check::watch_report::Watched;
+use tests::check::watch_report::WatchReport;
 use tests::fake_api::{Answer, Behaviour, Cut, HttpVersion, Store, WatchFeed};
 use tests::rig::ApiServer;
 use tests::rig::policy::{allow_all, may_assume};
@@ -35,7 +35,7 @@ async fn a_watch_whose_agent_was_killed_goes_on_unnoticed() {
         watch.until(&last.to_string()).await;
 
         reflector.take(&watch.take());
-        let found = Watched::of(&reflector, &store.emitted());
+        let found = WatchReport::of(&reflector, &store.emitted());
         assert!(found.is_right(), "{found:?}");
         assert_eq!(reflector.bookmarks(), 0, "nobody asked for one");
         assert_eq!(site.resumed().await, 2.0);
@@ -293,7 +293,7 @@ async fn an_event_that_is_too_large_passes_and_its_watch_ends_with_its_tunnel() 
 
     assert!(watch.end().await.is_err());
     reflector.take(&watch.take());
-    assert!(Watched::of(&reflector, &store.emitted()).is_right());
+    assert!(WatchReport::of(&reflector, &store.emitted()).is_right());
     assert_eq!(site.ended("event_too_large").await, 1.0);
 }
 
@@ -329,14 +329,14 @@ async fn a_watch_moves_from_a_silent_agent_to_an_established_one() {
     watch.until("\"b\"").await;
 
     reflector.take(&watch.take());
-    assert!(Watched::of(&reflector, &store.emitted()).is_right());
+    assert!(WatchReport::of(&reflector, &store.emitted()).is_right());
     assert_eq!(site.resumed().await, 1.0);
 }
 
 /// How long a condition of a trial may take; builds of other tests may run beside.
 const SOON: Duration = Duration::from_secs(60);
 
-type Reflected = (tests::check::reflector::Reflector, site::Watching);
+type Reflected = (tests::check::reflector::Reflector, site::OpenWatch);
 
 /// A collection behind the fake.
 fn collection(site: &Site) -> Store {

@@ -15,7 +15,7 @@ const ROUNDS: u8 = 5;
 fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
     trial("no_stream_breaks_while_addresses_change", async |lab| {
         let uplink = Uplink::simulated("delay=10ms").with(&["--nat"]);
-        let mut edge = Edge::start(lab, uplink).await;
+        let mut edge = AddressEdge::start(lab, uplink).await;
         // Where the NAT's further addresses are.
         lab.cloud().ip("route add 100.127.0.0/24 dev site-0").await.unwrap();
         edge.goes_on().await;
@@ -43,7 +43,7 @@ fn no_stream_breaks_and_no_request_fails_while_ports_and_addresses_change() {
 #[test]
 fn no_stream_or_request_fails_while_the_nodes_uplink_changes_addresses() {
     trial("no_stream_breaks_while_the_nodes_uplink_gets_other_addresses", async |lab| {
-        let mut edge = Edge::start(lab, Uplink::simulated("delay=10ms")).await;
+        let mut edge = AddressEdge::start(lab, Uplink::simulated("delay=10ms")).await;
         edge.goes_on().await;
         for last in 1..4 {
             edge.site.replace_address(lab.cloud(), Ipv4Addr::new(100, 127, 0, last)).await;
@@ -55,7 +55,7 @@ fn no_stream_or_request_fails_while_the_nodes_uplink_changes_addresses() {
 }
 
 /// A site whose API server echoes on upgraded connections and answers everything else.
-struct Edge {
+struct AddressEdge {
     rig: Rig,
     site: Site,
     _agent: Agent,
@@ -65,7 +65,7 @@ struct Edge {
     said: u8,
 }
 
-impl Edge {
+impl AddressEdge {
     async fn start(lab: &Lab, uplink: Uplink) -> Self {
         let rig = lab.rig("").await;
         let site = lab.site("edge-a", uplink).await;

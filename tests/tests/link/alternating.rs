@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use serde_json::Value;
 use tests::caller::{GATEWAY, SOON};
-use tests::client_network::Office;
+use tests::client_network::ClientNetwork;
 use tests::dial::{config, secured, through};
 use tests::lab::{Lab, trial};
 use tests::rig::policy::{may_dial, user_may_dial, usual};
@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::by_address::{Edge, uid};
+use super::by_address::{ByAddressEdge, uid};
 
 /// What stands in each cluster's own kubeconfig.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
@@ -42,7 +42,7 @@ const REBOUND_EVERY: Duration = Duration::from_millis(700);
 const LIMITS: &str = "limits: { caller: { requestsPerSecond: 100000, burst: 100000 } }\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum EntryPoint {
     /// The gateway's URL.
     Url,
     /// HTTP CONNECT, and the cluster's own TLS in it.
@@ -53,7 +53,8 @@ enum Way {
     Address,
 }
 
-const WAYS: [Way; 4] = [Way::Url, Way::Connect, Way::ServerName, Way::Address];
+const WAYS: [EntryPoint; 4] =
+    [EntryPoint::Url, EntryPoint::Connect, EntryPoint::ServerName, EntryPoint::Address];
 
 /// Each entry point is tried.
 #[test]
@@ -76,8 +77,8 @@ async fn alternate(lab: &Lab, requests: usize) {
     let passthrough = free_port();
     let rig = lab.rig(&configuration(passthrough)).await;
     let edges = [
-        Edge::start_named(lab, &rig, CLUSTERS[0], &[NAMES[0]]).await,
-        Edge::start_named(lab, &rig, CLUSTERS[1], &[NAMES[1]]).await,
+        ByAddressEdge::start_named(lab, &rig, CLUSTERS[0], &[NAMES[0]]).await,
+        ByAddressEdge::start_named(lab, &rig, CLUSTERS[1], &[NAMES[1]]).await,
     ];
     for edge in &edges {
         edge.cluster.make_admins(&format!("token:{GROUP}")).await;
@@ -89,7 +90,7 @@ async fn alternate(lab: &Lab, requests: usize) {
         user_may_dial(name, (&way_in, &way_in), clusters)
     });
     rig.put_policy(&usual().into_iter().chain([by_token]).chain(ways_in).collect::<Vec<_>>()).await;
-    let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await];
+    let offices = [ClientNetwork::build(lab, 1).await, ClientNetwork::build(lab, 2).await];
     let callers = Arc::new(Callers::new(&rig, edges.each_ref(), offices, passthrough).await);
 
     let done = Arc::new(AtomicUsize::new(0));
@@ -126,13 +127,18 @@ struct Callers {
     gateway: (SocketAddr, Arc<ClientConfig>),
     /// What each cluster's own administrator trusts and shows.
     edges: [Arc<ClientConfig>; 2],
-    offices: [Office; 2],
+    offices: [ClientNetwork; 2],
     passthrough: SocketAddr,
 }
 
 impl Callers {
-    async fn new(rig: &Rig, edges: [&Edge; 2], offices: [Office; 2], passthrough: SocketAddr) -> Self {
-        let own = |edge: &Edge| {
+    async fn new(
+        rig: &Rig,
+        edges: [&ByAddressEdge; 2],
+        offices: [ClientNetwork; 2],
+        passthrough: SocketAddr,
+    ) -> Self {
+        let own = |edge: &ByAddressEdge| {
             let admin = edge.cluster.issue_user("admin", &["system:masters"]);
             Arc::new(config(edge.cluster.ca_pem(), Some(&admin)).expect("valid"))
         };
@@ -143,7 +149,7 @@ impl Callers {
     }
 
     /// Asks the one and the other.
-    async fn ask_in_turns(&self, way: Way, count: usize, done: &AtomicUsize) {
+    async fn ask_in_turns(&self, way: EntryPoint, count: usize, done: &AtomicUsize) {
         let mut connections = [None, None];
         for number in 0..count {
             let which = number % 2;
@@ -161,16 +167,16 @@ impl Callers {
     /// The uid of kube-system.
     async fn asked(
         &self,
-        way: Way,
+        way: EntryPoint,
         which: usize,
         connection: &mut SendRequest<Empty<Bytes>>,
     ) -> Result<String, hyper::Error> {
         const PATH: &str = "/api/v1/namespaces/kube-system";
         let request = match way {
-            Way::Url => Request::get(format!("/clusters/{}{PATH}", CLUSTERS[which]))
+            EntryPoint::Url => Request::get(format!("/clusters/{}{PATH}", CLUSTERS[which]))
                 .header("host", GATEWAY)
                 .header("authorization", format!("Bearer {TOKEN}")),
-            Way::Connect | Way::ServerName | Way::Address => {
+            EntryPoint::Connect | EntryPoint::ServerName | EntryPoint::Address => {
                 Request::get(PATH).header("host", "192.168.1.10:6443")
             }
         };
@@ -181,27 +187,29 @@ impl Callers {
         Ok(namespace["metadata"]["uid"].as_str().expect("a uid").to_owned())
     }
 
-    async fn connected(&self, way: Way, which: usize) -> SendRequest<Empty<Bytes>> {
+    async fn connected(&self, way: EntryPoint, which: usize) -> SendRequest<Empty<Bytes>> {
         let connected = timeout(SOON, self.try_connect(way, which)).await.expect("a connection");
         connected.unwrap_or_else(|error| panic!("{way:?} {which}: {error}"))
     }
 
-    async fn try_connect(&self, way: Way, which: usize) -> io::Result<SendRequest<Empty<Bytes>>> {
+    async fn try_connect(&self, way: EntryPoint, which: usize) -> io::Result<SendRequest<Empty<Bytes>>> {
         let own = &self.edges[which];
         let (gateway, trusted) = &self.gateway;
         match way {
-            Way::Url => spoken(secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?).await,
-            Way::Connect => {
+            EntryPoint::Url => {
+                spoken(secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?).await
+            }
+            EntryPoint::Connect => {
                 let stream = secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?;
                 let lines =
                     format!("Authorization: Bearer {TOKEN}\r\nTombolo-Cluster: {}\r\n", CLUSTERS[which]);
                 let stream = through(stream, CONTROL_PLANE, &lines).await?;
                 spoken(secured(stream, "192.168.1.10", own).await?).await
             }
-            Way::ServerName => {
+            EntryPoint::ServerName => {
                 spoken(secured(TcpStream::connect(self.passthrough).await?, NAMES[which], own).await?).await
             }
-            Way::Address => {
+            EntryPoint::Address => {
                 let stream = self.offices[which].connected(CONTROL_PLANE).await?;
                 spoken(secured(stream, "192.168.1.10", own).await?).await
             }

@@ -12,7 +12,7 @@ use tests::fake_api::{Behaviour, FakeApi, FakeApiOptions, WatchFeed};
 use tests::lab::{Lab, SERVER, Site, Uplink, trial};
 use tests::network::NetworkNamespace;
 use tests::process::{Invocation, run};
-use tests::rig::{AGENT_TOKEN, Agent, ApiServer, Rig, Surroundings};
+use tests::rig::{AGENT_TOKEN, Agent, ApiServer, ProcessEnvironment, Rig};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -42,7 +42,7 @@ const FAULTS: [(&str, &str); 5] = [
 #[test]
 fn an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start() {
     trial("an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start", async |lab| {
-        let stage = Stage::build(lab).await;
+        let stage = CarrierSetup::build(lab).await;
         for (fault, rule) in FAULTS {
             stage.fault(rule).await;
             let began = Instant::now();
@@ -64,7 +64,7 @@ fn an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start() {
 #[test]
 fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
     trial("an_agent_without_udp_serves_over_tcp_and_returns_to_quic", async |lab| {
-        let stage = Stage::build(lab).await;
+        let stage = CarrierSetup::build(lab).await;
         let agent = stage.agent("").await;
         stage.said(0, "tunnel opened", "quic").await;
         let feed = WatchFeed::new();
@@ -120,7 +120,7 @@ fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
 #[ignore = "soak: ten minutes"]
 fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
     trial("a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back", async |lab| {
-        let (stage, feed) = (Stage::build(lab).await, WatchFeed::new());
+        let (stage, feed) = (CarrierSetup::build(lab).await, WatchFeed::new());
         stage.api.on("/watch", Behaviour::Watch(feed.clone()));
         stage.fault(NO_UDP).await;
         let _agent = stage.agent("").await;
@@ -155,16 +155,16 @@ fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
 #[test]
 fn an_agent_behind_a_proxy_serves_and_does_not_leak_its_password() {
     trial("an_agent_behind_a_proxy_serves_and_does_not_leak_its_password", async |lab| {
-        let stage = Stage::build(lab).await;
-        let proxy = Proxy::start().await;
+        let stage = CarrierSetup::build(lab).await;
+        let proxy = CloudProxy::start().await;
         // Nothing passes but what goes to the proxy.
         stage.fault("add rule inet fault forward ip daddr 192.0.2.1 tcp dport != $PROXY drop").await;
         stage.fault(NO_UDP).await;
         let url = format!("http://agent:s3cr3t-w0rd@{SERVER}:{}", proxy.address.port());
-        let around = Surroundings {
+        let around = ProcessEnvironment {
             network_namespace: Some(stage.site.pod().path().to_owned()),
             variables: vec![("HTTPS_PROXY".to_owned(), url)],
-            ..Surroundings::default()
+            ..ProcessEnvironment::default()
         };
         let _agent = stage.rig.agent_amid(&around, "edge-a", &stage.api_server, GUARD).await;
 
@@ -185,7 +185,7 @@ const GUARD: &str =
     "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\n";
 
 /// A server in the cloud, a site, and its API server.
-struct Stage {
+struct CarrierSetup {
     rig: Rig,
     site: Site,
     api: FakeApi,
@@ -193,12 +193,12 @@ struct Stage {
 }
 
 /// A proxy in the cloud that opens every connection for whoever has a password.
-struct Proxy {
+struct CloudProxy {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Stage {
+impl CarrierSetup {
     async fn build(lab: &Lab) -> Self {
         let rig = lab.rig("").await;
         let site = lab.site("edge-a", Uplink::Cable).await;
@@ -270,7 +270,7 @@ impl Stage {
 /// Where the proxy listens.
 const PROXY_PORT: &str = "3128";
 
-impl Proxy {
+impl CloudProxy {
     async fn start() -> Self {
         let listener = TcpListener::bind(format!("{SERVER}:{PROXY_PORT}")).await.expect("a free port");
         let (address, heads) = (listener.local_addr().expect("an address"), Arc::default());

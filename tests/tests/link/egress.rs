@@ -15,8 +15,8 @@ mod by_name;
 mod cloud_api_server;
 mod services;
 
-use cloud_api_server::{By, rule};
-use services::{Answer, THING, WRITTEN, logs, review, serve, things};
+use cloud_api_server::{EgressTransport, rule};
+use services::{ServiceAnswer, THING, WRITTEN, logs, review, serve, things};
 
 /// The cluster of the site.
 const CLUSTER: &str = "edge-a";
@@ -33,7 +33,7 @@ const REACHED: [(&str, u16); 2] = [("10.96.0.0/16", 443), ("10.42.0.0/24", 10250
 #[test]
 fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
     trial("an_api_server_reaches_a_site_by_its_egress", async |lab| {
-        let edge = Edge::start(lab).await;
+        let edge = EgressEdge::start(lab).await;
         let kubectl = edge.cluster.admin().limit(SOON);
 
         // A validating webhook: its Service's address is dialed from the site.
@@ -69,17 +69,17 @@ fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
 }
 
 /// An API server in the cloud, and a site with what it needs.
-struct Edge {
+struct EgressEdge {
     rig: Rig,
     cluster: EdgeCluster,
     _agent: Agent,
     _site: Site,
 }
 
-impl Edge {
+impl EgressEdge {
     async fn start(lab: &Lab) -> Self {
         let site_ca = Authority::new("site-ca");
-        let rig = cloud_api_server::server(lab, By::Tls).await;
+        let rig = cloud_api_server::server(lab, EgressTransport::Tls).await;
         let site = site(lab, &site_ca).await;
         let fake = site.fake_api(FakeApiOptions::default()).await;
         let targets = "targets: [\"10.96.0.0/16:443\", \"10.42.0.0/24:10250\"]\n";
@@ -90,7 +90,7 @@ impl Edge {
         )
         .await;
         rig.put_policy(&[rule("host-a", &REACHED)]).await;
-        let cluster = cloud_api_server::api_server(lab, &rig, By::Tls).await;
+        let cluster = cloud_api_server::api_server(lab, &rig, EgressTransport::Tls).await;
         let kubectl = cluster.admin().limit(SOON);
         cloud_api_server::apply(lab, &kubectl, &objects_of(&site_ca)).await;
         let status = json!({ "status": {
@@ -121,7 +121,7 @@ async fn site(lab: &Lab, authority: &Authority) -> Site {
     }
     let names = |service: &str| format!("{service}.default.svc");
     let (hook, extension) = (names("hook"), names("extension"));
-    let served: [(SocketAddr, Issued, Answer); 3] = [
+    let served: [(SocketAddr, Issued, ServiceAnswer); 3] = [
         ((HOOK, 443).into(), authority.issue_server(&[&hook], &[]), review),
         ((EXTENSION, 443).into(), authority.issue_server(&[&extension], &[]), things),
         ((NODE, 10250).into(), authority.issue_server(&[], &[IpAddr::V4(NODE)]), logs),

@@ -37,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 fn typing_continues_after_a_short_outage_over_websocket_and_spdy() {
     trial("typing_continues_after_a_short_outage_over_websocket_and_spdy", async |lab| {
         let rig = lab.rig("").await;
-        let mut edge = Edge::start(lab, &rig, "edge-a").await;
+        let mut edge = ExecEdge::start(lab, &rig, "edge-a").await;
         edge.dark_for(Duration::from_secs(4)).await;
         edge.ends_well().await;
     });
@@ -52,12 +52,12 @@ fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
         let rig = lab.rig("").await;
         let names = ["edge-a", "edge-b"];
         let borne = names.into_iter().zip(BORNE).map(async |(name, length)| {
-            let mut edge = Edge::start(lab, &rig, name).await;
+            let mut edge = ExecEdge::start(lab, &rig, name).await;
             edge.dark_for(length).await;
             edge.ends_well().await;
         });
         let not_borne = async {
-            let mut edge = Edge::start(lab, &rig, "edge-c").await;
+            let mut edge = ExecEdge::start(lab, &rig, "edge-c").await;
             let down = edge.dark_but(NOT_BORNE, async |edge, down| {
                 let (status, said) = edge.websocket.ended().await;
                 let after = down.elapsed();
@@ -78,7 +78,7 @@ fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
 }
 
 /// A site with a pod, and two people in it.
-struct Edge {
+struct ExecEdge {
     site: Site,
     _agent: Agent,
     _api: FakeApi,
@@ -94,7 +94,7 @@ struct Exec {
     echoed: String,
 }
 
-impl Edge {
+impl ExecEdge {
     async fn start(lab: &Lab, rig: &Rig, name: &str) -> Self {
         let site = lab.site(name, Uplink::simulated("delay=20ms")).await;
         let api = site.fake_api(FakeApiOptions::default()).await;

@@ -6,7 +6,7 @@ use tests::lab::trial;
 use tests::rig::GROUP;
 use tests::rig::policy::{may_dial, user_may_dial, usual};
 
-use super::by_address::{Edge, Proxy, uid};
+use super::by_address::{ByAddressEdge, LocalProxy, uid};
 
 /// How often each is asked in turn.
 const TURNS: usize = 5;
@@ -18,7 +18,10 @@ const PLANTS: [&str; 2] = ["plant-1", "plant-2"];
 fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster() {
     trial("by_the_name_of_a_network_an_address_leads_to_its_own_cluster", async |lab| {
         let rig = lab.rig("").await;
-        let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
+        let edges = [
+            ByAddressEdge::start(lab, &rig, "edge-a").await,
+            ByAddressEdge::start(lab, &rig, "edge-b").await,
+        ];
         for (edge, plant) in ["edge-a", "edge-b"].into_iter().zip(PLANTS) {
             at(&rig, &["cluster", "update", edge, "--network", plant]).await;
         }
@@ -30,8 +33,8 @@ fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster() {
         rig.caller("alice", &[GROUP]).await;
         rig.caller("bob", &[]).await;
         let proxies = [
-            Proxy::start_within(&rig, "alice", ["--network", PLANTS[0]], &edges[0]).await,
-            Proxy::start_within(&rig, "alice", ["--network", PLANTS[1]], &edges[1]).await,
+            LocalProxy::start_within(&rig, "alice", ["--network", PLANTS[0]], &edges[0]).await,
+            LocalProxy::start_within(&rig, "alice", ["--network", PLANTS[1]], &edges[1]).await,
         ];
         let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
         assert_ne!(uids[0], uids[1]);
@@ -42,7 +45,7 @@ fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster() {
             }
         }
 
-        let third = Edge::start(lab, &rig, "edge-c").await;
+        let third = ByAddressEdge::start(lab, &rig, "edge-c").await;
         assert_eq!(uid(proxies[0].kubectl(&edges[0].cluster)).await, uids[0], "it is in no network yet");
         at(&rig, &["cluster", "update", "edge-c", "--network", PLANTS[0]]).await;
 
@@ -58,10 +61,10 @@ fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster() {
         assert_eq!(told["user"]["username"], "alice");
         // The other network has nothing to do with it, and for whom policy has one of both nothing is ambiguous.
         assert_eq!(uid(proxies[1].kubectl(&edges[1].cluster)).await, uids[1]);
-        let bobs = Proxy::start_within(&rig, "bob", ["--network", PLANTS[0]], &edges[0]).await;
+        let bobs = LocalProxy::start_within(&rig, "bob", ["--network", PLANTS[0]], &edges[0]).await;
         assert_eq!(uid(bobs.kubectl(&edges[0].cluster)).await, uids[0]);
         // By its own name it is reached as ever.
-        let own = Proxy::start_within(&rig, "alice", ["--cluster", "edge-c"], &third).await;
+        let own = LocalProxy::start_within(&rig, "alice", ["--cluster", "edge-c"], &third).await;
         let expected = uid(third.cluster.admin()).await;
         assert_eq!(uid(own.kubectl(&third.cluster)).await, expected);
         assert!(!uids.contains(&expected));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tests::lab::trial;
-use tests::outage::{Plan, Stand, Tunnels};
+use tests::outage::{OutagePlan, OutageSite, Tunnels};
 
 /// Long enough that every timer of QUIC has backed off.
 const OUTAGE: Duration = Duration::from_secs(3);
@@ -37,9 +37,10 @@ fn beyond_the_agents_own_limit_every_stream_ends_with_an_error() {
     trial("beyond_the_agents_own_limit_every_stream_ends_with_an_error", async |lab| {
         let rig = lab.rig("").await;
         let tunnels = Tunnels::of(&rig).await;
-        let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
+        let stand = OutageSite::build(lab, &rig, "edge-a", LINK, 1, SHORTEST_LIMIT).await;
 
-        let outcome = stand.run(&rig, &tunnels, Plan { length: BEYOND, new_port: false, seed: 1 }).await;
+        let outcome =
+            stand.run(&rig, &tunnels, OutagePlan { length: BEYOND, new_port: false, seed: 1 }).await;
 
         assert_eq!(outcome.wrongs_beyond(), Vec::<String>::new());
     });
@@ -48,9 +49,9 @@ fn beyond_the_agents_own_limit_every_stream_ends_with_an_error() {
 async fn outage(lab: &tests::lab::Lab, more: &str, new_port: bool) {
     let rig = lab.rig("").await;
     let tunnels = Tunnels::of(&rig).await;
-    let stand = Stand::build(lab, &rig, "edge-a", LINK, 1, more).await;
+    let stand = OutageSite::build(lab, &rig, "edge-a", LINK, 1, more).await;
 
-    let outcome = stand.run(&rig, &tunnels, Plan { length: OUTAGE, new_port, seed: 1 }).await;
+    let outcome = stand.run(&rig, &tunnels, OutagePlan { length: OUTAGE, new_port, seed: 1 }).await;
 
     assert_eq!(outcome.wrongs(), Vec::<String>::new());
     assert!(outcome.slowest().is_some(), "{:#?}", outcome.directions);

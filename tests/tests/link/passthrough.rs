@@ -14,7 +14,7 @@ use tests::rig::policy::user_may_dial;
 use tests::rig::{Rig, free_port};
 use tokio::time::{sleep, sleep_until};
 
-use super::by_address::{Edge, read, uid};
+use super::by_address::{ByAddressEdge, read, uid};
 
 /// The names, each in the certificate of its own cluster alone.
 const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
@@ -43,13 +43,13 @@ fn an_admin_conf_with_another_server_name_reaches_its_own_cluster() {
             ))
             .await;
         let edges = [
-            Edge::start_named(lab, &rig, "edge-a", &[NAMES[0]]).await,
-            Edge::start_named(lab, &rig, "edge-b", &[NAMES[1]]).await,
+            ByAddressEdge::start_named(lab, &rig, "edge-a", &[NAMES[0]]).await,
+            ByAddressEdge::start_named(lab, &rig, "edge-b", &[NAMES[1]]).await,
         ];
         rig.put_policy(&[user_may_dial("sni", ("way-in:sni", "way-in:sni"), &["edge-a", "edge-b"])]).await;
         let kubectls = [
-            Through::of(&rig, &edges[0], a, passthrough).await,
-            Through::of(&rig, &edges[1], b, passthrough).await,
+            PassthroughKubectl::of(&rig, &edges[0], a, passthrough).await,
+            PassthroughKubectl::of(&rig, &edges[1], b, passthrough).await,
         ];
 
         let mut uids = Vec::new();
@@ -81,8 +81,12 @@ fn an_admin_conf_with_another_server_name_reaches_its_own_cluster() {
 }
 
 /// A kubeconfig is written only where its API server would be known by the name.
-async fn is_refused_where_it_would_not_verify(rig: &Rig, edges: &[Edge; 2], passthrough: SocketAddr) {
-    let words = |edge: &Edge, name: &str| {
+async fn is_refused_where_it_would_not_verify(
+    rig: &Rig,
+    edges: &[ByAddressEdge; 2],
+    passthrough: SocketAddr,
+) {
+    let words = |edge: &ByAddressEdge, name: &str| {
         words(passthrough, name, &edge.cluster.admin_kubeconfig().display().to_string(), "refused.conf")
     };
     for (edge, name, expected) in [
@@ -99,12 +103,12 @@ async fn is_refused_where_it_would_not_verify(rig: &Rig, edges: &[Edge; 2], pass
 }
 
 /// kubectl with the kubeconfig that `tombolo passthrough` writes.
-struct Through {
+struct PassthroughKubectl {
     kubectl: Kubectl,
 }
 
-impl Through {
-    async fn of(rig: &Rig, edge: &Edge, name: &str, passthrough: SocketAddr) -> Self {
+impl PassthroughKubectl {
+    async fn of(rig: &Rig, edge: &ByAddressEdge, name: &str, passthrough: SocketAddr) -> Self {
         let (admin_conf, output) = (edge.cluster.admin_kubeconfig(), format!("{name}.conf"));
         let words = words(passthrough, name, &admin_conf.display().to_string(), &output);
         tombolo(rig, words).await.unwrap();
@@ -137,7 +141,7 @@ fn words(passthrough: SocketAddr, name: &str, admin_conf: &str, output: &str) ->
 }
 
 /// What is watched goes on over the same connection.
-pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &Kubectl) {
+pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &ByAddressEdge, kubectl: &Kubectl) {
     let output = rig.path().join("watched");
     let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
     let watching = kubectl.start(&watch, &output).await.unwrap();
@@ -152,7 +156,7 @@ pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &Edge, kubectl: &K
 }
 
 /// Makes namespaces until one is seen by the watch, so that it has begun.
-async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &Edge) {
+async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &ByAddressEdge) {
     let deadline = Instant::now() + SOON;
     for number in 0.. {
         let name = format!("{prefix}-{number}");

@@ -14,14 +14,14 @@ use rustix::process::Signal;
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
-use tests::client_network::Office;
+use tests::client_network::ClientNetwork;
 use tests::kube::audit::AuditEvent;
 use tests::lab::{Lab, trial};
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::user_may_dial;
 
-use super::by_address::{Edge, uid};
+use super::by_address::{ByAddressEdge, uid};
 use super::passthrough::goes_on_behind_an_outage;
 
 /// What the control planes have.
@@ -40,9 +40,16 @@ const TURNS: usize = 10;
 fn an_unchanged_admin_conf_reaches_the_cluster_of_its_address() {
     trial("an_unchanged_admin_conf_reaches_the_cluster_of_its_address", async |lab| {
         let rig = lab.rig(&ways("")).await;
-        let edges = [Edge::start(lab, &rig, "edge-a").await, Edge::start(lab, &rig, "edge-b").await];
+        let edges = [
+            ByAddressEdge::start(lab, &rig, "edge-a").await,
+            ByAddressEdge::start(lab, &rig, "edge-b").await,
+        ];
         rig.put_policy(&rules()).await;
-        let offices = [Office::build(lab, 1).await, Office::build(lab, 2).await, Office::build(lab, 3).await];
+        let offices = [
+            ClientNetwork::build(lab, 1).await,
+            ClientNetwork::build(lab, 2).await,
+            ClientNetwork::build(lab, 3).await,
+        ];
         let kubectls = [offices[0].kubectl(&edges[0].cluster), offices[1].kubectl(&edges[1].cluster)];
 
         let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
@@ -156,7 +163,7 @@ fn a_server_reverts_all_changes_to_its_host_however_it_ends() {
         assert!(rig.server_log().contains("tombolo0 is there already"), "{}", rig.server_log());
         assert_eq!(state(lab).await, with_theirs);
         lab.cloud().ip("link delete tombolo0").await.unwrap();
-        let _office = Office::build(lab, 7).await;
+        let _office = ClientNetwork::build(lab, 7).await;
         let with_office = state(lab).await;
         for near in ["10.8.7.9:6443", "192.0.2.1:6443"] {
             rig.write_config(|_| with(&ways(near)));

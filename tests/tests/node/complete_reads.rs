@@ -9,7 +9,7 @@ use tests::node_edge::{NodeEdge, POD, trial};
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
-use super::kubectls::{Hand, SOON, hands};
+use super::kubectls::{Client, SOON, hands};
 
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";
@@ -100,7 +100,7 @@ pub async fn reads_are_whole(edge: &NodeEdge, times: u32, paces: &[bool]) {
 /// Who reads through a tunnel, and on a busy machine, is slower than who reads beside it, and what cuts it short in the cluster is
 /// time: an API server pings a kubelet every five seconds (decision 0045). So this reads beside it slowly, until all these
 /// endings were seen, and says which were.
-async fn slowly(edge: &NodeEdge, hand: &Hand, wanted: &BTreeSet<Ending>, hash: &str) -> BTreeSet<Ending> {
+async fn slowly(edge: &NodeEdge, hand: &Client, wanted: &BTreeSet<Ending>, hash: &str) -> BTreeSet<Ending> {
     let readings = [false, true].map(|is_flood| Reading { is_flood, is_slow: true });
     let endings = stream::iter((0..SLOW_MAX).flat_map(|n| readings.map(|reading| (n, reading))))
         .map(async |(n, reading)| ending(edge, hand, n, reading, hash).await);
@@ -115,7 +115,7 @@ async fn slowly(edge: &NodeEdge, hand: &Hand, wanted: &BTreeSet<Ending>, hash: &
     seen
 }
 
-async fn ending(edge: &NodeEdge, hand: &Hand, n: u32, reading: Reading, hash: &str) -> Ending {
+async fn ending(edge: &NodeEdge, hand: &Client, n: u32, reading: Reading, hash: &str) -> Ending {
     let bytes = BYTES.to_string();
     let command: &[&str] = if reading.is_flood { &["pod", "flood", &bytes] } else { &["cat", FILE] };
     let errors = edge.file(&format!("{}-{n}-{reading:?}.err", hand.name));

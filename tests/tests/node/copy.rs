@@ -5,7 +5,7 @@ use std::fs;
 use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD, trial};
 
-use super::kubectls::{Hand, hands, pattern};
+use super::kubectls::{Client, hands, pattern};
 
 #[test]
 fn a_folder_copied_into_a_pod_and_out_again_is_unchanged() {
@@ -17,7 +17,7 @@ fn a_folder_copied_into_a_pod_and_out_again_is_unchanged() {
 }
 
 /// A folder with this in a file, and an empty file below.
-pub async fn a_folder_comes_back(edge: &NodeEdge, hand: &Hand, large: &[u8]) {
+pub async fn a_folder_comes_back(edge: &NodeEdge, hand: &Client, large: &[u8]) {
     let source = edge.file(&format!("{}-source", hand.name));
     fs::create_dir_all(source.join("below")).expect("a folder");
     fs::write(source.join("large"), large).expect("a file");

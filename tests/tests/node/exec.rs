@@ -7,7 +7,7 @@ use tests::node::sha256;
 use tests::node_edge::{NodeEdge, POD, trial};
 use tokio::io::AsyncWriteExt;
 
-use super::kubectls::{Hand, SOON, hands, pattern, wrote};
+use super::kubectls::{Client, SOON, hands, pattern, wrote};
 
 const MEGABYTE: usize = 1024 * 1024;
 /// In the pod: say the terminal's size until it is the second one.
@@ -72,7 +72,7 @@ fn an_attach_passes_both_directions_and_the_end_of_stdin() {
 }
 
 /// A command that says something at both outputs and fails, and one that does neither; returns all that was said at stderr.
-pub async fn outputs_are_told_apart(hand: &Hand) -> String {
+pub async fn outputs_are_told_apart(hand: &Client) -> String {
     let output = hand.run(&["exec", POD, "--", "sh", "-c", "echo out; echo err >&2; exit 42"]).await;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(42), "{}: {stderr}", hand.name);
@@ -84,7 +84,7 @@ pub async fn outputs_are_told_apart(hand: &Hand) -> String {
 }
 
 /// All of it, and its end: the hash is said once stdin has ended.
-pub async fn what_is_typed_arrives(edge: &NodeEdge, hand: &Hand, typed: &[u8]) {
+pub async fn what_is_typed_arrives(edge: &NodeEdge, hand: &Client, typed: &[u8]) {
     let hashed = hand.types(edge, &["exec", "-i", POD, "--", "sha256sum"], typed).await;
     assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(typed)).into_bytes()), "{}", hand.name);
 
@@ -93,7 +93,7 @@ pub async fn what_is_typed_arrives(edge: &NodeEdge, hand: &Hand, typed: &[u8]) {
 }
 
 /// By a container that answers each line, and says goodbye when its stdin ends.
-pub async fn who_attaches_is_heard(edge: &NodeEdge, hand: &Hand) {
+pub async fn who_attaches_is_heard(edge: &NodeEdge, hand: &Client) {
     let pod = format!("attached-{}", hand.name);
     let command = "stdin: true\nstdinOnce: true\n\
                    command: [sh, -c, 'while read line; do echo \"heard $line\"; done; echo bye']";

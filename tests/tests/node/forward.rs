@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::kubectls::{Hand, LOOK_EVERY, SOON, hands, pattern, wrote};
+use super::kubectls::{Client, LOOK_EVERY, SOON, hands, pattern, wrote};
 
 /// How many short connections at once come and go beside a large one.
 const AT_ONCE: usize = 6;
@@ -96,13 +96,13 @@ async fn each_half_ends_by_itself(hand: String, echo: SocketAddr) {
 }
 
 /// As many connections at once, each of which has its own bytes back.
-pub async fn each_connection_is_its_own(edge: &NodeEdge, hand: &Hand, connections: usize) {
+pub async fn each_connection_is_its_own(edge: &NodeEdge, hand: &Client, connections: usize) {
     let (_forward, [_, echo]) = forward(edge, hand).await;
     each_has_its_own_back(edge, hand, echo, connections).await;
 }
 
 /// The same where something listens already, or soon.
-pub async fn each_has_its_own_back(edge: &NodeEdge, hand: &Hand, echo: SocketAddr, connections: usize) {
+pub async fn each_has_its_own_back(edge: &NodeEdge, hand: &Client, echo: SocketAddr, connections: usize) {
     let name = hand.name.clone();
     let all = async move {
         timeout(SOON, listens(echo)).await.expect("it listens");
@@ -123,7 +123,7 @@ async fn listens(address: SocketAddr) {
 }
 
 /// Runs this where kubectl listens: who goes directly is at the site.
-async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send + 'static) {
+async fn at(edge: &NodeEdge, hand: &Client, does: impl Future<Output = ()> + Send + 'static) {
     if hand.name.starts_with("direct") {
         edge.site.run(does).await;
     } else {
@@ -132,7 +132,7 @@ async fn at(edge: &NodeEdge, hand: &Hand, does: impl Future<Output = ()> + Send 
 }
 
 /// A forward to both ports of the pod, and where they are here.
-pub async fn forward(edge: &NodeEdge, hand: &Hand) -> (Process, [SocketAddr; 2]) {
+pub async fn forward(edge: &NodeEdge, hand: &Client) -> (Process, [SocketAddr; 2]) {
     let output = tempfile::Builder::new().prefix(&hand.name).tempfile_in(edge.cluster.directory());
     let output = output.expect("a file").into_temp_path();
     let pod = format!("pod/{POD}");

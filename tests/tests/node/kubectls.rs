@@ -20,37 +20,40 @@ pub const CHOICES: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PO
 
 /// A kubectl with a protocol, and a way.
 #[derive(Debug, Clone)]
-pub struct Hand {
+pub struct Client {
     /// For messages and names of files.
     pub name: String,
     pub kubectl: Kubectl,
 }
 
 /// All four: what holds through the tunnel is what holds beside it, by WebSocket and by SPDY.
-pub fn hands(edge: &NodeEdge) -> [Hand; 4] {
+pub fn hands(edge: &NodeEdge) -> [Client; 4] {
     let [[a, b], [c, d]] =
         [by_both_protocols("direct", &edge.direct), by_both_protocols("tunneled", &edge.tunneled)];
     [a, b, c, d]
 }
 
 /// One way by WebSocket, and by SPDY.
-pub fn by_both_protocols(way: &str, kubectl: &Kubectl) -> [Hand; 2] {
+pub fn by_both_protocols(way: &str, kubectl: &Kubectl) -> [Client; 2] {
     [("websocket", "true"), ("spdy", "false")].map(|(protocol, websockets)| {
         let choose = |kubectl: Kubectl, choice| kubectl.with_variable(choice, websockets);
-        Hand { name: format!("{way}-{protocol}"), kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose) }
+        Client {
+            name: format!("{way}-{protocol}"),
+            kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose),
+        }
     })
 }
 
 /// Both ways of another program, which has a home of its own by each: what it keeps of an API server is not shared.
-pub fn hands_of(edge: &NodeEdge, name: &str, program: &Path) -> [Hand; 2] {
+pub fn hands_of(edge: &NodeEdge, name: &str, program: &Path) -> [Client; 2] {
     [("direct", &edge.direct), ("tunneled", &edge.tunneled)].map(|(way, kubectl)| {
         let name = format!("{way}-{name}");
         let home = edge.file(&format!("{name}-home"));
-        Hand { kubectl: kubectl.clone().of(program).with_home(home), name }
+        Client { kubectl: kubectl.clone().of(program).with_home(home), name }
     })
 }
 
-impl Hand {
+impl Client {
     /// Runs it to its end, however that is.
     pub async fn run(&self, words: &[&str]) -> Output {
         self.kubectl.run(words).await.unwrap_or_else(|error| panic!("{}: {words:?}: {error}", self.name))

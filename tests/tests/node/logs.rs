@@ -7,7 +7,7 @@ use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{IMAGE, NodeEdge, POD, trial};
 use tests::process::Process;
 
-use super::kubectls::{Hand, SOON, until, wrote};
+use super::kubectls::{Client, SOON, until, wrote};
 
 #[test]
 fn logs_are_those_of_the_pod_and_since_leaves_out_what_is_older() {
@@ -78,7 +78,7 @@ fn ctrl_c_ends_followed_logs_at_the_kubelet_within_a_second() {
 
 /// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet served nobody.
 async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) -> Duration {
-    let hand = Hand { name: name.to_owned(), kubectl: kubectl.clone() };
+    let hand = Client { name: name.to_owned(), kubectl: kubectl.clone() };
     let mut process = what_comes_is_seen(edge, &hand).await;
     assert!(followers(edge).await >= 1.0, "{name}: the kubelet does not count them as is thought here");
 
@@ -91,7 +91,7 @@ async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) ->
 }
 
 /// Follows the logs of the pod, and returns who does so once it has seen what was there and what came.
-pub async fn what_comes_is_seen(edge: &NodeEdge, hand: &Hand) -> Process {
+pub async fn what_comes_is_seen(edge: &NodeEdge, hand: &Client) -> Process {
     let output = edge.file(&format!("{}-follow.out", hand.name));
     let mut process = hand.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
     wrote(&mut process, &format!("serving {}\n", edge.name)).await;

@@ -7,7 +7,7 @@ use tests::node_edge::{NodeEdge, OPERATORS, POD, trial};
 
 use super::exec::outputs_are_told_apart;
 use super::forward::each_connection_is_its_own;
-use super::kubectls::Hand;
+use super::kubectls::Client;
 
 /// How roles for pods have been written since there are roles: an upgrade by POST is `create`, one by GET, the only one a
 /// WebSocket knows, is `get`.
@@ -38,7 +38,7 @@ fn exec_and_port_forward_use_spdy_where_websocket_is_forbidden() {
             ("tunneled-operator", edge.tunneled.clone().with_kubeconfig(tunneled)),
         ];
         for (name, kubectl) in hands {
-            let hand = Hand { name: name.to_owned(), kubectl };
+            let hand = Client { name: name.to_owned(), kubectl };
             outputs_are_told_apart(&hand).await;
             each_connection_is_its_own(edge, &hand, 1).await;
             for subresource in ["exec", "portforward"] {

@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{SUCCEEDED, unexpected};
-use crate::fake_api::http1::{Writer, put};
-use crate::fake_api::wire::Reader;
+use crate::fake_api::http1::{ResponseWriter, put};
+use crate::fake_api::wire::RequestReader;
 
 /// The lines of the 101.
 pub(super) const AGREEMENT: &str = "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n";
@@ -31,7 +31,7 @@ const ZLIB: &[u8] = &[0x78, 0x01];
 const NO_HEADERS: &[u8] = &[0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Serves the command. Pings are answered, as by every API server.
-pub(super) async fn cat(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Result<()> {
+pub(super) async fn cat(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     // All headers of a connection are one stream of zlib.
     let mut zlib = ZLIB;
     loop {

@@ -8,9 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 
 use super::{SUCCEEDED, unexpected};
-use crate::fake_api::http1::{Writer, put};
+use crate::fake_api::http1::{ResponseWriter, put};
 use crate::fake_api::record::Head;
-use crate::fake_api::wire::Reader;
+use crate::fake_api::wire::RequestReader;
 
 const PROTOCOL: &str = "v5.channel.k8s.io";
 /// RFC 6455, section 1.3.
@@ -46,7 +46,7 @@ pub(super) fn agreement(head: &Head) -> io::Result<String> {
 }
 
 /// Serves the command. Pings are answered, as by every API server.
-pub(super) async fn cat(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Result<()> {
+pub(super) async fn cat(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     loop {
         let (opcode, payload) = read(reader).await?;
         match (opcode, payload.split_first()) {
@@ -63,7 +63,7 @@ pub(super) async fn cat(reader: &mut Reader<'_>, writer: &mut Writer) -> io::Res
 }
 
 /// A frame's opcode and what it carries; kubectl's messages fit into one.
-async fn read(reader: &mut Reader<'_>) -> io::Result<(u8, BytesMut)> {
+async fn read(reader: &mut RequestReader<'_>) -> io::Result<(u8, BytesMut)> {
     let head = reader.exactly_upgraded(2).await?;
     if head[0] & LAST_FRAGMENT == 0 || head[1] & MASKED == 0 {
         return Err(unexpected("a fragment, or no mask"));

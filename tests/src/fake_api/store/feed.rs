@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::request::WatchQuestion;
+use super::request::WatchRequest;
 use super::{Store, line, status};
 use crate::fake_api::gate::{Gate, Moment};
-use crate::fake_api::response_plan::Step;
+use crate::fake_api::response_plan::BodyStep;
 
 /// Says where the initial events end.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -35,7 +35,7 @@ pub(in crate::fake_api) struct StoreFeed {
 }
 
 impl StoreFeed {
-    pub(super) fn new(store: &Store, question: &WatchQuestion) -> Self {
+    pub(super) fn new(store: &Store, question: &WatchRequest) -> Self {
         // Subscribed before the first look, so that no change falls in between.
         let changes = store.0.changed.subscribe();
         let history = store.history();
@@ -79,7 +79,7 @@ impl StoreFeed {
     }
 
     /// What comes next. What is dropped while it waits for its gate is cut off there.
-    pub(in crate::fake_api) async fn next(&mut self) -> Step {
+    pub(in crate::fake_api) async fn next(&mut self) -> BodyStep {
         loop {
             if let Some(rest) = self.rest.take() {
                 if let Some(gate) = self.gate.take() {
@@ -88,16 +88,16 @@ impl StoreFeed {
                 if rest.is_empty() {
                     continue; // An empty chunk would be the end.
                 }
-                return Step::Piece(rest);
+                return BodyStep::Piece(rest);
             }
             if let Some(line) = self.due() {
-                return Step::Piece(self.first_half(line));
+                return BodyStep::Piece(self.first_half(line));
             }
             if self.is_over {
-                return Step::End;
+                return BodyStep::End;
             }
             if !self.changed().await {
-                return Step::End;
+                return BodyStep::End;
             }
         }
     }

@@ -7,18 +7,18 @@ use serde_json::Value;
 
 /// What is asked.
 #[derive(Debug, PartialEq)]
-pub(super) enum Question {
+pub(super) enum StoreRequest {
     List,
     Get(String),
     Put { name: String, data: Value, is_new: bool },
     Delete(String),
-    Watch(WatchQuestion),
+    Watch(WatchRequest),
     Unknown(&'static str),
 }
 
 /// A watch and how it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct WatchQuestion {
+pub(super) struct WatchRequest {
     /// From which resource version; `None` is from what is there now.
     pub(super) from: Option<u64>,
     /// Whether what is there comes first and a bookmark tells where that ends.
@@ -28,7 +28,7 @@ pub(super) struct WatchQuestion {
     pub(super) lasts: Option<Duration>,
 }
 
-impl Question {
+impl StoreRequest {
     pub(super) fn of(method: &str, target: &str, body: &[u8]) -> Self {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let query: BTreeMap<&str, &str> = query.split('&').filter_map(|pair| pair.split_once('=')).collect();
@@ -37,7 +37,7 @@ impl Question {
         match (method, name) {
             ("GET", None) if is_set("watch") => {
                 let from = query.get("resourceVersion").and_then(|from| from.parse().ok());
-                Self::Watch(WatchQuestion {
+                Self::Watch(WatchRequest {
                     from: from.filter(|from| *from > 0),
                     send_initial_events: is_set("sendInitialEvents"),
                     allow_bookmarks: is_set("allowWatchBookmarks"),

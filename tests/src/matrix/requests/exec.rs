@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{End, Setting, Sight};
+use super::{Observation, RequestContext, RequestEnd};
 use crate::check::stream::{Generator, Verifier};
 use crate::fake_api::HttpVersion;
 use crate::matrix::code::{Request, Timing};
@@ -23,34 +23,38 @@ const STANDS_AT: u64 = 8 * PIECE_BYTES as u64;
 /// How long it goes on after the fault's end.
 const GOES_ON: Duration = Duration::from_millis(1500);
 
-pub(super) async fn perform(setting: &Setting) -> Sight {
+pub(super) async fn perform(setting: &RequestContext) -> Observation {
     setting.may_begin().await;
     let (sight, ()) = tokio::join!(setting.unless_hung(exec(setting)), setting.pass_gate());
-    sight.unwrap_or_else(Sight::hung)
+    sight.unwrap_or_else(Observation::hung)
 }
 
-async fn exec(setting: &Setting) -> Sight {
+async fn exec(setting: &RequestContext) -> Observation {
     let headers = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
     let mut answer = match setting.door.send(HttpVersion::Http1, "POST", &setting.path, &headers, "").await {
         Ok(answer) => answer,
-        Err(how) => return Sight::broken(how),
+        Err(how) => return Observation::broken(how),
     };
     if answer.response.status() != 101 {
         let told = Some(Instant::now());
-        return Sight::of(End::refused(answer).await, told, setting.cues.has_ended().map(|_| Instant::now()));
+        return Observation::of(
+            RequestEnd::refused(answer).await,
+            told,
+            setting.cues.has_ended().map(|_| Instant::now()),
+        );
     }
     let upgraded = match hyper::upgrade::on(&mut answer.response).await {
         Ok(upgraded) => TokioIo::new(upgraded),
-        Err(error) => return Sight::broken(in_words(error)),
+        Err(error) => return Observation::broken(in_words(error)),
     };
     let (reader, writer) = tokio::io::split(upgraded);
     let (back, heard) = watch::channel(0);
     let (sent, sight) = tokio::join!(write(setting, writer, heard), read(setting, reader, back));
     let missing = sent.saturating_sub(sight.1);
     match sight.0 {
-        Sight { end: End::Whole, resumed, .. } if missing > 0 => {
-            let end = End::Wrong(format!("a clean end, and {missing} bytes did not come back"));
-            Sight { lost: missing, ..Sight::of(end, None, resumed) }
+        Observation { end: RequestEnd::Whole, resumed, .. } if missing > 0 => {
+            let end = RequestEnd::Wrong(format!("a clean end, and {missing} bytes did not come back"));
+            Observation { lost: missing, ..Observation::of(end, None, resumed) }
         }
         sight => sight,
     }
@@ -58,7 +62,7 @@ async fn exec(setting: &Setting) -> Sight {
 
 /// Says bytes until a little after the fault, then that these were all; returns how many.
 async fn write(
-    setting: &Setting,
+    setting: &RequestContext,
     mut writer: WriteHalf<TokioIo<Upgraded>>,
     mut heard: watch::Receiver<u64>,
 ) -> u64 {
@@ -98,10 +102,10 @@ async fn write(
 
 /// Hears what comes back, to its end, and how many bytes of it were right.
 async fn read(
-    setting: &Setting,
+    setting: &RequestContext,
     mut reader: ReadHalf<TokioIo<Upgraded>>,
     back: watch::Sender<u64>,
-) -> (Sight, u64) {
+) -> (Observation, u64) {
     let mut verifier = Verifier::new(setting.seed);
     let mut piece = vec![0; 16 * 1024];
     let mut resumed = None;
@@ -113,16 +117,22 @@ async fn read(
         let bytes = match read {
             Ok(bytes) => bytes,
             Err(error) => {
-                return (Sight { resumed: None, ..Sight::broken(error.to_string()) }, verifier.right_bytes());
+                return (
+                    Observation { resumed: None, ..Observation::broken(error.to_string()) },
+                    verifier.right_bytes(),
+                );
             }
         };
         verifier.take(&piece[..bytes]);
         back.send_replace(verifier.right_bytes());
         if let Some(fault) = verifier.fault() {
-            return (Sight::of(End::Wrong(fault.to_string()), None, resumed), verifier.right_bytes());
+            return (
+                Observation::of(RequestEnd::Wrong(fault.to_string()), None, resumed),
+                verifier.right_bytes(),
+            );
         }
         if bytes == 0 {
-            return (Sight::of(End::Whole, None, resumed), verifier.right_bytes());
+            return (Observation::of(RequestEnd::Whole, None, resumed), verifier.right_bytes());
         }
     }
 }

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::{End, STAND_MAX, Setting, Sight, within};
+use super::{Observation, RequestContext, RequestEnd, STAND_MAX, within};
 use crate::check::reflector::Reflector;
 use crate::matrix::code::{Request, Timing};
-use crate::matrix::gateway::Answer;
+use crate::matrix::gateway::OpenResponse;
 
 /// Pause before the next list or watch; client-go's is about a second.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
@@ -18,7 +18,7 @@ const CHANGE_AFTER: Duration = Duration::from_secs(2);
 /// Objects that change in turn.
 const OBJECTS: u64 = 8;
 
-pub(super) async fn perform(setting: &Setting) -> Sight {
+pub(super) async fn perform(setting: &RequestContext) -> Observation {
     let mut watcher = Watcher::new(setting);
     let changes = async {
         let mut count = 0_u64;
@@ -46,17 +46,17 @@ pub(super) async fn perform(setting: &Setting) -> Sight {
         seen.is_some()
     };
     let (is_done, (), ()) = tokio::join!(watching, changing, setting.pass_gate());
-    let end = if is_done { End::Whole } else { End::Hung };
+    let end = if is_done { RequestEnd::Whole } else { RequestEnd::Hung };
     let lost = setting.store.revision().saturating_sub(watcher.reflector.resumes_at().unwrap_or(0));
-    Sight {
+    Observation {
         lost: if is_done { 0 } else { lost },
         reflector: Some((watcher.reflector, watcher.breaks, watcher.refusals)),
-        ..Sight::of(end, watcher.told, watcher.resumed)
+        ..Observation::of(end, watcher.told, watcher.resumed)
     }
 }
 
 /// Objects come, change and go.
-fn change(setting: &Setting, count: u64) {
+fn change(setting: &RequestContext, count: u64) {
     let name = format!("tick-{}", count % OBJECTS);
     if count % 5 == 4 {
         setting.store.delete(&name);
@@ -72,7 +72,7 @@ fn change(setting: &Setting, count: u64) {
 struct Interrupted;
 
 struct Watcher<'a> {
-    setting: &'a Setting,
+    setting: &'a RequestContext,
     reflector: Reflector,
     breaks: usize,
     refusals: usize,
@@ -82,7 +82,7 @@ struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    fn new(setting: &'a Setting) -> Self {
+    fn new(setting: &'a RequestContext) -> Self {
         Self {
             setting,
             reflector: Reflector::default(),
@@ -159,7 +159,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    async fn ask(&mut self, path: &str) -> Result<Answer, Interrupted> {
+    async fn ask(&mut self, path: &str) -> Result<OpenResponse, Interrupted> {
         let asked = self.setting.door.send(self.setting.version, "GET", path, &[], "");
         // A gateway that parks a watch answers nothing meanwhile; that is its right.
         let Ok(Ok(answer)) = within(STAND_MAX * 10, asked).await else { return Err(self.note_break()) };

@@ -3,11 +3,11 @@
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller};
-use tests::enroll::{self, Door, Pretender, Pretense, at, pod_agent, private};
+use tests::enroll::{self, AttestationClaim, AttestationClient, EnrollmentListener, at, pod_agent, private};
 use tests::fake_api::{Answer, Behaviour, HttpVersion};
 use tests::fake_edge::add_cluster;
 use tests::kube::EdgeCluster;
-use tests::oidc::{By, EC_KEY, Issuer, KEYS};
+use tests::oidc::{EC_KEY, Issuer, KEYS, TokenSignature};
 use tests::rig::policy::{allow_all, usual};
 use tests::rig::{ApiServer, GROUP, Rig, ask};
 
@@ -47,7 +47,7 @@ async fn only_the_claims_of_an_identity_are_written_down() {
     {
         issuer.fake.on(KEYS, Behaviour::Answer(answer));
         let header = json!({ "alg": "ES256", "kid": "unheard-of" }).to_string();
-        let token = issuer.signed(&header, &issuer.claims("ann").to_string(), By::Ec);
+        let token = issuer.signed(&header, &issuer.claims("ann").to_string(), TokenSignature::Ec);
         let status = asked(&rig, &planted, &token).await;
         assert!([401, 503].contains(&status), "{status}");
     }
@@ -147,7 +147,7 @@ fn of_headers(issuer: &Issuer, planted: &mut Planted) -> Vec<(String, String, u1
     let ec = |header: Value, claims: &str| {
         let mut all = json!({ "alg": "ES256", "kid": EC_KEY });
         merge(&mut all, &header);
-        issuer.signed(&all.to_string(), claims, By::Ec)
+        issuer.signed(&all.to_string(), claims, TokenSignature::Ec)
     };
     let claims = good.to_string();
     let header = json!({ "alg": "ES256", "kid": EC_KEY }).to_string();
@@ -161,8 +161,12 @@ fn of_headers(issuer: &Issuer, planted: &mut Planted) -> Vec<(String, String, u1
         ("a key that is no name", ec(json!({ "kid": { "secret": secret("no-key") } }), &claims), 401),
         ("another type", ec(json!({ "typ": secret("type") }), &claims), 401),
         ("what must be understood", ec(json!({ "crit": [secret("critical")] }), &claims), 401),
-        ("another's signature", issuer.signed(&header, &claims, By::Rsa), 401),
-        ("a MAC", issuer.signed(&none.replace("none", "HS256"), &claims, By::MacOfPublicKey), 401),
+        ("another's signature", issuer.signed(&header, &claims, TokenSignature::Rsa), 401),
+        (
+            "a MAC",
+            issuer.signed(&none.replace("none", "HS256"), &claims, TokenSignature::MacOfPublicKey),
+            401,
+        ),
         ("claims that are cut", ec(json!({}), &cut), 401),
         // The last one is good, and reaches the API server.
         ("what nobody asks for", ec(json!({ "secret": secret("jwt-header") }), &claims), 200),
@@ -224,11 +228,11 @@ async fn asked(rig: &Rig, planted: &Planted, token: &str) -> u16 {
 }
 
 /// Shows a token as it should be shown.
-async fn attest(rig: &Rig, door: &Door, token: &str) -> Result<(), tonic::Status> {
+async fn attest(rig: &Rig, door: &EnrollmentListener, token: &str) -> Result<(), tonic::Status> {
     let key = KeyPair::generate().expect("a key");
-    let mut line = Pretender::connect(rig, door).await;
+    let mut line = AttestationClient::connect(rig, door).await;
     let nonce = line.nonce().await;
-    let pretense = Pretense { cluster: "edge-a", token, nonce, key: &key, signer: &key };
+    let pretense = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
     line.attest(&pretense).await.map(drop)
 }
 

@@ -83,7 +83,7 @@ const CHANGES_OF_SERVERS: [(&str, &str); 12] = [
 ];
 
 /// A server whose files are good, and secrets for those that are not.
-struct Stage {
+struct ConfigurationSetup {
     planted: Planted,
     rig: Rig,
     /// What stands for `$`.
@@ -96,7 +96,7 @@ struct Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_configuration_quotes_a_secret_in_it() {
-    let stage = Stage::set().await;
+    let stage = ConfigurationSetup::set().await;
     let [server, agent] = stage.good.clone();
     for line in LINES {
         stage.server(line, &format!("{server}\n{}\n", stage.with_secrets(line))).await;
@@ -126,7 +126,7 @@ async fn no_error_about_a_configuration_quotes_a_secret_in_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_kubeconfig_quotes_a_secret_in_it() {
-    let stage = Stage::set().await;
+    let stage = ConfigurationSetup::set().await;
     let agent = stage.good[1].replace("good.conf", "wrong.conf");
     let key = fs::read_to_string(stage.rig.path().join("pki/admin-ca.key")).expect("a key");
     let pair = |key: &str| format!("client-certificate: pki/server.crt\n    client-key: {key}");
@@ -151,7 +151,7 @@ async fn no_error_about_a_kubeconfig_quotes_a_secret_in_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_key_or_a_token_quotes_it() {
-    let mut stage = Stage::set().await;
+    let mut stage = ConfigurationSetup::set().await;
     let [server, agent] = stage.good.clone();
     let key = fs::read_to_string(stage.rig.path().join("pki/admin-ca.key")).expect("a key");
     for (what, text) in [
@@ -198,7 +198,7 @@ async fn no_error_about_a_key_or_a_token_quotes_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_error_about_a_persons_own_files_quotes_a_secret_in_them() {
-    let stage = Stage::set().await;
+    let stage = ConfigurationSetup::set().await;
     let words = "kubeconfig --ca pki/server-ca.crt --cert pki/server.crt --key pki/server.key --cluster a --output person.conf --force";
     for text in [
         "token: $",
@@ -242,7 +242,7 @@ async fn no_error_about_a_persons_own_files_quotes_a_secret_in_them() {
     stage.end().await;
 }
 
-impl Stage {
+impl ConfigurationSetup {
     async fn set() -> Self {
         let mut planted = Planted::default();
         let rig = Rig::start_logging(LEVEL, "").await;

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tests::connect_proxy::ConnectProxy;
-use tests::enroll::{self, Door, private};
+use tests::enroll::{self, EnrollmentListener, private};
 use tests::fake_api::{Answer, Behaviour, FakeApi};
 use tests::rig::policy::{allow_all, usual};
 use tests::rig::{Agent, ApiServer, Reply, Rig, TOKEN, ask};
@@ -26,10 +26,10 @@ const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\ncarrier: http2\n";
 
 /// A server and agents that use every secret which they may have, each of its own.
-struct Stage {
+struct EnvironmentSetup {
     planted: Planted,
     rig: Rig,
-    door: Door,
+    door: EnrollmentListener,
     /// The API server that the server asks.
     host: FakeApi,
     /// The one of edge-a.
@@ -42,7 +42,7 @@ struct Stage {
 /// This holds while the secret is in use, and once it is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_of_environment_and_files_is_written_down() {
-    let mut stage = Stage::set().await;
+    let mut stage = EnvironmentSetup::set().await;
     let agent = stage.enrolled("one", "token").await;
     stage.rig.connected("edge-a").await;
     let by_certificate = stage.agent_by_certificate().await;
@@ -71,7 +71,7 @@ async fn no_secret_of_environment_and_files_is_written_down() {
     logs.iter().for_each(|(path, text)| stage.planted.has_none(path, text));
 }
 
-impl Stage {
+impl EnvironmentSetup {
     async fn set() -> Self {
         let mut planted = Planted::default();
         let host = host().await;

@@ -20,7 +20,7 @@ const QUOTED_CHARS: usize = 600;
 pub(super) struct Planted(Vec<(String, BTreeSet<String>)>);
 
 /// What a program has said, on stdout and stderr.
-pub(super) struct Said {
+pub(super) struct ProgramOutput {
     pub(super) code: Option<i32>,
     pub(super) text: String,
 }
@@ -65,7 +65,7 @@ impl Planted {
         program: &str,
         words: &[&str],
         variables: &[(String, String)],
-    ) -> Said {
+    ) -> ProgramOutput {
         let invocation =
             Invocation::of(binary(program)).arguments(words.iter().copied()).in_directory(folder);
         let invocation = variables
@@ -76,7 +76,7 @@ impl Planted {
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(!text.trim().is_empty(), "{program} {words:?} says nothing");
         self.has_none(&format!("{program} {words:?}"), &text);
-        Said { code: output.status.code(), text }
+        ProgramOutput { code: output.status.code(), text }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::routes::{Way, masked};
+use tests::routes::{Route, masked};
 
 use super::said;
 
@@ -192,7 +192,7 @@ fn path_or_word<'text>(files: &'text [(&str, String)], word: &'text str) -> &'te
 }
 
 /// A kubectl whose user's editor changes the label `app` into `web`.
-fn editing(way: &Way) -> Kubectl {
+fn editing(way: &Route) -> Kubectl {
     way.kubectl.clone().with_variable("KUBE_EDITOR", "sed -i s/app:/web:/")
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tests::caller::SOON;
 use tests::kube::audit::AuditEvent;
 use tests::real_edge::{CLUSTER, RealEdge};
-use tests::routes::{Ask, Line};
+use tests::routes::{RouteClient, TestRequest};
 use tokio::time::{Duration, sleep};
 
 use super::{all_say, as_it_is};
@@ -31,30 +31,31 @@ async fn discovery_documents_are_the_same_and_are_not_sent_twice() {
         ("/openapi/v2", "application/json"),
         ("/openapi/v3/api/v1", OPENAPI_V3),
     ] {
-        let whole = lines.agree(&Ask::get(path).accept(accept).header("accept-encoding", "gzip")).await;
+        let whole =
+            lines.agree(&TestRequest::get(path).accept(accept).header("accept-encoding", "gzip")).await;
         assert_eq!(whole.status, 200, "{path}");
         let etag = whole.header("etag").unwrap_or_else(|| panic!("{path} has no ETag: {:?}", whole.headers));
-        let again = lines.agree(&Ask::get(path).accept(accept).header("if-none-match", etag)).await;
+        let again = lines.agree(&TestRequest::get(path).accept(accept).header("if-none-match", etag)).await;
         assert!(again.status == 304 && again.body.is_empty(), "{path}: {}", again.status);
     }
     for path in ["/", "/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/apis/tombolo.test/v1"] {
-        let answer = lines.agree(&Ask::get(path)).await;
+        let answer = lines.agree(&TestRequest::get(path)).await;
         assert_eq!(answer.status, 200, "{path}");
     }
 
     // Every group's OpenAPI has an URL with a hash, which may be kept for ever; the index itself has an ETag.
-    let index = lines.agree(&Ask::get("/openapi/v3")).await;
+    let index = lines.agree(&TestRequest::get("/openapi/v3")).await;
     let index: Value = serde_json::from_slice(&index.body).unwrap();
     let groups = index["paths"].as_object().unwrap();
     assert!(groups.len() > 20, "{index}");
     for group in groups.values() {
         let url = group["serverRelativeURL"].as_str().unwrap();
-        let document = lines.agree(&Ask::get(url)).await;
+        let document = lines.agree(&TestRequest::get(url)).await;
         assert_eq!(document.status, 200, "{url}");
         assert!(document.header("cache-control").unwrap().contains("immutable"), "{:?}", document.headers);
     }
     // An old hash is sent on to the new one; the answer's Location is the only thing that differs by path.
-    let old = Ask::get("/openapi/v3/api/v1?hash=0123");
+    let old = TestRequest::get("/openapi/v3/api/v1?hash=0123");
     let [direct, path, host] = lines.ask(&old).await;
     assert_eq!([direct.status, path.status, host.status], [301; 3]);
     let location = direct.header("location").unwrap().to_owned();
@@ -107,10 +108,10 @@ async fn kubectl_caches_discovery_and_later_only_revalidates_it() {
 }
 
 /// The statuses of the discovery requests that came behind the first `from` requests of carol, who has none under way.
-async fn discoveries(edge: &RealEdge, direct: &Line, from: usize) -> Vec<u16> {
+async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<u16> {
     // The log is written when an answer ends, which may be after kubectl has ended.
     let marker = format!("/livez/ping?after={from}");
-    direct.ask(&Ask::get(&marker)).await;
+    direct.ask(&TestRequest::get(&marker)).await;
     let deadline = Instant::now() + SOON;
     loop {
         let events = whole_requests_of_carol(edge);
@@ -138,12 +139,12 @@ fn whole_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
 }
 
 /// The API server's documents have our type a little later than it is served.
-async fn knows_our_type(direct: &Line) {
+async fn knows_our_type(direct: &RouteClient) {
     let deadline = Instant::now() + SOON;
     for (path, accept) in
         [("/apis", AGGREGATED), ("/openapi/v3", "application/json"), ("/openapi/v2", "application/json")]
     {
-        let ask = Ask::get(path).accept(accept);
+        let ask = TestRequest::get(path).accept(accept);
         while !String::from_utf8_lossy(&direct.ask(&ask).await.body).contains(GROUP) {
             assert!(Instant::now() < deadline, "{path} never had {GROUP}");
             sleep(Duration::from_millis(100)).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tests::caller::SOON;
 use tests::process::Process;
 use tests::real_edge::RealEdge;
-use tests::routes::{Ask, Way};
+use tests::routes::{Route, TestRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -22,7 +22,7 @@ async fn kubectl_proxy_serves_the_cluster_by_every_entry_point() {
     edge.namespace("proxied").await;
     create(&edge, COLLECTION, [config_map("m", "x")]).await;
     let direct = edge.ways[0].connect().await;
-    let whole = direct.ask(&Ask::get(format!("{COLLECTION}/m"))).await;
+    let whole = direct.ask(&TestRequest::get(format!("{COLLECTION}/m"))).await;
 
     let [_, path, host] = &edge.ways;
     for (way, more) in [(path, vec!["--append-server-path"]), (host, vec![])] {
@@ -67,7 +67,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    async fn start(edge: &RealEdge, way: &Way, more: &[&str]) -> Self {
+    async fn start(edge: &RealEdge, way: &Route, more: &[&str]) -> Self {
         let output = edge.rig.path().join(format!("proxy {} {}", way.name, more.len()));
         let words = [&["proxy", "--port=0"], more].concat();
         let process = way.kubectl.start(&words, &output).await.unwrap();
@@ -95,7 +95,7 @@ impl Proxy {
     }
 
     /// An event comes while the watch goes on.
-    async fn watches(&self, edge: &RealEdge, way: &Way, before: &[u8]) {
+    async fn watches(&self, edge: &RealEdge, way: &Route, before: &[u8]) {
         let before: Value = serde_json::from_slice(before).unwrap();
         let version = before["metadata"]["resourceVersion"].as_str().unwrap();
         let mut stream =

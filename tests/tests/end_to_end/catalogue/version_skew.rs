@@ -3,7 +3,7 @@
 use tests::kube::assets::{all_minors, neighbours};
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
-use tests::routes::Way;
+use tests::routes::Route;
 use tests::skip::skip;
 
 use super::watching::says;
@@ -38,7 +38,7 @@ async fn work(minors: &[String]) {
     }
 }
 
-async fn work_with(edge: &RealEdge, version: &str, program: &std::path::Path, way: &Way) {
+async fn work_with(edge: &RealEdge, version: &str, program: &std::path::Path, way: &Route) {
     let namespace = format!("skew-{}-{}", version.replace('.', "-"), &way.name[..4]);
     edge.namespace(&namespace).await;
     // A home of its own: minors do not share what they know of the API server.

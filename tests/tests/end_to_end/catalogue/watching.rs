@@ -7,7 +7,7 @@ use tests::caller::SOON;
 use tests::cbor;
 use tests::dial::dial_name;
 use tests::real_edge::{ORIGIN, RealEdge, difference};
-use tests::routes::{Ask, Line, Way, masked};
+use tests::routes::{Route, RouteClient, TestRequest, masked};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
@@ -34,7 +34,7 @@ async fn watch_events_are_the_same_in_every_encoding() {
     let lines = edge.lines().await;
 
     let of = async |accept: &'static str| {
-        let ask = Ask::get(&watch).accept(accept);
+        let ask = TestRequest::get(&watch).accept(accept);
         let answers = lines.ask(&ask).await;
         for answer in &answers {
             assert_eq!(answer.status, 200, "{accept}");
@@ -83,7 +83,7 @@ async fn a_list_by_watch_ends_with_its_bookmark_in_every_encoding() {
     );
 
     for accept in ["application/json", METADATA, TABLE, PROTOBUF, PROTOBUF_METADATA, CBOR] {
-        let ask = Ask::get(&watch).accept(accept);
+        let ask = TestRequest::get(&watch).accept(accept);
         let [direct, path, host] = lines.all();
         let (direct, path, host) = tokio::join!(
             initial_events(direct, &ask),
@@ -116,7 +116,7 @@ async fn an_event_comes_while_the_watch_goes_on() {
     let mut bodies = Vec::new();
     for accept in ["application/json", PROTOBUF, TABLE, CBOR] {
         for line in lines.all() {
-            let ask = Ask::get(format!("{path}?watch=1&timeoutSeconds=600")).accept(accept);
+            let ask = TestRequest::get(format!("{path}?watch=1&timeoutSeconds=600")).accept(accept);
             bodies.push((line.name, accept, line.begin(&ask).await.1));
         }
     }
@@ -178,18 +178,18 @@ async fn happened(edge: &RealEdge, namespace: &str) -> String {
     edge.namespace(namespace).await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let direct = edge.ways[0].connect().await;
-    let list: Value = serde_json::from_slice(&direct.ask(&Ask::get(&path)).await.body).unwrap();
+    let list: Value = serde_json::from_slice(&direct.ask(&TestRequest::get(&path)).await.body).unwrap();
     let before = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     create(edge, &path, (0..3).map(|n| config_map(&format!("map-{n}"), "one\ntwo"))).await;
     let patch = json!({ "data": { "a": "changed" } }).to_string();
-    let patch = Ask::with("PATCH", format!("{path}/map-1"), "application/merge-patch+json", patch);
+    let patch = TestRequest::with("PATCH", format!("{path}/map-1"), "application/merge-patch+json", patch);
     assert_eq!(direct.ask(&patch).await.status, 200);
-    assert_eq!(direct.ask(&Ask::of("DELETE", format!("{path}/map-2"))).await.status, 200);
+    assert_eq!(direct.ask(&TestRequest::of("DELETE", format!("{path}/map-2"))).await.status, 200);
     format!("{path}?watch=true&resourceVersion={before}&{ENDS_AFTER}")
 }
 
 /// Reads until the list's end, and leaves.
-async fn initial_events(line: &Line, ask: &Ask) -> Vec<u8> {
+async fn initial_events(line: &RouteClient, ask: &TestRequest) -> Vec<u8> {
     let (answer, mut body) = line.begin(ask).await;
     let mut bytes = Vec::new();
     assert_eq!(answer.status, 200, "{ask:?}");
@@ -216,7 +216,7 @@ fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
 }
 
 /// The head, without what is of the moment or for browsers and in lower case, and every byte behind it.
-async fn by_websocket(way: &Way, path: &str) -> (String, Vec<u8>) {
+async fn by_websocket(way: &Route, path: &str) -> (String, Vec<u8>) {
     let stream = dial_name(way.address, &way.host, &way.ca_pem, &["http/1.1"], Some(&way.identity)).await;
     let mut stream = stream.unwrap();
     let request = format!(

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tests::entry_points::{Doors, EveryWay};
+use tests::entry_points::{DialListeners, EntryPoints};
 use tests::kube::EdgeCluster;
 use tests::kube::kubectl::Kubectl;
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
@@ -11,17 +11,17 @@ use tokio::sync::Mutex;
 const CLUSTER: &str = "edge-a";
 
 /// A cluster, and what leads to it.
-pub(super) struct Ways {
+pub(super) struct ClusterEntryPoints {
     pub(super) cluster: EdgeCluster,
     pub(super) rig: Rig,
-    ways: EveryWay,
+    ways: EntryPoints,
     _agent: Agent,
 }
 
-impl Ways {
+impl ClusterEntryPoints {
     /// Those that are there, or new ones: trials that run beside each other share them.
     pub(super) async fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Ways>> = Mutex::const_new(Weak::new());
+        static SHARED: Mutex<Weak<ClusterEntryPoints>> = Mutex::const_new(Weak::new());
         let mut shared = SHARED.lock().await;
         if let Some(ways) = shared.upgrade() {
             return ways;
@@ -37,11 +37,11 @@ impl Ways {
         cluster.make_admins(GROUP).await;
         let target = cluster.address().to_string();
         let mut rig = Rig::start().await;
-        let doors = Doors::of(&mut rig, CLUSTER, &target).await;
+        let doors = DialListeners::of(&mut rig, CLUSTER, &target).await;
         let api = ApiServer::of(&cluster, &account);
         let agent = rig.agent_with(CLUSTER, &api, &format!("targets: [{target:?}]\n")).await;
         rig.connected(CLUSTER).await;
-        let ways = EveryWay::open(&rig, &doors, &cluster, CLUSTER, &target).await;
+        let ways = EntryPoints::open(&rig, &doors, &cluster, CLUSTER, &target).await;
         Self { cluster, rig, ways, _agent: agent }
     }
 

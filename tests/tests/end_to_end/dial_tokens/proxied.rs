@@ -14,7 +14,7 @@ use tests::rig::{ApiServer, Rig};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use super::{CA, CLUSTER, Doors, NAME, USER, rig_with_doors};
+use super::{CA, CLUSTER, NAME, ProxyListeners, USER, rig_with_doors};
 
 /// What `tombolo user dial-token kubeconfig` writes.
 const KUBECONFIG: &str = "proxied.kubeconfig";
@@ -24,7 +24,7 @@ const KUBECONFIG: &str = "proxied.kubeconfig";
 async fn kubectl_with_a_dial_token_acts_as_the_clusters_own_user() {
     let cluster = EdgeCluster::start().await.unwrap();
     let account = cluster.create_agent_account().await.unwrap();
-    let (rig, Doors { proxy, socks, .. }) = rig_with_doors(100_000).await;
+    let (rig, ProxyListeners { proxy, socks, .. }) = rig_with_doors(100_000).await;
     let target = cluster.address().to_string();
     let more = format!("targets: [{target:?}]\n");
     let _agent = rig.agent_with(CLUSTER, &ApiServer::of(&cluster, &account), &more).await;
@@ -58,7 +58,7 @@ async fn kubectl_with_a_dial_token_acts_as_the_clusters_own_user() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_proxys_ca_is_not_trusted_for_an_api_server() {
     let cluster = EdgeCluster::start().await.unwrap();
-    let (rig, Doors { proxy, ca, .. }) = rig_with_doors(100_000).await;
+    let (rig, ProxyListeners { proxy, ca, .. }) = rig_with_doors(100_000).await;
     rig.write(
         "ci.token",
         "tombolo-dial-0000000000000000.0000000000000000000000000000000000000000000000000000000000000000",
@@ -104,7 +104,7 @@ async fn the_proxys_ca_is_not_trusted_for_an_api_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_kubeconfig_trusts_more_for_its_proxy_than_the_proxy() {
-    let (rig, Doors { proxy, .. }) = rig_with_doors(100_000).await;
+    let (rig, ProxyListeners { proxy, .. }) = rig_with_doors(100_000).await;
     rig.write("ci.token", "tombolo-dial-0.0");
     let own = STANDARD.encode(std::fs::read_to_string(rig.path().join("pki/agent-ca.crt")).unwrap());
     let good = rig.write("good.conf", &kubeconfig("https://10.0.0.1:443", &own));

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{CLUSTER, Edge, OTHER, USER};
+use super::{CLUSTER, DialTokenEdge, OTHER, USER};
 
 /// `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
 const CONNECTIONS_MAX: usize = 512;
@@ -26,7 +26,7 @@ const UPLOADS: usize = 50;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dial_token_reaches_only_its_clusters_targets_by_socks5() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[canary.address]).await;
     let (token, id) = edge.token("one", &[CLUSTER]).await;
     let (to_listed, to_canary) = (asked(1, 1, &ipv4(listed.address)), asked(1, 1, &ipv4(canary.address)));
@@ -84,7 +84,7 @@ async fn a_dial_token_reaches_only_its_clusters_targets_by_socks5() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[listed.address]).await;
     let (token, _) = edge.token("both", &[CLUSTER, OTHER]).await;
     let said = from(&GREETING, &login(USER, &token), &asked(1, 1, &ipv4(listed.address)));
@@ -96,7 +96,7 @@ async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connect_and_socks5_judge_an_address_alike() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
     // An address may also come as if it were a name.
     let port = listed.address.port();
@@ -125,7 +125,7 @@ async fn connect_and_socks5_judge_an_address_alike() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_closed_at_once_arrives_complete_by_socks5() {
     let counting = Listener::start(count).await;
-    let edge = Edge::start(&[counting.address]).await;
+    let edge = DialTokenEdge::start(&[counting.address]).await;
     let (token, _) = edge.token("one", &[CLUSTER]).await;
     let request = asked(1, 1, &ipv4(counting.address));
 
@@ -135,7 +135,7 @@ async fn an_upload_closed_at_once_arrives_complete_by_socks5() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_socks5_connection_is_reset_when_its_token_is_revoked() {
     let listed = Echo::start().await;
-    let edge = Edge::start(&[listed.address]).await;
+    let edge = DialTokenEdge::start(&[listed.address]).await;
     let (token, id) = edge.token("lost", &[CLUSTER]).await;
     let mut running = edge.connected_by_socks(&token, &asked(1, 1, &ipv4(listed.address))).await;
     echoes(&mut running, b"hello").await;
@@ -149,7 +149,7 @@ async fn a_socks5_connection_is_reset_when_its_token_is_revoked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_socks5_client_is_closed() {
-    let edge = Edge::start(&[]).await;
+    let edge = DialTokenEdge::start(&[]).await;
     let mut stream = TcpStream::connect(edge.socks).await.unwrap();
     // Half a greeting.
     stream.write_all(&GREETING[..2]).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_silent_socks5_client_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn socks5_connections_are_limited_and_the_next_waits_for_a_slot() {
-    let edge = Edge::start(&[]).await;
+    let edge = DialTokenEdge::start(&[]).await;
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
         held.push(edge.chosen_by_socks().await);
@@ -178,7 +178,7 @@ async fn socks5_connections_are_limited_and_the_next_waits_for_a_slot() {
     assert_eq!(answer, CHOSEN);
 }
 
-impl Edge {
+impl DialTokenEdge {
     /// Says something to an address by SOCKS5, and hears it.
     pub(super) async fn reaches_by_socks(&self, token: &str, target: SocketAddr) {
         let mut connected = self.connected_by_socks(token, &asked(1, 1, &ipv4(target))).await;

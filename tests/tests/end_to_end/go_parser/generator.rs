@@ -2,7 +2,7 @@
 
 use tests::caller::GATEWAY;
 use tests::rig::TOKEN;
-use tests::rng::Dice;
+use tests::rng::Rng;
 
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
@@ -84,13 +84,13 @@ enum Body {
 
 /// Of one seed, always the same.
 pub(super) struct Generator {
-    dice: Dice,
+    dice: Rng,
     number: usize,
 }
 
 impl Generator {
     pub(super) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed), number: 0 }
+        Self { dice: Rng::new(seed), number: 0 }
     }
 
     /// What one connection sends: two requests of any kind and a plain one that asks for the end.

@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{COPY, Edge, LOG, NETWORK, advertise, said};
+use super::{COPY, LOG, LocalProxyEdge, NETWORK, advertise, said};
 
 /// It reaches no cluster outside of the network.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_local_proxy_for_a_network_reaches_the_cluster_with_the_address() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
-    let edge = Edge::start_within(["--network", NETWORK], &[listed.address], &[]).await;
+    let edge = LocalProxyEdge::start_within(["--network", NETWORK], &[listed.address], &[]).await;
     edge.rig.logged(LOG, 0, "network plant-1 is reached through").await;
     assert!(std::fs::read_to_string(edge.rig.path().join(COPY)).unwrap().contains("proxy-url"));
     at(&edge.rig, &["cluster", "create", "edge-b", "--network", "plant-2"]).await;

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::{Edge, Url, advertise};
+use super::{LocalProxyEdge, Url, advertise};
 
 const USER: &str = "u";
 
@@ -31,7 +31,7 @@ const UPLOADS: usize = 50;
 async fn without_the_secret_the_local_proxy_refuses_socks5_too() {
     let (listed, canary) = (Echo::start().await, Echo::start().await);
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let edge = Edge::start_with(&[listed.address, nobody], &["--socks5"]).await;
+    let edge = LocalProxyEdge::start_with(&[listed.address, nobody], &["--socks5"]).await;
     // What the caller may dial in another cluster, and what nobody's agent has.
     at(&edge.rig, &["cluster", "create", "edge-b"]).await;
     advertise(&edge.rig, "edge-b", &[canary.address.to_string()]).await;
@@ -82,7 +82,7 @@ async fn without_the_secret_the_local_proxy_refuses_socks5_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_protocols_of_the_local_proxy_judge_an_address_alike() {
     let listed = Echo::start().await;
-    let edge = Edge::start_with(&[listed.address], &[]).await;
+    let edge = LocalProxyEdge::start_with(&[listed.address], &[]).await;
     let (address, secret) = edge.door();
 
     // Each is a connection of its own to the gateway, where all of them are tried by its own ways in.
@@ -110,7 +110,7 @@ async fn both_protocols_of_the_local_proxy_judge_an_address_alike() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_socks5_no_targets_byte_precedes_the_reply_and_none_is_lost() {
     let (speaking, counting) = (Listener::start(speak).await, Listener::start(count).await);
-    let edge = Edge::start_with(&[speaking.address, counting.address], &["--socks5"]).await;
+    let edge = LocalProxyEdge::start_with(&[speaking.address, counting.address], &["--socks5"]).await;
 
     // What stands behind a request waits for its target.
     let mut caller = edge.chosen_by_socks().await;
@@ -134,7 +134,7 @@ async fn by_socks5_no_targets_byte_precedes_the_reply_and_none_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_break_behind_the_local_proxy_is_a_reset() {
     let (breaking, reading) = (Listener::start(break_off).await, Listener::start(read_all).await);
-    let mut edge = Edge::start_with(&[breaking.address, reading.address], &["--socks5"]).await;
+    let mut edge = LocalProxyEdge::start_with(&[breaking.address, reading.address], &["--socks5"]).await;
 
     let mut caller = edge.connected_by_socks(&asked(CONNECT, 1, &ipv4(breaking.address))).await;
     caller.write_all(b"x").await.unwrap();
@@ -154,7 +154,7 @@ async fn a_break_behind_the_local_proxy_is_a_reset() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn local_proxy_connections_are_limited_and_the_next_waits_for_a_slot() {
-    let edge = Edge::start().await;
+    let edge = LocalProxyEdge::start().await;
     let Url { address, secret, .. } = edge.url();
     let mut held = Vec::new();
     for _ in 0..CONNECTIONS_MAX {
@@ -176,7 +176,7 @@ async fn local_proxy_connections_are_limited_and_the_next_waits_for_a_slot() {
     assert_eq!(answer, CHOSEN);
 }
 
-impl Edge {
+impl LocalProxyEdge {
     /// A connection that has greeted, and whose greeting was answered.
     async fn chosen_by_socks(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.url().address).await.unwrap();

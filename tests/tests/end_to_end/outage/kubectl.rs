@@ -9,7 +9,7 @@ use tests::kube::assets::Assets;
 use tests::kube::kubectl::Kubectl;
 use tests::rig::{ApiServer, GROUP};
 
-use super::{SOON, Trial};
+use super::{OutageTrial, SOON};
 
 const API: &str = r#"{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}"#;
 const APIS: &str = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[]}"#;
@@ -29,7 +29,7 @@ const GET: &[&str] = &["get", "configmaps", "c"];
 /// Each write arrives once.
 #[tokio::test]
 async fn an_outage_below_the_limit_goes_unnoticed() {
-    let trial = Kubectled::start("").await;
+    let trial = KubectlTrial::start("").await;
     for (words, method) in [(GET, "GET"), (CREATE, "POST"), (APPLY, "PATCH"), (PATCH, "PATCH")] {
         trial.trial.dark().await;
         let asked = trial.trial.api.requests().len();
@@ -61,7 +61,7 @@ async fn under_the_default_limit_the_error_comes_once_it_has_passed() {
 
 /// Five commands towards a dark cluster, each of which fails once `limit` has passed.
 async fn dark_errors(more: &str, limit: Duration) {
-    let trial = Kubectled::start(more).await;
+    let trial = KubectlTrial::start(more).await;
     // What the cluster knows is cached by kubectl, so that writes get as far as they can.
     assert!(trial.run(GET).await.status.success());
     trial.trial.dark().await;
@@ -99,7 +99,7 @@ async fn dark_errors(more: &str, limit: Duration) {
 
 #[tokio::test]
 async fn a_write_whose_tunnel_is_lost_is_not_resent() {
-    let mut trial = Kubectled::start("").await;
+    let mut trial = KubectlTrial::start("").await;
     assert!(trial.run(GET).await.status.success());
     let asked = trial.trial.api.requests().len();
 
@@ -128,15 +128,15 @@ async fn a_write_whose_tunnel_is_lost_is_not_resent() {
 }
 
 /// A trial whose API server knows config maps, and kubectl.
-struct Kubectled {
-    trial: Trial,
+struct KubectlTrial {
+    trial: OutageTrial,
     kubectl: Kubectl,
     manifest: PathBuf,
 }
 
-impl Kubectled {
+impl KubectlTrial {
     async fn start(more: &str) -> Self {
-        let trial = Trial::start(more).await;
+        let trial = OutageTrial::start(more).await;
         knows_config_maps(&trial.api);
         let kubeconfig = trial.rig.kubeconfig("alice", &[GROUP], "edge-a").await;
         let kubectl = Kubectl::new(Assets::find().expect("kubectl").kubectl, kubeconfig).limit(SOON);

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use tests::caller::Http2Caller;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, Rig};
-use tests::rng::Dice;
+use tests::rng::Rng;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::retried;
@@ -36,7 +36,7 @@ async fn no_read_fails_while_agents_are_killed_for_two_minutes() {
 
 /// What became of the reads.
 #[derive(Debug, Default)]
-struct Tally {
+struct ReadCounts {
     answered: Cell<usize>,
     cut_off: Cell<usize>,
     longest: Cell<Duration>,
@@ -55,11 +55,11 @@ async fn killing(times: u32) {
         rig.logged("server.log", 0, &format!("tunnel opened agent=edge-a/{id}")).await;
         places.push((id, api, agent));
     }
-    let (tally, done) = (Tally::default(), Cell::new(false));
+    let (tally, done) = (ReadCounts::default(), Cell::new(false));
 
     let callers = join_all((0..CALLERS).map(|_| read(&rig, &tally, &done)));
     let kills = async {
-        kill(&rig, &mut places, times, Dice::new(seed)).await;
+        kill(&rig, &mut places, times, Rng::new(seed)).await;
         done.set(true);
     };
     tokio::join!(callers, kills);
@@ -74,7 +74,7 @@ async fn killing(times: u32) {
 }
 
 /// Kills one that was not killed last time, and starts it again.
-async fn kill(rig: &Rig, places: &mut [(&'static str, FakeApi, Agent)], times: u32, mut dice: Dice) {
+async fn kill(rig: &Rig, places: &mut [(&'static str, FakeApi, Agent)], times: u32, mut dice: Rng) {
     let (began, mut last) = (Instant::now(), 0);
     for turn in 1..=times {
         sleep_until(began + KILL_EVERY * turn).await;
@@ -86,7 +86,7 @@ async fn kill(rig: &Rig, places: &mut [(&'static str, FakeApi, Agent)], times: u
 }
 
 /// Reads until it is done, over a connection of its own.
-async fn read(rig: &Rig, tally: &Tally, done: &Cell<bool>) {
+async fn read(rig: &Rig, tally: &ReadCounts, done: &Cell<bool>) {
     let mut caller = Http2Caller::dial(rig).await;
     while !done.get() {
         let asked = Instant::now();

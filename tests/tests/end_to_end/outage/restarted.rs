@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tests::fake_api::{Behaviour, FakeApi, RecordedRequest};
 use tests::rig::{ApiServer, Rig};
 
-use super::{SOON, Trial};
+use super::{OutageTrial, SOON};
 
 const PATH: &str = "/clusters/edge-a/api/v1/things";
 const COPIED: &str = "tombolo_server_agent_keys_copied_total";
@@ -14,7 +14,7 @@ const COPIED: &str = "tombolo_server_agent_keys_copied_total";
 /// This holds for every kind of request.
 #[tokio::test]
 async fn a_restarted_only_agent_serves_from_its_handshake_on() {
-    let mut trial = Trial::start("parking: { limitSeconds: 60 }").await;
+    let mut trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
 
     // The list knows of a tunnel a moment before the log does.
@@ -35,7 +35,7 @@ async fn a_restarted_only_agent_serves_from_its_handshake_on() {
 /// The first process serves on.
 #[tokio::test]
 async fn a_second_process_with_a_certificate_in_use_is_refused() {
-    let trial = Trial::start("parking: { limitSeconds: 60 }").await;
+    let trial = OutageTrial::start("parking: { limitSeconds: 60 }").await;
     trial.api.otherwise(Behaviour::json("{}"));
     let strangers = FakeApi::start().await.expect("a fake starts");
     strangers.otherwise(Behaviour::json("{}"));

@@ -13,7 +13,7 @@ pub(super) struct Case {
 
 /// Which way the cluster is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum ClusterSelection {
     ByPath,
     ByHost,
 }
@@ -27,7 +27,7 @@ pub(super) enum Version {
 
 /// A small generator of numbers (xorshift64*).
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct XorshiftRng(u64);
 
 /// Segments that are one name to everybody.
 const PLAIN: [&str; 34] = [
@@ -185,7 +185,7 @@ const FORMS: [&str; 7] = [
     "?x",
 ];
 
-impl Dice {
+impl XorshiftRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed | 1)
     }
@@ -275,14 +275,14 @@ impl Dice {
     }
 
     /// A request for `own`, a cluster's own target.
-    pub(super) fn case(&mut self, way: Way, version: Version, own: &str) -> Case {
+    pub(super) fn case(&mut self, way: ClusterSelection, version: Version, own: &str) -> Case {
         let cluster = match self.below(10) {
             0..=5 => "edge-a",
             6..=8 => "edge-b",
             _ => "edge-c",
         };
         let (said, mut target) = match way {
-            Way::ByPath => {
+            ClusterSelection::ByPath => {
                 let name = if self.chance(8) { self.pick(&NAMES) } else { cluster };
                 let prefix = if self.chance(4) { self.pick(&PREFIXES) } else { "/clusters/" };
                 // A name alone, or with a query at once, is the cluster's root.
@@ -292,7 +292,7 @@ impl Dice {
                     .unwrap_or(own);
                 (self.pick(&GATEWAYS).to_owned(), format!("{prefix}{name}{own}"))
             }
-            Way::ByHost => {
+            ClusterSelection::ByHost => {
                 let host = if self.chance(8) { self.pick(&HOSTS).to_owned() } else { self.host_of(cluster) };
                 (host, own.to_owned())
             }

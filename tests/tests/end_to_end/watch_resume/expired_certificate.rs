@@ -7,7 +7,7 @@ use tests::fake_api::{Behaviour, Cut, HttpVersion};
 use tests::fake_edge::CLUSTER;
 use tests::rig::GROUP;
 
-use super::site::{Site, Watching};
+use super::site::{OpenWatch, Site};
 
 /// How long the certificate is valid: a caller dials and asks thrice within.
 const VALID: Duration = Duration::from_secs(12);
@@ -35,7 +35,7 @@ async fn a_parked_watch_ends_with_401_when_its_callers_certificate_expires() {
     let mut watches = Vec::new();
     for (path, content_type) in ENCODINGS {
         let target = format!("/clusters/{CLUSTER}{path}?watch=1&resourceVersion=5");
-        watches.push((content_type, Watching::begin(&mut caller, &target).await));
+        watches.push((content_type, OpenWatch::begin(&mut caller, &target).await));
     }
 
     site.stop_agent().await;

@@ -8,7 +8,7 @@ use h2::RecvStream;
 use serde_json::{Value, json};
 use tests::caller::{GATEWAY, Http2Caller};
 use tests::kube::account::AgentAccount;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::pki::Issued;
 use tests::process::Process;
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
@@ -28,7 +28,7 @@ const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(50);
 /// The agents are killed and restarted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_of_every_encoding_match_etcd_while_agents_are_killed() {
-    let mut site = Site::start().await;
+    let mut site = RealSite::start().await;
     site.write(0).await;
     let mut kubectl = site.kubectl().await;
     let version = site.version().await;
@@ -79,7 +79,7 @@ enum Encoding {
 /// By name, the version of an object and how many keys its data have.
 type View = BTreeMap<String, (u64, usize)>;
 
-struct Site {
+struct RealSite {
     cluster: EdgeCluster,
     account: AgentAccount,
     admin: Issued,
@@ -89,9 +89,10 @@ struct Site {
     kubeconfig: PathBuf,
 }
 
-impl Site {
+impl RealSite {
     async fn start() -> Self {
-        let place = Place { feature_gates: &["CBORServingAndStorage=true"], ..Place::default() };
+        let place =
+            ClusterOptions { feature_gates: &["CBORServingAndStorage=true"], ..ClusterOptions::default() };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
         let admin = cluster.issue_user("admin", &["system:masters"]);
@@ -159,7 +160,7 @@ impl Site {
     }
 
     /// A watch from `version`, or from a list that is streamed.
-    async fn watch(&self, encoding: Encoding, query: String) -> Watching {
+    async fn watch(&self, encoding: Encoding, query: String) -> RealWatch {
         let mut caller = Http2Caller::dial_name(&self.rig, GATEWAY, Some(&self.caller)).await;
         let accept = match encoding {
             Encoding::Json => "application/json",
@@ -172,7 +173,7 @@ impl Site {
         let content_type = answer.headers()["content-type"].to_str().expect("text");
         assert!(answer.status() == 200 && content_type.starts_with(accept), "{content_type}");
         let before = if query.starts_with("resourceVersion") { self.held().await } else { View::new() };
-        Watching { encoding, query, body: answer.into_body(), got: Vec::new(), before, _caller: caller }
+        RealWatch { encoding, query, body: answer.into_body(), got: Vec::new(), before, _caller: caller }
     }
 
     /// kubectl watches Tables.
@@ -185,7 +186,7 @@ impl Site {
     }
 }
 
-struct Watching {
+struct RealWatch {
     encoding: Encoding,
     query: String,
     body: RecvStream,
@@ -195,7 +196,7 @@ struct Watching {
     _caller: Http2Caller,
 }
 
-impl Watching {
+impl RealWatch {
     /// Reads until the name of an object has come, which is written alike in all encodings.
     async fn until(&mut self, name: &str) {
         while !self.got.windows(name.len()).any(|window| window == name.as_bytes()) {

@@ -21,7 +21,7 @@ pub(super) struct Site {
 }
 
 /// A watch over HTTP/2.
-pub(super) struct Watching {
+pub(super) struct OpenWatch {
     body: RecvStream,
     got: Vec<u8>,
     _caller: Option<Http2Caller>,
@@ -41,15 +41,15 @@ impl Site {
     }
 
     /// Begins a watch, whose head has come.
-    pub(super) async fn watch(&self, query: &str) -> Watching {
+    pub(super) async fn watch(&self, query: &str) -> OpenWatch {
         self.watch_with(query, &[]).await
     }
 
     /// The same with further headers.
-    pub(super) async fn watch_with(&self, query: &str, headers: &[(&str, &str)]) -> Watching {
+    pub(super) async fn watch_with(&self, query: &str, headers: &[(&str, &str)]) -> OpenWatch {
         let mut caller = Http2Caller::dial(&self.edge.rig).await;
-        let watching = Watching::begin_with(&mut caller, &target(query), headers).await;
-        Watching { _caller: Some(caller), ..watching }
+        let watching = OpenWatch::begin_with(&mut caller, &target(query), headers).await;
+        OpenWatch { _caller: Some(caller), ..watching }
     }
 
     /// Lists, and watches from there.
@@ -131,7 +131,7 @@ impl Site {
     }
 }
 
-impl Watching {
+impl OpenWatch {
     /// Begins a watch, whose head has come, on a connection that outlives it.
     pub(super) async fn begin(caller: &mut Http2Caller, target: &str) -> Self {
         Self::begin_with(caller, target, &[]).await

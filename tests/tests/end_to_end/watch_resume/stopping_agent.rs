@@ -1,7 +1,7 @@
 //! An agent that stops hands its watches over to another one as soon as there is one, and not at the end of its drain.
 
 use rustix::process::Signal;
-use tests::check::watch_report::Watched;
+use tests::check::watch_report::WatchReport;
 use tests::fake_api::HttpVersion;
 use tests::rig::{Agent, ApiServer};
 
@@ -33,7 +33,7 @@ async fn a_watch_moves_from_a_stopping_agent_to_another_one() {
     watch.until(&last).await;
     other.until(&last).await;
     reflector.take(&watch.take());
-    assert!(Watched::of(&reflector, &store.emitted()).is_right());
+    assert!(WatchReport::of(&reflector, &store.emitted()).is_right());
     assert_eq!((site.asked().await.len(), site.resumed().await), (4, 2.0));
 }
 
@@ -58,7 +58,7 @@ async fn a_draining_only_agent_keeps_its_watches_until_another_one_connects() {
     let last = store.put("c", "1").to_string();
     watch.until(&last).await;
     reflector.take(&watch.take());
-    assert!(Watched::of(&reflector, &store.emitted()).is_right());
+    assert!(WatchReport::of(&reflector, &store.emitted()).is_right());
     assert_eq!((site.asked().await.len(), site.resumed().await), (2, 1.0));
 }
 

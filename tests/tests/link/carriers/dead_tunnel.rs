@@ -9,7 +9,7 @@ use tests::fake_api::{Behaviour, RecordedRequest, Store};
 use tests::lab::{Lab, trial};
 use tokio::time::timeout;
 
-use super::{NO_UDP, Stage};
+use super::{CarrierSetup, NO_UDP};
 
 const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 const READ: &str = "/api/v1/namespaces/default/configmaps/read";
@@ -32,7 +32,7 @@ fn streams_of_a_cut_tcp_tunnel_continue_over_quic() {
 
 /// `verdict` is what becomes of TCP, `reason` why a read is sent once more.
 async fn go_on(lab: &Lab, verdict: &str, reason: &str) {
-    let (stage, store) = (Stage::build(lab).await, Store::new());
+    let (stage, store) = (CarrierSetup::build(lab).await, Store::new());
     let version = store.put("a", "1");
     stage.api.on(COLLECTION, Behaviour::Store(store.clone()));
     stage.api.on(READ, Behaviour::Stall);

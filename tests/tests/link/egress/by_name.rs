@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::audit_log::{AuditLog, note};
 use tests::caller::SOON;
 use tests::kube::kubectl::Kubectl;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{Lab, Site, Uplink, trial};
 use tests::pki::Authority;
 use tests::rig::{Agent, ApiServer, Rig};
@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::CLUSTER;
-use super::cloud_api_server::{self, By, rule};
-use super::services::{Answer, THING, review, review_otherwise, serve, things};
+use super::cloud_api_server::{self, EgressTransport, rule};
+use super::services::{ServiceAnswer, THING, review, review_otherwise, serve, things};
 
 /// Where the site's own API server is.
 const CONTROL_PLANE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10));
@@ -38,7 +38,7 @@ const TURNS: usize = 5;
 #[test]
 fn webhooks_and_aggregated_apis_are_reached_by_service_name() {
     trial("an_api_server_reaches_services_by_name", async |lab| {
-        let edge = Edge::start(lab, By::Tls).await;
+        let edge = ByNameEdge::start(lab, EgressTransport::Tls).await;
         edge.serves("the site says no").await;
 
         // Another pod takes the place of the first, which is gone with its connections.
@@ -63,7 +63,7 @@ fn webhooks_and_aggregated_apis_are_reached_by_service_name() {
 #[test]
 fn an_api_server_at_a_unix_socket_reaches_services_by_name_too() {
     trial("an_api_server_at_a_socket_reaches_services_by_name", async |lab| {
-        let edge = Edge::start(lab, By::Socket).await;
+        let edge = ByNameEdge::start(lab, EgressTransport::Socket).await;
         edge.serves("the site says no").await;
         let log = AuditLog::of(&edge.rig);
         let intents = log.intents().into_iter().filter(|intent| note(intent, "listener") == "egress");
@@ -73,7 +73,7 @@ fn an_api_server_at_a_unix_socket_reaches_services_by_name_too() {
 }
 
 /// An API server in the cloud, and a site with a cluster of its own.
-struct Edge {
+struct ByNameEdge {
     rig: Rig,
     cluster: EdgeCluster,
     /// The first pod behind the webhook's Service.
@@ -83,17 +83,17 @@ struct Edge {
     _site: Site,
 }
 
-impl Edge {
-    async fn start(lab: &Lab, by: By) -> Self {
+impl ByNameEdge {
+    async fn start(lab: &Lab, by: EgressTransport) -> Self {
         let authority = Authority::new("site-ca");
         let rig = cloud_api_server::server(lab, by).await;
         let (site, first) = site(lab, &authority).await;
-        let site_cluster = EdgeCluster::start_at(Place {
+        let site_cluster = EdgeCluster::start_at(ClusterOptions {
             network_namespace: Some(site.pod().path().to_owned()),
             address: CONTROL_PLANE,
             port: Some(6443),
             advertise: CONTROL_PLANE,
-            ..Place::default()
+            ..ClusterOptions::default()
         })
         .await
         .unwrap();
@@ -176,7 +176,7 @@ async fn site(lab: &Lab, authority: &Authority) -> (Site, AbortHandle) {
     let site = lab.site(CLUSTER, Uplink::Cable).await;
     site.pod().ip(&format!("addr add {CONTROL_PLANE}/32 dev lo")).await.unwrap();
     let [hook, extension] = SERVICES.map(|name| authority.issue_server(&[name], &[]));
-    let served: [(Ipv4Addr, _, Answer); 3] =
+    let served: [(Ipv4Addr, _, ServiceAnswer); 3] =
         [(FIRST, hook.clone(), review), (SECOND, hook, review_otherwise), (EXTENSION, extension, things)];
     let mut serving = Vec::new();
     for (address, certificate, answer) in served {

@@ -6,7 +6,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 use tests::caller::SOON;
 use tests::kube::kubectl::Kubectl;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{Lab, SERVER};
 use tests::pki::Authority;
 use tests::rig::Rig;
@@ -20,7 +20,7 @@ const EGRESS_PORT: u16 = 8131;
 
 /// How an API server comes to its way in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum EgressTransport {
     /// TLS with a certificate of its own.
     Tls,
     /// A Unix socket beside it.
@@ -28,7 +28,7 @@ pub(super) enum By {
 }
 
 /// A server with a way in to [`CLUSTER`], `host-a`.
-pub(super) async fn server(lab: &Lab, by: By) -> Rig {
+pub(super) async fn server(lab: &Lab, by: EgressTransport) -> Rig {
     let client_ca = Authority::new("egress-ca");
     let path = |name: &str| lab.path().join(name);
     let own = client_ca.issue_user(NAME, &[]);
@@ -40,11 +40,13 @@ pub(super) async fn server(lab: &Lab, by: By) -> Rig {
         std::fs::write(path(name), text).unwrap();
     }
     let way = match by {
-        By::Tls => format!(
+        EgressTransport::Tls => format!(
             "tcp: {{ listen: \"{SERVER}:{EGRESS_PORT}\", clientCAFile: {:?}, clientName: {NAME} }}",
             path("egress-ca.crt")
         ),
-        By::Socket => format!("uds: {{ path: {:?}, uids: [{}] }}", socket(lab), geteuid().as_raw()),
+        EgressTransport::Socket => {
+            format!("uds: {{ path: {:?}, uids: [{}] }}", socket(lab), geteuid().as_raw())
+        }
     };
     // A webhook holds up who waits for it: here nobody waits for a cluster that is away.
     let more =
@@ -64,14 +66,14 @@ pub(super) fn rule(name: &str, targets: &[(&str, u16)]) -> String {
 }
 
 /// A kube-apiserver in the cloud whose egress goes to that server.
-pub(super) async fn api_server(lab: &Lab, rig: &Rig, by: By) -> EdgeCluster {
-    EdgeCluster::start_at(Place {
+pub(super) async fn api_server(lab: &Lab, rig: &Rig, by: EgressTransport) -> EdgeCluster {
+    EdgeCluster::start_at(ClusterOptions {
         network_namespace: Some(lab.cloud().path().to_owned()),
         address: SERVER.into(),
         port: Some(6443),
         advertise: SERVER.into(),
         egress_selector: Some(selector(lab, rig, by)),
-        ..Place::default()
+        ..ClusterOptions::default()
     })
     .await
     .unwrap()
@@ -82,18 +84,18 @@ fn socket(lab: &Lab) -> std::path::PathBuf {
 }
 
 /// The file that tells kube-apiserver where its egress goes.
-fn selector(lab: &Lab, rig: &Rig, by: By) -> std::path::PathBuf {
+fn selector(lab: &Lab, rig: &Rig, by: EgressTransport) -> std::path::PathBuf {
     let file = lab.path().join("egress.json");
     let name = |name: &str| lab.path().join(name).display().to_string();
     let transport = match by {
-        By::Tls => {
+        EgressTransport::Tls => {
             let tls = json!({
                 "caBundle": rig.path().join("pki/server-ca.crt"), "clientKey": name("egress.key"),
                 "clientCert": name("egress.crt"),
             });
             json!({ "tcp": { "url": format!("https://{SERVER}:{EGRESS_PORT}"), "tlsConfig": tls } })
         }
-        By::Socket => json!({ "uds": { "udsName": socket(lab) } }),
+        EgressTransport::Socket => json!({ "uds": { "udsName": socket(lab) } }),
     };
     let selection = json!({
         "name": "cluster", "connection": { "proxyProtocol": "HTTPConnect", "transport": transport },

@@ -21,7 +21,7 @@ pub(super) const THING: &str =
 pub(super) const WRITTEN: &str = "written at the site\n";
 
 /// What somebody answers at a path, to a body.
-pub(super) type Answer = fn(&str, &Value) -> Option<String>;
+pub(super) type ServiceAnswer = fn(&str, &Value) -> Option<String>;
 
 pub(super) fn review(_: &str, asked: &Value) -> Option<String> {
     reviewed(asked, "the site says no")
@@ -62,7 +62,7 @@ pub(super) fn logs(path: &str, _: &Value) -> Option<String> {
 
 /// Serves at an address of the namespace in which this is called, as long as the namespace is there, or until it is aborted
 /// with all its connections.
-pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: Answer) -> AbortHandle {
+pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: ServiceAnswer) -> AbortHandle {
     let acceptor = acceptor(&certificate);
     let listener = TcpListener::bind(address).await.unwrap();
     let serving = tokio::spawn(async move {
@@ -79,7 +79,10 @@ pub(super) async fn serve(address: SocketAddr, certificate: Issued, answer: Answ
     serving.abort_handle()
 }
 
-async fn answered(request: Request<Incoming>, answer: Answer) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn answered(
+    request: Request<Incoming>,
+    answer: ServiceAnswer,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let asked = serde_json::from_slice(&body).unwrap_or(Value::Null);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tests::caller::SOON;
 use tests::kube::kubectl::Kubectl;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{Lab, SERVER};
 use tokio::time::{Duration, sleep, timeout};
 
@@ -27,12 +27,12 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) async fn start(lab: &Lab) -> Self {
-        let cluster = EdgeCluster::start_at(Place {
+        let cluster = EdgeCluster::start_at(ClusterOptions {
             network_namespace: Some(lab.cloud().path().to_owned()),
             address: SERVER.into(),
             port: Some(6443),
             advertise: SERVER.into(),
-            ..Place::default()
+            ..ClusterOptions::default()
         })
         .await
         .unwrap();

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use tests::client_network::Office;
+use tests::client_network::ClientNetwork;
 use tests::lab::{Uplink, trial};
 use tests::listener::uploads_arrive_whole;
 use tests::rig::policy::{user_may_dial, usual};
@@ -38,7 +38,7 @@ fn connections_to_an_address_are_limited_in_all_and_by_source() {
         rig.write_config(|config| format!("{config}\n{vip}"));
         rig.start_server().await;
         rig.connected(CLUSTER).await;
-        let office = Office::build(lab, 1).await;
+        let office = ClientNetwork::build(lab, 1).await;
         office.has_too(SOURCES[1]).await;
         let [one, other] = SOURCES;
 

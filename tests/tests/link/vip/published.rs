@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use tests::audit_log::{AuditLog, note};
 use tests::binaries::binary;
 use tests::caller::SOON;
-use tests::client_network::Office;
+use tests::client_network::ClientNetwork;
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, trial};
 use tests::process::{Invocation, run};
 use tests::rig::Rig;
 use tests::rig::policy::{user_may_dial, usual};
 
-use super::super::by_address::{Edge, read, uid};
+use super::super::by_address::{ByAddressEdge, read, uid};
 use super::host_cluster::Host;
 
 /// What every cluster calls its own API server, and what the range leads to unless it says something else.
@@ -27,12 +27,12 @@ fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
         let mut rig = lab.rig(&host.vip(&["edge-a", "edge-b", "edge-c", "edge-d", "edge-e", "edge-x"])).await;
         let rule = user_may_dial("pods", ("way-in:pods", "way-in:pods"), &["edge-a"]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
-        let edge = Edge::start_with(lab, &rig, "edge-a", &[], &[TARGET]).await;
+        let edge = ByAddressEdge::start_with(lab, &rig, "edge-a", &[], &[TARGET]).await;
         for name in ["edge-b", "edge-c", "edge-d", "edge-e"] {
             tests::enroll::at(&rig, &["cluster", "create", name]).await;
         }
         are_services(lab, &host, &rig).await;
-        let office = Office::build(lab, 1).await;
+        let office = ClientNetwork::build(lab, 1).await;
         let kubectl = is_reached(lab, &host, &rig, &edge, &office).await;
 
         tests::enroll::at(&rig, &["cluster", "delete", "edge-c"]).await;
@@ -71,7 +71,13 @@ async fn are_services(lab: &Lab, host: &Host, rig: &Rig) {
 }
 
 /// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod its own.
-async fn is_reached(lab: &Lab, host: &Host, rig: &Rig, edge: &Edge, office: &Office) -> Kubectl {
+async fn is_reached(
+    lab: &Lab,
+    host: &Host,
+    rig: &Rig,
+    edge: &ByAddressEdge,
+    office: &ClientNetwork,
+) -> Kubectl {
     let service = host.service("edge-a").await["spec"]["clusterIP"].as_str().unwrap().to_owned();
     lead(lab, &service, "100.100.0.1").await;
     let kubectl = by_service(rig, edge, office, &service).await;
@@ -142,7 +148,7 @@ async fn lead(lab: &Lab, service: &str, address: &str) {
 }
 
 /// kubectl in an office, with what `tombolo vip` makes of the cluster's own kubeconfig, and names that lead to the Service as DNS does.
-async fn by_service(rig: &Rig, edge: &Edge, office: &Office, service: &str) -> Kubectl {
+async fn by_service(rig: &Rig, edge: &ByAddressEdge, office: &ClientNetwork, service: &str) -> Kubectl {
     let (admin_conf, output) = (edge.cluster.admin_kubeconfig(), rig.path().join("edge-a.conf"));
     let words =
         ["vip", "--server", "https://edge-a.tombolo.svc:443", "--kubeconfig", admin_conf.to_str().unwrap()];

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use tests::caller::status_of_connect;
-use tests::client_network::Office;
+use tests::client_network::ClientNetwork;
 use tests::echo::Echo;
 use tests::fake_api::{FakeApi, FakeApiOptions};
 use tests::lab::{Site, Uplink, trial};
@@ -50,7 +50,7 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         });
         rig.start_server().await;
         rig.connected(CLUSTER).await;
-        let office = Office::build(lab, 1).await;
+        let office = ClientNetwork::build(lab, 1).await;
         for ((target, status), address) in judged.iter().zip(addresses) {
             let reached = office.echoing("10.8.1.2", &address.to_string()).await.map(drop);
             match status {

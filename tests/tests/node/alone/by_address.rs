@@ -1,6 +1,6 @@
 //! What people do with pods where a cluster's own address is one of the server's host, by an admin.conf to which nothing was added.
 
-use tests::client_network::Office;
+use tests::client_network::ClientNetwork;
 use tests::enroll::at;
 use tests::lab::{Uplink, trial};
 use tests::node;
@@ -9,7 +9,7 @@ use tests::rig::policy::{user_may_dial, usual};
 use tests::skip::skip;
 
 use crate::exec::{outputs_are_told_apart, what_is_typed_arrives};
-use crate::kubectls::{Hand, by_both_protocols, pattern};
+use crate::kubectls::{Client, by_both_protocols, pattern};
 
 /// What is typed.
 const BYTES: usize = 1_000_000;
@@ -29,7 +29,7 @@ fn an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address() {
         at(&rig, &["cluster", "update", NAMES[0], "--advertise", "192.168.1.10:6443"]).await;
         let rule = user_may_dial("office", ("way-in:office", "way-in:office"), &[NAMES[0]]);
         rig.put_policy(&usual().into_iter().chain([rule]).collect::<Vec<_>>()).await;
-        let office = Office::build(lab, 1).await;
+        let office = ClientNetwork::build(lab, 1).await;
         let kubectl = office.kubectl(&edge.cluster);
 
         for hand in by_both_protocols("address", &kubectl) {
@@ -39,7 +39,7 @@ fn an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address() {
         }
         let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
         assert_eq!(kubectl.stdout(&whoami).await, edge.direct.stdout(&whoami).await);
-        let logs = Hand { name: "logs".to_owned(), kubectl }.run(&["logs", POD]).await;
+        let logs = Client { name: "logs".to_owned(), kubectl }.run(&["logs", POD]).await;
         assert!(logs.status.success(), "{logs:?}");
     });
 }

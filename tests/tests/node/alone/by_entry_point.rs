@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use tests::entry_points::{Doors, EveryWay, WAYS};
+use tests::entry_points::{DialListeners, ENTRY_POINTS, EntryPoints};
 use tests::kube::assets::{self, Assets, all_minors};
 use tests::kube::kubectl::Kubectl;
 use tests::lab::{Lab, Uplink, trial};
@@ -16,7 +16,7 @@ use tests::sources;
 
 use crate::clients::number;
 use crate::exec::what_is_typed_arrives;
-use crate::kubectls::{CHOICES, Hand, SOON, pattern};
+use crate::kubectls::{CHOICES, Client, SOON, pattern};
 use Cell::{Says, Spdy, WebSocket};
 
 /// What becomes of an exec by one way.
@@ -30,16 +30,16 @@ enum Cell {
     Says(&'static str),
 }
 
-/// A client by all of [`WAYS`].
+/// A client by all of [`ENTRY_POINTS`].
 struct Row {
     /// As the page calls it.
     client: &'static str,
-    cells: [Cell; WAYS.len()],
+    cells: [Cell; ENTRY_POINTS.len()],
 }
 
 const ROWS: [Row; 5] = [
-    Row { client: "kubectl, asking for WebSocket", cells: [WebSocket; WAYS.len()] },
-    Row { client: "kubectl, asking for SPDY", cells: [Spdy; WAYS.len()] },
+    Row { client: "kubectl, asking for WebSocket", cells: [WebSocket; ENTRY_POINTS.len()] },
+    Row { client: "kubectl, asking for SPDY", cells: [Spdy; ENTRY_POINTS.len()] },
     Row {
         client: "kube-rs, exec",
         cells: [
@@ -84,7 +84,7 @@ fn an_exec_works_by_every_entry_point_that_its_client_supports() {
     trial(test, async |lab| {
         by_all(lab, async |edge, ways| {
             let mut wrong = Vec::new();
-            for (way, column) in WAYS.iter().zip(0..) {
+            for (way, column) in ENTRY_POINTS.iter().zip(0..) {
                 let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON);
                 for (row, client) in ROWS.iter().zip(clients(&kubectl, &kube_rs, &python)) {
                     let name = format!("{}-by-{way}", row.client.replace([' ', ',', '\''], "-"));
@@ -110,7 +110,7 @@ fn an_exec_of_every_kubectl_minor_works_by_every_entry_point() {
             let mut wrong = Vec::new();
             for minor in all_minors() {
                 let (version, program) = edge.cluster.kubectl_of(&minor);
-                for way in WAYS {
+                for way in ENTRY_POINTS {
                     let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON).of(program.clone());
                     let name = format!("kubectl-{}-by-{way}", version.replace('.', "-"));
                     wrong.extend(tried(edge, name, kubectl, of_minor(number(&minor), way)).await);
@@ -136,13 +136,13 @@ fn of_minor(minor: u32, way: &str) -> Cell {
 }
 
 /// Opens all ways to a cluster with a node, and tries what is to be tried there, which says what was wrong.
-async fn by_all(lab: &Lab, tries: impl AsyncFnOnce(&NodeEdge, &EveryWay) -> Vec<String>) {
+async fn by_all(lab: &Lab, tries: impl AsyncFnOnce(&NodeEdge, &EntryPoints) -> Vec<String>) {
     let (address, port) = CONTROL_PLANE;
     let (name, target) = (NAMES[0], format!("{address}:{port}"));
     let mut rig = lab.rig("").await;
-    let doors = Doors::of(&mut rig, name, &target).await;
+    let doors = DialListeners::of(&mut rig, name, &target).await;
     let edge = NodeEdge::start(lab, &rig, name, Uplink::Cable).await;
-    let ways = EveryWay::open(&rig, &doors, &edge.cluster, name, &target).await;
+    let ways = EntryPoints::open(&rig, &doors, &edge.cluster, name, &target).await;
     let wrong = tries(&edge, &ways).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
@@ -181,7 +181,7 @@ fn clients(kubectl: &Kubectl, kube_rs: &Path, python: &Path) -> [Kubectl; ROWS.l
 /// What was not as it should be.
 async fn tried(edge: &NodeEdge, name: String, client: Kubectl, cell: Cell) -> Option<String> {
     let home = edge.file(&format!("{name}-home"));
-    let hand = &Hand { name, kubectl: client.with_home(home) };
+    let hand = &Client { name, kubectl: client.with_home(home) };
     let output = hand.run(&["exec", POD, "--", "echo", &hand.name]).await;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = match cell {

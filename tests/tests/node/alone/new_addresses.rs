@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use tests::lab::Uplink;
 
 use super::daemon_set::trial;
-use super::open_sessions::Open;
+use super::open_sessions::OpenSessions;
 use super::outage::for_half_a_minute;
 
 #[test]
@@ -16,7 +16,7 @@ fn what_an_agents_pod_serves_outlives_an_outage_and_new_addresses() {
         "what_an_agents_pod_serves_outlives_an_outage_and_new_addresses",
         uplink,
         async |lab, edge, rig| {
-            let mut open = Open::start(&edge).await;
+            let mut open = OpenSessions::start(&edge).await;
             open.goes_on(&edge, "before").await;
             for_half_a_minute(&edge, &mut open).await;
             for last in 1..4 {

@@ -11,14 +11,14 @@ use crate::forward::forward;
 use crate::kubectls::{SOON, hands, read, wrote};
 
 /// All of it; whatever is said once comes back once, in its order.
-pub struct Open {
-    typed: Vec<Typed>,
+pub struct OpenSessions {
+    typed: Vec<TypedSession>,
     logs: Process,
     said: String,
 }
 
 /// A `cat` that is typed to, and a connection to an echo.
-struct Typed {
+struct TypedSession {
     name: String,
     exec: Process,
     stdin: ChildStdin,
@@ -26,7 +26,7 @@ struct Typed {
     connection: TcpStream,
 }
 
-impl Open {
+impl OpenSessions {
     /// Opens all of it.
     pub async fn start(edge: &NodeEdge) -> Self {
         let mut typed = Vec::new();
@@ -36,7 +36,13 @@ impl Open {
             let (exec, stdin) = started.expect("kubectl starts");
             let (forwarding, [_, echo]) = forward(edge, hand).await;
             let connection = TcpStream::connect(echo).await.expect("kubectl listens");
-            typed.push(Typed { name: hand.name.clone(), exec, stdin, _forwarding: forwarding, connection });
+            typed.push(TypedSession {
+                name: hand.name.clone(),
+                exec,
+                stdin,
+                _forwarding: forwarding,
+                connection,
+            });
         }
         let output = edge.file("open-logs.out");
         let mut logs = edge.tunneled.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
@@ -49,7 +55,7 @@ impl Open {
         let echo = format!("echo {line} >/proc/1/fd/1");
         edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &echo]).await;
         self.said += &format!("{line}\n");
-        for Typed { stdin, connection, .. } in &mut self.typed {
+        for TypedSession { stdin, connection, .. } in &mut self.typed {
             stdin.write_all(format!("{line}\n").as_bytes()).await.expect("kubectl reads");
             connection.write_all(line.as_bytes()).await.expect("kubectl reads");
         }
@@ -58,7 +64,7 @@ impl Open {
     /// Waits until a line that was said has come back everywhere, and nothing else.
     pub async fn hear(&mut self, line: &str) {
         wrote(&mut self.logs, &format!("{line}\n")).await;
-        for Typed { name, exec, connection, .. } in &mut self.typed {
+        for TypedSession { name, exec, connection, .. } in &mut self.typed {
             assert_eq!(wrote(exec, &format!("{line}\n")).await, self.said, "{name}");
             let mut back = vec![0; line.len()];
             let whole = timeout(SOON, connection.read_exact(&mut back)).await.expect("it comes back");
@@ -75,7 +81,7 @@ impl Open {
 
     /// Claims that a line has not come back anywhere.
     pub fn has_not_heard(&self, line: &str) {
-        for Typed { name, exec, .. } in &self.typed {
+        for TypedSession { name, exec, .. } in &self.typed {
             assert!(!read(exec.output()).contains(line), "{name} has heard {line:?}");
         }
         assert!(!read(self.logs.output()).contains(line), "the logs have {line:?}");
@@ -83,7 +89,7 @@ impl Open {
 
     /// Ends what is typed to, and claims that it ended well.
     pub async fn end(self) {
-        for Typed { name, mut exec, stdin, .. } in self.typed {
+        for TypedSession { name, mut exec, stdin, .. } in self.typed {
             drop(stdin);
             let status = exec.wait(SOON).await.expect("kubectl ends");
             assert!(status.success(), "{name}: {}", exec.tail());

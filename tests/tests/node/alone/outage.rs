@@ -7,7 +7,7 @@ use tests::node_edge::{NodeEdge, POD};
 use tokio::time::sleep_until;
 
 use super::behind;
-use super::open_sessions::Open;
+use super::open_sessions::OpenSessions;
 use crate::complete_reads::reads_are_whole;
 use crate::kubectls::{hands, pattern};
 
@@ -51,7 +51,7 @@ fn an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage() {
         "an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage",
         "delay=10ms",
         async |edge: NodeEdge| {
-            let mut open = Open::start(&edge).await;
+            let mut open = OpenSessions::start(&edge).await;
             open.goes_on(&edge, "before").await;
             for_half_a_minute(&edge, &mut open).await;
             open.goes_on(&edge, "after").await;
@@ -61,7 +61,7 @@ fn an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage() {
 }
 
 /// Makes the link dark for that long. What is said meanwhile comes afterwards.
-pub async fn for_half_a_minute(edge: &NodeEdge, open: &mut Open) {
+pub async fn for_half_a_minute(edge: &NodeEdge, open: &mut OpenSessions) {
     let down = edge.site.link().down().await;
     open.say(edge, "said in the dark").await;
     sleep_until((down + DARK).into()).await;

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tests::enroll::private;
 use tests::kube::kubectl::Kubectl;
-use tests::kube::{EdgeCluster, Place};
+use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{self, Lab, Uplink, run};
 use tests::node::{self, PODS};
 use tests::node_edge::NodeEdge;
 use tests::process::Process;
-use tests::rig::{Agent, ApiServer, GROUP, Rig, Surroundings};
+use tests::rig::{Agent, ApiServer, GROUP, ProcessEnvironment, Rig};
 use tests::skip::skip;
 
 use super::daemon_set::{are_rolled_out, change, copied};
@@ -187,7 +187,11 @@ impl Hosted<'_> {
     /// Starts an edge cluster and its agent, which enrolls at the pod, both in the cloud.
     async fn edge(&self) -> (EdgeCluster, Agent) {
         let cloud = Some(self.lab.cloud().path().to_owned());
-        let place = Place { network_namespace: cloud.clone(), port: Some(6443), ..Place::default() };
+        let place = ClusterOptions {
+            network_namespace: cloud.clone(),
+            port: Some(6443),
+            ..ClusterOptions::default()
+        };
         let edge = EdgeCluster::start_at(place).await.expect("a cluster starts");
         edge.make_admins(GROUP).await;
         let account = edge.create_agent_account().await.expect("an account for the agent");
@@ -203,10 +207,10 @@ impl Hosted<'_> {
             "servers: [\"{GATEWAY}:8443\"]\n\
              enrollment: {{ server: \"{GATEWAY}:8444\", pin: \"{pin}\", tokenFile: token }}"
         );
-        let around = Surroundings {
+        let around = ProcessEnvironment {
             network_namespace: cloud,
             hosts: Some(self.hosts.clone()),
-            ..Surroundings::default()
+            ..ProcessEnvironment::default()
         };
         let api_server = ApiServer::of(&edge, &account);
         let agent = self.rig.agent_amid(&around, EDGE, &api_server, &more).await;

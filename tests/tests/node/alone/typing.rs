@@ -11,7 +11,7 @@ use tests::node;
 use tests::node_edge::{CONTROL_PLANE, NAMES, NodeEdge, POD};
 use tests::process::{Invocation, run};
 use tests::skip::skip;
-use tests::typing::Took;
+use tests::typing::EchoTimes;
 use tokio::sync::watch;
 
 use shells::Shells;
@@ -54,8 +54,8 @@ fn typing_in_twenty_shells_stays_responsive_beside_large_copies() {
         edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
 
         let beside_tunnel = over_the_same_link(lab, &edge).await;
-        let direct = Way { name: "direct", kubectl: &beside_tunnel, begun_max: BEGUN_DIRECTLY_MAX };
-        let tunneled = Way { name: "tunneled", kubectl: &edge.tunneled, begun_max: 1 };
+        let direct = Route { name: "direct", kubectl: &beside_tunnel, begun_max: BEGUN_DIRECTLY_MAX };
+        let tunneled = Route { name: "tunneled", kubectl: &edge.tunneled, begun_max: 1 };
         let direct = beside_copies(&edge, &direct).await;
         let tunneled = beside_copies(&edge, &tunneled).await;
 
@@ -88,23 +88,23 @@ async fn over_the_same_link(at: &Lab, edge: &NodeEdge) -> Kubectl {
 
 /// How long lines took by some way.
 #[derive(Debug, Clone, Copy)]
-struct Typed {
-    alone: Took,
+struct TypingTimes {
+    alone: EchoTimes,
     /// Beside a copy out of the pod.
-    out: Beside,
+    out: BesideCopies,
     /// Beside one into it.
-    into: Beside,
+    into: BesideCopies,
     /// Beside both at once.
-    both: Beside,
+    both: BesideCopies,
 }
 
 /// How long lines took beside copies.
 #[derive(Debug, Clone, Copy)]
 #[expect(dead_code, reason = "all of it is printed")]
-struct Beside {
-    typed: Took,
+struct BesideCopies {
+    typed: EchoTimes,
     /// Meanwhile without any link.
-    without_link: Took,
+    without_link: EchoTimes,
     /// How often a copy was begun anew.
     resumed: usize,
 }
@@ -118,7 +118,7 @@ enum Copies {
 }
 
 /// A way to the API server.
-struct Way<'a> {
+struct Route<'a> {
     name: &'a str,
     kubectl: &'a Kubectl,
     /// How often a copy may be begun.
@@ -132,7 +132,7 @@ struct AllShells {
 }
 
 /// What was typed by this way, alone and beside copies, all of which arrive whole.
-async fn beside_copies(edge: &NodeEdge, way: &Way<'_>) -> Typed {
+async fn beside_copies(edge: &NodeEdge, way: &Route<'_>) -> TypingTimes {
     let name = way.name;
     let source = edge.file(&format!("{name}-in"));
     let makes = format!("head -c {MIB}M /dev/urandom >'{}'", source.display());
@@ -145,11 +145,11 @@ async fn beside_copies(edge: &NodeEdge, way: &Way<'_>) -> Typed {
     let out = beside(edge, way, &mut shells, Copies::Out).await;
     let into = beside(edge, way, &mut shells, Copies::Into).await;
     let both = beside(edge, way, &mut shells, Copies::Both).await;
-    Typed { alone, out, into, both }
+    TypingTimes { alone, out, into, both }
 }
 
 /// What was typed beside some copies, which arrive whole and are removed.
-async fn beside(edge: &NodeEdge, way: &Way<'_>, shells: &mut AllShells, copies: Copies) -> Beside {
+async fn beside(edge: &NodeEdge, way: &Route<'_>, shells: &mut AllShells, copies: Copies) -> BesideCopies {
     let name = way.name;
     let (source, copy) = (edge.file(&format!("{name}-in")), edge.file(&format!("{name}-out")));
     let (source_there, copy_there) = (format!("/tmp/{FILE}"), format!("/tmp/{name}"));
@@ -175,14 +175,14 @@ async fn beside(edge: &NodeEdge, way: &Way<'_>, shells: &mut AllShells, copies: 
         assert_eq!(hash_here(&source).await, hash_in_pod(edge, &copy_there).await, "{name}, in");
         edge.direct.stdout(&["exec", POD, "--", "rm", &copy_there]).await;
     }
-    let beside = Beside { typed, without_link, resumed };
+    let beside = BesideCopies { typed, without_link, resumed };
     println!("{name}, {copies:?}: {beside:?}");
     beside
 }
 
 /// Copies, and returns how often that was begun anew: between API server and container runtime an end is cut off now and then
 /// (decision 0045), beside the tunnel, too. kubectl goes on behind what it has, unless it is told of the cut.
-async fn copied(way: &Way<'_>, from: &str, to: &str) -> usize {
+async fn copied(way: &Route<'_>, from: &str, to: &str) -> usize {
     let kubectl = way.kubectl.clone().limit(COPY_MAX);
     let mut resumed = 0;
     for begun in 0..way.begun_max {

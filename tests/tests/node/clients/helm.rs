@@ -9,7 +9,7 @@ use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{NodeEdge, trial};
 use tests::skip::skip;
 
-use crate::kubectls::{Hand, hands_of, until};
+use crate::kubectls::{Client, hands_of, until};
 
 const CHART: &str = "kube/helm/chart";
 const RELEASE: &str = "greeter";
@@ -28,7 +28,7 @@ fn helm_installs_tests_upgrades_rolls_back_and_uninstalls_a_chart() {
 }
 
 /// The whole life of a release.
-async fn lives(edge: &NodeEdge, hand: &Hand) {
+async fn lives(edge: &NodeEdge, hand: &Client) {
     let namespace = hand.name.as_str();
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART);
     let chart = chart.to_str().expect("a path");

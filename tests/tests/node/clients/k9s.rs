@@ -10,7 +10,7 @@ use tests::process::{Invocation, run};
 use tests::skip::skip;
 
 use crate::forward::each_has_its_own_back;
-use crate::kubectls::{Hand, SOON, hands_of};
+use crate::kubectls::{Client, SOON, hands_of};
 use screen::Screen;
 
 mod screen;
@@ -41,7 +41,7 @@ fn k9s_lists_describes_follows_enters_and_forwards_a_pod() {
     });
 }
 
-async fn works(edge: &NodeEdge, hand: &Hand, program: &Path) {
+async fn works(edge: &NodeEdge, hand: &Client, program: &Path) {
     let pod = hand.name.as_str();
     let program = program.to_str().expect("a path");
     let screen =

@@ -11,7 +11,7 @@ use tests::skip::skip;
 
 use crate::exec::{SAYS_SIZES, outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
 use crate::forward::each_connection_is_its_own;
-use crate::kubectls::{Hand, hands_of, pattern};
+use crate::kubectls::{Client, hands_of, pattern};
 
 /// What is typed.
 const BYTES: usize = 1024 * 1024;
@@ -36,7 +36,7 @@ fn a_program_that_is_written_with_pythons_client_works_at_a_pod() {
         path.push(env::var_os("PATH").unwrap_or_default());
         let path = path.to_str().expect("a path");
         let hands = hands_of(edge, "python", &program);
-        work(edge, &hands.map(|hand| Hand { kubectl: hand.kubectl.with_variable("PATH", path), ..hand }))
+        work(edge, &hands.map(|hand| Client { kubectl: hand.kubectl.with_variable("PATH", path), ..hand }))
             .await;
     });
 }
@@ -52,7 +52,7 @@ fn with(
     }
 }
 
-async fn work(edge: &NodeEdge, hands: &[Hand]) {
+async fn work(edge: &NodeEdge, hands: &[Client]) {
     join_all(hands.iter().map(async |hand| {
         assert_eq!(outputs_are_told_apart(hand).await, "err\n", "{}", hand.name);
         what_is_typed_arrives(edge, hand, &pattern(BYTES)).await;
@@ -63,7 +63,7 @@ async fn work(edge: &NodeEdge, hands: &[Hand]) {
     .await;
 }
 
-async fn the_terminal_follows(hand: &Hand) {
+async fn the_terminal_follows(hand: &Client) {
     let output = hand.run(&["exec", "-t", POD, "--", "sh", "-c", SAYS_SIZES]).await;
     let seen = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(7), "{}: {output:?}", hand.name);

@@ -11,7 +11,7 @@ use tests::skip::skip;
 use crate::copy::a_folder_comes_back;
 use crate::exec::{outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
 use crate::forward::each_connection_is_its_own;
-use crate::kubectls::{Hand, SOON, hands_of, pattern};
+use crate::kubectls::{Client, SOON, hands_of, pattern};
 use crate::logs::what_comes_is_seen;
 
 /// From which minor on kubectl asks for WebSocket first, for exec and its like, and for port-forward. Before, it knows SPDY alone.
@@ -55,7 +55,7 @@ async fn work(edge: &NodeEdge, minors: &[String]) {
     }
 }
 
-async fn works(edge: &NodeEdge, hand: &Hand) {
+async fn works(edge: &NodeEdge, hand: &Client) {
     let stderr = outputs_are_told_apart(hand).await;
     assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
     what_is_typed_arrives(edge, hand, &pattern(BYTES)).await;

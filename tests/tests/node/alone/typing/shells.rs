@@ -6,7 +6,7 @@ use futures::future::join_all;
 use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{NodeEdge, POD};
 use tests::process::Process;
-use tests::typing::{TYPED_EVERY, Took, hears, typed};
+use tests::typing::{EchoTimes, TYPED_EVERY, hears, typed};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ impl Shells {
     }
 
     /// Types for so long, or until this ends.
-    pub(super) async fn typed(&mut self, lasts: Duration, ends: watch::Receiver<()>) -> Took {
+    pub(super) async fn typed(&mut self, lasts: Duration, ends: watch::Receiver<()>) -> EchoTimes {
         let began = Instant::now();
         let goes_on = |_| began.elapsed() < lasts && ends.has_changed().is_ok();
         let count = self.0.len() as f64;
@@ -49,6 +49,6 @@ impl Shells {
             let from = began + TYPED_EVERY.mul_f64(number as f64 / count);
             typed((&mut shell.stdout, &mut shell.stdin), LINE, from, SOON, goes_on)
         });
-        Took::of(join_all(typing).await.concat())
+        EchoTimes::of(join_all(typing).await.concat())
     }
 }

@@ -9,7 +9,7 @@ use tests::node_edge::NodeEdge;
 use tests::process::Process;
 use tokio::time::sleep;
 
-use crate::kubectls::{Hand, LOOK_EVERY, SOON, until};
+use crate::kubectls::{Client, LOOK_EVERY, SOON, until};
 
 const COLUMNS: &str = "160";
 const ROWS: &str = "40";
@@ -25,7 +25,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Runs a program on one, where this hand is, and with a kubectl in its path.
-    pub(super) async fn open(edge: &NodeEdge, hand: &Hand, program: &[&str]) -> Self {
+    pub(super) async fn open(edge: &NodeEdge, hand: &Client, program: &[&str]) -> Self {
         let folder = |name: &str| edge.file(&format!("{}-{name}", hand.name));
         let text = |path: &Path| path.to_str().expect("a path").to_owned();
         let kubectl = Assets::find().expect("they were there before").kubectl;

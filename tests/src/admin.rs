@@ -61,7 +61,7 @@ impl AdminWire {
 
 /// A free address for the admin API's door to other machines, and the configuration of a server that answers there, and at a
 /// rig's socket, these names with these roles.
-pub fn remote_door(roles: &[(&str, &str)]) -> (SocketAddr, String) {
+pub fn remote_admin_listener(roles: &[(&str, &str)]) -> (SocketAddr, String) {
     let address = free_port();
     let roles: String =
         roles.iter().map(|(name, role)| format!("{{ name: {name}, role: {role} }}, ")).collect();

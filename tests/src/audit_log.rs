@@ -27,8 +27,8 @@ impl AuditLog {
         files.sort();
         let text: String = files.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
         // What is behind the last line's end is being written.
-        let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        Self(whole.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect())
+        let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        Self(complete.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect())
     }
 
     /// What `look` finds in a rig's log, as soon as it is there: how something ended is written behind its answer.

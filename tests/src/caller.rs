@@ -277,7 +277,7 @@ impl Http2Caller {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-        whole: bool,
+        complete: bool,
     ) -> (ResponseFuture, SendStream<Bytes>) {
         let mut request = Request::builder().method(method).uri(format!("https://{GATEWAY}{path}"));
         for (name, value) in headers {
@@ -287,7 +287,7 @@ impl Http2Caller {
             request = request.header("authorization", authorization);
         }
         let request = request.body(()).expect("a test sends what can be sent");
-        self.sender.send_request(request, whole).expect("the connection is open")
+        self.sender.send_request(request, complete).expect("the connection is open")
     }
 
     /// Sends a request without a body, and reads its answer whole.

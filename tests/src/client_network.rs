@@ -18,7 +18,7 @@ use tokio::time::timeout;
 #[must_use = "the office is gone when this is dropped"]
 pub struct ClientNetwork {
     network: NetworkNamespace,
-    quarters: NamespaceRuntime,
+    runtime: NamespaceRuntime,
     home: Scratch,
 }
 
@@ -35,7 +35,7 @@ impl ClientNetwork {
         network.ip(&format!("addr add 10.8.{number}.2/24 dev eth0")).await.unwrap();
         network.ip(&format!("route add default via 10.8.{number}.1")).await.unwrap();
         let home = Scratch::new("tombolo-office-").unwrap();
-        Self { quarters: NamespaceRuntime::new(&network), network, home }
+        Self { runtime: NamespaceRuntime::new(&network), network, home }
     }
 
     /// A connection from here.
@@ -43,7 +43,7 @@ impl ClientNetwork {
     /// # Errors
     /// What the system says.
     pub async fn connected(&self, address: &'static str) -> io::Result<TcpStream> {
-        let stream = self.quarters.run(async move { TcpStream::connect(address).await?.into_std() }).await?;
+        let stream = self.runtime.run(async move { TcpStream::connect(address).await?.into_std() }).await?;
         // It was registered with the office's runtime.
         let stream = TcpStream::from_std(stream)?;
         stream.set_nodelay(true)?;
@@ -68,7 +68,7 @@ impl ClientNetwork {
     pub async fn echoing(&self, source: &str, address: &str) -> Result<TcpStream, ErrorKind> {
         let source = SocketAddr::new(source.parse().expect("an address"), 0);
         let address = address.parse().expect("an address and a port");
-        let said = async move {
+        let output = async move {
             let socket = TcpSocket::new_v4()?;
             socket.bind(source)?;
             let mut stream = socket.connect(address).await?;
@@ -78,7 +78,7 @@ impl ClientNetwork {
             assert_eq!(&echoed, b"hello");
             Ok(stream)
         };
-        self.quarters.run(said).await.map_err(|error: io::Error| error.kind())
+        self.runtime.run(output).await.map_err(|error: io::Error| error.kind())
     }
 
     /// Whether somebody answers there who waits to be spoken to.
@@ -90,7 +90,7 @@ impl ClientNetwork {
             let mut stream = TcpStream::connect(address).await?;
             timeout(SOON, stream.read_u8()).await.map_err(|_| ErrorKind::TimedOut)?
         };
-        self.quarters.run(read).await.map(drop).map_err(|error: io::Error| error.kind())
+        self.runtime.run(read).await.map(drop).map_err(|error: io::Error| error.kind())
     }
 
     /// kubectl here, with the cluster's own kubeconfig.

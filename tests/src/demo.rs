@@ -107,7 +107,7 @@ pub enum DemoError {
 }
 
 /// Runs the demo and says how it went: 0 if all went well, 130 if interrupted before everything was shown, else 1.
-pub async fn run(order: &DemoOptions, way: &Isolation) -> ExitCode {
+pub async fn run(order: &DemoOptions, isolation: &Isolation) -> ExitCode {
     let scratch = match Scratch::new("tombolo-demo-") {
         Ok(scratch) => scratch,
         Err(error) => {
@@ -115,7 +115,7 @@ pub async fn run(order: &DemoOptions, way: &Isolation) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let teller = Progress::new(scratch.path());
+    let progress = Progress::new(scratch.path());
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
         Err(error) => {
@@ -123,14 +123,15 @@ pub async fn run(order: &DemoOptions, way: &Isolation) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    teller.plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
-    teller.say(&way.explain());
-    let mut stage = DemoSetup::new(scratch);
-    let played = play(order, way, &mut stage, &teller, &mut signals).await;
+    progress
+        .plain(&format!("DEMO={}  # all files of this demo; removed at its end", scratch.path().display()));
+    progress.say(&isolation.explain());
+    let mut setup = DemoSetup::new(scratch);
+    let played = play(order, isolation, &mut setup, &progress, &mut signals).await;
     if let DemoResult::Failed(error) = &played {
-        teller.plain(&format!("\nFAILED: {}\n{}", chain(error), stage.tails()));
+        progress.plain(&format!("\nFAILED: {}\n{}", chain(error), setup.tails()));
     }
-    conclude(stage, &teller, &mut signals, &played, !order.once).await
+    conclude(setup, &progress, &mut signals, &played, !order.once).await
 }
 
 enum DemoResult {
@@ -141,23 +142,23 @@ enum DemoResult {
 
 async fn play(
     order: &DemoOptions,
-    way: &Isolation,
-    stage: &mut DemoSetup,
-    teller: &Progress,
+    isolation: &Isolation,
+    setup: &mut DemoSetup,
+    progress: &Progress,
     signals: &mut Signals,
 ) -> DemoResult {
     // Both are cancel-safe in that what is cut short kills what it had started; the stage keeps what is complete.
     let shown = tokio::select! {
-        shown = timeout(SHOWN_MAX, stage.perform(way, order.gateway_port, teller)) => shown,
+        shown = timeout(SHOWN_MAX, setup.perform(isolation, order.gateway_port, progress)) => shown,
         () = signals.next() => return DemoResult::Interrupted,
     };
     match shown {
         Ok(Ok(())) if order.once => DemoResult::Through,
         Ok(Ok(())) => {
-            stage.tell_how_to_go_on(teller);
+            setup.print_next_steps(progress);
             // As above.
             tokio::select! {
-                Err(error) = stay_up(stage) => DemoResult::Failed(error),
+                Err(error) = stay_up(setup) => DemoResult::Failed(error),
                 () = signals.next() => DemoResult::Through,
             }
         }
@@ -166,40 +167,40 @@ async fn play(
     }
 }
 
-async fn stay_up(stage: &mut DemoSetup) -> Result<(), DemoError> {
+async fn stay_up(setup: &mut DemoSetup) -> Result<(), DemoError> {
     let mut look = interval(LOOK_EVERY);
     let mut rotated = Instant::now();
     loop {
         look.tick().await;
-        stage.runs()?;
+        setup.runs()?;
         if rotated.elapsed() >= ROTATE_EVERY {
-            stage.rotate_tokens().await?;
+            setup.rotate_tokens().await?;
             rotated = Instant::now();
         }
     }
 }
 
 async fn conclude(
-    stage: DemoSetup,
-    teller: &Progress,
+    setup: DemoSetup,
+    progress: &Progress,
     signals: &mut Signals,
     played: &DemoResult,
     others_watch: bool,
 ) -> ExitCode {
-    teller.say("stopping; Ctrl-C again to kill everything at once");
+    progress.say("stopping; Ctrl-C again to kill everything at once");
     // What is dropped here is killed.
     let stopped = tokio::select! {
-        stopped = stage.stop(teller, others_watch) => stopped,
+        stopped = setup.stop(progress, others_watch) => stopped,
         () = signals.next() => {
-            teller.say("killed everything; nothing is left");
+            progress.say("killed everything; nothing is left");
             return ExitCode::from(INTERRUPTED);
         }
     };
     // After a failure the rest often ends badly too, and says nothing new.
     if let (Err(error), DemoResult::Through | DemoResult::Interrupted) = (&stopped, played) {
-        teller.plain(&format!("FAILED: {}", chain(error)));
+        progress.plain(&format!("FAILED: {}", chain(error)));
     }
-    teller.say("stopped everything; nothing is left");
+    progress.say("stopped everything; nothing is left");
     match (played, stopped) {
         (DemoResult::Through, Ok(())) => ExitCode::SUCCESS,
         (DemoResult::Interrupted, Ok(())) => ExitCode::from(INTERRUPTED),

@@ -32,27 +32,27 @@ pub struct EnrollmentListener {
 pub async fn start(more: &str) -> (Rig, EnrollmentListener) {
     let mut rig = Rig::start_with(more).await;
     rig.take_clocks();
-    let door = open(&mut rig).await;
-    (rig, door)
+    let listener = open(&mut rig).await;
+    (rig, listener)
 }
 
 /// Starts a rig's server anew as one at which agents enroll, and makes the cluster `edge-a`.
 pub async fn open(rig: &mut Rig) -> EnrollmentListener {
     rig.kill_server();
     let address = SocketAddr::new(rig.dialed().ip(), free_port().port());
-    let door = format!(
+    let listener = format!(
         "enrollment: {{ listen: \"{address}\", address: \"{address}\", signerFile: pki/agent-intermediate.sealed, \
          sealingKeyFile: pki/sealing.key }}\n"
     );
     let bundle = "trust: { bundleFile: pki/trust.bundle }\n";
     rig.write_config(|config| {
         let bundle = if config.contains("bundleFile") { "" } else { bundle };
-        format!("{config}{bundle}{door}")
+        format!("{config}{bundle}{listener}")
     });
     rig.start_server().await;
     at(rig, &["cluster", "create", "edge-a"]).await;
-    let told = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
-    let pin = told.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin").to_owned();
+    let message = at(rig, &["token", "create", "--cluster", "edge-a"]).await;
+    let pin = message.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin").to_owned();
     EnrollmentListener { address, pin }
 }
 
@@ -66,27 +66,29 @@ pub async fn token(rig: &Rig, cluster: &str) -> (String, PathBuf) {
 /// Starts an agent that enrolls; its files and log bear `name`.
 pub async fn agent(
     rig: &Rig,
-    door: &EnrollmentListener,
+    listener: &EnrollmentListener,
     name: &str,
     cluster: &str,
     api_server: &ApiServer,
 ) -> Agent {
-    let more =
-        format!("enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token }}", door.address, door.pin);
+    let more = format!(
+        "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token }}",
+        listener.address, listener.pin
+    );
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
 
 /// The same in a pod: it has a projected token of its ServiceAccount, in the file `NAME.token`.
 pub async fn pod_agent(
     rig: &Rig,
-    door: &EnrollmentListener,
+    listener: &EnrollmentListener,
     name: &str,
     cluster: &str,
     api_server: &ApiServer,
 ) -> Agent {
     let more = format!(
         "enrollment: {{ server: \"{}\", pin: \"{}\", tokenFile: token, serviceAccountTokenFile: {name}.token }}",
-        door.address, door.pin
+        listener.address, listener.pin
     );
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
@@ -128,8 +130,8 @@ pub struct AttestationClaim<'a> {
 
 impl AttestationClient {
     /// Connects.
-    pub async fn connect(rig: &Rig, door: &EnrollmentListener) -> Self {
-        let tls = dial(door.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
+    pub async fn connect(rig: &Rig, listener: &EnrollmentListener) -> Self {
+        let tls = dial(listener.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
         let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
         let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");
         let client = EnrollmentClient::with_origin(AdminWire::over(shaken), AdminWire::origin());
@@ -151,14 +153,14 @@ impl AttestationClient {
         let EnrollmentClaim { instance, serial, key, signer, purpose } = *claim;
         let spki = key.subject_public_key_info();
         let exporter = other.map_or(&self.exporter, |other| &other.exporter);
-        let said = Proof { purpose, exporter, serial, spki: &spki };
+        let statement = Proof { purpose, exporter, serial, spki: &spki };
         let request = CertificateParams::default().serialize_request(key).expect("a request");
         let asked = RenewRequest {
             cluster: "edge-a".to_owned(),
             instance: instance.to_owned(),
             serial: serial.to_bytes().to_vec(),
             certificate_request: request.der().to_vec(),
-            proof: said.sign(signer).expect("a key signs"),
+            proof: statement.sign(signer).expect("a key signs"),
             issuer_keys: Vec::new(),
         };
         let answer = self.client.renew(asked).await?;
@@ -166,17 +168,17 @@ impl AttestationClient {
     }
 
     /// Asks for a certificate.
-    pub async fn attest(&mut self, pretense: &AttestationClaim<'_>) -> Result<Credential, Status> {
-        let AttestationClaim { cluster, token, nonce, key, signer } = pretense;
+    pub async fn attest(&mut self, claim: &AttestationClaim<'_>) -> Result<Credential, Status> {
+        let AttestationClaim { cluster, token, nonce, key, signer } = claim;
         let spki = key.subject_public_key_info();
-        let said = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
+        let statement = Newcomer { exporter: &self.exporter, nonce, token, spki: &spki };
         let request = CertificateParams::default().serialize_request(key).expect("a request");
         let asked = AttestRequest {
             cluster: (*cluster).to_owned(),
             service_account_token: (*token).to_owned(),
             certificate_request: request.der().to_vec(),
             nonce: nonce.to_vec(),
-            proof: said.sign(signer).expect("a key signs"),
+            proof: statement.sign(signer).expect("a key signs"),
         };
         let answer = self.client.attest(asked).await?;
         Ok(answer.into_inner().credential.expect("a credential"))
@@ -184,8 +186,8 @@ impl AttestationClient {
 }
 
 /// Asks the door as anybody may, who knows the servers' root.
-pub async fn stranger(rig: &Rig, door: &EnrollmentListener) -> EnrollmentClient<AdminWire> {
-    AttestationClient::connect(rig, door).await.client
+pub async fn unauthenticated_client(rig: &Rig, listener: &EnrollmentListener) -> EnrollmentClient<AdminWire> {
+    AttestationClient::connect(rig, listener).await.client
 }
 
 /// A request of somebody with a token and this key.

@@ -46,12 +46,12 @@ impl DialListeners {
         rig.tombolo(&["ca", "issue", "proxy", "--dir", "pki", "--name", NAME]).await;
         rig.kill_server();
         let (proxy, passthrough) = (free_port(), free_port());
-        let doors = format!(
+        let listeners = format!(
             "proxy: {{ listen: \"{proxy}\", certificateFile: pki/proxy.crt, keyFile: pki/proxy.key }}\n\
              passthrough: {{ name: sni, listen: \"{passthrough}\", sources: [127.0.0.1/32], \
              servers: [{{ name: {NAME}, cluster: {cluster}, target: {target:?} }}] }}\n"
         );
-        rig.write_config(|config| format!("{config}{doors}"));
+        rig.write_config(|config| format!("{config}{listeners}"));
         rig.start_server().await;
         Self { proxy, passthrough }
     }
@@ -64,7 +64,7 @@ impl EntryPoints {
     /// If one of them is not open.
     pub async fn open(
         rig: &Rig,
-        doors: &DialListeners,
+        listeners: &DialListeners,
         cluster: &EdgeCluster,
         name: &str,
         target: &str,
@@ -84,8 +84,8 @@ impl EntryPoints {
             local_proxy(rig, name, &admin, "http", &[]).await,
             local_proxy(rig, name, &admin, "socks5", &["--socks5"]).await,
         ];
-        with_dial_token(rig, name, &admin, doors.proxy).await;
-        let server = format!("https://{NAME}:{}", doors.passthrough.port());
+        with_dial_token(rig, name, &admin, listeners.proxy).await;
+        let server = format!("https://{NAME}:{}", listeners.passthrough.port());
         let (from, to) = (admin.display().to_string(), file("sni"));
         let words = ["passthrough", "--server", &server, "--kubeconfig", &from, "--output", &to];
         let written = run(&tombolo(rig, &words), SOON).await.expect("tombolo runs");
@@ -95,13 +95,15 @@ impl EntryPoints {
     }
 
     /// A kubectl of the pinned release that comes by one of [`ENTRY_POINTS`].
-    pub fn kubectl(&self, cluster: &EdgeCluster, way: &str) -> Kubectl {
-        cluster.kubectl_with(self.folder.join(file(way))).in_network_namespace(self.network_namespace.clone())
+    pub fn kubectl(&self, cluster: &EdgeCluster, entry_point: &str) -> Kubectl {
+        cluster
+            .kubectl_with(self.folder.join(file(entry_point)))
+            .in_network_namespace(self.network_namespace.clone())
     }
 }
 
-fn file(way: &str) -> String {
-    format!("{way}.conf")
+fn file(entry_point: &str) -> String {
+    format!("{entry_point}.conf")
 }
 
 /// `tombolo` where callers are.
@@ -113,14 +115,14 @@ fn tombolo(rig: &Rig, words: &[&str]) -> Invocation {
 }
 
 /// `tombolo proxy`, which has written its copy.
-async fn local_proxy(rig: &Rig, cluster: &str, admin: &Path, way: &str, flags: &[&str]) -> Process {
+async fn local_proxy(rig: &Rig, cluster: &str, admin: &Path, entry_point: &str, flags: &[&str]) -> Process {
     let (gateway, admin) = (format!("https://{}", rig.gateway()), admin.display().to_string());
     let (certificate, key) = (format!("pki/{CALLER}-caller.crt"), format!("pki/{CALLER}-caller.key"));
-    let output = file(way);
+    let output = file(entry_point);
     let words = ["proxy", "--gateway", &gateway, "--ca", "pki/server-ca.crt", "--cert", &certificate];
     let more = ["--key", &key, "--cluster", cluster, "--kubeconfig", &admin, "--output", &output];
     let words = [words.as_slice(), &more, flags].concat();
-    let log = format!("{way}.log");
+    let log = format!("{entry_point}.log");
     let proxy = Process::start(&tombolo(rig, &words), &rig.path().join(&log)).await.expect("it starts");
     rig.logged(&log, 0, "is reached through").await;
     proxy

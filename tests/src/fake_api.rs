@@ -156,13 +156,13 @@ impl FakeApi {
 
     /// Says GOAWAY on every HTTP/2 connection that is open now, as a kube-apiserver's `--goaway-chance` does: what runs is
     /// finished, nothing new is taken.
-    pub fn say_goaway(&self) {
+    pub fn send_goaway(&self) {
         self.shared.farewells.send_replace(());
     }
 
     /// What connections get before any request, from now on.
-    pub fn set_door(&self, door: ListenerMode) {
-        self.shared.script.set_door(door);
+    pub fn set_listener_mode(&self, listener: ListenerMode) {
+        self.shared.script.set_listener_mode(listener);
     }
 
     /// Closes the listener: new connections are refused by the kernel, existing ones live on.

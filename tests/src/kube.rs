@@ -69,7 +69,7 @@ pub struct EdgeCluster {
     apiserver: Process,
     etcd: Process,
     assets: Assets,
-    place: ClusterOptions,
+    options: ClusterOptions,
     port: u16,
     files: Files,
 }
@@ -160,14 +160,14 @@ impl EdgeCluster {
     }
 
     /// Starts a cluster somewhere else.
-    pub async fn start_at(place: ClusterOptions) -> Result<Self, ClusterError> {
+    pub async fn start_at(options: ClusterOptions) -> Result<Self, ClusterError> {
         let assets = Assets::find()?;
         let mut starts = 0;
         loop {
             starts += 1;
-            match Self::start_once(&assets, &place).await {
+            match Self::start_once(&assets, &options).await {
                 Err(ClusterError::Ended { tail, .. })
-                    if place.port.is_none()
+                    if options.port.is_none()
                         && starts < STARTS_MAX
                         && tail.contains("address already in use") => {}
                 started_or_not => return started_or_not,
@@ -175,16 +175,17 @@ impl EdgeCluster {
         }
     }
 
-    async fn start_once(assets: &Assets, place: &ClusterOptions) -> Result<Self, ClusterError> {
-        let port = match place.port {
+    async fn start_once(assets: &Assets, options: &ClusterOptions) -> Result<Self, ClusterError> {
+        let port = match options.port {
             Some(port) => port,
-            None => free_port(place.address)?,
+            None => free_port(options.address)?,
         };
-        let files = Files::write(place, port).map_err(ClusterError::Files)?;
+        let files = Files::write(options, port).map_err(ClusterError::Files)?;
         let etcd =
-            Process::start(&control_plane::etcd(assets, place, &files), &files.path("etcd.log")).await?;
-        let apiserver = start_apiserver(assets, place, port, &files).await?;
-        let mut cluster = Self { apiserver, etcd, assets: assets.clone(), place: place.clone(), port, files };
+            Process::start(&control_plane::etcd(assets, options, &files), &files.path("etcd.log")).await?;
+        let apiserver = start_apiserver(assets, options, port, &files).await?;
+        let mut cluster =
+            Self { apiserver, etcd, assets: assets.clone(), options: options.clone(), port, files };
         cluster.ready().await?;
         Ok(cluster)
     }
@@ -196,12 +197,12 @@ impl EdgeCluster {
 
     /// The address that the API server is bound to, in its network namespace.
     pub fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.place.address, self.port)
+        SocketAddr::new(self.options.address, self.port)
     }
 
     /// Where it was started.
-    pub fn place(&self) -> &ClusterOptions {
-        &self.place
+    pub fn options(&self) -> &ClusterOptions {
+        &self.options
     }
 
     /// The file with the certificate of the cluster's authority, which signs the server's and the users' certificates.
@@ -249,7 +250,8 @@ impl EdgeCluster {
 
     /// A kubectl with the admin's kubeconfig, run where the API server is.
     pub fn admin(&self) -> Kubectl {
-        self.kubectl_with(self.admin_kubeconfig()).in_network_namespace(self.place.network_namespace.clone())
+        self.kubectl_with(self.admin_kubeconfig())
+            .in_network_namespace(self.options.network_namespace.clone())
     }
 
     /// Runs `kubectl ARGUMENTS` as the admin; the answer says whether it succeeded.
@@ -329,7 +331,7 @@ impl EdgeCluster {
     /// # Errors
     /// There is no free port.
     pub fn address_of_further_apiserver(&self) -> Result<SocketAddr, ClusterError> {
-        Ok(SocketAddr::new(self.place.address, free_port(self.place.address)?))
+        Ok(SocketAddr::new(self.options.address, free_port(self.options.address)?))
     }
 
     /// Starts a further API server of this cluster, on the same etcd; returns at once.
@@ -337,7 +339,7 @@ impl EdgeCluster {
     /// # Errors
     /// The process does not start.
     pub async fn start_further_apiserver(&self, address: SocketAddr) -> Result<Process, ClusterError> {
-        let invocation = control_plane::apiserver(&self.assets, &self.place, address.port(), &self.files);
+        let invocation = control_plane::apiserver(&self.assets, &self.options, address.port(), &self.files);
         // The last one of a flag counts.
         let audit = format!("--audit-log-path={}", self.audit_path_of_further().display());
         let log = self.files.path("further-kube-apiserver.log");
@@ -357,7 +359,7 @@ impl EdgeCluster {
     /// Kills the API server if it runs, starts it again at the same address, and returns when it is ready.
     pub async fn restart_apiserver(&mut self) -> Result<(), ClusterError> {
         self.apiserver.kill();
-        self.apiserver = start_apiserver(&self.assets, &self.place, self.port, &self.files).await?;
+        self.apiserver = start_apiserver(&self.assets, &self.options, self.port, &self.files).await?;
         self.ready().await
     }
 
@@ -399,11 +401,11 @@ impl EdgeCluster {
 
 async fn start_apiserver(
     assets: &Assets,
-    place: &ClusterOptions,
+    options: &ClusterOptions,
     port: u16,
     files: &Files,
 ) -> Result<Process, ProcessError> {
-    Process::start(&control_plane::apiserver(assets, place, port, files), &files.path("kube-apiserver.log"))
+    Process::start(&control_plane::apiserver(assets, options, port, files), &files.path("kube-apiserver.log"))
         .await
 }
 

@@ -125,11 +125,11 @@ impl Lab {
 
     /// The same with another level of its logs and its agents': to measure, as people run it.
     pub async fn rig_logging(&self, log_level: &'static str, more: &str) -> Rig {
-        Rig::start_at(self.stand(), log_level, more).await
+        Rig::start_at(self.placement(), log_level, more).await
     }
 
     /// Where servers are in the cloud.
-    pub fn stand(&self) -> ServerPlacement {
+    pub fn placement(&self) -> ServerPlacement {
         ServerPlacement {
             network_namespace: self.cloud.path().to_owned(),
             address: SERVER.into(),

@@ -26,7 +26,7 @@ pub struct Listener {
     /// Where it listens.
     pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
-    heard: Mutex<UnboundedReceiver<Vec<u8>>>,
+    receiver: Mutex<UnboundedReceiver<Vec<u8>>>,
 }
 
 impl Listener {
@@ -38,16 +38,16 @@ impl Listener {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let (tell, heard) = unbounded_channel();
+        let (sender, receiver) = unbounded_channel();
         let counter = Arc::clone(&accepted);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 counter.fetch_add(1, Ordering::SeqCst);
-                let (served, tell) = (serve(stream), tell.clone());
-                tokio::spawn(async move { tell.send(served.await) });
+                let (served, sender) = (serve(stream), sender.clone());
+                tokio::spawn(async move { sender.send(served.await) });
             }
         });
-        Self { address, accepted, heard: Mutex::new(heard) }
+        Self { address, accepted, receiver: Mutex::new(receiver) }
     }
 
     /// How many have come.
@@ -59,8 +59,8 @@ impl Listener {
     ///
     /// # Panics
     /// If none is over soon.
-    pub async fn heard(&self) -> Vec<u8> {
-        timeout(SOON, self.heard.lock().await.recv()).await.unwrap().unwrap()
+    pub async fn received(&self) -> Vec<u8> {
+        timeout(SOON, self.receiver.lock().await.recv()).await.unwrap().unwrap()
     }
 }
 
@@ -87,7 +87,7 @@ pub async fn count(mut stream: TcpStream) -> Vec<u8> {
 ///
 /// # Panics
 /// If one does not arrive.
-pub async fn uploads_arrive_whole<S: AsyncRead + AsyncWrite + Unpin>(
+pub async fn uploads_arrive_complete<S: AsyncRead + AsyncWrite + Unpin>(
     rounds: usize,
     bytes_max: usize,
     mut connect: impl AsyncFnMut() -> S,

@@ -77,12 +77,12 @@ pub enum NodeError {
     #[error("a program of the node failed: {0}")]
     Process(#[from] ProcessError),
     /// A program refused.
-    #[error("{program} failed: {said}")]
+    #[error("{program} failed: {message}")]
     Refused {
         /// Which one.
         program: &'static str,
         /// What it said.
-        said: String,
+        message: String,
     },
     /// Something ended, or was not ready in time.
     #[error("the node's {what} was not ready; its output ended with:\n{tail}")]
@@ -263,8 +263,8 @@ async fn import_archive(
     let words = ["--namespace", "k8s.io", "images", "import", &archive.display().to_string()];
     let output = run(&ctr(enclosure, assets, &words), CTR_MAX).await?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(NodeError::Refused { program: "ctr images import", said });
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(NodeError::Refused { program: "ctr images import", message });
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::caller::Http2Caller;
 use crate::lab::{Lab, Site, Uplink};
 use crate::rig::{Agent, ApiServer, Rig};
 use echo_api::{ServerStreams, event};
-use memory::held;
+use memory::memory_held;
 use streams::CallerStreams;
 
 /// A link with 40 ms round trip, and a rate that a download and an upload fill.
@@ -59,7 +59,7 @@ pub struct OutagePlan {
 pub struct OutageSite {
     busy: String,
     quiet: String,
-    partner: EchoApi,
+    echo_api: EchoApi,
     /// The busy one's, and the quiet one's.
     agents: [Agent; 2],
     site: Site,
@@ -105,16 +105,16 @@ impl OutageSite {
         // The NAT forgets nobody by itself: a new source port comes when the trial says so.
         let nat = ["--nat", "--nat-expiry", "1h", "--seed", &seed.to_string()];
         let site = lab.site(name, Uplink::simulated(link).with(&nat)).await;
-        let partner = site.run(EchoApi::start()).await.expect("the partner starts");
+        let echo_api = site.run(EchoApi::start()).await.expect("the partner starts");
         let kubeconfig = rig.path().join(format!("{name}.kubeconfig"));
-        partner.write_kubeconfig(&kubeconfig).expect("a file can be written");
+        echo_api.write_kubeconfig(&kubeconfig).expect("a file can be written");
         let (busy, quiet) = (format!("busy-{name}"), format!("quiet-{name}"));
         let api = ApiServer::Kubeconfig(kubeconfig);
         let agents =
             [site.agent_of(rig, &busy, &api, more).await, site.agent_of(rig, &quiet, &api, more).await];
         rig.connected(&busy).await;
         rig.connected(&quiet).await;
-        Self { busy, quiet, partner, agents, site }
+        Self { busy, quiet, echo_api, agents, site }
     }
 
     /// Runs one outage.
@@ -123,30 +123,30 @@ impl OutageSite {
     /// If everything does not flow before it.
     pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: OutagePlan) -> OutageOutcome {
         let trial = format!("t{}-{}", plan.seed, plan.length.as_secs());
-        let desk = self.partner.desk(&trial, plan.seed);
-        let streams = CallerStreams::open(rig, &self.busy, &trial, desk.seeds).await;
-        desk.event(0);
-        let flowing = [&streams.download, &desk.upload].map(|meter| meter.becomes(SOON, filled));
+        let server_streams = self.echo_api.server_streams(&trial, plan.seed);
+        let streams = CallerStreams::open(rig, &self.busy, &trial, server_streams.seeds).await;
+        server_streams.event(0);
+        let flowing = [&streams.download, &server_streams.upload].map(|meter| meter.becomes(SOON, filled));
         let [down_flows, up_flows] = flowing;
         let (down_flows, up_flows) = tokio::join!(down_flows, up_flows);
         assert!(down_flows && up_flows, "{}: not everything flows before the outage", self.busy);
         let mut events = Events::default();
-        events.go_on(&desk, FLOWS).await;
+        events.go_on(&server_streams, FLOWS).await;
         let resident = || Resident::now(rig, &self.agents[0]);
 
         let before = resident();
         let down = self.site.link().down().await;
         let watched = tunnels.suspect(&self.busy, &self.quiet, down, NOTICE_MAX.min(plan.length));
-        let passes = events.go_on_until(&desk, down + plan.length);
+        let passes = events.go_on_until(&server_streams, down + plan.length);
         let (noticed, ()) = tokio::join!(watched, passes);
         // Not before: a gateway does not keep a connection for long on which nothing was asked.
         let mut quiet = Http2Caller::dial(rig).await;
-        let (dark, held_bytes) = (resident(), held(&desk, &streams));
+        let (dark, held_bytes) = (resident(), memory_held(&server_streams, &streams));
         if plan.new_port {
             self.site.link().rebind(None).await;
         }
         let up = self.site.link().up().await;
-        desk.event(1);
+        server_streams.event(1);
         let path = format!("/clusters/{}/api/v1/namespaces/{trial}/services/quiet", self.quiet);
         let asked = async {
             let answer = tokio::time::timeout(RESUME_MAX, quiet.ask("GET", &path, &[])).await;
@@ -157,15 +157,15 @@ impl OutageSite {
                 Err(_) => Err((Instant::now(), format!("no answer within {RESUME_MAX:?}"))),
             }
         };
-        let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&desk, &streams, up));
-        events.go_on(&desk, FLOWS).await;
+        let (quiet_answered, ()) = tokio::join!(asked, all_resumed(&server_streams, &streams, up));
+        events.go_on(&server_streams, FLOWS).await;
         let memory = Memory { before, dark, after: resident(), streams: CallerStreams::COUNT, held_bytes };
-        desk.stop();
+        server_streams.stop();
         streams.stop();
-        all_ended(&desk, &streams).await;
-        self.partner.clear(&trial);
+        all_ended(&server_streams, &streams).await;
+        self.echo_api.clear(&trial);
         let times = OutageTimes { down, up };
-        let directions = times.directions(&desk, &streams, quiet_answered);
+        let directions = times.directions(&server_streams, &streams, quiet_answered);
         OutageOutcome { plan, dark: up - down, noticed, directions, memory }
     }
 
@@ -214,13 +214,13 @@ impl OutageOutcome {
 struct Events(usize);
 
 impl Events {
-    async fn go_on(&mut self, desk: &ServerStreams, lasts: Duration) {
-        self.go_on_until(desk, Instant::now() + lasts).await;
+    async fn go_on(&mut self, server_streams: &ServerStreams, lasts: Duration) {
+        self.go_on_until(server_streams, Instant::now() + lasts).await;
     }
 
-    async fn go_on_until(&mut self, desk: &ServerStreams, until: Instant) {
+    async fn go_on_until(&mut self, server_streams: &ServerStreams, until: Instant) {
         while Instant::now() < until {
-            desk.busy_event(self.0);
+            server_streams.busy_event(self.0);
             self.0 += 1;
             sleep_until((Instant::now() + EVENT_EVERY).min(until).into()).await;
         }
@@ -239,11 +239,11 @@ struct OutageTimes {
 impl OutageTimes {
     fn directions(
         &self,
-        desk: &ServerStreams,
+        server_streams: &ServerStreams,
         streams: &CallerStreams,
         quiet_answered: IdleAnswer,
     ) -> Vec<Direction> {
-        let (there, here) = (streams.sent(), desk.sent());
+        let (there, here) = (streams.sent(), server_streams.sent());
         let idle: String = (0..2).map(event).collect();
         let quiet = |name, at: Option<Instant>, broken: Option<(Instant, String)>| Direction {
             name,
@@ -255,14 +255,14 @@ impl OutageTimes {
         };
         vec![
             self.metered("download to the caller", &streams.download, here.download),
-            self.metered("upload to the cluster", &desk.upload, there.upload),
+            self.metered("upload to the cluster", &server_streams.upload, there.upload),
             self.metered("trickle to the caller", &streams.trickle, here.trickle),
-            self.metered("trickle to the cluster", &desk.trickle, there.trickle),
-            self.metered("exec to the cluster", &desk.exec, there.exec),
+            self.metered("trickle to the cluster", &server_streams.trickle, there.trickle),
+            self.metered("exec to the cluster", &server_streams.exec, there.exec),
             self.metered("exec to the caller", &streams.exec, there.exec),
-            self.told("idle watch to the caller", &streams.watch, &idle),
-            self.told("busy watch to the caller", &streams.busy_watch, &here.events),
-            quiet("idle tunnel to the cluster", desk.quiet.first_after(self.up), None),
+            self.direction_of_text("idle watch to the caller", &streams.watch, &idle),
+            self.direction_of_text("busy watch to the caller", &streams.busy_watch, &here.events),
+            quiet("idle tunnel to the cluster", server_streams.quiet.first_after(self.up), None),
             quiet("idle tunnel to the caller", quiet_answered.as_ref().ok().copied(), quiet_answered.err()),
         ]
     }
@@ -280,7 +280,7 @@ impl OutageTimes {
         }
     }
 
-    fn told(&self, name: &'static str, text: &streams::Text, sent: &str) -> Direction {
+    fn direction_of_text(&self, name: &'static str, text: &streams::Text, sent: &str) -> Direction {
         let seen = text.text();
         // A watch that cannot go on says so in an event of its own, and then ends as every watch does.
         let (seen, error) = seen.find(ERROR_EVENT).map_or((&seen[..], None), |at| {
@@ -290,12 +290,12 @@ impl OutageTimes {
         // A watch has no end of its own here: it is whole once everything sent is there.
         let fault = (!sent.starts_with(seen)).then(|| "an event is missing, doubled or broken".to_owned());
         let is_clean = matches!(text.end(), Some((_, StreamEnd::Clean)));
-        let told = text.end().zip(error).map(|((at, _), error)| (at, StreamEnd::Broken(error)));
+        let broken = text.end().zip(error).map(|((at, _), error)| (at, StreamEnd::Broken(error)));
         Direction {
             name,
             resumed: text.first_after(self.up).map(|at| at.duration_since(self.up)),
-            truncated: is_clean && told.is_none(),
-            broken: self.broken(told.or_else(|| text.end())),
+            truncated: is_clean && broken.is_none(),
+            broken: self.broken(broken.or_else(|| text.end())),
             fault,
             delivered: text.since(self.down),
         }
@@ -314,9 +314,15 @@ fn filled(meter: &Meter) -> bool {
 }
 
 /// Waits until every direction has had a byte after the reopening, or has ended.
-async fn all_resumed(desk: &ServerStreams, streams: &CallerStreams, up: Instant) {
-    let meters =
-        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+async fn all_resumed(server_streams: &ServerStreams, streams: &CallerStreams, up: Instant) {
+    let meters = [
+        &streams.download,
+        &server_streams.upload,
+        &streams.trickle,
+        &server_streams.trickle,
+        &server_streams.exec,
+        &streams.exec,
+    ];
     let texts = [&streams.watch, &streams.busy_watch];
     let is_done = || {
         meters.iter().all(|meter| meter.first_after(up).is_some() || meter.end().is_some())
@@ -326,13 +332,19 @@ async fn all_resumed(desk: &ServerStreams, streams: &CallerStreams, up: Instant)
 }
 
 /// Waits until what has an end has ended, and the watches have told everything.
-async fn all_ended(desk: &ServerStreams, streams: &CallerStreams) {
-    let meters =
-        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+async fn all_ended(server_streams: &ServerStreams, streams: &CallerStreams) {
+    let meters = [
+        &streams.download,
+        &server_streams.upload,
+        &streams.trickle,
+        &server_streams.trickle,
+        &server_streams.exec,
+        &streams.exec,
+    ];
     let is_done = || {
         meters.iter().all(|meter| meter.end().is_some())
             && streams.upload_answer.end().is_some()
-            && [(&streams.busy_watch, desk.sent().events.len())]
+            && [(&streams.busy_watch, server_streams.sent().events.len())]
                 .iter()
                 .all(|(text, length)| text.text().len() >= *length || text.end().is_some())
     };

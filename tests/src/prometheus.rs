@@ -196,9 +196,9 @@ pub async fn promtool(words: &[&str], input: Option<&Path>) -> Option<Result<(),
     let script = "input=$1; shift; exec \"$@\" <\"$input\"";
     let arguments = ["-c", script, "sh", &input, &program].into_iter().chain(words.iter().copied());
     let output = run(&Invocation::of("sh").arguments(arguments), PROMTOOL_MAX).await.expect("promtool runs");
-    let said =
+    let message =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    Some(if output.status.success() { Ok(()) } else { Err(said) })
+    Some(if output.status.success() { Ok(()) } else { Err(message) })
 }
 
 fn which(program: &str) -> Option<String> {

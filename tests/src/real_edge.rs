@@ -43,7 +43,7 @@ pub struct RealEdge {
     /// The server and its files.
     pub rig: Rig,
     /// The ways of alice, who may do everything: direct, by path, by host name.
-    pub ways: [Route; 3],
+    pub routes: [Route; 3],
     _agent: Agent,
 }
 
@@ -65,8 +65,8 @@ impl RealEdge {
         cluster.admin().limit(SOON).stdout(&established).await;
         let agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
         rig.write("hosts", &format!("127.0.0.1 localhost {CLUSTER}.{SUFFIX}\n"));
-        let ways = ways(&cluster, &rig, "alice").await;
-        Self { cluster, rig, ways, _agent: agent }
+        let routes = routes(&cluster, &rig, "alice").await;
+        Self { cluster, rig, routes, _agent: agent }
     }
 
     /// The one that runs, or a new one: tests that run beside each other share it, and the last of them ends it.
@@ -82,20 +82,20 @@ impl RealEdge {
     }
 
     /// The ways of another caller, who may do everything too.
-    pub async fn ways_of(&self, user: &str) -> [Route; 3] {
-        ways(&self.cluster, &self.rig, user).await
+    pub async fn routes_of(&self, user: &str) -> [Route; 3] {
+        routes(&self.cluster, &self.rig, user).await
     }
 
     /// Connects along each way.
     pub async fn lines(&self) -> RouteClients {
-        let [direct, path, host] = &self.ways;
+        let [direct, path, host] = &self.routes;
         let (direct, path, host) = tokio::join!(direct.connect(), path.connect(), host.connect());
         RouteClients([direct, path, host])
     }
 
     /// The same as [`RouteClients::agree`] over HTTP/1.1, with a connection for each answer.
     pub async fn agree_over_http1(&self, ask: &TestRequest) -> TestResponse {
-        let [direct, path, host] = &self.ways;
+        let [direct, path, host] = &self.routes;
         agreed(ask, tokio::join!(direct.ask_http1(ask), path.ask_http1(ask), host.ask_http1(ask)).into())
     }
 
@@ -137,10 +137,10 @@ impl RouteClients {
 /// If one differs; the message says where.
 pub fn agreed(ask: &TestRequest, [direct, path, host]: [TestResponse; 3]) -> TestResponse {
     for (name, answer) in [("path", path), ("host name", host)] {
-        let told = format!("by {name} {ask:?}");
-        assert_eq!(answer.status, direct.status, "{told}: {}", String::from_utf8_lossy(&answer.body));
-        assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{told}");
-        assert!(answer.body == direct.body, "{told}: {}", difference(&direct.body, &answer.body));
+        let case = format!("by {name} {ask:?}");
+        assert_eq!(answer.status, direct.status, "{case}: {}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(answer.lasting_headers(), direct.lasting_headers(), "{case}");
+        assert!(answer.body == direct.body, "{case}: {}", difference(&direct.body, &answer.body));
     }
     direct
 }
@@ -154,7 +154,7 @@ pub fn difference(one: &[u8], other: &[u8]) -> String {
     format!("at byte {at} of {} and {}: {:?} and {:?}", one.len(), other.len(), rest(one), rest(other))
 }
 
-async fn ways(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Route; 3] {
+async fn routes(cluster: &EdgeCluster, rig: &Rig, user: &str) -> [Route; 3] {
     let identity = cluster.issue_user(user, &[GROUP]);
     let credential = Credential::Certificate(identity.clone());
     let known_to_the_cluster = cluster.write_kubeconfig(&format!("{user}.conf"), credential);

@@ -209,7 +209,7 @@ impl Rig {
     }
 
     /// Starts the server, which ends by itself, and says with which code.
-    pub async fn start_server_in_vain(&mut self) -> Option<i32> {
+    pub async fn start_server_and_fail(&mut self) -> Option<i32> {
         let config = self.path().join("server.yaml");
         let mut process = self.launch(&self.surroundings(), "tunnel-server", &config, "server.log").await;
         process.wait(READY_MAX).await.expect("the process ends").code()

@@ -63,7 +63,7 @@ pub async fn typed(
     let read = async {
         let mut took = Vec::new();
         while let Some(due) = under_way.recv().await {
-            hears(reader, line, echo_max).await;
+            echoes(reader, line, echo_max).await;
             took.push(due.elapsed());
         }
         took
@@ -75,7 +75,7 @@ pub async fn typed(
 ///
 /// # Panics
 /// If something else does, or nothing within `echo_max`.
-pub async fn hears(reader: &mut (impl AsyncRead + Unpin), line: &[u8], echo_max: Duration) {
+pub async fn echoes(reader: &mut (impl AsyncRead + Unpin), line: &[u8], echo_max: Duration) {
     let mut back = vec![0; line.len()];
     timeout(echo_max, reader.read_exact(&mut back)).await.expect("it comes back").expect("all of it");
     assert_eq!(back, line);

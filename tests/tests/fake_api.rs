@@ -72,7 +72,7 @@ async fn http2_requests_are_recorded_too() {
     let answer = peer.get("/version?a=%20").await.unwrap();
 
     assert_eq!(answer.status(), 200);
-    assert_eq!(whole(answer.into_body()).await.unwrap(), "v");
+    assert_eq!(complete(answer.into_body()).await.unwrap(), "v");
     let request = only(fake.requests());
     assert_eq!((request.version, request.target.as_str()), (HttpVersion::Http2, "/version?a=%20"));
     assert_eq!(request.authority.as_deref(), Some("fake.example"));
@@ -123,18 +123,18 @@ async fn a_closed_listener_refuses_and_an_opened_one_is_at_the_same_address() {
 #[tokio::test]
 async fn a_listener_is_silent_before_tls_or_closes() {
     let fake = FakeApi::start().await.unwrap();
-    fake.set_door(ListenerMode::StallBeforeTls);
+    fake.set_listener_mode(ListenerMode::SilentBeforeTls);
     assert!(timeout(A_WHILE, dial(fake.address(), fake.ca_pem(), &[], None)).await.is_err());
     assert_eq!(fake.connections().len(), 1);
 
-    fake.set_door(ListenerMode::HangUp);
+    fake.set_listener_mode(ListenerMode::Close);
     assert!(timeout(SOON, dial(fake.address(), fake.ca_pem(), &[], None)).await.unwrap().is_err());
 }
 
 #[tokio::test]
 async fn an_unanswered_request_is_read_and_its_disconnect_noticed() {
     let fake = FakeApi::start().await.unwrap();
-    fake.otherwise(Behaviour::Stall);
+    fake.otherwise(Behaviour::NeverAnswer);
 
     let mut http1 = Peer::http1(&fake).await;
     http1.write("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi").await;
@@ -270,7 +270,7 @@ async fn a_watch_sends_its_feed_and_ends_cleanly() {
 
     assert_eq!(feed.end(), 2);
     http1.read_past("0\r\n\r\n").await;
-    assert_eq!(whole(body).await.unwrap(), "");
+    assert_eq!(complete(body).await.unwrap(), "");
     for request in fake.requests() {
         fake.wait_for_answered(request.id, SOON).await.unwrap();
     }
@@ -351,7 +351,7 @@ async fn streams_are_limited_as_configured_and_counted() {
     fake.otherwise(Behaviour::Watch(feed.clone()));
     fake.on("/settings", Behaviour::json("read"));
     let mut peer = Http2Peer::dial(&fake).await;
-    whole(peer.get("/settings").await.unwrap().into_body()).await.unwrap(); // An answer means that the fake's SETTINGS have been read.
+    complete(peer.get("/settings").await.unwrap().into_body()).await.unwrap(); // An answer means that the fake's SETTINGS have been read.
 
     let pending: Vec<_> = (0..5).map(|n| tokio::spawn(peer.send(&format!("/{n}")))).collect();
     fake.wait_for_request(SOON, |request| request.target == "/2").await.unwrap();
@@ -371,8 +371,8 @@ async fn goaway_comes_after_the_configured_requests_and_running_ones_finish() {
     fake.otherwise(Behaviour::json("ok"));
     let mut peer = Http2Peer::dial(&fake).await;
 
-    assert_eq!(whole(peer.get("/1").await.unwrap().into_body()).await.unwrap(), "ok");
-    assert_eq!(whole(peer.get("/2").await.unwrap().into_body()).await.unwrap(), "ok");
+    assert_eq!(complete(peer.get("/1").await.unwrap().into_body()).await.unwrap(), "ok");
+    assert_eq!(complete(peer.get("/2").await.unwrap().into_body()).await.unwrap(), "ok");
 
     timeout(SOON, &mut peer.driver).await.unwrap().unwrap();
     assert!(peer.sender.clone().ready().await.is_err(), "no third request on this connection");
@@ -480,7 +480,7 @@ impl Http2Peer {
     }
 }
 
-async fn whole(mut body: h2::RecvStream) -> Result<Bytes, h2::Error> {
+async fn complete(mut body: h2::RecvStream) -> Result<Bytes, h2::Error> {
     let mut bytes = Vec::new();
     while let Some(data) = timeout(SOON, body.data()).await.unwrap() {
         bytes.extend_from_slice(&data?);

@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn a_list_names_the_version_from_which_a_watch_misses_nothing() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("b", "1");
     let last = store.put("a", "2");
 
@@ -33,7 +33,7 @@ async fn a_list_names_the_version_from_which_a_watch_misses_nothing() {
 
 #[tokio::test]
 async fn a_watch_without_a_version_begins_with_what_is_there_sorted_by_key() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("b", "1");
     store.put("a", "2");
     for query in ["", "&resourceVersion=0"] {
@@ -43,7 +43,7 @@ async fn a_watch_without_a_version_begins_with_what_is_there_sorted_by_key() {
 
 #[tokio::test]
 async fn streamed_initial_events_end_with_the_bookmark_that_says_so() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("a", "1");
     let query = "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let events = watch(&fake, query).await;
@@ -54,7 +54,7 @@ async fn streamed_initial_events_end_with_the_bookmark_that_says_so() {
 
 #[tokio::test]
 async fn a_compacted_version_is_410_inside_a_200() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     store.put("a", "1");
     let version = store.put("a", "2");
     store.compact(version);
@@ -69,7 +69,7 @@ async fn a_compacted_version_is_410_inside_a_200() {
 #[tokio::test]
 async fn bookmarks_reach_those_alone_who_allow_them() {
     for (query, expected) in [("&allowWatchBookmarks=true", vec!["BOOKMARK "]), ("", vec![])] {
-        let (fake, store) = stage().await;
+        let (fake, store) = setup().await;
         let version = store.put("a", "1");
         let query = format!("&resourceVersion={version}{query}");
         let (events, ()) = tokio::join!(watch(&fake, &query), async {
@@ -82,7 +82,7 @@ async fn bookmarks_reach_those_alone_who_allow_them() {
 
 #[tokio::test]
 async fn a_write_is_there_for_readers_and_counted() {
-    let (fake, store) = stage().await;
+    let (fake, store) = setup().await;
     for (method, path) in [("POST", PATH.to_owned()), ("PATCH", format!("{PATH}/one"))] {
         let body = format!(r#"{{"metadata":{{"name":"one"}},"data":{{"mark":"{method}"}}}}"#);
         let head = format!(
@@ -132,7 +132,7 @@ async fn a_watch_is_held_in_the_middle_of_an_event_or_between_two() {
     let mut sent_bytes = Vec::new();
     let mut line_bytes = 0;
     for moment in [Moment::MidBody, Moment::AtTheEnd] {
-        let (fake, store) = stage().await;
+        let (fake, store) = setup().await;
         let gate = fake.hold(&format!("{PATH}?watch"), moment);
         store.put("a", "1");
         store.put("b", "1");
@@ -183,7 +183,7 @@ async fn a_goaway_in_flight_lets_what_runs_finish_and_takes_nothing_new() {
     let (answer, _) = sender.send_request(request("/held"), true).unwrap();
     gate.reached(SOON).await.unwrap();
 
-    fake.say_goaway();
+    fake.send_goaway();
     let mut body = answer.await.unwrap().into_body();
     while sender.send_request(request("/new"), true).is_ok_and(|_| true) {
         tokio::task::yield_now().await; // Until the farewell has arrived.
@@ -218,7 +218,7 @@ async fn bytes_of_both_directions_are_counted_whatever_the_version() {
     }
 }
 
-async fn stage() -> (FakeApi, Store) {
+async fn setup() -> (FakeApi, Store) {
     let fake = FakeApi::start_http1().await.unwrap();
     let store = Store::new();
     fake.on(PATH, Behaviour::Store(store.clone()));

@@ -224,7 +224,7 @@ async fn nothing_is_left_after_drop() {
 
 #[test]
 fn nothing_is_left_after_a_panic_in_a_test_thread() {
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, message) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
             let cluster = EdgeCluster::start().await.unwrap();
@@ -232,7 +232,7 @@ fn nothing_is_left_after_a_panic_in_a_test_thread() {
             panic!("on purpose");
         });
     });
-    let (processes, directory) = told.recv().unwrap();
+    let (processes, directory) = message.recv().unwrap();
 
     failed.join().unwrap_err();
 

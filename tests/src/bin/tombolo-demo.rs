@@ -32,7 +32,7 @@ struct Flags {
 
 fn main() -> ExitCode {
     let Flags { once, without_namespaces, gateway_port, in_user_namespace } = Flags::parse();
-    let way = match (without_namespaces, in_user_namespace) {
+    let isolation = match (without_namespaces, in_user_namespace) {
         (true, _) => Isolation::Loopback { reason: "--without-namespaces was given".to_owned() },
         (false, true) => Isolation::UserNamespace,
         // Comes back only if this process can stay what it is.
@@ -40,5 +40,5 @@ fn main() -> ExitCode {
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
-    runtime.block_on(run(&DemoOptions { once, gateway_port }, &way))
+    runtime.block_on(run(&DemoOptions { once, gateway_port }, &isolation))
 }

@@ -75,7 +75,7 @@ impl Usage {
     }
 
     /// What is held that was not held at first, beyond what is borne.
-    pub fn kept_since(&self, before: &Self, slack: Slack) -> Vec<Leak> {
+    pub fn leaks_since(&self, before: &Self, slack: Slack) -> Vec<Leak> {
         [
             ("resident bytes", before.resident_bytes, self.resident_bytes, slack.resident_bytes),
             ("descriptors", before.descriptors, self.descriptors, slack.descriptors),
@@ -103,7 +103,7 @@ where
     loop {
         // A process that has ended holds nothing.
         let Ok(now) = look().await else { return Vec::new() };
-        let kept = now.kept_since(before, slack);
+        let kept = now.leaks_since(before, slack);
         if kept.is_empty() || Instant::now() >= deadline {
             return kept;
         }
@@ -143,14 +143,14 @@ mod tests {
     fn each_bound_is_kept_to_its_slack_and_not_one_beyond() {
         let before = Usage { resident_bytes: 10, descriptors: 10, threads: 1, tasks: 10, streams: 0 };
         let at = Usage { resident_bytes: 1010, descriptors: 12, threads: 9, tasks: 11, streams: 0 };
-        assert_eq!(at.kept_since(&before, SLACK), []);
+        assert_eq!(at.leaks_since(&before, SLACK), []);
         for (what, more) in [
             ("resident bytes", Usage { resident_bytes: 1011, ..at }),
             ("descriptors", Usage { descriptors: 13, ..at }),
             ("tasks", Usage { tasks: 12, ..at }),
             ("streams", Usage { streams: 1, ..at }),
         ] {
-            let kept = more.kept_since(&before, SLACK);
+            let kept = more.leaks_since(&before, SLACK);
             assert_eq!(kept.iter().map(|kept| kept.what).collect::<Vec<_>>(), [what]);
         }
     }

@@ -71,7 +71,7 @@ impl Generator {
 
     /// The byte at any place.
     fn byte(&self, position: u64) -> u8 {
-        let word = Rng::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).roll();
+        let word = Rng::new(self.seed ^ (position / 8).wrapping_mul(0x9E37_79B9_7F4A_7C15)).next();
         word.to_le_bytes()[(position % 8) as usize]
     }
 }
@@ -133,13 +133,13 @@ mod tests {
     #[test]
     fn a_stream_is_right_however_it_is_cut() {
         let bytes = Generator::new(7).take(1000);
-        let mut whole = Verifier::new(7);
-        whole.take(&bytes);
+        let mut complete = Verifier::new(7);
+        complete.take(&bytes);
         let mut cut = Verifier::new(7);
         for piece in bytes.chunks(13) {
             cut.take(piece);
         }
-        assert_eq!((cut.right_bytes(), cut.fault(), cut.hash()), (1000, None, whole.hash()));
+        assert_eq!((cut.right_bytes(), cut.fault(), cut.hash()), (1000, None, complete.hash()));
     }
 
     #[test]

@@ -78,32 +78,32 @@ mod tests {
 
     #[test]
     fn a_complete_report_is_right() {
-        let (store, reflector) = told(|lines| lines.to_vec());
+        let (store, reflector) = watched(|lines| lines.to_vec());
         assert!(WatchReport::of(&reflector, &store.emitted()).is_right());
     }
 
     #[test]
     fn a_missing_event_is_lost() {
-        let (store, reflector) = told(|lines| [&lines[..1], &lines[2..]].concat());
+        let (store, reflector) = watched(|lines| [&lines[..1], &lines[2..]].concat());
         assert_eq!(WatchReport::of(&reflector, &store.emitted()).lost, [102]);
     }
 
     #[test]
     fn a_repeated_event_is_found() {
-        let (store, reflector) = told(|lines| [&lines[..2], &lines[1..]].concat());
+        let (store, reflector) = watched(|lines| [&lines[..2], &lines[1..]].concat());
         let found = WatchReport::of(&reflector, &store.emitted());
         assert_eq!((found.twice, found.disordered), (vec![102], vec![]));
     }
 
     #[test]
     fn swapped_events_are_out_of_order() {
-        let (store, reflector) = told(|lines| vec![lines[1].clone(), lines[0].clone(), lines[2].clone()]);
+        let (store, reflector) = watched(|lines| vec![lines[1].clone(), lines[0].clone(), lines[2].clone()]);
         assert_eq!(WatchReport::of(&reflector, &store.emitted()).disordered, [101]);
     }
 
     #[test]
     fn an_event_that_nobody_emitted_is_invented() {
-        let (store, reflector) = told(|lines| {
+        let (store, reflector) = watched(|lines| {
             let invented = lines[2].replace("\"103\"", "\"104\"");
             [lines, &[invented]].concat()
         });
@@ -121,7 +121,7 @@ mod tests {
     }
 
     /// Three changes, of which a reflector is told as `tell` makes of their lines.
-    fn told(tell: impl Fn(&[String]) -> Vec<String>) -> (Store, Reflector) {
+    fn watched(tell: impl Fn(&[String]) -> Vec<String>) -> (Store, Reflector) {
         let store = Store::new();
         let mut reflector = Reflector::default();
         reflector.list(br#"{"metadata":{"resourceVersion":"100"},"items":[]}"#).unwrap();

@@ -35,7 +35,7 @@ impl Forwarder {
     pub(super) fn start(namespace: &NetworkNamespace, ways: Vec<ForwardRule>) -> io::Result<Self> {
         let namespace = namespace.try_clone()?;
         let (end, ended) = oneshot::channel();
-        let (tell, told) = mpsc::channel();
+        let (sender, started) = mpsc::channel();
         let thread = thread::Builder::new().name("forwarder".to_owned()).spawn(move || {
             let runtime = namespace
                 .enter()
@@ -43,14 +43,14 @@ impl Forwarder {
             match runtime {
                 Ok(runtime) => runtime.block_on(async move {
                     let listening: io::Result<()> = ways.into_iter().try_for_each(listen);
-                    if tell.send(listening).is_ok() {
+                    if sender.send(listening).is_ok() {
                         let _ = ended.await; // Told to end, or forgotten: both end it.
                     }
                 }),
-                Err(error) => drop(tell.send(Err(error))),
+                Err(error) => drop(sender.send(Err(error))),
             }
         })?;
-        told.recv().map_err(|_| io::Error::other("the forwarder's thread has ended"))??;
+        started.recv().map_err(|_| io::Error::other("the forwarder's thread has ended"))??;
         Ok(Self { end: Some(end), thread: Some(thread) })
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Programs {
 pub(super) struct Installer<'a> {
     pub(super) programs: Programs,
     pub(super) folder: &'a Path,
-    pub(super) teller: &'a Progress,
+    pub(super) progress: &'a Progress,
 }
 
 impl Programs {
@@ -102,7 +102,7 @@ impl Installer<'_> {
     /// Starts a cluster's agent with the token that the cluster has minted for it.
     pub(super) async fn agent(
         &self,
-        ground: &DemoNetwork,
+        network: &DemoNetwork,
         edge: &Edge,
         cluster: &EdgeCluster,
         account: &AgentAccount,
@@ -114,13 +114,13 @@ impl Installer<'_> {
         let text = AGENT_EXAMPLE.replace(EDGES[0], edge.name).replace(AGENT_CREDENTIAL, &credential);
         fs::write(&config, text).map_err(DemoError::Files)?;
         let agent = daemon(&self.programs.agent, &config, edge.probes)
-            .arguments(["--servers".to_owned(), ground.cloud.dialed.to_string()])
+            .arguments(["--servers".to_owned(), network.cloud.dialed.to_string()])
             .in_network_namespace(edge.namespace_path());
         Ok(Process::start(&agent, &self.folder.join(format!("{}-agent.log", edge.name))).await?)
     }
 
     async fn tombolo(&self, words: &str) -> Result<(), DemoError> {
-        self.teller.command(&format!("tombolo {words}"));
+        self.progress.command(&format!("tombolo {words}"));
         // The person's own settings stay out of it.
         let home = self.folder.join("home").display().to_string();
         let tombolo = Invocation::of(&self.programs.tombolo)

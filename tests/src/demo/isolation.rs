@@ -63,8 +63,8 @@ fn probe(enter: &[&str]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("`{}` says: {}", enter.join(" "), said.trim().lines().last().unwrap_or("nothing")))
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{}` says: {}", enter.join(" "), message.trim().lines().last().unwrap_or("nothing")))
 }
 
 // The process stays the same one, so that whoever started it can still signal and await it.

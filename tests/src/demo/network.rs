@@ -56,16 +56,16 @@ pub(super) struct Edge {
     pub(super) name: &'static str,
     pub(super) namespace: Option<NetworkNamespace>,
     /// Where the API server goes.
-    pub(super) place: ClusterOptions,
+    pub(super) options: ClusterOptions,
     /// What the agent's probes bind.
     pub(super) probes: SocketAddr,
 }
 
 impl DemoNetwork {
-    pub(super) async fn prepare(way: &Isolation, gateway_port: Option<u16>) -> Result<Self, DemoError> {
-        let gateway = door(gateway_port, PORT)?;
-        let probes = door(None, SERVER_PROBES_PORT)?;
-        match way {
+    pub(super) async fn prepare(isolation: &Isolation, gateway_port: Option<u16>) -> Result<Self, DemoError> {
+        let gateway = listener(gateway_port, PORT)?;
+        let probes = listener(None, SERVER_PROBES_PORT)?;
+        match isolation {
             Isolation::Namespaces | Isolation::UserNamespace => Self::in_namespaces(gateway, probes).await,
             Isolation::Loopback { .. } => Self::on_loopback(&gateway, &probes).map_err(DemoError::Files),
         }
@@ -102,7 +102,7 @@ impl DemoNetwork {
         for (number, name) in (1..).zip(EDGES) {
             let address = Ipv4Addr::new(127, 0, number, 10);
             let probes = TcpListener::bind((address, 0))?.local_addr()?;
-            edges.push(Edge { name, namespace: None, place: ClusterOptions::loopback(address), probes });
+            edges.push(Edge { name, namespace: None, options: ClusterOptions::loopback(address), probes });
         }
         Ok(Self { _forwarder: None, cloud, edges, gateway, probes })
     }
@@ -133,7 +133,7 @@ async fn edge_in_namespace(
     cloud.ip(&format!("addr add {near}/31 dev {name}")).await?;
     edge.ip(&format!("addr add {far}/31 dev uplink")).await?;
     edge.ip(&format!("route add default via {near}")).await?;
-    let place = ClusterOptions {
+    let options = ClusterOptions {
         network_namespace: Some(edge.path().to_owned()),
         address: CONTROL_PLANE.ip(),
         port: Some(CONTROL_PLANE.port()),
@@ -141,11 +141,11 @@ async fn edge_in_namespace(
         ..ClusterOptions::default()
     };
     let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, AGENT_PROBES_PORT));
-    Ok(Edge { name, namespace: Some(edge), place, probes })
+    Ok(Edge { name, namespace: Some(edge), options, probes })
 }
 
 // A port that the person asked for is that one or an error; the usual one may be another if it is taken.
-fn door(asked: Option<u16>, usual: u16) -> Result<TcpListener, DemoError> {
+fn listener(asked: Option<u16>, usual: u16) -> Result<TcpListener, DemoError> {
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     match asked {
         Some(port) => bind(port).map_err(|source| DemoError::Port { port, source }),

@@ -28,7 +28,7 @@ pub(super) struct DemoSetup {
     agents: Vec<Daemon>,
     server: Option<Daemon>,
     clusters: Vec<(EdgeCluster, AgentAccount)>,
-    ground: Option<DemoNetwork>,
+    network: Option<DemoNetwork>,
     scratch: Scratch,
 }
 
@@ -40,72 +40,72 @@ struct Daemon {
 
 impl DemoSetup {
     pub(super) fn new(scratch: Scratch) -> Self {
-        Self { agents: Vec::new(), server: None, clusters: Vec::new(), ground: None, scratch }
+        Self { agents: Vec::new(), server: None, clusters: Vec::new(), network: None, scratch }
     }
 
     /// Sets everything up and shows it.
     pub(super) async fn perform(
         &mut self,
-        way: &Isolation,
+        isolation: &Isolation,
         gateway_port: Option<u16>,
-        teller: &Progress,
+        progress: &Progress,
     ) -> Result<(), DemoError> {
         let (programs, assets) = (Programs::find()?, Assets::find()?);
         let began = Instant::now();
-        let ground = self.ground.insert(DemoNetwork::prepare(way, gateway_port).await?);
+        let network = self.network.insert(DemoNetwork::prepare(isolation, gateway_port).await?);
         let folder = self.scratch.path();
-        let installer = Installer { programs, folder, teller };
+        let installer = Installer { programs, folder, progress };
 
-        teller.say("starting two edge clusters, each a real etcd and kube-apiserver");
-        let [one, two] = [&ground.edges[0], &ground.edges[1]];
-        let (one, two) = tokio::try_join!(start_cluster(one, teller), start_cluster(two, teller))?;
+        progress.say("starting two edge clusters, each a real etcd and kube-apiserver");
+        let [one, two] = [&network.edges[0], &network.edges[1]];
+        let (one, two) = tokio::try_join!(start_cluster(one, progress), start_cluster(two, progress))?;
         self.clusters.extend([one, two]);
 
-        teller.say("certificates for the server, the agents and one caller");
+        progress.say("certificates for the server, the agents and one caller");
         installer.issue().await?;
-        let kubeconfig = installer.kubeconfig(ground.gateway).await?;
+        let kubeconfig = installer.kubeconfig(network.gateway).await?;
 
         let since = Instant::now();
-        let process = installer.server(&ground.cloud).await?;
+        let process = installer.server(&network.cloud).await?;
         let server = self.server.insert(Daemon { name: "tunnel-server".to_owned(), process });
-        probes::ready(&mut server.process, ground.probes).await?;
-        teller.done(
+        probes::ready(&mut server.process, network.probes).await?;
+        progress.done(
             &format!(
                 "tunnel-server is ready: callers at https://{}, agents at {}",
-                ground.gateway, ground.cloud.dialed
+                network.gateway, network.cloud.dialed
             ),
             since,
         );
-        for (edge, (cluster, account)) in ground.edges.iter().zip(&self.clusters) {
-            let process = installer.agent(ground, edge, cluster, account).await?;
+        for (edge, (cluster, account)) in network.edges.iter().zip(&self.clusters) {
+            let process = installer.agent(network, edge, cluster, account).await?;
             self.agents.push(Daemon { name: format!("tunnel-agent of {}", edge.name), process });
         }
         let kubectl = Kubectl::new(assets.kubectl, kubeconfig);
-        let show = Tour { teller, kubectl: &kubectl, folder };
+        let show = Tour { progress, kubectl: &kubectl, folder };
         show.connected().await?;
-        teller.done("everything is set up", began);
-        show.two_clusters(ground).await?;
+        progress.done("everything is set up", began);
+        show.two_clusters(network).await?;
         show.watch().await?;
-        show.server(ground).await?;
-        teller.done("everything was shown", began);
+        show.server(network).await?;
+        progress.done("everything was shown", began);
         Ok(())
     }
 
-    pub(super) fn tell_how_to_go_on(&self, teller: &Progress) {
+    pub(super) fn print_next_steps(&self, progress: &Progress) {
         let folder = self.scratch.path().display();
-        teller.plain("\nTry it in another terminal:\n");
+        progress.plain("\nTry it in another terminal:\n");
         if let Some(kubectl) = Assets::find().ok().filter(|_| !is_on_path("kubectl")) {
             let programs = kubectl.kubectl.parent().unwrap_or(&kubectl.kubectl).display().to_string();
-            teller.plain(&format!("  export PATH=\"$PATH:{programs}\""));
+            progress.plain(&format!("  export PATH=\"$PATH:{programs}\""));
         }
-        teller.plain(&format!("  export KUBECONFIG={folder}/kubeconfig"));
+        progress.plain(&format!("  export KUBECONFIG={folder}/kubeconfig"));
         for edge in EDGES {
-            teller.plain(&format!("  kubectl --context {edge} get pods -A"));
+            progress.plain(&format!("  kubectl --context {edge} get pods -A"));
         }
-        if let Some(ground) = &self.ground {
-            teller.plain(&format!("  curl http://{}/metrics", ground.probes));
+        if let Some(network) = &self.network {
+            progress.plain(&format!("  curl http://{}/metrics", network.probes));
         }
-        teller.plain(&format!("  tail -f {folder}/*.log\n\nCtrl-C stops everything."));
+        progress.plain(&format!("  tail -f {folder}/*.log\n\nCtrl-C stops everything."));
     }
 
     /// That every daemon still runs.
@@ -145,8 +145,8 @@ impl DemoSetup {
     /// Stops agents, server, clusters and networks, in this order. Goes on after an error and returns the first.
     ///
     /// With `others_watch` a daemon may end with requests that it had to cut off: they are the person's own.
-    pub(super) async fn stop(self, teller: &Progress, others_watch: bool) -> Result<(), DemoError> {
-        let Self { agents, server, clusters, ground, scratch } = self;
+    pub(super) async fn stop(self, progress: &Progress, others_watch: bool) -> Result<(), DemoError> {
+        let Self { agents, server, clusters, network, scratch } = self;
         let mut stopped = Ok(());
         for Daemon { name, process } in agents.into_iter().chain(server) {
             let since = Instant::now();
@@ -154,7 +154,7 @@ impl DemoSetup {
             let cut_off =
                 others_watch && ended.as_ref().is_ok_and(|status| status.code() == Some(GRACE_EXCEEDED));
             let remark = if cut_off { ", which cut off requests that still ran" } else { "" };
-            teller.done(&format!("stopped {name}{remark}"), since);
+            progress.done(&format!("stopped {name}{remark}"), since);
             if !cut_off {
                 stopped = stopped.and(ended_well(name, ended));
             }
@@ -162,10 +162,10 @@ impl DemoSetup {
         for ((cluster, _), name) in clusters.into_iter().zip(EDGES) {
             let since = Instant::now();
             let ended = cluster.stop().await.map_err(DemoError::from);
-            teller.done(&format!("stopped kube-apiserver and etcd of {name}"), since);
+            progress.done(&format!("stopped kube-apiserver and etcd of {name}"), since);
             stopped = stopped.and(ended);
         }
-        drop(ground);
+        drop(network);
         drop(scratch);
         stopped
     }
@@ -179,9 +179,9 @@ fn ended_well(name: String, ended: Result<ExitStatus, ProcessError>) -> Result<(
     Err(DemoError::Ended { name, status })
 }
 
-async fn start_cluster(edge: &Edge, teller: &Progress) -> Result<(EdgeCluster, AgentAccount), DemoError> {
+async fn start_cluster(edge: &Edge, progress: &Progress) -> Result<(EdgeCluster, AgentAccount), DemoError> {
     let since = Instant::now();
-    let cluster = EdgeCluster::start_at(edge.place.clone()).await?;
+    let cluster = EdgeCluster::start_at(edge.options.clone()).await?;
     let account = cluster.create_agent_account().await?;
     let group = format!("--group={GROUP}");
     let words = ["create", "clusterrolebinding", "tombolo-admins", "--clusterrole=cluster-admin", &group];
@@ -191,7 +191,7 @@ async fn start_cluster(edge: &Edge, teller: &Progress) -> Result<(EdgeCluster, A
         return Err(DemoError::Refused { command: format!("kubectl {}", words.join(" ")), stderr });
     }
     let address = cluster.address();
-    teller.done(
+    progress.done(
         &format!("{} is ready at {address}, and the group {GROUP} is its cluster-admin", edge.name),
         since,
     );

@@ -28,7 +28,7 @@ const METRICS: [&str; 2] = ["tombolo_server_exchanges_total{", "tombolo_server_c
 /// kubectl and what it needs to be shown.
 #[derive(Debug)]
 pub(super) struct Tour<'a> {
-    pub(super) teller: &'a Progress,
+    pub(super) progress: &'a Progress,
     pub(super) kubectl: &'a Kubectl,
     pub(super) folder: &'a Path,
 }
@@ -50,19 +50,19 @@ impl Tour<'_> {
                 }
                 sleep(LOOK_EVERY).await;
             }
-            self.teller.done(&format!("{edge} is connected and its API server answers"), began);
+            self.progress.done(&format!("{edge} is connected and its API server answers"), began);
         }
         Ok(())
     }
 
     /// One address, two clusters.
-    pub(super) async fn two_clusters(&self, ground: &DemoNetwork) -> Result<(), DemoError> {
+    pub(super) async fn two_clusters(&self, network: &DemoNetwork) -> Result<(), DemoError> {
         self.say("both clusters say that they are 192.168.1.10, and each is reached by its name:");
         for edge in EDGES {
             self.run(&format!("--context {edge} get ns")).await?;
             self.run(&format!("--context {edge} get endpointslices kubernetes")).await?;
         }
-        if let Some(cloud) = &ground.cloud.namespace {
+        if let Some(cloud) = &network.cloud.namespace {
             self.no_way_but_the_tunnel(cloud).await?;
         }
         self.say("an object of the same name with other contents in each:");
@@ -80,30 +80,30 @@ impl Tour<'_> {
         for edge in EDGES {
             self.say(&format!("{edge}: a watch runs while an apply changes what it watches:"));
             let words = format!("--context {edge} get configmaps -w");
-            self.teller.command(&format!("kubectl {words} &"));
+            self.progress.command(&format!("kubectl {words} &"));
             let output = self.folder.join(format!("{edge}-watch.out"));
             let watch = self.kubectl.start(&words.split(' ').collect::<Vec<_>>(), &output).await?;
             self.seen(&output, &words, 1).await?;
             let applying = Instant::now();
             self.apply(edge, "greeting: hello\n  changed: \"yes\"").await?;
             self.seen(&output, &words, 2).await?;
-            self.teller.done("and the watch has shown it", applying);
+            self.progress.done("and the watch has shown it", applying);
             watch.stop(STOP_GRACE).await?;
-            self.teller.output(&fs::read_to_string(&output).map_err(DemoError::Files)?);
+            self.progress.output(&fs::read_to_string(&output).map_err(DemoError::Files)?);
         }
         Ok(())
     }
 
     /// Who the clusters think it is, what the caller may reach, and what the server has counted.
-    pub(super) async fn server(&self, ground: &DemoNetwork) -> Result<(), DemoError> {
+    pub(super) async fn server(&self, network: &DemoNetwork) -> Result<(), DemoError> {
         self.say("the cluster sees the caller, and not the agent:");
         for edge in EDGES {
             self.run(&format!("--context {edge} auth whoami")).await?;
         }
         self.say("the clusters that this caller may reach:");
-        self.run(&format!("--server https://{} get --raw /clusters", ground.gateway)).await?;
-        self.say(&format!("some of the server's metrics, at http://{}/metrics:", ground.probes));
-        let metrics = probes::get(ground.probes, "/metrics").await?;
+        self.run(&format!("--server https://{} get --raw /clusters", network.gateway)).await?;
+        self.say(&format!("some of the server's metrics, at http://{}/metrics:", network.probes));
+        let metrics = probes::get(network.probes, "/metrics").await?;
         let is_shown =
             |line: &&str| METRICS.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0");
         let lines: Vec<&str> = metrics.lines().filter(is_shown).collect();
@@ -111,7 +111,7 @@ impl Tour<'_> {
             return Err(DemoError::Refused { command: "GET /metrics".to_owned(), stderr: metrics });
         }
         let shown = &lines[..lines.len().min(METRICS_SHOWN_MAX)];
-        self.teller.output(&shown.join("\n"));
+        self.progress.output(&shown.join("\n"));
         Ok(())
     }
 
@@ -119,9 +119,9 @@ impl Tour<'_> {
         self.say("the cloud itself has no way to 192.168.1.10:");
         let words = "route get 192.168.1.10";
         let command = format!("nsenter --net={} ip {words}", cloud.path().display());
-        self.teller.command(&command);
+        self.progress.command(&command);
         match cloud.ip(words).await {
-            Err(NetworkError::Refused { stderr, .. }) => self.teller.output(&stderr),
+            Err(NetworkError::Refused { stderr, .. }) => self.progress.output(&stderr),
             Err(error) => return Err(error.into()),
             Ok(route) => {
                 return Err(DemoError::Refused { command, stderr: format!("there is a way: {route}") });
@@ -157,9 +157,9 @@ impl Tour<'_> {
     }
 
     async fn run(&self, words: &str) -> Result<(), DemoError> {
-        self.teller.command(&format!("kubectl {words}"));
+        self.progress.command(&format!("kubectl {words}"));
         let output = self.kubectl.run(&words.split(' ').collect::<Vec<_>>()).await?;
-        self.teller.output(&String::from_utf8_lossy(&output.stdout));
+        self.progress.output(&String::from_utf8_lossy(&output.stdout));
         if output.status.success() {
             return Ok(());
         }
@@ -168,6 +168,6 @@ impl Tour<'_> {
     }
 
     fn say(&self, text: &str) {
-        self.teller.say(text);
+        self.progress.say(text);
     }
 }

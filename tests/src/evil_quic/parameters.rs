@@ -28,38 +28,38 @@ pub fn written(parameters: &[(u64, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Something that differs from what is good in one way or several.
-pub fn broken(source: &[u8], dice: &mut Rng) -> Vec<u8> {
+pub fn broken(source: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut all = good(source);
-    for _ in 0..=dice.below(3) {
-        let place = index(dice, all.len());
-        match dice.below(8) {
+    for _ in 0..=rng.below(3) {
+        let place = index(rng, all.len());
+        match rng.below(8) {
             0 => drop(all.remove(place)),
             1 => all.push(all[place].clone()),
-            2 => all[place].1 = varint(EDGES[index(dice, EDGES.len())]),
-            3 => all[place].1 = noise(dice, 24),
-            4 => all[place].0 = OTHERS[index(dice, OTHERS.len())],
-            5 => all.push((OTHERS[index(dice, OTHERS.len())], noise(dice, 64))),
+            2 => all[place].1 = varint(EDGES[index(rng, EDGES.len())]),
+            3 => all[place].1 = noise(rng, 24),
+            4 => all[place].0 = OTHERS[index(rng, OTHERS.len())],
+            5 => all.push((OTHERS[index(rng, OTHERS.len())], noise(rng, 64))),
             6 => all[place].1.push(0),
             _ => drop(all[place].1.pop()),
         }
     }
     let mut bytes = written(&all);
-    match dice.below(6) {
-        0 => bytes.truncate(index(dice, bytes.len())),
-        1 => bytes.extend(noise(dice, 64)),
+    match rng.below(6) {
+        0 => bytes.truncate(index(rng, bytes.len())),
+        1 => bytes.extend(noise(rng, 64)),
         2 => {
-            let place = index(dice, bytes.len());
-            bytes[place] ^= 1 << dice.below(8);
+            let place = index(rng, bytes.len());
+            bytes[place] ^= 1 << rng.below(8);
         }
         _ => {}
     }
     bytes
 }
 
-fn noise(dice: &mut Rng, bytes_max: u64) -> Vec<u8> {
-    (0..dice.below(bytes_max)).map(|_| dice.roll().to_le_bytes()[0]).collect()
+fn noise(rng: &mut Rng, bytes_max: u64) -> Vec<u8> {
+    (0..rng.below(bytes_max)).map(|_| rng.next().to_le_bytes()[0]).collect()
 }
 
-fn index(dice: &mut Rng, bound: usize) -> usize {
-    usize::try_from(dice.below(bound.max(1) as u64)).expect("below a usize")
+fn index(rng: &mut Rng, bound: usize) -> usize {
+    usize::try_from(rng.below(bound.max(1) as u64)).expect("below a usize")
 }

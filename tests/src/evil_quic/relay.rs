@@ -75,8 +75,8 @@ impl Relay {
     }
 
     /// How often it has done this.
-    pub fn done(&self, deed: Tampering) -> u64 {
-        self.inner.done[deed as usize].load(Ordering::Relaxed)
+    pub fn done(&self, tampering: Tampering) -> u64 {
+        self.inner.done[tampering as usize].load(Ordering::Relaxed)
     }
 
     /// What agents have sent so far.
@@ -132,7 +132,7 @@ impl RelayState {
 
 /// One direction.
 struct Path {
-    dice: Rng,
+    rng: Rng,
     old: Vec<Vec<u8>>,
     /// The last long header: version and names.
     long: Vec<u8>,
@@ -140,7 +140,7 @@ struct Path {
 
 impl Path {
     fn new(seed: u64) -> Self {
-        Self { dice: Rng::new(seed), old: Vec::new(), long: Vec::new() }
+        Self { rng: Rng::new(seed), old: Vec::new(), long: Vec::new() }
     }
 
     /// What comes out where this goes in.
@@ -152,18 +152,18 @@ impl Path {
         if !inner.tampers.load(Ordering::Relaxed) {
             return out;
         }
-        let did = |deed: Tampering| inner.done[deed as usize].fetch_add(1, Ordering::Relaxed);
-        if self.dice.below(10) == 0 {
-            let bit = self.dice.below(8 * datagram.len() as u64);
+        let did = |tampering: Tampering| inner.done[tampering as usize].fetch_add(1, Ordering::Relaxed);
+        if self.rng.below(10) == 0 {
+            let bit = self.rng.below(8 * datagram.len() as u64);
             out[0][usize::try_from(bit / 8).expect("a place")] ^= 1 << (bit % 8);
             did(Tampering::Corrupted);
         }
-        if self.dice.below(10) == 0 && !self.old.is_empty() {
-            let place = self.dice.below(self.old.len() as u64);
+        if self.rng.below(10) == 0 && !self.old.is_empty() {
+            let place = self.rng.below(self.old.len() as u64);
             out.push(self.old[usize::try_from(place).expect("a place")].clone());
             did(Tampering::Replayed);
         }
-        if self.dice.below(10) == 0 {
+        if self.rng.below(10) == 0 {
             out.push(self.forged(datagram));
             did(Tampering::Forged);
         }
@@ -177,20 +177,20 @@ impl Path {
     /// stateless reset, with the names of the connection as far as they can be seen.
     fn forged(&mut self, datagram: &[u8]) -> Vec<u8> {
         let noise =
-            |dice: &mut Rng, bytes| (0..bytes).map(|_| dice.roll().to_le_bytes()[0]).collect::<Vec<u8>>();
+            |rng: &mut Rng, bytes| (0..bytes).map(|_| rng.next().to_le_bytes()[0]).collect::<Vec<u8>>();
         let names = self.long.get(4..).unwrap_or_default().to_vec();
-        match self.dice.below(5) {
+        match self.rng.below(5) {
             0 => [&[0x80, 0, 0, 0, 0], names.as_slice(), &[0, 0, 0, 2]].concat(),
             kind @ 1..=3 => {
                 let first = [0xf0, 0xc3, 0xe3][usize::try_from(kind - 1).expect("a place")];
                 let mut packet = [&[first, 0, 0, 0, 1], names.as_slice()].concat();
-                packet.extend(noise(&mut self.dice, 1200));
+                packet.extend(noise(&mut self.rng, 1200));
                 packet
             }
             _ => {
                 let head = datagram.len().min(21);
                 let mut packet = datagram[..head].to_vec();
-                packet.extend(noise(&mut self.dice, 40));
+                packet.extend(noise(&mut self.rng, 40));
                 packet
             }
         }

@@ -141,7 +141,7 @@ impl Trial {
     ///
     /// # Panics
     /// Otherwise.
-    pub async fn newcomers_are_welcome(&self) {
+    pub async fn new_agents_are_served(&self) {
         let connection = self.greeted(&Forgery::default()).await;
         self.rig.connected("edge-b").await;
         connection.close(quinn::VarInt::from_u32(0), b"");

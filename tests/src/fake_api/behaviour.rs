@@ -20,9 +20,9 @@ pub enum ListenerMode {
     #[default]
     Open,
     /// Accepted, and then silence.
-    StallBeforeTls,
+    SilentBeforeTls,
     /// Accepted, and closed at once.
-    HangUp,
+    Close,
 }
 
 /// What a request gets. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream with
@@ -41,7 +41,7 @@ pub enum Behaviour {
         pause: Duration,
     },
     /// The request is read and never answered.
-    Stall,
+    NeverAnswer,
     /// Nothing behind the request's head is read, and nothing is answered.
     Deaf,
     /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the whole
@@ -135,7 +135,7 @@ pub(super) struct BehaviourTable(Mutex<EventLines>);
 
 #[derive(Debug, Default)]
 struct EventLines {
-    door: ListenerMode,
+    mode: ListenerMode,
     by_prefix: BTreeMap<String, Behaviour>,
     gates: BTreeMap<String, Gate>,
 }
@@ -225,12 +225,12 @@ impl BehaviourTable {
         self.lines().gates.insert(prefix.to_owned(), gate);
     }
 
-    pub(super) fn set_door(&self, door: ListenerMode) {
-        self.lines().door = door;
+    pub(super) fn set_listener_mode(&self, mode: ListenerMode) {
+        self.lines().mode = mode;
     }
 
-    pub(super) fn door(&self) -> ListenerMode {
-        self.lines().door
+    pub(super) fn mode(&self) -> ListenerMode {
+        self.lines().mode
     }
 
     pub(super) fn behaviour(&self, target: &str) -> Behaviour {

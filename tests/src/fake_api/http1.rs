@@ -43,7 +43,7 @@ pub(super) async fn serve(stream: RecordedStream, connection: u64, shared: &Shar
                 return shared.records.hung_up(request, how);
             }
             ExchangeEnd::Cut(Cut::Half) => {
-                let how = said(hear_out(&mut reader, &mut writer).await);
+                let how = describe(drain(&mut reader, &mut writer).await);
                 return shared.records.hung_up(request, how);
             }
             ExchangeEnd::Cut(cut) => {
@@ -82,7 +82,7 @@ async fn exchange(
             }
             ResponsePlan::Raw { bytes, cut } => put(writer, &bytes).await.map(|()| ExchangeEnd::Cut(cut)),
             ResponsePlan::Ask(..)
-            | ResponsePlan::Stall
+            | ResponsePlan::NeverAnswer
             | ResponsePlan::Deaf
             | ResponsePlan::Upgrade { .. }
             | ResponsePlan::Exec => std::future::pending().await,
@@ -168,15 +168,15 @@ async fn upgrade(
 
 /// How an upgraded connection ended.
 fn ended(how: io::Result<()>) -> ExchangeEnd {
-    ExchangeEnd::HungUp(said(how))
+    ExchangeEnd::HungUp(describe(how))
 }
 
-fn said(how: io::Result<()>) -> String {
+fn describe(how: io::Result<()>) -> String {
     how.map_or_else(|error| error.to_string(), |()| "the upgraded connection was closed".to_owned())
 }
 
 /// Says the end, and reads to the other one.
-async fn hear_out(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
+async fn drain(reader: &mut RequestReader<'_>, writer: &mut ResponseWriter) -> io::Result<()> {
     writer.shutdown().await?;
     while !reader.bytes().await?.is_empty() {}
     Ok(())

@@ -135,7 +135,7 @@ impl Exchange {
         self.shared.records.body_ended(id);
         let mut reply = match plan.with_body(head, || self.shared.records.body_of(id)) {
             ResponsePlan::Reply(reply) => reply,
-            ResponsePlan::Ask(..) | ResponsePlan::Stall | ResponsePlan::Deaf => {
+            ResponsePlan::Ask(..) | ResponsePlan::NeverAnswer | ResponsePlan::Deaf => {
                 return ExchangeEnd::HungUp(reset_of(poll_fn(|cx| respond.poll_reset(cx)).await));
             }
             ResponsePlan::Upgrade { .. } | ResponsePlan::Exec | ResponsePlan::Raw { .. } => {

@@ -90,10 +90,10 @@ impl Drop for Ends<'_> {
 async fn serve(socket: TcpStream, from: SocketAddr, acceptor: TlsAcceptor, shared: Arc<Shared>) {
     let id = shared.records.accepted(from);
     let _ends = Ends(&shared, id);
-    match shared.script.door() {
+    match shared.script.mode() {
         ListenerMode::Open => {}
-        ListenerMode::HangUp => return,
-        ListenerMode::StallBeforeTls => {
+        ListenerMode::Close => return,
+        ListenerMode::SilentBeforeTls => {
             // Holds the socket without reading it until the fake drops the connection.
             std::future::pending::<()>().await;
         }

@@ -16,7 +16,7 @@ pub(super) enum ResponsePlan {
     Reply(PlannedResponse),
     /// A reply that depends on the request's body.
     Ask(Store, Option<Gate>),
-    Stall,
+    NeverAnswer,
     Deaf,
     Upgrade {
         pause: Duration,
@@ -96,7 +96,7 @@ impl ResponsePlan {
                 };
                 PlannedResponse {
                     length,
-                    body: BodySource::whole(sent, BodyStep::Cut(cut)),
+                    body: BodySource::complete(sent, BodyStep::Cut(cut)),
                     ..PlannedResponse::empty(200)
                 }
             }
@@ -111,19 +111,19 @@ impl ResponsePlan {
                 ..PlannedResponse::empty(200)
             },
             Behaviour::Store(store) => return Self::Ask(store, gate),
-            Behaviour::Stall => return Self::Stall,
+            Behaviour::NeverAnswer => return Self::NeverAnswer,
             Behaviour::Deaf => return Self::Deaf,
             Behaviour::Upgrade { pause, first } => return Self::Upgrade { pause, first, gate },
             Behaviour::Exec => return Self::Exec,
             Behaviour::Raw { bytes, cut } => return Self::Raw { bytes, cut },
         };
-        Self::Reply(reply.held(gate))
+        Self::Reply(reply.gated(gate))
     }
 
     /// The same with the request's body known.
     pub(super) fn with_body(self, head: &Head, body: impl FnOnce() -> Vec<u8>) -> Self {
         match self {
-            Self::Ask(store, gate) => Self::Reply(store.reply(head, &body()).held(gate)),
+            Self::Ask(store, gate) => Self::Reply(store.reply(head, &body()).gated(gate)),
             known => known,
         }
     }
@@ -132,7 +132,7 @@ impl ResponsePlan {
 impl PlannedResponse {
     /// A reply with JSON's content type and no body.
     pub(super) fn empty(status: u16) -> Self {
-        let body = BodySource::whole(Bytes::new(), BodyStep::End);
+        let body = BodySource::complete(Bytes::new(), BodyStep::End);
         Self { status, headers: json(), length: Some(0), body, gate: None, last: None }
     }
 
@@ -142,12 +142,12 @@ impl PlannedResponse {
 
     fn answer(answer: Answer) -> Self {
         let length = Some(answer.body.len() as u64);
-        let body = BodySource::whole(answer.body, BodyStep::End);
+        let body = BodySource::complete(answer.body, BodyStep::End);
         Self { status: answer.status, headers: answer.headers, length, body, gate: None, last: None }
     }
 
     /// Lets it stand still at a gate.
-    fn held(mut self, gate: Option<Gate>) -> Self {
+    fn gated(mut self, gate: Option<Gate>) -> Self {
         let moment = gate.as_ref().map(Gate::moment);
         match &mut self.body {
             BodySource::Pieces { rest, hold, .. } => {
@@ -166,7 +166,7 @@ impl PlannedResponse {
 }
 
 impl BodySource {
-    fn whole(rest: Bytes, then: BodyStep) -> Self {
+    fn complete(rest: Bytes, then: BodyStep) -> Self {
         Self::Pieces { rest, piece_bytes: usize::MAX, pause: Duration::ZERO, then, hold: None }
     }
 

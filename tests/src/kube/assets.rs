@@ -13,7 +13,7 @@ const PINS: [(&str, &str, &str); 2] = [
 
 /// How far from the API server's minor Kubernetes supports a kubectl.
 /// <https://kubernetes.io/releases/version-skew-policy/#kubectl>
-const NEIGHBOURS: [i32; 2] = [-1, 1];
+const NEIGHBOURING_MINORS: [i32; 2] = [-1, 1];
 
 /// Debian's containerd, unpacked below the folder `node`, and how far up that is.
 const CONTAINERD: &str = "node/usr/bin/containerd";
@@ -83,8 +83,8 @@ pub fn kube_rs() -> Result<PathBuf, MissingAssets> {
 /// It is missing.
 pub fn python() -> Result<PathBuf, MissingAssets> {
     // What is there last.
-    let whole = find("python/requirements.txt", CLIENTS, &of_ours())?;
-    Ok(whole.with_file_name("bin").join("python3"))
+    let complete = find("python/requirements.txt", CLIENTS, &of_ours())?;
+    Ok(complete.with_file_name("bin").join("python3"))
 }
 
 /// Where `tests/kube/build` builds what is never taken from elsewhere.
@@ -170,9 +170,9 @@ pub fn pinned_kubernetes() -> &'static str {
 }
 
 /// The minors beside the pinned release, such as `1.35`, whose kubectls Kubernetes supports with its API server.
-pub fn neighbours() -> [String; 2] {
+pub fn neighbouring_minors() -> [String; 2] {
     let pinned = minor(pinned_kubernetes().trim_start_matches('v'));
-    NEIGHBOURS.map(|far| format!("1.{}", pinned + far))
+    NEIGHBOURING_MINORS.map(|far| format!("1.{}", pinned + far))
 }
 
 /// The minors whose kubectl `tests/kube/build --skew=all` builds.

@@ -19,8 +19,8 @@ impl EdgeCluster {
     /// # Errors
     /// A process does not start.
     pub async fn start_controllers(&self, assets: &NodeAssets) -> Result<Controllers, ProcessError> {
-        let manager = control_plane::controller_manager(assets, &self.place, &self.files);
-        let scheduler = control_plane::scheduler(assets, &self.place, &self.files);
+        let manager = control_plane::controller_manager(assets, &self.options, &self.files);
+        let scheduler = control_plane::scheduler(assets, &self.options, &self.files);
         Ok(Controllers {
             manager: Process::start(&manager, &self.files.path("kube-controller-manager.log")).await?,
             scheduler: Process::start(&scheduler, &self.files.path("kube-scheduler.log")).await?,

@@ -46,12 +46,12 @@ pub enum LinksimError {
     #[error("linksim's control socket does not answer")]
     Control(#[source] io::Error),
     /// It refused.
-    #[error("linksim refused {command:?}: {says}")]
+    #[error("linksim refused {command:?}: {message}")]
     Refused {
         /// What it was told.
         command: String,
         /// What it said.
-        says: String,
+        message: String,
     },
 }
 
@@ -87,41 +87,41 @@ impl Linksim {
     ///
     /// # Panics
     /// If it is refused or not answered.
-    pub async fn tell(&self, command: &str) -> Value {
-        self.try_tell(command).await.unwrap_or_else(|error| panic!("{error}"))
+    pub async fn send(&self, command: &str) -> Value {
+        self.try_send(command).await.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Makes the link dark. Nothing passes after the instant that is returned.
     pub async fn down(&self) -> Instant {
-        at(&self.tell("down").await["down_ns"])
+        at(&self.send("down").await["down_ns"])
     }
 
     /// Opens the link. What comes after the instant that is returned passes.
     pub async fn up(&self) -> Instant {
-        at(&self.tell("up").await["reopened_ns"])
+        at(&self.send("up").await["reopened_ns"])
     }
 
     /// Lets the NAT forget all its mappings: the next packets leave from new ports, and from `address` if one is given.
     pub async fn rebind(&self, address: Option<Ipv4Addr>) -> Instant {
         let address = address.map_or_else(String::new, |address| format!(" {address}"));
-        at(&self.tell(&format!("rebind{address}")).await["rebound_ns"])
+        at(&self.send(&format!("rebind{address}")).await["rebound_ns"])
     }
 
     /// Changes impairments, such as `loss=5%`, or `a-to-b loss=5%`; A is the site, B the cloud.
     pub async fn set(&self, words: &str) {
-        self.tell(&format!("set {words}")).await;
+        self.send(&format!("set {words}")).await;
     }
 
     /// What it did so far.
     pub async fn stats(&self) -> Value {
-        self.tell("stats").await
+        self.send("stats").await
     }
 
     /// The same for those who expect a refusal.
     ///
     /// # Errors
     /// [`LinksimError`].
-    pub async fn try_tell(&self, command: &str) -> Result<Value, LinksimError> {
+    pub async fn try_send(&self, command: &str) -> Result<Value, LinksimError> {
         let exchange = async {
             let mut stream = UnixStream::connect(&self.control).await?;
             stream.write_all(format!("{command}\n").as_bytes()).await?;
@@ -133,14 +133,16 @@ impl Linksim {
         let answer = answer.flatten().map_err(LinksimError::Control)?;
         match answer.get("error") {
             None => Ok(answer),
-            Some(says) => Err(LinksimError::Refused { command: command.to_owned(), says: says.to_string() }),
+            Some(message) => {
+                Err(LinksimError::Refused { command: command.to_owned(), message: message.to_string() })
+            }
         }
     }
 
     // The control socket is there once the devices are.
     async fn ready(&mut self) -> Result<(), LinksimError> {
         let deadline = Instant::now() + ANSWER_MAX;
-        while self.try_tell("stats").await.is_err() {
+        while self.try_send("stats").await.is_err() {
             if self.process.ended().is_some() || Instant::now() >= deadline {
                 return Err(LinksimError::NotReady(self.process.tail().trim().to_owned()));
             }

@@ -50,7 +50,7 @@ pub struct Site {
     /// The device at the cloud's end of the uplink.
     device: String,
     link: Option<Linksim>,
-    quarters: NamespaceRuntime,
+    runtime: NamespaceRuntime,
     pod: NetworkNamespace,
     node: NetworkNamespace,
     address: Ipv4Addr,
@@ -120,8 +120,8 @@ impl Site {
             }
         };
         node.ip(&format!("route add default via {near}")).await?;
-        let quarters = NamespaceRuntime::new(&pod);
-        Ok(Self { name: name.to_owned(), device, link, quarters, pod, node, address: far })
+        let runtime = NamespaceRuntime::new(&pod);
+        Ok(Self { name: name.to_owned(), device, link, runtime, pod, node, address: far })
     }
 
     /// Its name, and its cluster's.
@@ -217,7 +217,7 @@ impl Site {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.quarters.run(future).await
+        self.runtime.run(future).await
     }
 
     /// Starts an API server that misbehaves as told, in the pod.

@@ -34,9 +34,9 @@ pub struct Row {
     /// IPv4.
     pub family: Option<Family>,
     /// What a log must say of it: `server` or `agent`, and words.
-    pub said: Option<(&'static str, &'static str)>,
+    pub logged: Option<(&'static str, &'static str)>,
     /// After the fault's end, a request that has seen nothing for so long is hung.
-    pub patience: Duration,
+    pub wait_max: Duration,
     /// Bytes of a download.
     pub download_bytes: usize,
     /// What else is to be said of the row.
@@ -74,7 +74,7 @@ pub enum Injection {
         /// How far it is ahead.
         ahead_seconds: i64,
         /// The agent begins anew under it.
-        anew: bool,
+        again: bool,
     },
     /// Nothing but time, in which nothing is said.
     Idle,
@@ -197,8 +197,8 @@ impl Row {
             new_after: Duration::from_millis(100),
             link: "delay=5ms",
             family: None,
-            said: None,
-            patience: Duration::from_secs(60),
+            logged: None,
+            wait_max: Duration::from_secs(60),
             download_bytes: 4 * 1024 * 1024,
             note: "",
         }
@@ -269,15 +269,15 @@ impl Row {
 
     /// What the log of `server` or `agent` must say.
     #[must_use]
-    pub const fn saying(mut self, log: &'static str, words: &'static str) -> Self {
-        self.said = Some((log, words));
+    pub const fn logging(mut self, log: &'static str, words: &'static str) -> Self {
+        self.logged = Some((log, words));
         self
     }
 
     /// How long is waited after its end.
     #[must_use]
     pub const fn waiting(mut self, seconds: u64) -> Self {
-        self.patience = Duration::from_secs(seconds);
+        self.wait_max = Duration::from_secs(seconds);
         self
     }
 
@@ -326,7 +326,7 @@ impl Row {
     pub fn is_quick(&self) -> bool {
         self.is_tried()
             && self.lasts <= QUICK_MAX
-            && self.patience <= Self::new("", "", self.injection).patience
+            && self.wait_max <= Self::new("", "", self.injection).wait_max
     }
 
     /// Whether there is a trial of it.

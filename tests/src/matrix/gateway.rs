@@ -94,23 +94,23 @@ impl GatewayClient {
             request = request.header(*name, *value);
         }
         let request = request.header("authorization", format!("Bearer {TOKEN}"));
-        let request = request.body(Full::new(body.into())).map_err(in_words)?;
+        let request = request.body(Full::new(body.into())).map_err(describe_error)?;
         let (response, connection) = match version {
             HttpVersion::Http1 => {
                 let (mut sender, connection) =
-                    hyper::client::conn::http1::handshake(io).await.map_err(in_words)?;
+                    hyper::client::conn::http1::handshake(io).await.map_err(describe_error)?;
                 let driver = tokio::spawn(async move { drop(connection.with_upgrades().await) });
                 let connection = Connection(driver);
                 (sender.send_request(request).await, connection)
             }
             HttpVersion::Http2 => {
                 let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-                let (mut sender, connection) = builder.handshake(io).await.map_err(in_words)?;
+                let (mut sender, connection) = builder.handshake(io).await.map_err(describe_error)?;
                 let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
                 (sender.send_request(request).await, connection)
             }
         };
-        Ok(OpenResponse { response: response.map_err(in_words)?, _connection: connection })
+        Ok(OpenResponse { response: response.map_err(describe_error)?, _connection: connection })
     }
 }
 
@@ -123,7 +123,7 @@ impl OpenResponse {
         loop {
             match self.response.body_mut().frame().await {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(in_words(error)),
+                Some(Err(error)) => return Err(describe_error(error)),
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data()
                         && !bytes.is_empty()
@@ -153,7 +153,7 @@ impl OpenResponse {
 }
 
 /// An error with its causes.
-pub fn in_words(error: impl std::error::Error) -> String {
+pub fn describe_error(error: impl std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

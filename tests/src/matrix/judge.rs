@@ -32,8 +32,8 @@ pub struct Span {
 }
 
 /// Judges one request.
-pub fn judge(request: Request, sight: &Observation, known: Arrivals<'_>, span: Span) -> Observed {
-    let (code, detail) = match (&sight.end, &sight.reflector) {
+pub fn judge(request: Request, observation: &Observation, known: Arrivals<'_>, span: Span) -> Observed {
+    let (code, detail) = match (&observation.end, &observation.reflector) {
         (RequestEnd::Wrong(what), _) => (Code::Wrong, what.clone()),
         (RequestEnd::Hung, _) => (Code::Hung, "nothing came".to_owned()),
         (_, Some((reflector, breaks, refusals))) => of_watch(reflector, *breaks, *refusals, known.emitted),
@@ -41,18 +41,22 @@ pub fn judge(request: Request, sight: &Observation, known: Arrivals<'_>, span: S
             refused(request, *status, text, retry_after.as_deref(), known)
         }
         (RequestEnd::Broken(how), None) => (broken(request, known.arrivals), how.clone()),
-        (RequestEnd::Whole, None) => whole(request, known.arrivals),
+        (RequestEnd::Complete, None) => complete(request, known.arrivals),
     };
     let mut observed = Observed {
         request,
         code,
         detail,
-        noticed: sight.told.map(|told| told.saturating_duration_since(span.begun).as_secs_f64()),
-        resumed: sight.resumed.map(|resumed| resumed.saturating_duration_since(span.ended).as_secs_f64()),
-        lost: sight.lost,
+        noticed: observation
+            .noticed_at
+            .map(|noticed_at| noticed_at.saturating_duration_since(span.begun).as_secs_f64()),
+        resumed: observation
+            .resumed
+            .map(|resumed| resumed.saturating_duration_since(span.ended).as_secs_f64()),
+        lost: observation.lost,
         twice: 0,
     };
-    if let Some((reflector, ..)) = &sight.reflector {
+    if let Some((reflector, ..)) = &observation.reflector {
         let found = WatchReport::of(reflector, known.emitted);
         (observed.lost, observed.twice) = (found.lost.len() as u64, found.twice.len() as u64);
     }
@@ -73,7 +77,7 @@ fn of_watch(reflector: &Reflector, breaks: usize, refusals: usize, emitted: &[Em
     }
 }
 
-fn whole(request: Request, arrivals: usize) -> (Code, String) {
+fn complete(request: Request, arrivals: usize) -> (Code, String) {
     match (request, arrivals) {
         (Request::Apply, 1) => (Code::A0, String::new()),
         (Request::Apply, count) => (Code::Wrong, format!("acknowledged, and it arrived {count} times")),
@@ -102,7 +106,7 @@ fn refused(
     retry_after: Option<&str>,
     known: Arrivals<'_>,
 ) -> (Code, String) {
-    let detail = in_words(status, text, retry_after);
+    let detail = describe_error(status, text, retry_after);
     if known.answered == Some((status, text)) && known.arrivals == 1 {
         return (Code::P, detail);
     }
@@ -125,7 +129,7 @@ fn refused(
 }
 
 /// Status, cause and what is said of coming again.
-fn in_words(status: u16, text: &str, retry_after: Option<&str>) -> String {
+fn describe_error(status: u16, text: &str, retry_after: Option<&str>) -> String {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let cause =
         body["details"]["causes"][0]["reason"].as_str().or(body["reason"].as_str()).unwrap_or("no reason");
@@ -146,25 +150,29 @@ mod tests {
     fn ends_and_arrivals_make_codes() {
         let broken = || RequestEnd::Broken("reset".to_owned());
         for (request, end, arrivals, code) in [
-            (Request::Get, RequestEnd::Whole, 1, Code::G0),
-            (Request::Get, RequestEnd::Whole, 2, Code::G1),
-            (Request::Get, RequestEnd::Whole, 3, Code::Wrong),
+            (Request::Get, RequestEnd::Complete, 1, Code::G0),
+            (Request::Get, RequestEnd::Complete, 2, Code::G1),
+            (Request::Get, RequestEnd::Complete, 3, Code::Wrong),
             (Request::Get, refusal(None), 1, Code::G2),
             (Request::Download, broken(), 1, Code::G3),
-            (Request::Exec, RequestEnd::Whole, 1, Code::E0),
+            (Request::Exec, RequestEnd::Complete, 1, Code::E0),
             (Request::Exec, broken(), 1, Code::E1),
             (Request::Exec, refusal(None), 0, Code::E2),
             (Request::Exec, broken(), 2, Code::Wrong),
-            (Request::Apply, RequestEnd::Whole, 1, Code::A0),
-            (Request::Apply, RequestEnd::Whole, 2, Code::Wrong),
+            (Request::Apply, RequestEnd::Complete, 1, Code::A0),
+            (Request::Apply, RequestEnd::Complete, 2, Code::Wrong),
             (Request::Apply, refusal(None), 1, Code::A1),
             (Request::Apply, broken(), 2, Code::Wrong),
             (Request::Apply, refusal(None), 0, Code::A2),
             (Request::Apply, RequestEnd::Hung, 1, Code::Hung),
         ] {
-            let sight = sight(end);
+            let observation = observation(end);
             let known = Arrivals { arrivals, ..Arrivals::default() };
-            assert_eq!(judge(request, &sight, known, span()).code, code, "{request:?} {sight:?} {arrivals}");
+            assert_eq!(
+                judge(request, &observation, known, span()).code,
+                code,
+                "{request:?} {observation:?} {arrivals}"
+            );
         }
     }
 
@@ -172,7 +180,7 @@ mod tests {
     fn retry_after_is_wrong_once_a_byte_has_arrived_and_right_before() {
         for (arrivals, code) in [(0, Code::A2), (1, Code::Wrong)] {
             let known = Arrivals { arrivals, ..Arrivals::default() };
-            assert_eq!(judge(Request::Apply, &sight(refusal(Some("1"))), known, span()).code, code);
+            assert_eq!(judge(Request::Apply, &observation(refusal(Some("1"))), known, span()).code, code);
         }
     }
 
@@ -183,9 +191,9 @@ mod tests {
             text: "slow down".to_owned(),
             retry_after: Some("3".to_owned()),
         };
-        let said = Arrivals { arrivals: 1, answered: Some((429, "slow down")), ..Arrivals::default() };
-        assert_eq!(judge(Request::Apply, &sight(end()), said, span()).code, Code::P);
-        assert_eq!(judge(Request::Apply, &sight(end()), Arrivals::default(), span()).code, Code::Wrong);
+        let output = Arrivals { arrivals: 1, answered: Some((429, "slow down")), ..Arrivals::default() };
+        assert_eq!(judge(Request::Apply, &observation(end()), output, span()).code, Code::P);
+        assert_eq!(judge(Request::Apply, &observation(end()), Arrivals::default(), span()).code, Code::Wrong);
     }
 
     #[test]
@@ -196,10 +204,12 @@ mod tests {
             let mut reflector = Reflector::default();
             reflector.list(br#"{"metadata":{"resourceVersion":"100"},"items":[]}"#).unwrap();
             lines.iter().for_each(|line| reflector.take(line.as_bytes()));
-            let sight =
-                Observation { reflector: Some((reflector, breaks, refusals)), ..sight(RequestEnd::Whole) };
+            let observation = Observation {
+                reflector: Some((reflector, breaks, refusals)),
+                ..observation(RequestEnd::Complete)
+            };
             let known = Arrivals { emitted: &store.emitted(), ..Arrivals::default() };
-            judge(Request::Watch, &sight, known, span())
+            judge(Request::Watch, &observation, known, span())
         };
         let line = store.emitted()[0].text();
         assert_eq!(watched(std::slice::from_ref(&line), 0, 0).code, Code::W0);
@@ -219,8 +229,8 @@ mod tests {
         }
     }
 
-    fn sight(end: RequestEnd) -> Observation {
-        Observation { end, told: None, resumed: None, lost: 0, reflector: None }
+    fn observation(end: RequestEnd) -> Observation {
+        Observation { end, noticed_at: None, resumed: None, lost: 0, reflector: None }
     }
 
     fn span() -> Span {

@@ -83,11 +83,11 @@ pub fn render(reports: &Reports) -> String {
 }
 
 fn provenance(reports: &Reports) -> String {
-    let said = |program: &str, words: &[&str]| {
+    let output_of = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().ok()?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let commit = said("git", &["log", "-1", "--format=%h of %cs"]).unwrap_or_default();
+    let commit = output_of("git", &["log", "-1", "--format=%h of %cs"]).unwrap_or_default();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
@@ -199,7 +199,7 @@ fn line(row: &Row, timing: Timing, reports: &[&CellReport], notes: &mut Vec<Stri
     }
     failures.extend(reports.iter().flat_map(|report| report.wrong.iter().cloned()));
     let observed = || reports.iter().flat_map(|report| &report.observed);
-    let told =
+    let entries =
         observed().filter_map(|one| one.noticed).chain(reports.iter().filter_map(|report| report.noticed));
     let resumed = observed().filter_map(|one| one.resumed);
     let holds = match (reports.is_empty(), failures.is_empty()) {
@@ -216,7 +216,7 @@ fn line(row: &Row, timing: Timing, reports: &[&CellReport], notes: &mut Vec<Stri
         row.fault,
         timing.word(),
         cells.join(" | "),
-        least(told),
+        least(entries),
         most(resumed),
         observed().map(|one| one.lost).sum::<u64>(),
         observed().map(|one| one.twice).sum::<u64>(),

@@ -10,7 +10,7 @@ use super::code::Request;
 /// What a request is given.
 #[derive(Debug, Clone)]
 pub struct FaultPhases {
-    stands: mpsc::Sender<Request>,
+    ready_sender: mpsc::Sender<Request>,
     begun: watch::Receiver<Option<Instant>>,
     ended: watch::Receiver<Option<Instant>>,
 }
@@ -18,26 +18,26 @@ pub struct FaultPhases {
 /// What the one who makes the fault has.
 #[derive(Debug)]
 pub struct FaultController {
-    cues: FaultPhases,
-    standing: mpsc::Receiver<Request>,
+    phases: FaultPhases,
+    ready_receiver: mpsc::Receiver<Request>,
     begun: watch::Sender<Option<Instant>>,
     ended: watch::Sender<Option<Instant>>,
 }
 
 impl FaultPhases {
     /// Says that a request stands where it should be when the fault begins.
-    pub async fn stand(&self, request: Request) {
-        let _ = self.stands.send(request).await; // Nobody waits any more: the trial is over.
+    pub async fn ready(&self, request: Request) {
+        let _ = self.ready_sender.send(request).await; // Nobody waits any more: the trial is over.
     }
 
     /// Waits for the fault.
     pub async fn begun(&self) -> Instant {
-        told(self.begun.clone()).await
+        wait_for(self.begun.clone()).await
     }
 
     /// Waits for the fault's end.
     pub async fn ended(&self) -> Instant {
-        told(self.ended.clone()).await
+        wait_for(self.ended.clone()).await
     }
 
     /// When the fault has ended, if it has.
@@ -49,33 +49,38 @@ impl FaultPhases {
 impl FaultController {
     /// For a number of requests.
     pub fn new(requests: usize) -> Self {
-        let (stands, standing) = mpsc::channel(requests.max(1));
-        let ((begun, heard_begun), (ended, heard_ended)) = (watch::channel(None), watch::channel(None));
-        Self { cues: FaultPhases { stands, begun: heard_begun, ended: heard_ended }, standing, begun, ended }
+        let (ready_sender, ready_receiver) = mpsc::channel(requests.max(1));
+        let ((begun, begun_receiver), (ended, ended_receiver)) = (watch::channel(None), watch::channel(None));
+        Self {
+            phases: FaultPhases { ready_sender, begun: begun_receiver, ended: ended_receiver },
+            ready_receiver,
+            begun,
+            ended,
+        }
     }
 
     /// For one request.
-    pub fn cues(&self) -> FaultPhases {
-        self.cues.clone()
+    pub fn phases(&self) -> FaultPhases {
+        self.phases.clone()
     }
 
     /// The next request that stands where it should.
     pub async fn next(&mut self) -> Option<Request> {
-        self.standing.recv().await
+        self.ready_receiver.recv().await
     }
 
     /// The fault has begun.
     pub fn begin(&self) -> Instant {
-        tell(&self.begun)
+        announce(&self.begun)
     }
 
     /// The fault has ended.
     pub fn end(&self) -> Instant {
-        tell(&self.ended)
+        announce(&self.ended)
     }
 }
 
-async fn told(mut cue: watch::Receiver<Option<Instant>>) -> Instant {
+async fn wait_for(mut cue: watch::Receiver<Option<Instant>>) -> Instant {
     match cue.wait_for(Option::is_some).await.map(|at| *at) {
         Ok(Some(at)) => at,
         // The prompter is gone, and so is whoever wants to know.
@@ -83,7 +88,7 @@ async fn told(mut cue: watch::Receiver<Option<Instant>>) -> Instant {
     }
 }
 
-fn tell(cue: &watch::Sender<Option<Instant>>) -> Instant {
+fn announce(cue: &watch::Sender<Option<Instant>>) -> Instant {
     let now = Instant::now();
     cue.send_replace(Some(now));
     now

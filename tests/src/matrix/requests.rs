@@ -16,7 +16,7 @@ mod read;
 mod watch;
 
 /// How long the begin of a request may take before there is a fault.
-const STAND_MAX: Duration = Duration::from_secs(60);
+const READY_MAX: Duration = Duration::from_secs(60);
 /// How long the body of a refusal may take.
 const STATUS_MAX: Duration = Duration::from_secs(10);
 
@@ -28,7 +28,7 @@ pub struct RequestContext {
     /// How far it is to be.
     pub timing: Timing,
     /// The callers' door.
-    pub door: GatewayClient,
+    pub gateway: GatewayClient,
     /// In which version it asks; an exec always asks in HTTP/1.1.
     pub version: HttpVersion,
     /// What it asks for.
@@ -38,7 +38,7 @@ pub struct RequestContext {
     /// Whether the gate is opened as soon as the fault has begun, or at its end.
     pub opens_gate: bool,
     /// The fault's moments.
-    pub cues: FaultPhases,
+    pub phases: FaultPhases,
     /// How long after the fault's begin a request begins that is to begin during it.
     pub new_after: Duration,
     /// The seed of its bytes.
@@ -46,7 +46,7 @@ pub struct RequestContext {
     /// Bytes of a read's answer.
     pub bytes: usize,
     /// A request that has seen nothing so long after the fault's end is hung.
-    pub patience: Duration,
+    pub wait_max: Duration,
     /// The collection that is watched.
     pub store: Store,
 }
@@ -55,7 +55,7 @@ pub struct RequestContext {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestEnd {
     /// Whole and right.
-    Whole,
+    Complete,
     /// An answer of the gateway or the API server that is not a success.
     Refused {
         /// The HTTP status.
@@ -79,7 +79,7 @@ pub struct Observation {
     /// How it ended.
     pub end: RequestEnd,
     /// When its caller was first told that something is wrong.
-    pub told: Option<Instant>,
+    pub noticed_at: Option<Instant>,
     /// When something first came after the fault's end.
     pub resumed: Option<Instant>,
     /// Bytes that are missing or events, as far as the request can tell.
@@ -89,12 +89,12 @@ pub struct Observation {
 }
 
 /// Does a request from its begin to its end.
-pub async fn perform(setting: RequestContext) -> Observation {
-    match setting.request {
-        Request::Get | Request::Download => read::perform(&setting).await,
-        Request::Apply => apply::perform(&setting).await,
-        Request::Exec => exec::perform(&setting).await,
-        Request::Watch => watch::perform(&setting).await,
+pub async fn perform(context: RequestContext) -> Observation {
+    match context.request {
+        Request::Get | Request::Download => read::perform(&context).await,
+        Request::Apply => apply::perform(&context).await,
+        Request::Exec => exec::perform(&context).await,
+        Request::Watch => watch::perform(&context).await,
     }
 }
 
@@ -102,8 +102,8 @@ impl RequestContext {
     /// Waits for the moment at which a request is to begin; those that are new begin during the fault.
     async fn may_begin(&self) {
         if self.timing == Timing::New {
-            self.cues.stand(self.request).await;
-            let begun = self.cues.begun().await;
+            self.phases.ready(self.request).await;
+            let begun = self.phases.begun().await;
             sleep_until((begun + self.new_after).into()).await;
         }
     }
@@ -112,11 +112,11 @@ impl RequestContext {
     async fn pass_gate(&self) {
         let Some(gate) = self.gate.as_ref().filter(|_| self.timing != Timing::New) else { return };
         // A request that never came so far is waited for in vain, and its own end says why.
-        let _ = gate.reached(STAND_MAX).await;
-        self.cues.stand(self.request).await;
-        self.cues.begun().await;
+        let _ = gate.reached(READY_MAX).await;
+        self.phases.ready(self.request).await;
+        self.phases.begun().await;
         if !self.opens_gate {
-            self.cues.ended().await;
+            self.phases.ended().await;
         }
         gate.open();
     }
@@ -124,8 +124,8 @@ impl RequestContext {
     /// A future's output, or `None` where patience ends.
     async fn unless_hung<T>(&self, future: impl Future<Output = T>) -> Option<T> {
         let hung = async {
-            let ended = self.cues.ended().await;
-            sleep_until((ended + self.patience).into()).await;
+            let ended = self.phases.ended().await;
+            sleep_until((ended + self.wait_max).into()).await;
         };
         // What is dropped here is no longer wanted.
         tokio::select! {
@@ -136,8 +136,8 @@ impl RequestContext {
 }
 
 impl Observation {
-    fn of(end: RequestEnd, told: Option<Instant>, resumed: Option<Instant>) -> Self {
-        Self { end, told, resumed, lost: 0, reflector: None }
+    fn of(end: RequestEnd, noticed_at: Option<Instant>, resumed: Option<Instant>) -> Self {
+        Self { end, noticed_at, resumed, lost: 0, reflector: None }
     }
 
     fn hung() -> Self {

@@ -72,7 +72,7 @@ impl MatrixSetup {
             _ => None,
         };
         let variables = clocks.as_ref().map(Clocks::variables).unwrap_or_default();
-        let stand = ServerPlacement { is_dual: row.family.is_some(), variables, ..lab.stand() };
+        let stand = ServerPlacement { is_dual: row.family.is_some(), variables, ..lab.placement() };
         let rig = Rig::start_at(stand, "debug", "").await;
         let words = match row.injection {
             Injection::LinkFromStart(words) => words,
@@ -91,24 +91,24 @@ impl MatrixSetup {
             hosts: None,
         });
         let (fake, agents) = (Some(fake), Vec::new());
-        let mut stage = Self { rig, site, fake, agents, store, peer, clocks, servers };
+        let mut setup = Self { rig, site, fake, agents, store, peer, clocks, servers };
         if let Some(family) = row.family {
-            stage.go_by(lab, family).await;
+            setup.go_by(lab, family).await;
         }
         for number in 0..row.agents() {
-            let agent = stage.start_agent(number).await;
-            stage.agents.push(Some(agent));
+            let agent = setup.start_agent(number).await;
+            setup.agents.push(Some(agent));
         }
-        stage.rig.listed(CLUSTER, |item| item.matches("\"agent\":").count() >= row.agents()).await;
+        setup.rig.listed(CLUSTER, |item| item.matches("\"agent\":").count() >= row.agents()).await;
         if row.family.is_some() {
             // It has dialed both addresses now, and keeps the one that answered first.
-            stage.rule("flush ruleset inet").await;
-            stage.rig.logged("edge-a.log", 0, "reached by another address already").await;
+            setup.rule("flush ruleset inet").await;
+            setup.rig.logged("edge-a.log", 0, "reached by another address already").await;
         }
-        if let Some(peer) = &stage.peer {
-            stage.listed_at(peer.gateway).await;
+        if let Some(peer) = &setup.peer {
+            setup.listed_at(peer.gateway).await;
         }
-        stage
+        setup
     }
 
     /// Both families lead to the server, and the agent's first tunnel goes by this one: what the other one carries is dropped
@@ -145,7 +145,7 @@ impl MatrixSetup {
     }
 
     /// Where callers come in.
-    pub fn door(&self) -> GatewayClient {
+    pub fn gateway(&self) -> GatewayClient {
         GatewayClient::of(&self.rig).or(self.peer.as_ref().map(|peer| peer.gateway))
     }
 
@@ -216,7 +216,7 @@ impl MatrixSetup {
             fake.on(path, if request == Request::Watch { well } else { ill(row, request, well) });
         }
         match row.injection {
-            Injection::Api(ApiFault::Says(status)) => Some((status, said(status))),
+            Injection::Api(ApiFault::Says(status)) => Some((status, status_body(status))),
             _ => None,
         }
     }
@@ -242,8 +242,8 @@ impl MatrixSetup {
         let authorization = format!("Bearer {TOKEN}");
         let headers = [("Authorization", authorization.as_str())];
         loop {
-            let told = ask(gateway, &ca_pem, None, "GET", "/clusters", &headers).await;
-            let is_well = told
+            let message = ask(gateway, &ca_pem, None, "GET", "/clusters", &headers).await;
+            let is_well = message
                 .is_ok_and(|reply| reply.body.contains("\"Live\"") && !reply.body.contains("\"Suspect\""));
             if !is_well {
                 return Instant::now();
@@ -324,7 +324,7 @@ fn ill(row: &Row, request: Request, well: Behaviour) -> Behaviour {
                 ("Content-Type".to_owned(), "application/json".to_owned()),
                 ("Retry-After".to_owned(), "7".to_owned()),
             ];
-            Behaviour::Answer(Answer { status, headers, body: said(status).into() })
+            Behaviour::Answer(Answer { status, headers, body: status_body(status).into() })
         }
         (ApiFault::Redirects, _) => Behaviour::redirect(302, "https://elsewhere.example/"),
         (ApiFault::Wrong101, _) => Behaviour::wrong_101_protocol(),
@@ -332,6 +332,6 @@ fn ill(row: &Row, request: Request, well: Behaviour) -> Behaviour {
     }
 }
 
-fn said(status: u16) -> String {
+fn status_body(status: u16) -> String {
     format!(r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AsTold","code":{status}}}"#)
 }

@@ -37,8 +37,8 @@ impl Cgroups {
             fs::create_dir(&folder)?;
             // A new folder of this controller has neither, and takes no process then.
             for file in ["cpuset.cpus", "cpuset.mems"] {
-                if let Ok(whole) = fs::read(hierarchy.join(file)) {
-                    fs::write(folder.join(file), whole)?;
+                if let Ok(complete) = fs::read(hierarchy.join(file)) {
+                    fs::write(folder.join(file), complete)?;
                 }
             }
         }

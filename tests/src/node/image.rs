@@ -36,11 +36,11 @@ impl Image<'_> {
         .to_string();
         let name = format!("{}.json", sha256(config.as_bytes()));
         let manifest = json!([{ "Config": name, "RepoTags": [self.name], "Layers": ["layer.tar"] }]);
-        let whole = Archive::default()
+        let complete = Archive::default()
             .file(&name, 0o644, config.as_bytes())
             .file("layer.tar", 0o644, &layer)
             .file("manifest.json", 0o644, manifest.to_string().as_bytes());
-        fs::write(archive, whole.finish())
+        fs::write(archive, complete.finish())
     }
 
     fn layer(&self) -> io::Result<Vec<u8>> {

@@ -29,8 +29,8 @@ pub(super) async fn prepare(machine: &NetworkNamespace, api_server: SocketAddr) 
     let nft = Invocation::of("nft").arguments([rules]).in_network_namespace(Some(machine.path().to_owned()));
     let output = run(&nft, SET_UP_MAX).await?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(NodeError::Refused { program: "nft", said });
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(NodeError::Refused { program: "nft", message });
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ const EVENTS_QUEUED: usize = 8192;
 pub struct EchoApi {
     address: SocketAddr,
     authority: Authority,
-    desks: Arc<Mutex<HashMap<String, ServerStreams>>>,
+    trials: Arc<Mutex<HashMap<String, ServerStreams>>>,
 }
 
 /// Its side of the streams of one trial; clones are the same.
@@ -115,14 +115,14 @@ impl EchoApi {
         let acceptor = TlsAcceptor::from(Arc::new(tls(&server, &[HttpVersion::Http1], None)));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let desks = Arc::<Mutex<HashMap<String, ServerStreams>>>::default();
-        let known = Arc::clone(&desks);
+        let trials = Arc::<Mutex<HashMap<String, ServerStreams>>>::default();
+        let known = Arc::clone(&trials);
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
                 tokio::spawn(serve(socket, acceptor.clone(), Arc::clone(&known)));
             }
         });
-        Ok(Self { address, authority, desks })
+        Ok(Self { address, authority, trials })
     }
 
     /// Writes a kubeconfig for an agent.
@@ -137,9 +137,9 @@ impl EchoApi {
     }
 
     /// Makes ready for a trial's streams.
-    pub(super) fn desk(&self, trial: &str, seed: u64) -> ServerStreams {
+    pub(super) fn server_streams(&self, trial: &str, seed: u64) -> ServerStreams {
         let seeds = Seeds::of(seed);
-        let desk = ServerStreams {
+        let server_streams = ServerStreams {
             seeds,
             upload: Meter::new(seeds.upload),
             trickle: Meter::new(seeds.trickle_to_cluster),
@@ -150,13 +150,16 @@ impl EchoApi {
             busy_events: EventFeed::new(),
             stop: watch::Sender::new(false),
         };
-        self.desks.lock().unwrap_or_else(PoisonError::into_inner).insert(trial.to_owned(), desk.clone());
-        desk
+        self.trials
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(trial.to_owned(), server_streams.clone());
+        server_streams
     }
 
     /// Forgets a trial.
     pub(super) fn clear(&self, trial: &str) {
-        self.desks.lock().unwrap_or_else(PoisonError::into_inner).remove(trial);
+        self.trials.lock().unwrap_or_else(PoisonError::into_inner).remove(trial);
     }
 }
 
@@ -289,61 +292,69 @@ pub(super) fn event(number: usize) -> String {
     )
 }
 
-async fn serve(socket: TcpStream, acceptor: TlsAcceptor, desks: Arc<Mutex<HashMap<String, ServerStreams>>>) {
+async fn serve(socket: TcpStream, acceptor: TlsAcceptor, trials: Arc<Mutex<HashMap<String, ServerStreams>>>) {
     let Ok(stream) = acceptor.accept(socket).await else { return };
     let answer = service_fn(move |request: Request<Incoming>| {
-        let desk = trial_of(request.uri().path())
-            .and_then(|trial| desks.lock().unwrap_or_else(PoisonError::into_inner).get(trial).cloned());
-        async move { Ok::<_, Infallible>(answer(desk, request).await) }
+        let server_streams = trial_of(request.uri().path())
+            .and_then(|trial| trials.lock().unwrap_or_else(PoisonError::into_inner).get(trial).cloned());
+        async move { Ok::<_, Infallible>(answer(server_streams, request).await) }
     });
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
     let _ = connection.with_upgrades().await; // Whoever hangs up has told the meters.
 }
 
-async fn answer(desk: Option<ServerStreams>, mut request: Request<Incoming>) -> Response<ChannelBody> {
-    let Some(desk) = desk else { return whole(StatusCode::NOT_FOUND) };
+async fn answer(
+    server_streams: Option<ServerStreams>,
+    mut request: Request<Incoming>,
+) -> Response<ChannelBody> {
+    let Some(server_streams) = server_streams else { return complete(StatusCode::NOT_FOUND) };
     let path = request.uri().path().to_owned();
     let upgrade = hyper::upgrade::on(&mut request);
     match path.rsplit('/').next().unwrap_or_default() {
         "log" => {
             let (pour, body) = mpsc::channel(PIECES_QUEUED);
-            tokio::spawn(desk.download(pour));
+            tokio::spawn(server_streams.download(pour));
             Response::new(ChannelBody(body))
         }
         "upload" => {
-            desk.take_upload(request.into_body()).await;
-            whole(StatusCode::OK)
+            server_streams.take_upload(request.into_body()).await;
+            complete(StatusCode::OK)
         }
         "configmaps" | "secrets" => {
-            let feed = if path.ends_with("secrets") { &desk.busy_events } else { &desk.events };
-            feed.pour().map_or_else(|| whole(StatusCode::GONE), Response::new)
+            let feed =
+                if path.ends_with("secrets") { &server_streams.busy_events } else { &server_streams.events };
+            feed.pour().map_or_else(|| complete(StatusCode::GONE), Response::new)
         }
         "attach" | "exec" => {
             let is_echo = path.ends_with("exec");
             tokio::spawn(async move {
                 let Ok(upgraded) = upgrade.await else { return };
                 let stream = TokioIo::new(upgraded);
-                if is_echo { desk.echo(stream).await } else { desk.attached(stream).await }
+                if is_echo {
+                    server_streams.echo(stream).await
+                } else {
+                    server_streams.attached(stream).await
+                }
             });
             switching()
         }
         _ => {
-            desk.quiet.take(&[0]);
-            whole(StatusCode::OK)
+            server_streams.quiet.take(&[0]);
+            complete(StatusCode::OK)
         }
     }
 }
 
 fn switching() -> Response<ChannelBody> {
-    let mut response = whole(StatusCode::SWITCHING_PROTOCOLS);
+    let mut response = complete(StatusCode::SWITCHING_PROTOCOLS);
     let headers = response.headers_mut();
     headers.insert(http::header::CONNECTION, http::HeaderValue::from_static("Upgrade"));
     headers.insert(http::header::UPGRADE, http::HeaderValue::from_static(UPGRADED_TO));
     response
 }
 
-fn whole(status: StatusCode) -> Response<ChannelBody> {
+fn complete(status: StatusCode) -> Response<ChannelBody> {
     let (_, empty) = mpsc::channel(1);
     let mut response = Response::new(ChannelBody(empty));
     *response.status_mut() = status;

@@ -39,11 +39,17 @@ impl Resident {
 }
 
 /// Bytes that are under way.
-pub(super) fn held(desk: &ServerStreams, streams: &CallerStreams) -> u64 {
-    let (there, here) = (streams.sent(), desk.sent());
+pub(super) fn memory_held(server_streams: &ServerStreams, streams: &CallerStreams) -> u64 {
+    let (there, here) = (streams.sent(), server_streams.sent());
     let sent = here.download + there.upload + here.trickle + there.trickle + 2 * there.exec;
-    let meters =
-        [&streams.download, &desk.upload, &streams.trickle, &desk.trickle, &desk.exec, &streams.exec];
+    let meters = [
+        &streams.download,
+        &server_streams.upload,
+        &streams.trickle,
+        &server_streams.trickle,
+        &server_streams.exec,
+        &streams.exec,
+    ];
     let arrived: u64 = meters.into_iter().map(super::Meter::bytes).sum();
     let events = here.events.len().saturating_sub(streams.busy_watch.text().len());
     sent.saturating_sub(arrived) + events as u64

@@ -26,10 +26,10 @@ impl Tunnels {
     /// Begins to ask.
     pub async fn of(rig: &Rig) -> Self {
         let mut caller = Http2Caller::dial(rig).await;
-        let (told, health) = watch::channel(HashMap::new());
+        let (reports, health) = watch::channel(HashMap::new());
         let asking = tokio::spawn(async move {
             while let Ok(answer) = caller.ask("GET", "/clusters", &[]).await {
-                told.send_replace(read(answer.body()));
+                reports.send_replace(read(answer.body()));
                 sleep(ASK_EVERY).await;
             }
         });

@@ -16,7 +16,7 @@ pub(super) fn leaked(folder: &Path) -> Vec<String> {
         .map(|token| (format!("the token {token}"), token.to_owned()))
         .into_iter()
         .chain(of("key").flat_map(|path| key_lines(path)))
-        .chain(of("token").flat_map(|path| whole(path)))
+        .chain(of("token").flat_map(|path| complete(path)))
         .chain(of("kubeconfig").flat_map(|path| credentials(path)))
         .collect();
     let logs = files.iter().filter(|path| has_extension(path, "log") || is_audit(path));
@@ -36,7 +36,7 @@ fn key_lines(path: &Path) -> Vec<(String, String)> {
 }
 
 /// A file that is one secret, such as a pod's token.
-fn whole(path: &Path) -> Option<(String, String)> {
+fn complete(path: &Path) -> Option<(String, String)> {
     let secret = fs::read_to_string(path).ok()?.trim().to_owned();
     (secret.len() >= KEY_LINE_CHARS).then(|| (format!("the token in {}", path.display()), secret))
 }

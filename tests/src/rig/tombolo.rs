@@ -29,7 +29,7 @@ impl Rig {
     }
 
     /// What `tombolo` says on stdout and stderr, however it ends, but for a signal.
-    pub async fn tombolo_says(&self, words: &[&str]) -> String {
+    pub async fn tombolo_writes(&self, words: &[&str]) -> String {
         let output = self.ended(words).await;
         assert!(output.status.code().is_some(), "tombolo {words:?}: {output:?}");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()

@@ -34,7 +34,7 @@ const DONE_MAX: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Nobody's on this machine.
-const STRANGER: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 #[tokio::test]
 async fn a_connected_cluster_is_listed_with_its_tunnels_measurements() {
@@ -182,14 +182,14 @@ async fn the_socket_and_its_folder_are_closed_to_other_users() {
     for (path, bits) in [(rig.path(), 0o755), (&tombolo, 0o755)] {
         fs::set_permissions(path, Permissions::from_mode(bits)).expect("a mode can be set");
     }
-    let denied = as_stranger(&tombolo, &socket).await;
+    let denied = as_other_user(&tombolo, &socket).await;
     assert!(denied.contains("may not be opened by you") && denied.contains("run this as root"), "{denied}");
 
     for (path, bits) in [(folder, 0o755), (socket.as_path(), 0o666)] {
         fs::set_permissions(path, Permissions::from_mode(bits)).expect("a mode can be set");
     }
-    let refused = as_stranger(&tombolo, &socket).await;
-    assert!(refused.contains(&format!("user id {STRANGER} may not list the clusters")), "{refused}");
+    let refused = as_other_user(&tombolo, &socket).await;
+    assert!(refused.contains(&format!("user id {OTHER_USER} may not list the clusters")), "{refused}");
     assert!(rig.server_log().contains("a request to the admin API was refused"), "{}", rig.server_log());
 }
 
@@ -266,9 +266,9 @@ async fn the_command_shows_a_table_names_json_and_yaml_and_follows_changes() {
     let unknown = rig.tombolo_fails(&clusters(&["edge-b"])).await;
     assert!(unknown.contains("this server knows no cluster edge-b"), "{unknown}");
 
-    said(&log, "Live").await;
+    until_written(&log, "Live").await;
     agent.process.stop(DONE_MAX).await.expect("the agent ends");
-    said(&log, "Away").await;
+    until_written(&log, "Away").await;
     let log = fs::read_to_string(&log).expect("its output");
     assert!(log.contains("edge-a") && log.contains("Live"), "{log}");
     assert_eq!(log.matches("NAME").count(), 1, "{log}");
@@ -365,8 +365,9 @@ async fn reflect(
     answer.message_response.expect("a message")
 }
 
-async fn as_stranger(tombolo: &Path, socket: &Path) -> String {
-    let words = ["--reuid", &STRANGER.to_string(), "--regid", &STRANGER.to_string(), "--clear-groups", "--"];
+async fn as_other_user(tombolo: &Path, socket: &Path) -> String {
+    let words =
+        ["--reuid", &OTHER_USER.to_string(), "--regid", &OTHER_USER.to_string(), "--clear-groups", "--"];
     let invocation = Invocation::of("setpriv").arguments(words).arguments([
         tombolo.display().to_string(),
         "clusters".to_owned(),
@@ -378,7 +379,7 @@ async fn as_stranger(tombolo: &Path, socket: &Path) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-async fn said(file: &Path, text: &str) {
+async fn until_written(file: &Path, text: &str) {
     let deadline = Instant::now() + DONE_MAX;
     while !fs::read_to_string(file).is_ok_and(|found| found.contains(text)) {
         assert!(Instant::now() < deadline, "{} never said {text:?}", file.display());

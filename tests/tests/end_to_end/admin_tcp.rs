@@ -7,7 +7,7 @@ use prost_types::FileDescriptorSet;
 use proto::admin::admin_client::AdminClient;
 use proto::admin::watch_clusters_response::Event;
 use proto::admin::{WatchClustersRequest, WatchClustersResponse};
-use tests::admin::{AdminWire, remote_door};
+use tests::admin::{AdminWire, remote_admin_listener};
 use tests::audit_log::{AuditLog, note, verify};
 use tests::dial::dial;
 use tests::enroll;
@@ -28,7 +28,7 @@ const OLGA: &str = "spiffe://tombolo/admin/olga";
 
 #[tokio::test]
 async fn without_a_certificate_of_the_admin_root_a_client_learns_nothing() {
-    let (address, config) = remote_door(&ROLES);
+    let (address, config) = remote_admin_listener(&ROLES);
     let rig = Rig::start_with(&config).await;
     let other = Authority::new("administrators of somebody else").issue_named("olga", &[], OLGA);
     let ended = rig.root_of("admin").issue_named_until("olga", &[], OLGA, SystemTime::now() - DONE_MAX);
@@ -52,7 +52,7 @@ async fn without_a_certificate_of_the_admin_root_a_client_learns_nothing() {
 
 #[tokio::test]
 async fn every_admin_method_answers_the_permitted_roles_and_refuses_the_others() {
-    let (address, config) = remote_door(&ROLES);
+    let (address, config) = remote_admin_listener(&ROLES);
     let (rig, _) = enroll::start(&config).await;
     let methods = methods();
     assert!(methods.len() >= 14, "{methods:?}");
@@ -71,7 +71,7 @@ async fn every_admin_method_answers_the_permitted_roles_and_refuses_the_others()
 /// A viewer changes nothing, an enroller makes only tokens, and an operator may do both.
 #[tokio::test]
 async fn each_admin_role_can_do_what_it_is_for_and_no_more() {
-    let (address, config) = remote_door(&ROLES);
+    let (address, config) = remote_admin_listener(&ROLES);
     let (rig, _) = enroll::start(&config).await;
     for (name, _) in ROLES {
         rig.admin(name).await;
@@ -98,7 +98,7 @@ async fn each_admin_role_can_do_what_it_is_for_and_no_more() {
 
 #[tokio::test]
 async fn the_audit_log_has_administrator_role_method_and_verdict() {
-    let (address, config) = remote_door(&ROLES);
+    let (address, config) = remote_admin_listener(&ROLES);
     let (mut rig, _) = enroll::start(&config).await;
     for (name, _) in ROLES {
         rig.admin(name).await;
@@ -112,7 +112,7 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
     Rig::ends_with(rig.server(), rustix::process::Signal::TERM).await;
 
     let log = AuditLog::of(&rig);
-    let told: Vec<_> = log
+    let lines: Vec<_> = log
         .lines()
         .iter()
         .filter(|line| note(line, "listener") == "admin-tcp" && line["stage"] == "ResponseComplete")
@@ -130,7 +130,7 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
         })
         .collect();
     assert_eq!(
-        told,
+        lines,
         [
             ("admin:enno", "enroller", "create", "token for cluster edge-a", "allow", 200),
             ("admin:vera", "viewer", "delete", "the clusters", "forbid", 403),
@@ -150,7 +150,7 @@ async fn the_audit_log_has_administrator_role_method_and_verdict() {
 
 #[tokio::test]
 async fn a_watch_lasts_no_longer_than_its_watchers_certificate() {
-    let (address, config) = remote_door(&ROLES);
+    let (address, config) = remote_admin_listener(&ROLES);
     let rig = Rig::start_with(&config).await;
     let end = SystemTime::now() + Duration::from_secs(8);
     let vera = rig.root_of("admin").issue_named_until("vera", &[], "spiffe://tombolo/admin/vera", end);
@@ -172,7 +172,7 @@ async fn a_watch_lasts_no_longer_than_its_watchers_certificate() {
 /// A broken file of roles or of revocations changes nothing.
 #[tokio::test]
 async fn a_changed_role_or_revoked_certificate_affects_open_calls_at_once() {
-    let (address, config) = remote_door(&ROLES);
+    let (address, config) = remote_admin_listener(&ROLES);
     let rig = Rig::start_with(&config).await;
     let (vera, olga, enno) = (rig.admin("vera").await, rig.admin("olga").await, rig.admin("enno").await);
     let is_current = "tombolo_server_file_reload_last_successful{file=\"admins\"}";
@@ -192,17 +192,17 @@ async fn a_changed_role_or_revoked_certificate_affects_open_calls_at_once() {
     }
     rig.measured(open, |open| open == 2.0).await;
 
-    let whole = std::fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
+    let complete = std::fs::read_to_string(rig.path().join("server.yaml")).expect("a configuration");
     rig.write("server.yaml", "no configuration");
     rig.measured(is_current, |current| current == 0.0).await;
     assert_eq!(asked(&rig, address, Some(&olga), LIST).await, Ok(Code::Ok), "the last good roles hold");
 
     // vera may nothing any more, enno may look, and olga stays who she is.
-    let changed = whole.replace(
+    let changed = complete.replace(
         "{ name: vera, role: viewer }, { name: enno, role: enroller }",
         "{ name: enno, role: viewer }",
     );
-    assert_ne!(changed, whole);
+    assert_ne!(changed, complete);
     rig.write("server.yaml", &changed);
     rig.measured(is_current, |current| current == 1.0).await;
     let ended = timeout(DONE_MAX, watches[0].1.message()).await.expect("her watch ends by itself");

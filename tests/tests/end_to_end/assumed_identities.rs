@@ -26,7 +26,7 @@ const IN_GROUP: &str = "Impersonate-Group";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permitted_assumed_identity_is_the_only_one_that_a_cluster_sees() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version, "{ users: [bob, \"ci:*\"], groups: [ops, dev] }").await;
+        let edge = setup(version, "{ users: [bob, \"ci:*\"], groups: [ops, dev] }").await;
         for (user, groups) in [("bob", [].as_slice()), ("bob", &["ops", "dev"]), ("ci:deployer", &["dev"])] {
             let headers = identity(user, groups);
             let before = edge.fake.requests().len();
@@ -74,7 +74,7 @@ async fn a_permitted_assumed_identity_is_the_only_one_that_a_cluster_sees() {
 /// The test sends identities in every spelling. Everything except one user with groups is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_one_user_with_groups_is_accepted_as_an_assumed_identity() {
-    let edge = stage(HttpVersion::Http1, ANYBODY).await;
+    let edge = setup(HttpVersion::Http1, ANYBODY).await;
     let refused = async |headers: &[(&str, &str)]| {
         let reply = edge.rig.ask_with_token("GET", PATH, headers).await;
         assert_eq!(reply.status, 403, "{headers:?}: {reply:?}");
@@ -136,7 +136,7 @@ async fn only_one_user_with_groups_is_accepted_as_an_assumed_identity() {
 /// Presence of a header never switches off a step of authentication, where identities may be assumed as where not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unauthenticated_client_assumes_no_identity() {
-    let edge = stage(HttpVersion::Http1, ANYBODY).await;
+    let edge = setup(HttpVersion::Http1, ANYBODY).await;
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     for headers in [
         identity("bob", &[]),
@@ -198,7 +198,7 @@ async fn an_assumed_identity_must_pass_the_allow_lists_of_server_and_agent() {
 async fn a_real_api_server_sees_the_identity_that_kubectl_as_asks_for() {
     let edge = RealEdge::start().await;
     edge.rig.put_policy(&rules("{ users: [\"tombolo:bob\"], groups: [\"tombolo:team-b\"] }")).await;
-    let [_, Route { kubectl: alice, .. }, _] = &edge.ways;
+    let [_, Route { kubectl: alice, .. }, _] = &edge.routes;
     let whoami = ["auth", "whoami", "-o", "json"];
     let as_bob = ["--as=tombolo:bob", "--as-group=tombolo:team-b"];
 
@@ -213,18 +213,18 @@ async fn a_real_api_server_sees_the_identity_that_kubectl_as_asks_for() {
     let event = edge.cluster.wait_for_audit(SOON, of_bob).await.unwrap();
     assert_eq!(event.user.username, account::USERNAME);
     // What the other may not do, the caller may not do as that other.
-    let said = alice.refusal(&[&as_bob[..], &["get", "nodes"]].concat()).await;
-    assert!(said.contains("User \"tombolo:bob\" cannot list resource \"nodes\""), "{said}");
+    let output = alice.refusal(&[&as_bob[..], &["get", "nodes"]].concat()).await;
+    assert!(output.contains("User \"tombolo:bob\" cannot list resource \"nodes\""), "{output}");
     let version = ["get", "--raw", "/version"];
     alice.stdout(&[&as_bob[..], &version].concat()).await;
     for more in ["--as=tombolo:carol", "--as-uid=7", "--as-group=tombolo:admins", "--as-user-extra=a=b"] {
-        let said = alice.refusal(&[&as_bob[..], &[more], &version].concat()).await;
-        assert!(said.contains("(Forbidden)"), "{more}: {said}");
+        let output = alice.refusal(&[&as_bob[..], &[more], &version].concat()).await;
+        assert!(output.contains("(Forbidden)"), "{more}: {output}");
     }
 }
 
 /// A cluster whose callers may do everything there, and of whom the holder of the rig's token may assume `identities`.
-async fn stage(version: HttpVersion, identities: &str) -> FakeEdge {
+async fn setup(version: HttpVersion, identities: &str) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge.rig

@@ -31,7 +31,7 @@ struct AttestationSite {
     cluster: EdgeCluster,
     account: AgentAccount,
     rig: Rig,
-    door: EnrollmentListener,
+    listener: EnrollmentListener,
 }
 
 /// This holds an hour after the first pods' token has expired, too.
@@ -49,7 +49,7 @@ async fn further_pods_need_no_enrollment_token() {
     let four = site.cluster.create_pod("four").await;
     let later = site.cluster.issued_later(&site.token(&four).await, 76 * 60);
     private(&site.rig, "four.token", &later);
-    let _fourth = pod_agent(&site.rig, &site.door, "four", "edge-a", &site.api_server()).await;
+    let _fourth = pod_agent(&site.rig, &site.listener, "four", "edge-a", &site.api_server()).await;
 
     site.serve([&first, &two, &three, &four]).await;
     let listed = at(&site.rig, &["agent", "list"]).await;
@@ -200,8 +200,8 @@ async fn a_nonce_is_signed_by_the_key_itself_on_its_own_connection_and_once() {
     let two = site.cluster.create_pod("two").await;
     let token = site.token(&two).await;
     let [key, other] = [(); 2].map(|()| KeyPair::generate().expect("a key"));
-    let mut line = AttestationClient::connect(&site.rig, &site.door).await;
-    let mut elsewhere = AttestationClient::connect(&site.rig, &site.door).await;
+    let mut line = AttestationClient::connect(&site.rig, &site.listener).await;
+    let mut elsewhere = AttestationClient::connect(&site.rig, &site.listener).await;
     let shown =
         |nonce, signer| AttestationClaim { cluster: "edge-a", token: &token, nonce, key: &key, signer };
 
@@ -290,7 +290,8 @@ async fn a_site_renews_while_others_at_its_address_fail_too_often() {
     let mut codes = BTreeSet::new();
     for _ in 0..25 {
         let asked = tests::enroll::request_for_token("nonsense", "edge-a", &key);
-        let refused = tests::enroll::stranger(&site.rig, &site.door).await.enroll(asked).await;
+        let refused =
+            tests::enroll::unauthenticated_client(&site.rig, &site.listener).await.enroll(asked).await;
         codes.insert(format!("{:?}", refused.expect_err("it is no token").code()));
     }
     assert!(codes.contains("ResourceExhausted"), "{codes:?}");
@@ -307,8 +308,8 @@ impl AttestationSite {
     async fn start() -> Self {
         let cluster = EdgeCluster::start().await.expect("a cluster starts");
         let account = cluster.create_agent_account().await.expect("an account for the agent");
-        let (rig, door) = start("").await;
-        Self { cluster, account, rig, door }
+        let (rig, listener) = start("").await;
+        Self { cluster, account, rig, listener }
     }
 
     fn api_server(&self) -> ApiServer {
@@ -327,14 +328,14 @@ impl AttestationSite {
 
     async fn agent(&self, name: &str, pod: &Pod) -> Agent {
         private(&self.rig, &format!("{name}.token"), &self.token(pod).await);
-        pod_agent(&self.rig, &self.door, name, "edge-a", &self.api_server()).await
+        pod_agent(&self.rig, &self.listener, name, "edge-a", &self.api_server()).await
     }
 
     /// The same so many hours after now, by the clock of everybody but the API server.
     async fn agent_later(&self, name: &str, pod: &Pod, hours: u64) -> Agent {
         let token = self.cluster.issued_later(&self.token(pod).await, hours * HOUR_SECONDS);
         private(&self.rig, &format!("{name}.token"), &token);
-        pod_agent(&self.rig, &self.door, name, "edge-a", &self.api_server()).await
+        pod_agent(&self.rig, &self.listener, name, "edge-a", &self.api_server()).await
     }
 
     async fn token(&self, pod: &Pod) -> String {
@@ -364,10 +365,10 @@ impl AttestationSite {
     /// Shows a token as it should be shown.
     async fn attest(&self, token: &str) -> Result<(), Status> {
         let key = KeyPair::generate().expect("a key");
-        let mut line = AttestationClient::connect(&self.rig, &self.door).await;
+        let mut line = AttestationClient::connect(&self.rig, &self.listener).await;
         let nonce = line.nonce().await;
-        let pretense = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
-        line.attest(&pretense).await.map(drop)
+        let claim = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
+        line.attest(&claim).await.map(drop)
     }
 
     /// The completions of a verb in the audit log, once there are as many.

@@ -170,8 +170,8 @@ async fn an_unwritable_audit_log_stops_new_requests_and_recovers() {
     assert_eq!(edge.fake.requests().len(), seen, "nothing is done that is not written");
     // What runs goes on.
     feed.push("still here");
-    let heard = live.read_exactly(1).await;
-    assert!(!heard.is_empty());
+    let received = live.read_exactly(1).await;
+    assert!(!received.is_empty());
 
     fs::rename(&away, &log).unwrap();
     edge.rig.ready(edge.rig.probes()).await;
@@ -207,15 +207,15 @@ async fn a_killed_servers_running_exchanges_end_as_unknown_in_the_audit_log() {
     let file = directory(&edge.rig).join("audit-00000000000000000001.log");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replacen("token:tess", "token:tusk", 1)).unwrap();
-    let said = edge.rig.tombolo_fails(&[
+    let output = edge.rig.tombolo_fails(&[
         "audit",
         "verify",
         "server.state/audit",
         "--key",
         "server.state/audit-chain.key",
     ]);
-    assert!(said.await.contains("does not fit its code"));
-    let ended = edge.rig.start_server_in_vain().await;
+    assert!(output.await.contains("does not fit its code"));
+    let ended = edge.rig.start_server_and_fail().await;
     assert_eq!(ended, Some(1));
     assert!(edge.rig.server_log().contains("not as it was written"), "{}", edge.rig.server_log());
 }
@@ -251,8 +251,8 @@ async fn a_revocation_works_while_the_audit_log_cannot_be_written() {
     fs::rename(&away, directory(&edge.rig)).unwrap();
     edge.rig.ready(edge.rig.probes()).await;
     let log = AuditLog::of(&edge.rig);
-    let told: Vec<_> = log.lines().iter().filter(|line| line["verb"] == "revoke").collect();
-    let [revoked] = told[..] else { panic!("{log:?}") };
+    let revocations: Vec<_> = log.lines().iter().filter(|line| line["verb"] == "revoke").collect();
+    let [revoked] = revocations[..] else { panic!("{log:?}") };
     assert_eq!(
         (note(revoked, "detail"), &revoked["responseStatus"]["code"]),
         ("all agents of cluster edge-a", &200.into())
@@ -330,7 +330,7 @@ async fn ended_in_all_ways(edge: &mut FakeEdge) -> Vec<(String, &'static str)> {
     expected.push((last(edge, 6).await, "upstream_reset"));
 
     // The caller hangs up: before an answer, and in a watch.
-    edge.fake.otherwise(Behaviour::Stall);
+    edge.fake.otherwise(Behaviour::NeverAnswer);
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write(head("GET", POD, "")).await;
     expected.push((last(edge, 7).await, "client_cancel"));

@@ -122,9 +122,10 @@ async fn wrong_flags_end_both_daemons_with_2_and_name_what_is_allowed() {
         for (flags, words) in wrong {
             let flags =
                 if flags[0] == "--config" { flags.to_vec() } else { [&["--config", file], flags].concat() };
-            trial.said(program, &flags, 2, words).await;
+            trial.error_output(program, &flags, 2, words).await;
         }
-        let help = trial.said(program, &["--help"], 0, &["Examples:", "Exit codes:", "--drain-grace"]).await;
+        let help =
+            trial.error_output(program, &["--help"], 0, &["Examples:", "Exit codes:", "--drain-grace"]).await;
         assert!(help.lines().count() > 40, "{help}");
     }
 }
@@ -232,26 +233,26 @@ impl ConfigTrial {
         assert!(good.contains(from), "{from:?} is not in {file}");
         let broken: PathBuf = self.rig.write("broken.yaml", &good.replacen(from, to, 1));
         let broken = broken.display().to_string();
-        self.said(program, &[&["--config", &broken], flags].concat(), 2, words).await;
+        self.error_output(program, &[&["--config", &broken], flags].concat(), 2, words).await;
     }
 
     async fn in_use(&self, program: &str, file: &str, key: &str, address: SocketAddr) {
         let address = address.to_string();
-        self.said(program, &["--config", file], 1, &[key, &address, "already in use"]).await;
+        self.error_output(program, &["--config", file], 1, &[key, &address, "already in use"]).await;
     }
 
     /// Runs a daemon that ends by itself, and looks at its code and at what it wrote: one message, with these words.
-    async fn said(&self, program: &str, flags: &[&str], code: i32, words: &[&str]) -> String {
+    async fn error_output(&self, program: &str, flags: &[&str], code: i32, words: &[&str]) -> String {
         let invocation =
             Invocation::of(binary(program)).arguments(flags.iter().copied()).in_directory(self.rig.path());
         let output = run(&invocation, REFUSE_MAX).await.expect("it ends by itself");
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{program} {flags:?}: {said}");
+        let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{program} {flags:?}: {message}");
         for word in words {
-            assert!(said.contains(word), "{program} {flags:?} does not say {word:?}: {said}");
+            assert!(message.contains(word), "{program} {flags:?} does not say {word:?}: {message}");
         }
-        let errors = said.matches("error: ").count() + said.matches("\"ERROR\"").count();
-        assert_eq!(errors, usize::from(code != 0), "one message: {said}");
-        said
+        let errors = message.matches("error: ").count() + message.matches("\"ERROR\"").count();
+        assert_eq!(errors, usize::from(code != 0), "one message: {message}");
+        message
     }
 }

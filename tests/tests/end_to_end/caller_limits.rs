@@ -18,7 +18,7 @@ const SMALL: &str = "limits:\n  \
     caller: { requests: 3, requestsPerSecond: 1000, watchesPerCluster: 2, upgrades: 4 }\n  \
     cluster: { requests: 20, watches: 5, upgrades: 6, queue: 0 }";
 
-const STALL: &str = "/clusters/edge-a/stall";
+const SLOW_READER: &str = "/clusters/edge-a/stall";
 const WATCH: &str = "/clusters/edge-a/api/v1/namespaces/n/configmaps?watch=1";
 const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true";
 const SLOW: &str = "/clusters/edge-a/slow";
@@ -47,10 +47,10 @@ async fn a_callers_limit_of_each_kind_refuses_one_more_with_429() {
     let edge = FakeEdge::start_server_with(SMALL).await;
     let feed = WatchFeed::new();
     edge.fake.otherwise(Behaviour::json("{}"));
-    edge.fake.on("/stall", Behaviour::Stall);
+    edge.fake.on("/stall", Behaviour::NeverAnswer);
     edge.fake.on("/api/v1/namespaces/n/configmaps", Behaviour::Watch(feed.clone()));
     edge.fake.on("/api/v1/namespaces/n/pods/p/exec", Behaviour::upgrade());
-    let mut requests = callers(&edge, 3, &head("GET", STALL, "")).await;
+    let mut requests = callers(&edge, 3, &head("GET", SLOW_READER, "")).await;
     edge.fake.wait_for_request(SOON, |request| request.id == 2).await.unwrap();
     let mut watches = callers(&edge, 2, &head("GET", WATCH, "")).await;
     let mut shells = callers(&edge, 4, &head("POST", EXEC, UPGRADE)).await;
@@ -62,7 +62,9 @@ async fn a_callers_limit_of_each_kind_refuses_one_more_with_429() {
     }
     let seen = edge.fake.requests().len();
 
-    for (path, limit) in [(STALL, "caller_requests"), (WATCH, "caller_watches"), (EXEC, "caller_upgrades")] {
+    for (path, limit) in
+        [(SLOW_READER, "caller_requests"), (WATCH, "caller_watches"), (EXEC, "caller_upgrades")]
+    {
         let refused = one_more(&edge, path).await;
         assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("CallerBusy"), "{path}: {refused}");
         assert!(refused.to_lowercase().contains("retry-after: 1\r\n"), "{path}: {refused}");
@@ -94,20 +96,20 @@ async fn a_clusters_limits_count_all_callers_and_one_more_is_429() {
     )
     .await;
     edge.fake.otherwise(Behaviour::json("{}"));
-    edge.fake.on("/stall", Behaviour::Stall);
+    edge.fake.on("/stall", Behaviour::NeverAnswer);
     edge.fake.on("/api/v1/namespaces/n/configmaps", Behaviour::Watch(WatchFeed::new()));
     let mut watches = callers(&edge, 2, &head("GET", WATCH, "")).await;
     for watch in &mut watches {
         assert!(watch.read_head().await.starts_with("HTTP/1.1 200 "), "it needs no seat once it has begun");
     }
     // One alone has not all of them.
-    let _requests = callers(&edge, 2, &head("GET", STALL, "")).await;
+    let _requests = callers(&edge, 2, &head("GET", SLOW_READER, "")).await;
     edge.fake.wait_for_request(SOON, |request| request.id == 3).await.unwrap();
-    let refused = one_more(&edge, STALL).await;
+    let refused = one_more(&edge, SLOW_READER).await;
     assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("ClusterFull"), "{refused}");
     let ben = edge.rig.caller("ben", &[GROUP]).await;
     let mut ben = Http2Caller::dial_name(&edge.rig, GATEWAY, Some(&ben)).await;
-    let _last = ben.send("GET", STALL, &[], true);
+    let _last = ben.send("GET", SLOW_READER, &[], true);
     edge.fake.wait_for_request(SOON, |request| request.id == 4).await.unwrap();
 
     for (path, limit, times) in [(WATCH, "cluster_watches", 1.0), (QUICK, "cluster_queue", 2.0)] {
@@ -218,7 +220,7 @@ async fn a_flooding_address_is_closed_out_except_with_a_certificate() {
 
 /// A greedy caller has its share of the seats and all places of the queue, and is told so, does not read some of its answers, and tries to log
 /// in by wrong tokens without a pause; a modest one asks beside it, one thing after the other.
-async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, told: &str) {
+async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, case: &str) {
     edge.fake.otherwise(Behaviour::json("{}"));
     edge.fake.on("/slow", Behaviour::Slow { answer: Answer::json(200, "{}"), piece_bytes: 2, pause: TAKES });
     let alice = edge.rig.caller("alice", &[GROUP]).await;
@@ -240,8 +242,8 @@ async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, told: &str) {
             for answer in join_all(asked).await {
                 let answer = answer.expect("the gateway answers");
                 *statuses.entry(answer.status().as_u16()).or_default() += 1;
-                let (_, whole) = tests::caller::read_to_end(answer.into_body()).await;
-                whole.expect("and to the end");
+                let (_, complete) = tests::caller::read_to_end(answer.into_body()).await;
+                complete.expect("and to the end");
             }
         }
         statuses
@@ -254,15 +256,15 @@ async fn a_greedy_and_a_modest_caller(edge: &FakeEdge, told: &str) {
             for answer in join_all(asked).await {
                 let answer = answer.expect("the gateway answers");
                 *statuses.entry(answer.status().as_u16()).or_default() += 1;
-                let (_, whole) = tests::caller::read_to_end(answer.into_body()).await;
-                whole.expect("and to the end");
+                let (_, complete) = tests::caller::read_to_end(answer.into_body()).await;
+                complete.expect("and to the end");
             }
         }
         statuses
     };
     let asks_little = async {
         // From when on there is something to suffer from.
-        let refused = format!("tombolo_server_refusals_total{{reason=\"{told}\"}}");
+        let refused = format!("tombolo_server_refusals_total{{reason=\"{case}\"}}");
         edge.rig.measured(&refused, |count| count >= 1.0).await;
         let mut answers = Vec::new();
         for _ in 0..MODEST_REQUESTS {

@@ -60,7 +60,7 @@ async fn no_secret_of_a_request_or_an_answer_is_written_to_logs_or_audit() {
         }
     }
     edge.fake.otherwise(Behaviour::json("{}"));
-    refusals.extend(strangers(&edge).await);
+    refusals.extend(unauthenticated_requests(&edge).await);
     typed(&edge).await;
     // Where a policy forbids it, a cluster is away, and an agent is gone.
     edge.rig.put_policy(&[allow_all("others", ("client-certificate", "others"), &["*"])]).await;
@@ -103,7 +103,7 @@ fn has_none(what: &str, text: &str) {
 fn behaviours() -> Vec<(&'static str, Behaviour)> {
     let body = format!("{{\"data\":\"{}\"}}", canary("answer"));
     let headers = vec![("X-Canary".to_owned(), canary("answer-header"))];
-    let status = format!("{{\"kind\":\"Status\",\"message\":\"{}\"}}", canary("status"));
+    let status = format!("{{\"kind\":\"Status\",\"messages\":\"{}\"}}", canary("status"));
     let answer = |status: u16, body: &str| {
         Behaviour::Answer(Answer { status, headers: headers.clone(), body: body.to_owned().into() })
     };
@@ -179,34 +179,34 @@ async fn asked(edge: &FakeEdge, method: &str, path: &str) -> Vec<String> {
         "{}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         head(method, &path, &lines).trim_end_matches("\r\n").to_owned() + "\r\n"
     );
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     if let Ok(reply) =
         tests::rig::ask_raw(edge.rig.gateway(), &edge.rig.server_ca(), None, raw.as_bytes()).await
     {
-        told.extend(own_words(&reply));
+        messages.extend(own_message(&reply));
     }
     let mut caller = Http2Caller::dial(&edge.rig).await;
     let headers = [("x-canary", canary.as_str()), ("content-type", "application/json")];
     if let Ok(answer) = caller.ask(method, &path, &headers).await
         && answer.status().is_server_error()
     {
-        told.push(String::from_utf8_lossy(answer.body()).into_owned());
+        messages.push(String::from_utf8_lossy(answer.body()).into_owned());
     }
     // Not what the API server itself has said.
-    told.retain(|text| text.contains("\"reason\":") && !text.contains(&self::canary("status")));
-    told
+    messages.retain(|text| text.contains("\"reason\":") && !text.contains(&self::canary("status")));
+    messages
 }
 
-fn own_words(reply: &Reply) -> Option<String> {
+fn own_message(reply: &Reply) -> Option<String> {
     (reply.status >= 400).then(|| reply.body.clone())
 }
 
 /// Who has no right to ask, or asks what nobody can read.
-async fn strangers(edge: &FakeEdge) -> Vec<String> {
+async fn unauthenticated_requests(edge: &FakeEdge) -> Vec<String> {
     let path = format!("{NAMESPACE}/pods?x={}", canary("query"));
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     let jwt = format!("eyJhbGciOiJFUzI1NiJ9.{}.{}", canary("jwt"), canary("jwt"));
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for value in [
         format!("Bearer {}", canary("wrong-token")),
         format!("Bearer {jwt}"),
@@ -216,7 +216,7 @@ async fn strangers(edge: &FakeEdge) -> Vec<String> {
     ] {
         let reply = ask(gateway, &ca, None, "GET", &path, &[("Authorization", &value)]).await.unwrap();
         assert!(reply.status == 401 || reply.status == 400, "{reply:?}");
-        told.push(reply.body);
+        messages.push(reply.body);
     }
     let nobody = edge.rig.caller_until("nobody", &[], SystemTime::now() + Duration::from_secs(600));
     for (identity, headers) in [
@@ -247,14 +247,14 @@ async fn strangers(edge: &FakeEdge) -> Vec<String> {
     ] {
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        told.push(ask(gateway, &ca, identity, "GET", &path, &headers).await.unwrap().body);
+        messages.push(ask(gateway, &ca, identity, "GET", &path, &headers).await.unwrap().body);
     }
     for raw in unreadable(&path) {
         if let Ok(reply) = tests::rig::ask_raw(gateway, &ca, None, raw.as_bytes()).await {
-            told.extend(own_words(&reply));
+            messages.extend(own_message(&reply));
         }
     }
-    told
+    messages
 }
 
 /// What nobody can read, or reads to its end.

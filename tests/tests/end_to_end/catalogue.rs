@@ -20,7 +20,7 @@ use tests::routes::{Route, TestRequest};
 
 /// Creates objects directly, and returns the version at which all of them are there.
 async fn create(edge: &RealEdge, path: &str, objects: impl IntoIterator<Item = Value>) -> String {
-    let direct = edge.ways[0].connect().await;
+    let direct = edge.routes[0].connect().await;
     let mut version = String::new();
     for object in objects {
         let answer =
@@ -41,19 +41,24 @@ fn config_map(name: &str, data: &str) -> Value {
 }
 
 /// What a kubectl says and how it ends, with everything masked that differs between two runs.
-async fn said(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) -> String {
+async fn output_of(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) -> String {
     let output = kubectl.run(words).await.unwrap();
     let text = |bytes: &[u8]| mask(&String::from_utf8_lossy(bytes));
     format!("{}\n--- stdout\n{}--- stderr\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }
 
 /// Runs kubectl along each way at once: each says the same, and succeeds or fails as it should.
-async fn all_say(ways: &[Route; 3], words: &[&str], mask: fn(&str) -> String, succeeds: bool) -> String {
-    let [direct, path, host] = ways;
+async fn outputs_agree(
+    routes: &[Route; 3],
+    words: &[&str],
+    mask: fn(&str) -> String,
+    succeeds: bool,
+) -> String {
+    let [direct, path, host] = routes;
     let (direct, path, host) = tokio::join!(
-        said(&direct.kubectl, words, mask),
-        said(&path.kubectl, words, mask),
-        said(&host.kubectl, words, mask)
+        output_of(&direct.kubectl, words, mask),
+        output_of(&path.kubectl, words, mask),
+        output_of(&host.kubectl, words, mask)
     );
     assert_eq!(direct.starts_with("exit status: 0\n"), succeeds, "kubectl {words:?} directly: {direct}");
     assert!(path == direct, "kubectl {words:?} by path: {path}\ndirectly: {direct}");

@@ -19,7 +19,7 @@ async fn the_names_in_an_api_servers_certificate_are_shown() {
     let account = cluster.create_agent_account().await.unwrap();
     let rig = Rig::start().await;
     let _agent = rig.agent(CLUSTER, &ApiServer::of(&cluster, &account)).await;
-    let (advertise, asked) = (cluster.place().advertise, cluster.address());
+    let (advertise, asked) = (cluster.options().advertise, cluster.address());
     let control_plane = format!("{advertise}:{}", asked.port());
     at(&rig, &["cluster", "update", CLUSTER, "--advertise", &control_plane]).await;
     // Whoever has found it has seen its certificate.
@@ -46,13 +46,13 @@ async fn the_names_in_an_api_servers_certificate_are_shown() {
         let words = ["cluster", "check", CLUSTER, "--kubeconfig", file.to_str().unwrap()];
         let asked = name.map_or_else(|| advertise.to_string(), str::to_owned);
         let socket = ["--socket", "admin/admin.sock"];
-        let said = rig.tombolo_says(&[&words[..], &socket].concat()).await;
+        let output = rig.tombolo_writes(&[&words[..], &socket].concat()).await;
         let (good, bad) = (format!("is for {asked}"), format!("is not for {asked}, but for "));
-        assert_eq!((said.contains(&good), said.contains(&bad)), (is_there, !is_there), "{said}");
+        assert_eq!((output.contains(&good), output.contains(&bad)), (is_there, !is_there), "{output}");
         for word in
             ["apiServer.certSANs", &format!("--tls-san {asked}"), "--tls-cert-file", "--tls-sni-cert-key"]
         {
-            assert_eq!(said.contains(word), !is_there, "{word}: {said}");
+            assert_eq!(output.contains(word), !is_there, "{word}: {output}");
         }
         if is_there {
             at(&rig, &words).await;

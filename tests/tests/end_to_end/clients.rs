@@ -12,7 +12,7 @@ use std::path::Path;
 use futures::future::join_all;
 use tests::caller::SOON;
 use tests::entry_points::ENTRY_POINTS;
-use tests::kube::assets::{self, Assets, all_minors, neighbours};
+use tests::kube::assets::{self, Assets, all_minors, neighbouring_minors};
 use tests::skip::skip;
 use tests::sources;
 use tokio::time::{Duration, sleep, timeout};
@@ -78,7 +78,7 @@ async fn kubectls_of_neighbouring_minors_get_and_watch_by_every_entry_point() {
     if env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(test, "with binaries from elsewhere nobody knows which minors are beside them");
     }
-    minors(&neighbours()).await;
+    minors(&neighbouring_minors()).await;
 }
 
 /// These are all minors that can be built.
@@ -114,10 +114,10 @@ async fn pythons_client_gets_and_watches_by_every_entry_point() {
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
     let path = ("PATH", path.to_str().unwrap());
-    let client = |name, told: (&'static str, &'static str)| Client {
+    let client = |name, report: (&'static str, &'static str)| Client {
         name,
         program: &program,
-        variables: vec![path.into(), told.into()],
+        variables: vec![path.into(), report.into()],
     };
     tried(&PYTHON, &client("python", NOT_TOLD)).await;
     tried(&PYTHON_TOLD, &client("python-told", TOLD)).await;
@@ -157,9 +157,9 @@ impl From<(&str, &str)> for Variable {
 }
 
 async fn minors(minors: &[String]) {
-    let ways = ClusterEntryPoints::shared().await;
+    let entry_points = ClusterEntryPoints::shared().await;
     for minor in minors {
-        let (version, program) = ways.cluster.kubectl_of(minor);
+        let (version, program) = entry_points.cluster.kubectl_of(minor);
         let name = format!("kubectl-{}", version.replace('.', "-"));
         tried(&KUBECTL, &Client { name: &name, program: &program, variables: vec![] }).await;
         println!("kubectl {version} works by every way");
@@ -168,49 +168,49 @@ async fn minors(minors: &[String]) {
 
 /// Tries all cells of a row at once.
 async fn tried(row: &Row, client: &Client<'_>) {
-    let ways = ClusterEntryPoints::shared().await;
+    let entry_points = ClusterEntryPoints::shared().await;
     let cells = ENTRY_POINTS.iter().zip(&row.cells);
-    join_all(cells.map(|(way, cell)| tried_by(&ways, client, way, *cell))).await;
+    join_all(cells.map(|(entry_point, cell)| tried_by(&entry_points, client, entry_point, *cell))).await;
 }
 
-async fn tried_by(ways: &ClusterEntryPoints, client: &Client<'_>, way: &str, cell: Cell) {
-    let name = format!("{}-by-{way}", client.name);
-    let home = ways.rig.path().join(format!("{name}-home"));
-    let program = ways.kubectl(way).of(client.program).with_home(home).limit(SOON);
+async fn tried_by(entry_points: &ClusterEntryPoints, client: &Client<'_>, entry_point: &str, cell: Cell) {
+    let name = format!("{}-by-{entry_point}", client.name);
+    let home = entry_points.rig.path().join(format!("{name}-home"));
+    let program = entry_points.kubectl(entry_point).of(client.program).with_home(home).limit(SOON);
     let program = client
         .variables
         .iter()
         .fold(program, |program, Variable(name, value)| program.with_variable(name, value));
     let (before, after) = (format!("before-{name}"), format!("after-{name}"));
-    ways.make(&before).await;
+    entry_points.make(&before).await;
 
     let got = program.run(&["get", "configmaps", "-o", "name"]).await.unwrap();
 
-    let said = String::from_utf8_lossy(&got.stderr).into_owned();
+    let message = String::from_utf8_lossy(&got.stderr).into_owned();
     let expected = match cell {
         Works => {
-            assert!(got.status.success(), "{name}: {said}");
+            assert!(got.status.success(), "{name}: {message}");
             String::from_utf8(got.stdout).unwrap()
         }
         Says(text) => {
-            assert!(!got.status.success() && said.contains(text), "{name}: {said}");
+            assert!(!got.status.success() && message.contains(text), "{name}: {message}");
             return;
         }
     };
     assert!(expected.lines().any(|line| line == format!("configmap/{before}")), "{name}: {expected}");
 
-    let output = ways.rig.path().join(format!("{name}.watched"));
+    let output = entry_points.rig.path().join(format!("{name}.watched"));
     let mut watching = program.start(&["get", "configmaps", "--watch", "-o", "name"], &output).await.unwrap();
     for map in [before, after.clone()] {
         if map == after {
-            ways.make(&after).await;
+            entry_points.make(&after).await;
         }
-        let heard = timeout(SOON, async {
+        let received = timeout(SOON, async {
             while !fs::read_to_string(&output).unwrap_or_default().contains(&format!("configmap/{map}\n")) {
                 assert!(watching.ended().is_none(), "{name}: {}", watching.tail());
                 sleep(LOOK_EVERY).await;
             }
         });
-        heard.await.unwrap_or_else(|_| panic!("{name} heard nothing of {map}: {}", watching.tail()));
+        received.await.unwrap_or_else(|_| panic!("{name} heard nothing of {map}: {}", watching.tail()));
     }
 }

@@ -14,7 +14,7 @@ use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
 use tests::listener::{
-    BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak, uploads_arrive_whole,
+    BROKE, GREETING_BYTES, Listener, break_off, count, echo, read_all, speak, uploads_arrive_complete,
 };
 use tests::rig::policy::{allow_all, may_dial};
 use tests::rig::{Agent, ApiServer, GROUP, Reply, Rig, TOKEN, ask};
@@ -99,14 +99,14 @@ async fn connect_over_http2_is_refused_with_a_hint_to_http1() {
         let status = answer.status().as_u16();
         (status, answer.into_body().collect().await.unwrap().to_bytes())
     };
-    let (status, said) = tokio::select! {
+    let (status, output) = tokio::select! {
         answered = answered => answered,
         ended = connection => panic!("{ended:?}"),
     };
 
     assert_eq!(status, 505);
-    let said = String::from_utf8(said.to_vec()).unwrap();
-    assert!(said.contains("HTTP/1.1 alone"), "{said}");
+    let output = String::from_utf8(output.to_vec()).unwrap();
+    assert!(output.contains("HTTP/1.1 alone"), "{output}");
     assert_eq!(listed.accepted(), 0);
 }
 
@@ -175,7 +175,7 @@ async fn uploads(rounds: usize, bytes_max: usize) {
     let counting = Listener::start(count).await;
     let edge = ConnectEdge::start(&[counting.address]).await;
     let target = counting.address.to_string();
-    uploads_arrive_whole(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
+    uploads_arrive_complete(rounds, bytes_max, async || edge.connect(&target).await.into_stream()).await;
 }
 
 /// All of what such a target sends arrives.
@@ -193,7 +193,7 @@ async fn a_target_that_speaks_first_and_ends_first_still_receives() {
     // Its other direction is still open.
     caller.write("and you").await;
     caller.shut_down().await;
-    assert_eq!(speaking.heard().await, b"and you");
+    assert_eq!(speaking.received().await, b"and you");
 }
 
 /// This holds for a break at the caller, at the target, and in between.
@@ -218,7 +218,7 @@ async fn a_break_at_one_end_is_never_a_clean_end_at_the_other() {
         let mut caller = edge.connect(&reading_at).await;
         caller.write(vec![1; 100_000]).await;
         caller.leave(Disconnect::Reset).await;
-        assert_eq!(reading.heard().await, BROKE, "round {round}: half an upload looked whole");
+        assert_eq!(reading.received().await, BROKE, "round {round}: half an upload looked whole");
     }
 }
 

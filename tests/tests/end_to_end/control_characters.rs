@@ -138,11 +138,11 @@ async fn answers(edge: &FakeEdge, evil: &str) {
 async fn shown(edge: &FakeEdge, evil: &str) {
     // Refused as a name, or shown without harm.
     let revoked = [&["user", "revoke", "--name", evil], SOCKET.as_slice()].concat();
-    is_clean("user revoke", &edge.rig.tombolo_says(&revoked).await);
+    is_clean("user revoke", &edge.rig.tombolo_writes(&revoked).await);
     // What people type themselves is refused in words of the library that reads it.
     let label = format!("site={evil}");
     for words in [&["cluster", "label", CLUSTER, &label][..], &["cluster", "create", evil]] {
-        edge.rig.tombolo_says(&[words, &SOCKET].concat()).await;
+        edge.rig.tombolo_writes(&[words, &SOCKET].concat()).await;
     }
     for words in [
         &["user", "list"][..],
@@ -151,7 +151,7 @@ async fn shown(edge: &FakeEdge, evil: &str) {
         &["clusters", "-o", "json"],
         &["cluster", "list"],
     ] {
-        is_clean(&words.join(" "), &edge.rig.tombolo_says(&[words, &SOCKET].concat()).await);
+        is_clean(&words.join(" "), &edge.rig.tombolo_writes(&[words, &SOCKET].concat()).await);
     }
 }
 

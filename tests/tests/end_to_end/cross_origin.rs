@@ -13,7 +13,7 @@ const CONSOLE: &str = "https://console.example";
 /// A browser sends it, whatever credential it adds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_pages_request_is_refused_before_authentication() {
-    let (rig, fake, _agent) = stage().await;
+    let (rig, fake, _agent) = setup().await;
     let alice = rig.caller("alice", &[GROUP]).await;
     for headers in [
         [("Origin", "https://evil.example")].as_slice(),
@@ -50,7 +50,7 @@ async fn a_foreign_pages_request_is_refused_before_authentication() {
 /// The headers of every answer tell a browser that it is data and not a page.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listed_origin_a_person_and_a_program_are_served() {
-    let (rig, fake, _agent) = stage().await;
+    let (rig, fake, _agent) = setup().await;
     let headers = [
         ("Content-Type", "text/html"),
         ("Content-Security-Policy", "default-src *"),
@@ -85,7 +85,7 @@ async fn a_listed_origin_a_person_and_a_program_are_served() {
 /// The same host with another port or scheme is refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_may_name_the_gateway_itself_as_its_origin() {
-    let (rig, fake, _agent) = stage().await;
+    let (rig, fake, _agent) = setup().await;
     fake.otherwise(Behaviour::Answer(Answer::json(200, "{}")));
     let itself = format!("https://{GATEWAY}");
     let mut callers = Http2Caller::dial(&rig).await;
@@ -114,7 +114,7 @@ async fn socket_of(rig: &Rig, origin: &str) -> String {
     caller.read_head().await
 }
 
-async fn stage() -> (Rig, FakeApi, Agent) {
+async fn setup() -> (Rig, FakeApi, Agent) {
     let rig = Rig::start_with(&format!("  browserOrigins: [\"{CONSOLE}\"]\n")).await;
     let (fake, agent) = add_cluster(&rig, "edge-a", HttpVersion::Http1).await;
     (rig, fake, agent)

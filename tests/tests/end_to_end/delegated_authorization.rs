@@ -128,8 +128,8 @@ async fn a_real_clusters_rbac_can_deny_what_policy_allows() {
     ];
     host.admin().stdout(&words).await;
     let taken = Instant::now();
-    let told = ann.read_until("ForbiddenByHost").await;
-    assert!(told.contains("\"ERROR\"") && told.contains("\"code\":403"), "{told}");
+    let message = ann.read_until("ForbiddenByHost").await;
+    assert!(message.contains("\"ERROR\"") && message.contains("\"code\":403"), "{message}");
     // A promise of 16 s, which a test on a loaded machine does not hold anybody to.
     eprintln!("forbidden, told and ended after {:?}", taken.elapsed());
     store.put("shown", "later");
@@ -259,7 +259,7 @@ async fn without_the_authorizing_cluster_nothing_new_starts() {
     host.on(REVIEWS, Behaviour::Answer(review(&json!({ "allowed": true }))));
     let mut watch = site.watch(&store, TOKEN).await;
 
-    host.on(REVIEWS, Behaviour::Stall);
+    host.on(REVIEWS, Behaviour::NeverAnswer);
     let reply = site.ask(TOKEN, "edge-b", LIST).await;
     assert_eq!((reply.status, reply.body.contains("HostAway")), (503, true), "slow: {}", reply.body);
     // The yes to the watch counts no more, and it was asked about again in vain.
@@ -276,8 +276,8 @@ async fn without_the_authorizing_cluster_nothing_new_starts() {
     // Back, with another mind: what runs is told.
     host.on(REVIEWS, Behaviour::Answer(review(&json!({ "allowed": false }))));
     host.listen_again().await.unwrap();
-    let told = watch.read_until("ForbiddenByHost").await;
-    assert!(told.contains("\"ERROR\""), "{told}");
+    let message = watch.read_until("ForbiddenByHost").await;
+    assert!(message.contains("\"ERROR\""), "{message}");
     assert_eq!(site.ask(TOKEN, "edge-a", LIST).await.status, 403);
 }
 

@@ -73,7 +73,8 @@ async fn a_dial_token_reaches_only_its_clusters_targets() {
         // Whose token it is may not dial.
         (format!("CONNECT {at_listed}"), basic("alice", &others), 403),
     ] {
-        let answer = edge.said(&format!("{request} HTTP/1.1\r\nHost: {at_listed}\r\n{header}\r\n")).await;
+        let answer =
+            edge.response_to(&format!("{request} HTTP/1.1\r\nHost: {at_listed}\r\n{header}\r\n")).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request} {header}: {answer}");
         let asks = answer.to_ascii_lowercase().contains("proxy-authenticate: basic");
         assert_eq!(asks, status == 407, "{answer}");
@@ -90,7 +91,7 @@ async fn a_dial_token_reaches_only_its_clusters_targets() {
         assert_eq!(reply.status, 401, "{method} {path}: {reply:?}");
     }
     assert_eq!((listed.accepted(), canary.accepted()), (0, 0));
-    let refused = edge.said(&format!("CONNECT {at_canary} HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
+    let refused = edge.response_to(&format!("CONNECT {at_canary} HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
     assert!(refused.lines().next().unwrap().contains("may advertise"), "the status line says why: {refused}");
 
     let mut connected = edge.connected(&token, listed.address).await;
@@ -219,14 +220,14 @@ async fn a_network_token_reaches_the_one_cluster_that_has_the_address() {
     assert!(line.starts_with("HTTP/1.1 403 ") && line.contains("ambiguous among edge-a, edge-b"), "{line}");
     edge.is_refused_by_socks(&token, listed.address, 2).await;
     let lines = AuditLog::of(&edge.rig);
-    let told = |listener: &str| {
+    let is_listed = |listener: &str| {
         lines.completions().into_iter().any(|line| {
             note(line, "listener") == listener
                 && note(line, "among") == "edge-a, edge-b"
                 && line["responseStatus"]["reason"] == "TargetAmbiguous"
         })
     };
-    assert!(told("proxy") && told("socks"), "{lines:?}");
+    assert!(is_listed("proxy") && is_listed("socks"), "{lines:?}");
     // What its owner may not dial there is no reason to doubt.
     edge.rig.put_policy(&[user_may_dial("ci", ("dial-token", USER), &[CLUSTER])]).await;
     let mut connected = edge.connected(&token, listed.address).await;
@@ -250,7 +251,7 @@ async fn a_head_at_the_proxy_is_limited() {
         ("A: a\r\n".repeat(49), 407),
         ("A: a\r\n".repeat(50), 431),
     ] {
-        let answer = edge.said(&head(lines)).await;
+        let answer = edge.response_to(&head(lines)).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
     }
 }
@@ -273,13 +274,13 @@ async fn wrong_tokens_are_throttled_and_a_good_one_is_not() {
     let edge = DialTokenEdge::start_guessed(3, &[listed.address]).await;
     let (token, _) = edge.token("good", &[CLUSTER]).await;
 
-    let mut told = Vec::new();
+    let mut statuses = Vec::new();
     for _ in 0..4 {
         let answer = edge.asked("tombolo-dial-0.0", listed.address).await;
-        told.push(answer.split(' ').nth(1).unwrap().to_owned());
+        statuses.push(answer.split(' ').nth(1).unwrap().to_owned());
     }
 
-    assert_eq!(told, ["407", "407", "407", "429"]);
+    assert_eq!(statuses, ["407", "407", "407", "429"]);
     let mut connected = edge.connected(&token, listed.address).await;
     echoes(&mut connected, b"hello").await;
 }
@@ -319,7 +320,7 @@ impl DialTokenEdge {
 
     /// The same where one address may fail so often in a minute.
     async fn start_guessed(failures: u32, targets: &[SocketAddr]) -> Self {
-        let (rig, ProxyListeners { proxy, socks, ca }) = rig_with_doors(failures).await;
+        let (rig, ProxyListeners { proxy, socks, ca }) = rig_with_listeners(failures).await;
         let fake = FakeApi::start().await.unwrap();
         let listed: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let api = ApiServer::of_fake(&rig, &fake);
@@ -361,10 +362,10 @@ impl DialTokenEdge {
         // By its name it is known for a secret that must stand in no log.
         let file = format!("{name}.token");
         let words = ["user", "dial-token", "create", "--user", user, "--ttl", "1h", "--out", &file];
-        let told = at(&self.rig, &[words.as_slice(), places].concat()).await;
+        let message = at(&self.rig, &[words.as_slice(), places].concat()).await;
         let token = std::fs::read_to_string(self.rig.path().join(&file)).unwrap().trim().to_owned();
         let id = token.strip_prefix("tombolo-dial-").unwrap().split_once('.').unwrap().0.to_owned();
-        assert!(told.contains(&id) && !told.contains(&token), "{told}");
+        assert!(message.contains(&id) && !message.contains(&token), "{message}");
         (token, id)
     }
 
@@ -373,7 +374,7 @@ impl DialTokenEdge {
     }
 
     /// All that is answered to one request.
-    async fn said(&self, request: &str) -> String {
+    async fn response_to(&self, request: &str) -> String {
         let mut stream = self.dial(&["h2", "http/1.1"]).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
@@ -385,7 +386,7 @@ impl DialTokenEdge {
     /// What is answered to the owner of a token.
     async fn asked(&self, token: &str, target: SocketAddr) -> String {
         let header = basic(USER, token);
-        self.said(&format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n")).await
+        self.response_to(&format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n")).await
     }
 
     async fn connected(&self, token: &str, target: SocketAddr) -> TlsStream<TcpStream> {
@@ -422,19 +423,19 @@ struct ProxyListeners {
 }
 
 /// A server that is reached by them.
-async fn rig_with_doors(failures: u32) -> (Rig, ProxyListeners) {
+async fn rig_with_listeners(failures: u32) -> (Rig, ProxyListeners) {
     let mut rig = Rig::start().await;
     rig.tombolo(&["ca", "issue", "proxy", "--dir", "pki", "--name", NAME]).await;
     rig.kill_server();
     rig.take_clocks();
     let (proxy, socks) = (free_port(), free_port());
-    let doors = format!(
+    let listeners = format!(
         "proxy: {{ listen: \"{proxy}\", certificateFile: pki/proxy.crt, keyFile: pki/proxy.key }}\n\
          socks: {{ listen: \"{socks}\" }}\n"
     );
     let failures = format!("failedLoginsPerMinute: {failures} ");
     rig.write_config(|config| {
-        format!("{}{doors}", config.replace("failedLoginsPerMinute: 100000 ", &failures))
+        format!("{}{listeners}", config.replace("failedLoginsPerMinute: 100000 ", &failures))
     });
     rig.start_server().await;
     let ca = std::fs::read_to_string(rig.path().join(CA)).unwrap();

@@ -43,16 +43,16 @@ async fn an_http1_disconnect_ends_the_request_at_an_http1_api_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = DisconnectSetup::start(version).await;
+        let setup = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for doing in DOINGS {
                 for by_stream in [true, false] {
                     for how in [Disconnect::Close, Disconnect::Reset] {
                         let path = doing.path(round);
-                        let mut caller = Http2Caller::dial(&stage.edge.rig).await;
+                        let mut caller = Http2Caller::dial(&setup.edge.rig).await;
                         let (mut answer, sending) = caller.send("GET", &in_cluster(&path), &[], true);
-                        let request = stage.arrived(&path).await;
+                        let request = setup.arrived(&path).await;
                         let body = match doing {
                             RequestActivity::Waiting => None,
                             RequestActivity::IdleWatch | RequestActivity::EndlessBody => {
@@ -68,7 +68,7 @@ async fn an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version() 
                             caller.leave(how).await;
                         }
 
-                        let took = stage.noticed(&request, left).await;
+                        let took = setup.noticed(&request, left).await;
                         slowest.saw(took, format!("{doing:?} by_stream={by_stream} {how:?}"));
                     }
                 }
@@ -81,7 +81,7 @@ async fn an_http2_disconnect_ends_the_request_at_an_api_server_of_any_version() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = DisconnectSetup::start(version).await;
+        let setup = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for how in FAREWELLS {
@@ -89,16 +89,16 @@ async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
                 // arrives: behind what fills every buffer on the way TCP keeps a FIN back.
                 for bytes in [1024, 1_400_000] {
                     let path = format!("/deaf/{round}/{how:?}/{bytes}");
-                    let mut caller = Http1Caller::dial(&stage.edge.rig).await;
+                    let mut caller = Http1Caller::dial(&setup.edge.rig).await;
                     let length = format!("Content-Length: {}\r\n", 1_u64 << 40);
                     caller.write(head("POST", &in_cluster(&path), &length)).await;
                     caller.write(vec![b'u'; bytes]).await;
-                    let request = stage.arrived(&path).await;
+                    let request = setup.arrived(&path).await;
 
                     let left = Instant::now();
                     let kept = caller.leave(how).await;
 
-                    slowest.saw(stage.noticed(&request, left).await, path);
+                    slowest.saw(setup.noticed(&request, left).await, path);
                     drop(kept);
                 }
             }
@@ -110,21 +110,21 @@ async fn a_disconnect_ends_an_upload_that_the_api_server_does_not_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_ends_an_upload_that_fills_every_buffer_on_the_way() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = DisconnectSetup::start(version).await;
+        let setup = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             let path = format!("/deaf/full/{round}");
-            let mut caller = Http1Caller::dial(&stage.edge.rig).await;
+            let mut caller = Http1Caller::dial(&setup.edge.rig).await;
             let length = format!("Content-Length: {}\r\n", 1_u64 << 40);
             caller.write(head("POST", &in_cluster(&path), &length)).await;
             let piece = vec![b'u'; 1024 * 1024];
             while timeout(Duration::from_secs(1), caller.try_write(&piece)).await.is_ok() {}
-            let request = stage.arrived(&path).await;
+            let request = setup.arrived(&path).await;
 
             let left = Instant::now();
             caller.leave(Disconnect::Reset).await;
 
-            slowest.saw(stage.noticed(&request, left).await, path);
+            slowest.saw(setup.noticed(&request, left).await, path);
         }
         slowest.say(&format!("full uploads over HTTP/1.1, {version:?}"));
     }
@@ -133,7 +133,7 @@ async fn a_reset_ends_an_upload_that_fills_every_buffer_on_the_way() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let stage = DisconnectSetup::start(version).await;
+        let setup = DisconnectSetup::start(version).await;
         let mut slowest = Slowest::default();
         for round in 0..ROUNDS {
             for (name, by_stream, how) in [
@@ -142,7 +142,7 @@ async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
                 ("rst", false, Disconnect::Reset),
             ] {
                 let path = format!("/deaf/{round}/{name}");
-                let mut caller = Http2Caller::dial(&stage.edge.rig).await;
+                let mut caller = Http2Caller::dial(&setup.edge.rig).await;
                 let (answer, mut sending) = caller.send("POST", &in_cluster(&path), &[], false);
                 // All windows on the way are full when this waits for room.
                 let upload = send_all(&mut sending, Bytes::from(vec![b'u'; 64 * 1024 * 1024]), false);
@@ -150,7 +150,7 @@ async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
                     timeout(Duration::from_secs(1), upload).await.is_err(),
                     "an upload nobody reads does not end"
                 );
-                let request = stage.arrived(&path).await;
+                let request = setup.arrived(&path).await;
 
                 let left = Instant::now();
                 if by_stream {
@@ -160,7 +160,7 @@ async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
                     caller.leave(how).await;
                 }
 
-                slowest.saw(stage.noticed(&request, left).await, path);
+                slowest.saw(setup.noticed(&request, left).await, path);
             }
         }
         slowest.say(&format!("uploads over HTTP/2, {version:?}"));
@@ -169,24 +169,24 @@ async fn an_http2_disconnect_ends_an_upload_that_is_not_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_with_over_64_kib_before_an_answer_is_disconnected() {
-    let stage = DisconnectSetup::start(HttpVersion::Http1).await;
+    let setup = DisconnectSetup::start(HttpVersion::Http1).await;
     for doing in [RequestActivity::Waiting, RequestActivity::IdleWatch] {
         let path = doing.path(0);
-        let mut caller = Http1Caller::dial(&stage.edge.rig).await;
+        let mut caller = Http1Caller::dial(&setup.edge.rig).await;
         caller.write(head("GET", &in_cluster(&path), "")).await;
-        let request = stage.arrived(&path).await;
+        let request = setup.arrived(&path).await;
 
         let flood = head("GET", "/clusters/edge-a/behind", "").repeat(2000);
         let _ = caller.try_write(flood).await; // The gateway may close the connection before it has it all.
 
-        stage.noticed(&request, Instant::now()).await;
+        setup.noticed(&request, Instant::now()).await;
         let (_, end) = caller.read_to_end().await;
         assert!(end.is_err(), "{doing:?}: cut off, not ended");
     }
-    stage.nothing_behind();
+    setup.nothing_behind();
 }
 
-async fn http1_callers_leave(stage: &DisconnectSetup) {
+async fn http1_callers_leave(setup: &DisconnectSetup) {
     let second = head("GET", "/clusters/edge-a/behind", "");
     let much = format!("GET /clusters/edge-a/behind/{} HTTP/1.1\r\n", "x".repeat(60 * 1024));
     let mut slowest = Slowest::default();
@@ -195,9 +195,9 @@ async fn http1_callers_leave(stage: &DisconnectSetup) {
             for how in FAREWELLS {
                 for behind in ["", &second, &much] {
                     let path = doing.path(round);
-                    let mut caller = Http1Caller::dial(&stage.edge.rig).await;
+                    let mut caller = Http1Caller::dial(&setup.edge.rig).await;
                     caller.write(head("GET", &in_cluster(&path), "") + behind).await;
-                    let request = stage.arrived(&path).await;
+                    let request = setup.arrived(&path).await;
                     if doing != RequestActivity::Waiting {
                         assert!(caller.read_head().await.starts_with("HTTP/1.1 200 OK\r\n"));
                     }
@@ -208,7 +208,7 @@ async fn http1_callers_leave(stage: &DisconnectSetup) {
                     let left = Instant::now();
                     let kept = caller.leave(how).await;
 
-                    let took = stage.noticed(&request, left).await;
+                    let took = setup.noticed(&request, left).await;
                     slowest.saw(took, format!("{doing:?} {how:?}, {} bytes behind", behind.len()));
                     drop(kept);
                 }
@@ -216,7 +216,7 @@ async fn http1_callers_leave(stage: &DisconnectSetup) {
         }
     }
     slowest.say("HTTP/1.1 callers");
-    stage.nothing_behind();
+    setup.nothing_behind();
 }
 
 fn in_cluster(path: &str) -> String {
@@ -243,7 +243,7 @@ impl DisconnectSetup {
     async fn start(version: HttpVersion) -> Self {
         let edge = FakeEdge::start(version).await;
         edge.fake.on("/watch", Behaviour::Watch(WatchFeed::new()));
-        edge.fake.on("/stall", Behaviour::Stall);
+        edge.fake.on("/stall", Behaviour::NeverAnswer);
         edge.fake.on("/endless", Behaviour::Endless(Bytes::from(vec![b'e'; 64 * 1024])));
         edge.fake.on("/deaf", Behaviour::Deaf);
         Self { edge }

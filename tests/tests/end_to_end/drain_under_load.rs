@@ -39,7 +39,7 @@ async fn downloads_from_a_stopping_agent_complete_and_new_requests_move() {
     trial.rig.logged("server.log", 0, "the agent is stopping").await;
     assert!(leaving.process.ended().is_none(), "it finishes its downloads");
     trial.short_requests_until(async || true).await;
-    downloads.are_whole().await;
+    downloads.are_complete().await;
 
     assert_eq!(ended(&mut leaving).await, Some(0));
 }
@@ -57,7 +57,7 @@ async fn an_agent_replaced_by_a_new_process_finishes_its_downloads() {
     trial.short_requests_until(async || true).await;
     old.process.signal(Signal::TERM).expect("the agent runs");
     trial.short_requests_until(async || trial.rig.server_log().contains("the agent is stopping")).await;
-    downloads.are_whole().await;
+    downloads.are_complete().await;
 
     assert_eq!(ended(&mut old).await, Some(0));
 }
@@ -84,7 +84,7 @@ async fn a_stopping_server_finishes_its_downloads() {
         assert_eq!(reply.status, 200, "{reply:?}");
         asked += 1;
     }
-    downloads.are_whole().await;
+    downloads.are_complete().await;
 
     let code = trial.rig.server().wait(SOON).await.expect("it ends").code();
     assert_eq!(code, Some(0), "{}", trial.rig.server_log());
@@ -106,7 +106,7 @@ async fn over_tcp_the_next_tunnel_avoids_a_stopping_server() {
     trial.rig.logged("other.log", 0, "tunnel opened").await;
     let reply = trial.rig.ask_at(peer.gateway, "/clusters/edge-a/short").await;
     assert_eq!(reply.status, 200, "{reply:?}");
-    downloads.are_whole().await;
+    downloads.are_complete().await;
 
     let code = trial.rig.server().wait(SOON).await.expect("it ends").code();
     assert_eq!(code, Some(0), "{}", trial.rig.server_log());
@@ -195,16 +195,16 @@ impl DrainTrial {
 }
 
 impl Downloads {
-    async fn are_whole(mut self) {
-        let mut whole = 0;
+    async fn are_complete(mut self) {
+        let mut complete = 0;
         while let Some(download) = self.running.join_next().await {
             let (bytes, end) = download.expect("a download ends");
             let got = bytes.len();
             assert_eq!(end, Ok(()), "after {got} bytes");
             assert!(self.expected == bytes, "{got} bytes that are not what was sent");
-            whole += 1;
+            complete += 1;
         }
-        assert_eq!(whole, DOWNLOADS);
+        assert_eq!(complete, DOWNLOADS);
     }
 }
 

@@ -10,7 +10,7 @@ use tests::caller::SOON;
 use tests::dial::dial;
 use tests::enroll::at;
 use tests::fake_api::FakeApi;
-use tests::listener::{Listener, count, uploads_arrive_whole};
+use tests::listener::{Listener, count, uploads_arrive_complete};
 use tests::pki::{Authority, Issued};
 use tests::rig::{Agent, ApiServer, Rig, free_port};
 use tests::scratch::Scratch;
@@ -55,8 +55,8 @@ async fn egress_reaches_only_what_policy_store_and_agent_agree_on() {
         (format!("GET /clusters/{CLUSTER}/api HTTP/1.1\r\nHost: gateway.test\r\n\r\n"), "405 "),
     ] {
         for mut stream in [edge.by_tls().await, edge.by_socket().await] {
-            let said = asked(&mut stream, &request).await;
-            assert!(said.starts_with(expected), "{request}: {said}");
+            let output = asked(&mut stream, &request).await;
+            assert!(output.starts_with(expected), "{request}: {output}");
         }
     }
 }
@@ -106,12 +106,12 @@ async fn an_entry_point_that_policy_no_longer_names_is_cut_off() {
     let mut rest = Vec::new();
     let end = timeout(SOON, stream.read_to_end(&mut rest)).await.expect("it is cut");
     assert!(end.is_err(), "a connection that may not go on ended as if it were over");
-    let said = asked(&mut edge.by_tls().await, &request).await;
-    assert!(said.starts_with("403 ") && said.contains(BY_TLS), "{said}");
+    let output = asked(&mut edge.by_tls().await, &request).await;
+    assert!(output.starts_with("403 ") && output.contains(BY_TLS), "{output}");
     assert_eq!(asked(&mut edge.by_socket().await, &request).await, "200 OK");
     at(&edge.rig, &["user", "revoke", "--name", BY_SOCKET]).await;
-    let said = asked(&mut edge.by_socket().await, &request).await;
-    assert!(said.starts_with("401 "), "{said}");
+    let output = asked(&mut edge.by_socket().await, &request).await;
+    assert!(output.starts_with("401 "), "{output}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -119,13 +119,13 @@ async fn an_upload_closed_at_once_arrives_complete_by_an_egress() {
     let edge = EgressEdge::start().await;
     let request = connect(&edge.counting.address.to_string(), "");
 
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || {
         let mut stream = edge.by_socket().await;
         assert_eq!(asked(&mut stream, &request).await, "200 OK");
         stream
     })
     .await;
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || {
         // It has few places, and the one before may have its own still.
         let used = "tombolo_server_limit_used{limit=\"egress_connections\"}";
         edge.rig.measured(used, |used| used < 1.5).await;
@@ -147,9 +147,9 @@ async fn an_entry_points_connections_are_limited_and_audited() {
         held.push(stream);
     }
 
-    let said = asked(&mut edge.by_tls().await, &request).await;
+    let output = asked(&mut edge.by_tls().await, &request).await;
 
-    assert!(said.starts_with("429 ") && said.contains("3 connections"), "{said}");
+    assert!(output.starts_with("429 ") && output.contains("3 connections"), "{output}");
     let used = "tombolo_server_limit_used{limit=\"egress_connections\"}";
     edge.rig.measured(used, |used| (used - 3.0).abs() < 0.5).await;
     assert_eq!(asked(&mut edge.by_socket().await, &request).await, "200 OK");
@@ -268,8 +268,8 @@ pub(crate) fn connect(target: &str, lines: &str) -> String {
     format!("CONNECT {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n")
 }
 
-pub(crate) fn subject(way_in: &str) -> String {
-    format!("{{ method: \"{way_in}\", user: \"*\" }}")
+pub(crate) fn subject(entry_point: &str) -> String {
+    format!("{{ method: \"{entry_point}\", user: \"*\" }}")
 }
 
 /// A rule that lets a subject dial everything there is.

@@ -37,9 +37,9 @@ const INITIAL_WINDOW: u16 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_resets_close_the_connection_and_affect_no_other() {
-    let mut stage = FloodSetup::start().await;
+    let mut setup = FloodSetup::start().await;
     for _ in 0..20 {
-        stage
+        setup
             .ends("opened and taken back", 100, |_, flood| {
                 for _ in 0..100 {
                     let stream = flood.head(&asked("GET", PATH), END_STREAM);
@@ -48,7 +48,7 @@ async fn endless_resets_close_the_connection_and_affect_no_other() {
             })
             .await;
     }
-    stage
+    setup
         .ends("a window that grows by nothing", 100, |_, flood| {
             for _ in 0..100 {
                 let stream = flood.head(&asked("POST", DEAF), 0);
@@ -56,7 +56,7 @@ async fn endless_resets_close_the_connection_and_affect_no_other() {
             }
         })
         .await;
-    stage
+    setup
         .ends("more of a body than was announced", 100, |_, flood| {
             for _ in 0..100 {
                 let mut head = asked("POST", DEAF);
@@ -66,7 +66,7 @@ async fn endless_resets_close_the_connection_and_affect_no_other() {
             }
         })
         .await;
-    stage
+    setup
         .ends("a body behind its end", 100, |_, flood| {
             for _ in 0..100 {
                 let stream = flood.head(&asked("GET", PATH), END_STREAM);
@@ -74,7 +74,7 @@ async fn endless_resets_close_the_connection_and_affect_no_other() {
             }
         })
         .await;
-    stage
+    setup
         .ends("a window beyond what there can be", 100, |_, flood| {
             for _ in 0..100 {
                 let stream = flood.head(&asked("POST", DEAF), 0);
@@ -82,12 +82,12 @@ async fn endless_resets_close_the_connection_and_affect_no_other() {
             }
         })
         .await;
-    stage.is_borne().await;
+    setup.is_tolerated().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
-    let mut stage = FloodSetup::start().await;
+    let mut setup = FloodSetup::start().await;
     let begin = |flood: &mut Flood| {
         let stream = flood.stream();
         flood.frame(kind::HEADERS, END_STREAM, stream, &Block::of(&asked("GET", PATH)).into_bytes());
@@ -99,7 +99,7 @@ async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
     let pieces: [(&str, &[u8], usize); 3] =
         [("large pieces", &large, 64), ("pieces of tiny headers", &tiny, 64), ("empty pieces", &[], 4096)];
     for (name, piece, at_once) in pieces {
-        stage
+        setup
             .ends(name, 128, |wave, flood| {
                 if wave == 0 {
                     begin(flood);
@@ -114,7 +114,7 @@ async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
     bomb.remember("x", &[b'v'; 3900]);
     (0..FRAME_BYTES - 5000).for_each(|_| bomb.newest());
     let bomb = bomb.into_bytes();
-    let met = stage
+    let met = setup
         .flood("a table's entry repeated", 20, true, |_, flood| {
             for _ in 0..10 {
                 let stream = flood.stream();
@@ -123,17 +123,17 @@ async fn endless_header_blocks_close_the_connection_and_affect_no_other() {
         })
         .await;
     assert_ne!(met, Flooded::Unread);
-    assert!(stage.requests_of_floods().is_empty(), "{:?}", stage.requests_of_floods());
-    stage.is_borne().await;
+    assert!(setup.requests_of_floods().is_empty(), "{:?}", setup.requests_of_floods());
+    setup.is_tolerated().await;
 }
 
 /// No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
-    let mut stage = FloodSetup::start().await;
+    let mut setup = FloodSetup::start().await;
     // What the agent's window and the API server's sockets hold is let through, and then nothing moves.
     let begin = |flood: &mut Flood| flood.head(&asked("POST", DEAF), 0);
-    stage
+    setup
         .flood("an upload of nothing that nobody reads", 100, true, |wave, flood| {
             if wave == 0 {
                 begin(flood);
@@ -142,8 +142,8 @@ async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
         })
         .await;
     // Of a stopped agent not even what the windows hold is taken.
-    stage.edge.agent.process.signal(Signal::STOP).unwrap();
-    let met = stage
+    setup.edge.agent.process.signal(Signal::STOP).unwrap();
+    let met = setup
         .flood_alone("the same towards an agent that has stopped", 100, true, |wave, flood| {
             if wave == 0 {
                 begin(flood);
@@ -151,9 +151,9 @@ async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
             (0..10_000).for_each(|_| flood.frame(kind::DATA, 0, 1, &[]));
         })
         .await;
-    stage.edge.agent.process.signal(Signal::CONT).unwrap();
+    setup.edge.agent.process.signal(Signal::CONT).unwrap();
     assert_ne!(met, Flooded::Unread);
-    stage
+    setup
         .flood("padding without a body", 100, true, |wave, flood| {
             const PADDED: u8 = 8;
             if wave == 0 {
@@ -163,14 +163,14 @@ async fn endless_empty_frames_are_tolerated_or_close_the_connection() {
             (0..10).for_each(|_| flood.frame(kind::DATA, PADDED, 1, &[&[9_u8][..], &[0; 9]].concat()));
         })
         .await;
-    stage.is_borne().await;
+    setup.is_tolerated().await;
 }
 
 /// The test also sends windows of size zero. No other connection is affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_control_frames_are_tolerated_or_close_the_connection() {
     const AT_ONCE: usize = 5_000;
-    let mut stage = FloodSetup::start().await;
+    let mut setup = FloodSetup::start().await;
     let setting = [&INITIAL_WINDOW.to_be_bytes()[..], &1_u32.to_be_bytes()].concat();
     let table = [&1_u16.to_be_bytes()[..], &4096_u32.to_be_bytes()].concat();
     let frames: [(&str, u8, u8, &[u8]); 7] = [
@@ -184,14 +184,14 @@ async fn endless_control_frames_are_tolerated_or_close_the_connection() {
     ];
     for reads in [true, false] {
         for (name, kind, flags, payload) in frames {
-            stage
+            setup
                 .flood(name, 40, reads, |_, flood| {
                     (0..AT_ONCE).for_each(|_| flood.frame(kind, flags, 0, payload));
                 })
                 .await;
         }
         // Each change of the window is a change of all streams.
-        stage
+        setup
             .flood("windows of 200 streams changed", 10, reads, |wave, flood| {
                 if wave == 0 {
                     for _ in 0..200 {
@@ -205,7 +205,7 @@ async fn endless_control_frames_are_tolerated_or_close_the_connection() {
                 }
             })
             .await;
-        stage
+        setup
             .flood("weights of streams that nobody opened", 20, reads, |_, flood| {
                 for _ in 0..AT_ONCE {
                     let stream = flood.stream();
@@ -215,15 +215,15 @@ async fn endless_control_frames_are_tolerated_or_close_the_connection() {
             .await;
     }
 
-    stage.is_borne().await;
+    setup.is_tolerated().await;
 
     // Answers without end, of which not one byte may be sent.
-    let mut caller = RawHttp2::dial_saying(&stage.edge.rig, GATEWAY, None, &[(INITIAL_WINDOW, 0)]).await;
-    let before = stage.edge.fake.requests().len();
+    let mut caller = RawHttp2::dial_saying(&setup.edge.rig, GATEWAY, None, &[(INITIAL_WINDOW, 0)]).await;
+    let before = setup.edge.fake.requests().len();
     caller.send(&vec![asked("GET", "/clusters/edge-a/endless"); UNREAD]).await.unwrap();
     let last = (before + UNREAD - 1) as u64;
-    stage.edge.fake.wait_for_request(SOON, |request| request.id == last).await.unwrap();
-    stage.is_borne_within(MEMORY_BYTES_MAX + UNREAD_BYTES_MAX).await;
+    setup.edge.fake.wait_for_request(SOON, |request| request.id == last).await.unwrap();
+    setup.is_tolerated_within(MEMORY_BYTES_MAX + UNREAD_BYTES_MAX).await;
 }
 
 /// A gateway that is flooded, its memory from before, and somebody else who asks all the time.
@@ -314,11 +314,11 @@ impl FloodSetup {
     }
 
     /// Whoever flooded is served as before on another connection, and so is everybody else.
-    async fn is_borne(&mut self) {
-        self.is_borne_within(MEMORY_BYTES_MAX).await;
+    async fn is_tolerated(&mut self) {
+        self.is_tolerated_within(MEMORY_BYTES_MAX).await;
     }
 
-    async fn is_borne_within(&mut self, bytes_max: u64) {
+    async fn is_tolerated_within(&mut self, bytes_max: u64) {
         assert_eq!(self.edge.rig.ask_with_token("GET", PATH, &[]).await.status, 200);
         let (server, agent) = self.memory();
         assert!(server.max(agent) * 1024 < bytes_max, "{server} and {agent} KiB");

@@ -83,17 +83,20 @@ const ROWS: [(&str, &str); 32] = [
 /// As many requests arrive as were answered, and they are the ones that were sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exactly_the_answered_requests_arrive() {
-    let edge = stage().await;
-    let mut told = Vec::new();
+    let edge = setup().await;
+    let mut results = Vec::new();
     for (name, row) in ROWS {
         let before = edge.fake.requests().len();
         // A connection that is closed without an answer is a refusal, too.
         let reply = ask_raw(edge.rig.gateway(), &edge.rig.server_ca(), None, &written(row)).await;
         let arrived = &edge.fake.requests()[before..];
         let statuses = reply.as_ref().map(final_statuses).map_err(io::Error::kind);
-        told.push(format!("{name}: {statuses:?}"));
-        assert!(statuses.as_ref().is_ok_and(|statuses| statuses.len() == 1) || statuses.is_err(), "{told:?}");
-        assert_eq!(arrived.len(), usize::from(statuses == Ok(vec![200])), "{told:?}");
+        results.push(format!("{name}: {statuses:?}"));
+        assert!(
+            statuses.as_ref().is_ok_and(|statuses| statuses.len() == 1) || statuses.is_err(),
+            "{results:?}"
+        );
+        assert_eq!(arrived.len(), usize::from(statuses == Ok(vec![200])), "{results:?}");
         for request in arrived {
             assert_eq!(request.target, "/api/v1/namespaces", "{name}");
             assert!(!String::from_utf8_lossy(&request.body).contains("smuggled"), "{name}");
@@ -101,14 +104,14 @@ async fn exactly_the_answered_requests_arrive() {
             assert!(framings <= 1, "{name}: {:?}", request.headers);
         }
     }
-    eprintln!("{told:#?}");
+    eprintln!("{results:#?}");
     let seen: BTreeSet<String> = edge.fake.requests().into_iter().map(|request| request.target).collect();
     assert_eq!(seen.len(), 1, "{seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
-    let edge = stage().await;
+    let edge = setup().await;
     for headers in [
         &[("content-length", "5")][..],
         &[("content-length", "1")],
@@ -125,16 +128,16 @@ async fn over_http2_lengths_and_hosts_that_lie_are_refused() {
 
         let status = answer.as_ref().ok().map(|answer| answer.status().as_u16());
         assert!(status.is_none_or(|status| status >= 400), "{headers:?}: {status:?}");
-        let whole =
+        let complete =
             edge.fake.requests()[before..].iter().filter(|request| request.body_ended.is_some()).count();
-        assert_eq!(whole, 0, "{headers:?}: a whole request arrived");
+        assert_eq!(complete, 0, "{headers:?}: a whole request arrived");
     }
 }
 
 /// HTTP/1.1 made of such a head could be another request than the one that was looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_http2_heads_that_no_library_sends_reach_nobody() {
-    let edge = stage().await;
+    let edge = setup().await;
     let authorization = format!("Bearer {TOKEN}");
     let plain: [(&str, &str); 5] = [
         (":method", "GET"),
@@ -150,7 +153,7 @@ async fn over_http2_heads_that_no_library_sends_reach_nobody() {
     };
     let instead = |name: &str, value: &'static str| {
         let mut head = plain.to_vec();
-        head.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, said)| *said = value);
+        head.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, output)| *output = value);
         head
     };
     let without = |name: &str| plain.iter().filter(|(known, _)| *known != name).copied().collect::<Vec<_>>();
@@ -203,7 +206,7 @@ async fn over_http2_heads_that_no_library_sends_reach_nobody() {
     assert_eq!(asked, [RequestOutcome::Ok], "without any of it all is well");
 }
 
-async fn stage() -> FakeEdge {
+async fn setup() -> FakeEdge {
     let edge = FakeEdge::start(HttpVersion::Http1).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge

@@ -45,7 +45,7 @@ struct ParsedRequest {
     host: String,
     headers: Vec<(String, String)>,
     body: String,
-    whole: bool,
+    complete: bool,
 }
 
 /// Go's parser sees each of them begin and end where the gateway does, and sees no others.
@@ -91,7 +91,7 @@ async fn go_parses_exactly_the_permitted_requests() {
     assert!(output.status.success(), "{output:?}");
     let requests = edge.fake.requests();
     let log = AuditLog::of(&edge.rig);
-    let mut tally = BTreeMap::<_, usize>::new();
+    let mut counts = BTreeMap::<_, usize>::new();
     for (connection, line) in String::from_utf8(output.stdout).unwrap().lines().enumerate() {
         let read: Vec<ParsedRequest> = serde_json::from_str(line).unwrap();
         let arrived: Vec<_> =
@@ -100,22 +100,22 @@ async fn go_parses_exactly_the_permitted_requests() {
         for (read, arrived) in read.iter().zip(arrived) {
             are_one(read, arrived);
             is_the_one_permitted(arrived, &log);
-            *tally.entry((read.method.clone(), read.whole, !read.body.is_empty())).or_default() += 1;
+            *counts.entry((read.method.clone(), read.complete, !read.body.is_empty())).or_default() += 1;
         }
     }
-    eprintln!("seed {seed}: {} of {} requests arrived: {tally:?}", requests.len(), 3 * CONNECTIONS);
+    eprintln!("seed {seed}: {} of {} requests arrived: {counts:?}", requests.len(), 3 * CONNECTIONS);
     assert_eq!(
-        tally.values().sum::<usize>(),
+        counts.values().sum::<usize>(),
         requests.len(),
         "every request was on a connection that was read"
     );
     // A table of refusals alone, or without any, would show nothing.
     assert!(
         requests.len() >= CONNECTIONS && requests.len() <= 3 * CONNECTIONS - CONNECTIONS / 2,
-        "{tally:?}"
+        "{counts:?}"
     );
-    let with_a_body = tally.iter().filter(|((_, _, body), _)| *body).map(|(_, count)| count).sum::<usize>();
-    assert!(with_a_body >= CONNECTIONS / 5, "{tally:?}");
+    let with_a_body = counts.iter().filter(|((_, _, body), _)| *body).map(|(_, count)| count).sum::<usize>();
+    assert!(with_a_body >= CONNECTIONS / 5, "{counts:?}");
     let permitted = log.intents().len();
     assert!(permitted >= requests.len(), "{permitted} intents for {}", requests.len());
 }
@@ -124,7 +124,7 @@ async fn go_parses_exactly_the_permitted_requests() {
 fn are_one(read: &ParsedRequest, arrived: &RecordedRequest) {
     assert_eq!((&read.method, &read.target), (&arrived.method, &arrived.target));
     assert_eq!(BASE64_STANDARD.decode(&read.body).unwrap(), arrived.body, "{arrived:?}");
-    assert_eq!(read.whole, arrived.body_ended.is_some(), "{read:?} {arrived:?}");
+    assert_eq!(read.complete, arrived.body_ended.is_some(), "{read:?} {arrived:?}");
     assert_eq!([read.host.as_str()], arrived.header("host")[..], "{arrived:?}");
     let sorted = |headers: &[(String, String)]| {
         let mut headers: Vec<_> =

@@ -40,7 +40,7 @@ async fn the_clusters_audit_log_names_the_agent_and_the_caller() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_control_plane_is_found() {
     let edge = RealEdge::shared().await;
-    let (advertise, port) = (edge.cluster.place().advertise, edge.cluster.address().port());
+    let (advertise, port) = (edge.cluster.options().advertise, edge.cluster.address().port());
     let advertised = format!("\"endpoints\":[\"{advertise}:{port}\"]");
     edge.rig.listed(CLUSTER, |item| item.contains(&advertised)).await;
 }

@@ -35,7 +35,7 @@ const HEADER_OVERHEAD_BYTES: usize = 32;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_has_as_many_headers_as_it_may_and_not_one_more() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         for (count, status) in [(HEADERS_MAX, 200), (HEADERS_MAX + 1, 431)] {
             // `Host` and `Authorization` are among them.
             let lines: String = (2..count).map(|n| format!("x-{n}: \r\n")).collect();
@@ -59,7 +59,7 @@ async fn a_request_has_as_many_headers_as_it_may_and_not_one_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_requests_head_is_as_large_as_it_may_be_and_not_one_byte_more() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         for (bytes, status) in [(HEAD_BYTES_MAX, 200), (HEAD_BYTES_MAX + 1, 431)] {
             let rest = bytes - head("GET", PATH, "x: \r\n").len();
             let asked = head("GET", PATH, &format!("x: {}\r\n", "v".repeat(rest)));
@@ -85,7 +85,7 @@ async fn a_requests_head_is_as_large_as_it_may_be_and_not_one_byte_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_with_its_query_is_as_long_as_it_may_be_and_not_one_byte_more() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     for (bytes, status) in [(TARGET_BYTES_MAX, 200), (TARGET_BYTES_MAX + 1, 414)] {
         let target = format!("{PATH}?{}", "x".repeat(bytes - PATH.len() - 1));
         assert_eq!(http1_status(&edge, &head("GET", &target, "")).await, status, "{bytes}");
@@ -97,14 +97,14 @@ async fn a_path_with_its_query_is_as_long_as_it_may_be_and_not_one_byte_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answers_head_is_bounded_too() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     // `Content-Length` is among them.
     for (count, status) in [(HEADERS_MAX, 200), (HEADERS_MAX + 1, 502)] {
         edge.fake.otherwise(answer((1..count).map(|n| (format!("x-{n}"), "v".to_owned())).collect()));
         assert_eq!(http1_status(&edge, &head("GET", PATH, "")).await, status, "{count} headers");
     }
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         // Where exactly is up to how its bytes arrive; a head that is far beyond is never taken.
         for (bytes, status) in [(HEAD_BYTES_MAX - 2048, 200), (4 * HEAD_BYTES_MAX, 502)] {
             edge.fake.otherwise(answer(vec![("x".to_owned(), "v".repeat(bytes))]));
@@ -115,8 +115,8 @@ async fn an_answers_head_is_bounded_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_has_as_many_streams_as_it_may_and_not_one_more() {
-    let edge = stage(HttpVersion::Http2).await;
-    edge.fake.otherwise(Behaviour::Stall);
+    let edge = setup(HttpVersion::Http2).await;
+    edge.fake.otherwise(Behaviour::NeverAnswer);
     let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
 
     caller.send(&vec![http2_head(PATH); STREAMS_MAX]).await.unwrap();
@@ -129,7 +129,7 @@ async fn a_connection_has_as_many_streams_as_it_may_and_not_one_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_provokes_too_many_resets_is_closed() {
-    let edge = stage(HttpVersion::Http2).await;
+    let edge = setup(HttpVersion::Http2).await;
     let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
     // No library of HTTP takes such a path, so each is answered by a reset.
     let malformed = vec![http2_head("/ "); RESETS_AT_ONCE];
@@ -161,8 +161,8 @@ async fn a_connection_that_provokes_too_many_resets_is_closed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callers_exchange_limit_affects_no_other_caller() {
-    let edge = stage(HttpVersion::Http2).await;
-    edge.fake.on("/stall", Behaviour::Stall);
+    let edge = setup(HttpVersion::Http2).await;
+    edge.fake.on("/stall", Behaviour::NeverAnswer);
     let stall = vec![http2_head("/clusters/edge-a/stall"); STREAMS_MAX];
     let mut held = Vec::new();
     for _ in 0..EXCHANGES_PER_CALLER_MAX / STREAMS_MAX {
@@ -193,7 +193,7 @@ async fn a_callers_exchange_limit_affects_no_other_caller() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: a head may take 90 s"]
 async fn an_incomplete_head_times_out() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     for sent in ["", "GET /clu", "GET /clusters HTTP/1.1\r\nHost: x\r\nX: "] {
         let mut caller = Http1Caller::dial(&edge.rig).await;
         caller.write(sent).await;
@@ -208,8 +208,8 @@ async fn an_incomplete_head_times_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: a caller may pause for 60 s, and an agent for 90 s"]
 async fn the_silent_party_is_named_as_the_cause() {
-    let edge = stage(HttpVersion::Http1).await;
-    edge.fake.otherwise(Behaviour::Stall);
+    let edge = setup(HttpVersion::Http1).await;
+    edge.fake.otherwise(Behaviour::NeverAnswer);
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
     let pausing = head("POST", PATH, "Content-Length: 10\r\nConnection: close\r\n") + "half ";
     let quiet = |path: &str| head("GET", path, "Connection: close\r\n");
@@ -220,8 +220,8 @@ async fn the_silent_party_is_named_as_the_cause() {
         ask_raw(gateway, &ca, None, pausing.as_bytes()),
         ask_raw(gateway, &ca, None, plain.as_bytes()),
     );
-    says(&paused.unwrap(), 408, "CallerSilent");
-    says(&api_server.unwrap(), 504, "APIServerSilent");
+    assert_cause(&paused.unwrap(), 408, "CallerSilent");
+    assert_cause(&api_server.unwrap(), 504, "APIServerSilent");
 
     // A frozen agent says nothing of its API server any more, and nothing at all.
     let mut following = Http1Caller::dial(&edge.rig).await;
@@ -231,14 +231,14 @@ async fn the_silent_party_is_named_as_the_cause() {
     edge.agent.process.signal(Signal::STOP).unwrap();
     let link = ask_raw(gateway, &ca, None, plain.as_bytes()).await;
     edge.agent.process.signal(Signal::CONT).unwrap();
-    says(&link.unwrap(), 504, "LinkSilent");
+    assert_cause(&link.unwrap(), 504, "LinkSilent");
 
     // Whom Kubernetes gives no deadline is still waited for.
     let requests = edge.fake.requests();
     assert!(requests.iter().any(|request| request.id == followed.id && request.hangup.is_none()));
 }
 
-async fn stage(version: HttpVersion) -> FakeEdge {
+async fn setup(version: HttpVersion) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge
@@ -248,7 +248,7 @@ fn answer(headers: Vec<(String, String)>) -> Behaviour {
     Behaviour::Answer(Answer { status: 200, headers, body: Bytes::from_static(b"{}") })
 }
 
-fn says(reply: &Reply, status: u16, cause: &str) {
+fn assert_cause(reply: &Reply, status: u16, cause: &str) {
     assert_eq!(reply.status, status, "{reply:?}");
     assert!(reply.body.contains(cause), "{cause}: {reply:?}");
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tests::admin::remote_door;
+use tests::admin::remote_admin_listener;
 use tests::dial::dial_name;
 use tests::enroll;
 use tests::pki::Issued;
@@ -21,7 +21,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Who asks where, offering what, for which name.
 struct Attempt<'a> {
-    door: ListenerKind,
+    listener: ListenerKind,
     role: &'a str,
     offered: &'a [&'a str],
     name: &'a str,
@@ -53,9 +53,9 @@ const OFFERS: [&[&str]; 10] = [
 /// This holds whatever else a client offers and asks for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_accepts_one_role_and_one_protocol() {
-    let (admins, config) = remote_door(&[("olga", "viewer")]);
+    let (admins, config) = remote_admin_listener(&[("olga", "viewer")]);
     let (rig, enrollment) = enroll::start(&config).await;
-    let doors = [
+    let listeners = [
         (ListenerKind::Gateway, rig.gateway()),
         (ListenerKind::Admins, admins),
         (ListenerKind::Enrollment, enrollment.address),
@@ -66,11 +66,11 @@ async fn a_listener_accepts_one_role_and_one_protocol() {
     }
 
     let mut opened = 0;
-    for (door, address) in doors {
+    for (listener, address) in listeners {
         for (role, identity) in &shown {
             for offered in OFFERS {
                 for name in NAMES {
-                    let attempt = Attempt { door, role, offered, name };
+                    let attempt = Attempt { listener, role, offered, name };
                     let is_open = attempt.opens(&rig, address, identity.as_ref()).await;
                     assert_eq!(is_open, attempt.may(), "{attempt}");
                     opened += usize::from(is_open);
@@ -86,9 +86,9 @@ impl Attempt<'_> {
     /// What is to be: the tunnel's protocol alone and an agent, HTTP and who is no other role, HTTP/2 and an administrator, and
     /// HTTP/2 where nobody is asked who it is.
     fn may(&self) -> bool {
-        let Self { door, role, offered, name: _ } = self;
+        let Self { listener, role, offered, name: _ } = self;
         let offers = |protocol| offered.contains(&protocol);
-        match door {
+        match listener {
             ListenerKind::Gateway if offers("tombolo/1") => offered.len() == 1 && *role == "agent",
             ListenerKind::Gateway => {
                 let speaks_http = offered.is_empty() || offers("h2") || offers("http/1.1");
@@ -128,8 +128,8 @@ const SETTINGS: u8 = 4;
 
 impl fmt::Display for Attempt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { door, role, offered, name } = self;
-        write!(f, "{role} at {door:?} for {name}, offering {offered:?}")
+        let Self { listener, role, offered, name } = self;
+        write!(f, "{role} at {listener:?} for {name}, offering {offered:?}")
     }
 }
 

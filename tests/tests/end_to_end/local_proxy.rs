@@ -36,7 +36,7 @@ const NETWORK: &str = "plant-1";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_secret_the_local_proxy_refuses_everything() {
     let edge = LocalProxyEdge::start().await;
-    let (address, secret) = edge.door();
+    let (address, secret) = edge.listener();
     let target = edge.fake.address();
     // The proxy tries the way once by itself.
     edge.connected(1.0).await;
@@ -55,12 +55,13 @@ async fn without_the_secret_the_local_proxy_refuses_everything() {
         // Another cluster's, and what nobody lets this one have.
         ("CONNECT 10.9.9.9:6443 HTTP/1.1".to_owned(), right.clone(), 403),
     ] {
-        let answer = said(address, &format!("{line}\r\nHost: {target}\r\n{headers}\r\n")).await;
+        let answer = response_to(address, &format!("{line}\r\nHost: {target}\r\n{headers}\r\n")).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line} {headers}: {answer}");
         assert!(!answer.contains(&secret), "{answer}");
     }
 
-    let refused = said(address, &format!("CONNECT 10.9.9.9:6443 HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
+    let refused =
+        response_to(address, &format!("CONNECT 10.9.9.9:6443 HTTP/1.1\r\nHost: a\r\n{right}\r\n")).await;
     let line = refused.lines().next().unwrap();
     assert!(line.contains("may advertise"), "the status line says what is wrong: {line}");
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -109,16 +110,16 @@ async fn another_user_of_the_machine_does_not_read_the_secret() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_client_of_the_local_proxy_is_closed() {
     let edge = LocalProxyEdge::start().await;
-    let (address, secret) = edge.door();
+    let (address, secret) = edge.listener();
     let half = format!("CONNECT 10.0.0.1:443 HTTP/1.1\r\nProxy-Authorization: Basic {secret}\r\n");
-    let said = ["".as_bytes(), &GREETING[..1], half.as_bytes()].map(async |said: &[u8]| {
+    let output = ["".as_bytes(), &GREETING[..1], half.as_bytes()].map(async |output: &[u8]| {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(said).await.unwrap();
+        stream.write_all(output).await.unwrap();
         let mut answer = Vec::new();
         let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it is closed");
         assert!(!answer.starts_with(b"HTTP/1.1 2"), "{}", String::from_utf8_lossy(&answer));
     });
-    let [nothing, socks, connect] = said;
+    let [nothing, socks, connect] = output;
     tokio::join!(nothing, socks, connect);
 }
 
@@ -137,8 +138,8 @@ async fn an_unsafe_local_proxy_is_refused() {
     ] {
         let words = words(&rig, kubeconfig);
         let words: Vec<&str> = words.iter().map(String::as_str).chain(more).collect();
-        let said = rig.tombolo_fails(&words).await;
-        assert!(said.contains(expected), "{said}");
+        let output = rig.tombolo_fails(&words).await;
+        assert!(output.contains(expected), "{output}");
     }
 }
 
@@ -209,7 +210,7 @@ impl LocalProxyEdge {
     }
 
     /// Where the proxy listens, and what it wants to hear as Basic.
-    fn door(&self) -> (SocketAddr, String) {
+    fn listener(&self) -> (SocketAddr, String) {
         let Url { address, secret, .. } = self.url();
         (address, STANDARD.encode(format!("u:{secret}")))
     }
@@ -258,7 +259,7 @@ fn kubeconfig(server: &str) -> String {
 }
 
 /// All that is answered to one request.
-async fn said(address: SocketAddr, request: &str) -> String {
+async fn response_to(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();

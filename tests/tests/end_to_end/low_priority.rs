@@ -12,7 +12,7 @@ const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"ap
     \"name\":\"comes-aside\",\"resourceVersion\":\"7\"}}}\n";
 
 const FAILURES: &str = "limits: { source: { failedLoginsPerMinute: 5 } }";
-const SET_ASIDE: &str = "tombolo_server_connections_set_aside_total";
+const LOW_PRIORITY: &str = "tombolo_server_connections_set_aside_total";
 
 /// This holds for HTTP/1.1 and HTTP/2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,10 +28,10 @@ async fn low_priority_connections_are_answered_as_before() {
     for _ in 0..5 {
         assert_eq!(status(&mut http2, "Bearer wrong").await, 401);
     }
-    assert_eq!(edge.rig.metric(edge.rig.probes(), SET_ASIDE).await, 0.0, "so many may fail");
+    assert_eq!(edge.rig.metric(edge.rig.probes(), LOW_PRIORITY).await, 0.0, "so many may fail");
 
     assert_eq!(status(&mut http2, "Bearer wrong").await, 429);
-    edge.rig.measured(SET_ASIDE, |count| count == 1.0).await;
+    edge.rig.measured(LOW_PRIORITY, |count| count == 1.0).await;
     for _ in 0..20 {
         assert_eq!(status(&mut http2, "Bearer wrong").await, 429);
     }
@@ -42,13 +42,13 @@ async fn low_priority_connections_are_answered_as_before() {
     let refused = http1.read_head().await;
     assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
     http1.read_exactly(length(&refused)).await;
-    edge.rig.measured(SET_ASIDE, |count| count == 2.0).await;
+    edge.rig.measured(LOW_PRIORITY, |count| count == 2.0).await;
     http1.write(head("GET", WATCH, "")).await;
     assert!(http1.read_head().await.starts_with("HTTP/1.1 200 "));
     feed.push(EVENT);
     http1.read_until("comes-aside").await;
 
-    assert_eq!(edge.rig.metric(edge.rig.probes(), SET_ASIDE).await, 2.0, "each goes once");
+    assert_eq!(edge.rig.metric(edge.rig.probes(), LOW_PRIORITY).await, 2.0, "each goes once");
     feed.end();
     http1.read_until("0\r\n\r\n").await;
     // What is idle there holds no drain up.

@@ -82,8 +82,8 @@ async fn apply(cluster: &EdgeCluster, example: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/examples").join(example);
     let folder = folder.to_str().unwrap();
     let output = cluster.admin().run(&["apply", "--validate=strict", "--kustomize", folder]).await.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{example}: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && message.is_empty(), "{example}: {message}");
 }
 
 /// Makes a pod with this specification, and takes it away again; or why there is none.

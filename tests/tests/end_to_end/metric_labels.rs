@@ -40,63 +40,63 @@ async fn no_metric_label_contains_hosts_paths_user_agents_or_users() {
 }
 
 /// A head in which everything that somebody can name is named at random.
-fn head(dice: &mut Rng) -> RawHead {
-    let word = |dice: &mut Rng| format!("{NAMED}{:x}", dice.roll());
-    let method = match dice.below(10) {
-        0 => word(dice).to_uppercase(),
+fn head(rng: &mut Rng) -> RawHead {
+    let word = |rng: &mut Rng| format!("{NAMED}{:x}", rng.next());
+    let method = match rng.below(10) {
+        0 => word(rng).to_uppercase(),
         1 => "DELETE".to_owned(),
         2 => "PATCH".to_owned(),
         _ => "GET".to_owned(),
     };
-    let authority = match dice.below(6) {
-        0 => format!("{}.clusters.test", word(dice)),
-        1 => word(dice),
+    let authority = match rng.below(6) {
+        0 => format!("{}.clusters.test", word(rng)),
+        1 => word(rng),
         _ => GATEWAY.to_owned(),
     };
-    let path = match dice.below(8) {
-        0 => format!("/{}/{}", word(dice), word(dice)),
-        1 => format!("/clusters/{}/api/v1/{}", word(dice), word(dice)),
+    let path = match rng.below(8) {
+        0 => format!("/{}/{}", word(rng), word(rng)),
+        1 => format!("/clusters/{}/api/v1/{}", word(rng), word(rng)),
         2 => format!(
             "/clusters/edge-a/api/{}/{}",
-            [201, 404, 409, 418, 500, 599][dice.below(6) as usize],
-            word(dice)
+            [201, 404, 409, 418, 500, 599][rng.below(6) as usize],
+            word(rng)
         ),
         3 => format!(
             "/clusters/edge-a/apis/{}/v1/namespaces/{}/{}/{}",
-            word(dice),
-            word(dice),
-            word(dice),
-            word(dice)
+            word(rng),
+            word(rng),
+            word(rng),
+            word(rng)
         ),
-        4 => format!("/clusters/edge-a/api/v1/namespaces/n/pods/p/{}?x={}", word(dice), word(dice)),
-        _ => format!("/clusters/edge-a/{}?{}={}", word(dice), word(dice), word(dice)),
+        4 => format!("/clusters/edge-a/api/v1/namespaces/n/pods/p/{}?x={}", word(rng), word(rng)),
+        _ => format!("/clusters/edge-a/{}?{}={}", word(rng), word(rng), word(rng)),
     };
     let mut head: Vec<(&str, String)> = vec![
         (":method", method),
         (":scheme", "https".to_owned()),
         (":authority", authority),
         (":path", path),
-        ("user-agent", word(dice)),
+        ("user-agent", word(rng)),
     ];
-    match dice.below(8) {
-        0 => head.push(("authorization", format!("Bearer {}", word(dice)))),
-        1 => head.push(("authorization", format!("{} {}", word(dice), word(dice)))),
-        2 => head.push(("impersonate-user", word(dice))),
-        3 => head.push(("origin", format!("https://{}.test", word(dice)))),
+    match rng.below(8) {
+        0 => head.push(("authorization", format!("Bearer {}", word(rng)))),
+        1 => head.push(("authorization", format!("{} {}", word(rng), word(rng)))),
+        2 => head.push(("impersonate-user", word(rng))),
+        3 => head.push(("origin", format!("https://{}.test", word(rng)))),
         _ => {}
     }
-    if !head.iter().any(|(name, _)| *name == "authorization") && dice.below(4) > 0 {
+    if !head.iter().any(|(name, _)| *name == "authorization") && rng.below(4) > 0 {
         head.push(("authorization", format!("Bearer {TOKEN}")));
     }
     head.into_iter().map(|(name, value)| (name.to_owned(), value.into_bytes())).collect()
 }
 
-async fn round(edge: &FakeEdge, dice: &mut Rng) {
+async fn round(edge: &FakeEdge, rng: &mut Rng) {
     let mut left = REQUESTS;
     while left > 0 {
         let mut caller = RawHttp2::dial(&edge.rig, GATEWAY, None).await;
         for _ in 0..ON_ONE / AT_ONCE {
-            let heads: Vec<RawHead> = (0..AT_ONCE).map(|_| head(dice)).collect();
+            let heads: Vec<RawHead> = (0..AT_ONCE).map(|_| head(rng)).collect();
             left = left.saturating_sub(AT_ONCE);
             if caller.ask(&heads).await.is_err() {
                 break;
@@ -105,11 +105,11 @@ async fn round(edge: &FakeEdge, dice: &mut Rng) {
     }
     let end = SystemTime::now() + Duration::from_secs(3600);
     for _ in 0..USERS {
-        let user = format!("{NAMED}-{:x}", dice.roll());
+        let user = format!("{NAMED}-{:x}", rng.next());
         let identity = edge.rig.caller_until(&user, &[GROUP], end);
         let heads: Vec<RawHead> = (0..5)
             .map(|_| {
-                let mut head = head(dice);
+                let mut head = head(rng);
                 head.retain(|(name, _)| name != "authorization");
                 head
             })

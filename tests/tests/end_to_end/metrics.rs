@@ -116,13 +116,13 @@ async fn every_metric_is_described_documented_and_passes_promtool() {
         assert_eq!(names(&found.metrics), names(&documented));
         for (name, metric) in &found.metrics {
             assert!(!metric.help.is_empty() && !metric.lines.is_empty(), "{name}: {metric:?}");
-            let said = &documented[name];
-            assert_eq!((&metric.kind, &metric.labels), (&said.kind, &said.labels), "{name}");
+            let described = &documented[name];
+            assert_eq!((&metric.kind, &metric.labels), (&described.kind, &described.labels), "{name}");
         }
         let text = answer.split_once("\r\n\r\n").unwrap().1;
         let file = rig.write(&format!("{}.prom", probes.port()), text);
         match promtool(&["check", "metrics"], Some(&file)).await {
-            Some(said) => said.unwrap(),
+            Some(output) => output.unwrap(),
             None => skip(NAME, "no promtool"),
         }
     }
@@ -173,7 +173,7 @@ async fn prometheus_scrapes_the_requests_of_both_daemons() {
     watcher.read_head().await;
 
     prometheus.tells("count(up == 1)", 2.0).await;
-    told(&prometheus, DONE).await;
+    assert_queries(&prometheus, DONE).await;
 
     assert_eq!(feed.end(), 1);
     // The last chunk.
@@ -191,7 +191,7 @@ async fn prometheus_scrapes_the_requests_of_both_daemons() {
 
     assert_eq!(Rig::ends_with(&mut edge.agent.process, Signal::TERM).await, Some(0));
 
-    told(&prometheus, LEFT).await;
+    assert_queries(&prometheus, LEFT).await;
     let rules = prometheus.get("/api/v1/rules").await.unwrap();
     assert_eq!(rules.matches("\"health\":\"ok\"").count(), ALERTS.matches("- alert:").count(), "{rules}");
 }
@@ -270,7 +270,7 @@ async fn a_draining_server_reports_it_in_its_metrics() {
 }
 
 /// Waits until Prometheus tells all of this.
-async fn told(prometheus: &Prometheus, queries: &[(&str, f64)]) {
+async fn assert_queries(prometheus: &Prometheus, queries: &[(&str, f64)]) {
     for (query, value) in queries {
         prometheus.tells(query, *value).await;
     }

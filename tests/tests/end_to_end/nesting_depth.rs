@@ -104,8 +104,8 @@ async fn files_that_nest_deeply_are_refused_and_end_nothing_that_runs() {
         rig.write(FILE, &format!("apiVersion: tombolo.dev/v1alpha1\nkind: Policy\nrules: {nested}\n"));
         rig.measured(RELOAD, |successful| successful == 0.0).await;
         assert_eq!(rig.ask_with_token("GET", PATH, &[]).await.status, 200, "the last good one is in force");
-        let said = rig.tombolo_says(&["policy", "check", FILE]).await;
-        assert!(said.contains("policy") && !said.contains("panicked"), "{said}");
+        let output = rig.tombolo_writes(&["policy", "check", FILE]).await;
+        assert!(output.contains("policy") && !output.contains("panicked"), "{output}");
         rig.put_policy(&[allow_all("again", ("token", "token:tombolo:admins"), &["*"])]).await;
     }
     for nested in nested_yaml() {
@@ -116,7 +116,7 @@ async fn files_that_nest_deeply_are_refused_and_end_nothing_that_runs() {
     for nested in nested_yaml() {
         rig.kill_server();
         rig.write_config(|_| format!("{config}clusterz: {nested}\n"));
-        assert_eq!(rig.start_server_in_vain().await, Some(2), "{}", rig.server_log());
+        assert_eq!(rig.start_server_and_fail().await, Some(2), "{}", rig.server_log());
         rig.write_config(|_| config.clone());
         rig.start_server().await;
     }

@@ -15,7 +15,7 @@ mod generator;
 mod oracle;
 
 use generator::{Case, ClusterSelection, Version, XorshiftRng};
-use oracle::{Verdict, verdict};
+use oracle::{Verdict, expected_outcome};
 
 /// Cluster's own targets; each is asked for by path and by host name.
 const TARGETS: usize = 10_000;
@@ -36,16 +36,16 @@ const SEED_DEFAULT: u64 = 0x7061_7468_7300;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
-    let (began, stage) = (Instant::now(), PathTableSetup::start().await);
+    let (began, setup) = (Instant::now(), PathTableSetup::start().await);
     let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |seed| seed.parse().expect("a number"));
     let cases = table(seed);
 
-    let answered = stage.ask_all(&cases).await;
+    let answered = setup.ask_all(&cases).await;
 
-    let mut arrived = stage.arrived();
+    let mut arrived = setup.arrived();
     let mut tally = BTreeMap::<_, usize>::new();
     for (number, (version, case)) in cases.iter().enumerate() {
-        let (verdict, arrivals) = (verdict(case), arrived.remove(&number).unwrap_or_default());
+        let (verdict, arrivals) = (expected_outcome(case), arrived.remove(&number).unwrap_or_default());
         assert!(
             verdict.allows(answered[number], &arrivals),
             "seed {seed}, {version:?} {case:?} must be {verdict:?}; answered with 200: {}, arrived: {arrivals:?}",
@@ -56,7 +56,7 @@ async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
     }
     assert!(arrived.is_empty(), "requests that nobody has sent: {arrived:?}");
     assert!(
-        stage.forbidden.connections().is_empty(),
+        setup.forbidden.connections().is_empty(),
         "not even a connection to the cluster that is not allowed"
     );
     eprintln!("seed {seed}: {} requests in {:?}: {tally:?}", cases.len(), began.elapsed());
@@ -66,17 +66,17 @@ async fn the_authorized_cluster_and_path_are_what_the_request_reaches() {
 
 /// The same table for the same seed, without a target twice.
 fn table(seed: u64) -> Vec<(Version, Case)> {
-    let mut dice = XorshiftRng::new(seed);
+    let mut rng = XorshiftRng::new(seed);
     let mut targets = std::collections::BTreeSet::new();
     while targets.len() < TARGETS {
-        targets.insert(dice.own_target());
+        targets.insert(rng.own_target());
     }
     let mut cases = Vec::new();
     for (number, target) in targets.iter().enumerate() {
-        for way in [ClusterSelection::ByPath, ClusterSelection::ByHost] {
-            cases.push((Version::Http2, dice.case(way, Version::Http2, target)));
+        for selection in [ClusterSelection::ByPath, ClusterSelection::ByHost] {
+            cases.push((Version::Http2, rng.case(selection, Version::Http2, target)));
             if number % OVER_HTTP1_EVERY == 0 {
-                cases.push((Version::Http1, dice.case(way, Version::Http1, target)));
+                cases.push((Version::Http1, rng.case(selection, Version::Http1, target)));
             }
         }
     }

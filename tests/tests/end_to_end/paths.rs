@@ -264,13 +264,13 @@ async fn redirects_stay_in_the_cluster_or_are_refused() {
             let reply = two.ask_as(GATEWAY, "/clusters/edge-a/redirect").await;
             let by_name = two.ask_as("edge-a.clusters.test", "/redirect").await;
 
-            let said = |reply: &Reply| {
+            let output = |reply: &Reply| {
                 let line = reply.head.lines().find(|line| line.to_lowercase().starts_with("location:"));
                 line.map(|line| line["location:".len()..].trim().to_owned())
             };
-            assert_eq!(said(&reply).as_deref(), by_path, "{status} {location}: {reply:?}");
+            assert_eq!(output(&reply).as_deref(), by_path, "{status} {location}: {reply:?}");
             assert_eq!(
-                said(&by_name).as_deref(),
+                output(&by_name).as_deref(),
                 by_path.map(|_| location),
                 "{status} {location}: {by_name:?}"
             );

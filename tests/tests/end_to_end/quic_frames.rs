@@ -32,7 +32,7 @@ enum AttackOutcome {
     /// The server closes the connection.
     Ended,
     /// It may go on: nothing is kept of it.
-    Borne,
+    Tolerated,
 }
 
 #[tokio::test]
@@ -41,10 +41,10 @@ async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
         ("every second byte of a stream, the first withheld", AttackOutcome::Ended, |number| {
             stream(SPARE, (2 * number + 2) % WINDOW_BYTES, b"x")
         }),
-        ("pieces that overlap, the first withheld", AttackOutcome::Borne, |number| {
+        ("pieces that overlap, the first withheld", AttackOutcome::Tolerated, |number| {
             stream(SPARE, (7 * number + 1) % (WINDOW_BYTES - 1000), &[b'x'; 900])
         }),
-        ("the same piece again and again, behind a gap", AttackOutcome::Borne, |number| {
+        ("the same piece again and again, behind a gap", AttackOutcome::Tolerated, |number| {
             stream(SPARE, 1 + number % 2, &[b'x'; 400])
         }),
         ("every second byte of the TLS behind the handshake", AttackOutcome::Ended, |number| {
@@ -61,7 +61,7 @@ async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
 #[tokio::test]
 async fn frames_that_need_state_or_replies_are_bounded() {
     let attacks: [Attack; 6] = [
-        ("PATH_CHALLENGE", AttackOutcome::Borne, path_challenge),
+        ("PATH_CHALLENGE", AttackOutcome::Tolerated, path_challenge),
         ("NEW_CONNECTION_ID, each giving up all before", AttackOutcome::Ended, |number| {
             new_connection_id(number + 1, number + 1)
         }),
@@ -72,7 +72,7 @@ async fn frames_that_need_state_or_replies_are_bounded() {
             retire_connection_id(number + 1_000)
         }),
         ("RETIRE_CONNECTION_ID of each name", AttackOutcome::Ended, retire_connection_id),
-        ("STREAMS_BLOCKED, DATA_BLOCKED and MAX_DATA", AttackOutcome::Borne, |number| {
+        ("STREAMS_BLOCKED, DATA_BLOCKED and MAX_DATA", AttackOutcome::Tolerated, |number| {
             [&[0x16], varint(number).as_slice(), &[0x14], &varint(number), &[0x10], &varint(number)].concat()
         }),
     ];
@@ -108,7 +108,7 @@ async fn frames_of_no_known_type_end_their_own_connection_in_every_space() {
         }
         trial.others_are_undisturbed().await;
     }
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
 }
 
 /// Each attack is borne or ended, and whatever it is, the neighbour is served and memory keeps within its bound.
@@ -125,7 +125,7 @@ async fn are_survived(attacks: &[Attack]) {
         }
         let ended = match outcome {
             AttackOutcome::Ended => Some(closed(&connection).await),
-            AttackOutcome::Borne => connection.close_reason(),
+            AttackOutcome::Tolerated => connection.close_reason(),
         };
         // Where the attacker has given all its names away it hears of the end by a stateless reset.
         let is_told =
@@ -136,7 +136,7 @@ async fn are_survived(attacks: &[Attack]) {
         connection.close(quinn::VarInt::from_u32(0), b"");
         trial.rig.disconnected("edge-b").await;
     }
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
 }
 
 /// Has quinn send until so many packets were forged, or the server has closed the connection.

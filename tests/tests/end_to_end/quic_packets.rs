@@ -20,7 +20,7 @@ const BROKEN: u64 = 2_000;
 const HONEST_EVERY: u64 = 500;
 
 /// Strangers who begin a handshake and never go on: more than the server takes of those whose address nobody has checked.
-const STRANGERS: u8 = 240;
+const CLIENTS: u8 = 240;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OF_EACH: usize = 2;
@@ -38,18 +38,18 @@ const ASKED: usize = 100;
 #[tokio::test]
 async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
     let trial = Trial::start().await;
-    let stranger = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
-    let (mut dice, goodbye) = (Rng::new(1), connection_close());
+    let client = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
+    let (mut rng, goodbye) = (Rng::new(1), connection_close());
     for attempt in 1..=BROKEN {
-        let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
-        let bytes = parameters::broken(&source, &mut dice);
-        stranger.send(&Initial::new(&destination, &source, &client_hello(bytes)).sealed());
-        assert!(stranger.is_answered(&source), "attempt {attempt} is not answered");
+        let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
+        let bytes = parameters::broken(&source, &mut rng);
+        client.send(&Initial::new(&destination, &source, &client_hello(bytes)).sealed());
+        assert!(client.is_answered(&source), "attempt {attempt} is not answered");
         let close = Initial { number: 1, ..Initial::new(&destination, &source, &goodbye) };
-        stranger.send(&close.sealed());
-        stranger.forget();
+        client.send(&close.sealed());
+        client.forget();
         if attempt % HONEST_EVERY == 0 {
-            trial.newcomers_are_welcome().await;
+            trial.new_agents_are_served().await;
             trial.others_are_undisturbed().await;
         }
     }
@@ -59,10 +59,10 @@ async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
 #[tokio::test]
 async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
     let trial = Trial::start().await;
-    let stranger = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
+    let client = DatagramClient::at(&trial, Ipv4Addr::LOCALHOST);
     let hello = |source: &[u8]| client_hello(parameters::written(&parameters::good(source)));
-    let mut dice = Rng::new(2);
-    let mut names = || [dice.roll(), dice.roll(), dice.roll()].map(u64::to_be_bytes);
+    let mut rng = Rng::new(2);
+    let mut names = || [rng.next(), rng.next(), rng.next()].map(u64::to_be_bytes);
     for _ in 0..20 {
         let [one, two, source] = names();
         let frames = hello(&source);
@@ -70,24 +70,24 @@ async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
         // Two packets of two connections in one datagram, and one of a name that its keys are not made of.
         let half = DATAGRAM_BYTES / 2;
         let other = Initial::new(&two, &source, &frames);
-        stranger.send(&[initial.sealed_in(half), other.sealed_in(half)].concat());
-        stranger.send(&Initial { destination: &two, ..initial.clone() }.sealed());
+        client.send(&[initial.sealed_in(half), other.sealed_in(half)].concat());
+        client.send(&Initial { destination: &two, ..initial.clone() }.sealed());
         // Of no length, of one that is not allowed in a first packet, and twice the same packet.
-        stranger.send(&Initial { keyed_by: &[], destination: &[], ..initial.clone() }.sealed());
-        stranger.send(&Initial { keyed_by: &[7], destination: &[7], ..initial.clone() }.sealed());
-        stranger.send(&[initial.sealed(), initial.sealed()].concat());
+        client.send(&Initial { keyed_by: &[], destination: &[], ..initial.clone() }.sealed());
+        client.send(&Initial { keyed_by: &[7], destination: &[7], ..initial.clone() }.sealed());
+        client.send(&[initial.sealed(), initial.sealed()].concat());
         for token in [&[0; 1][..], &[0xff; 64], &[7; 400]] {
-            stranger.send(&Initial { token, ..initial.clone() }.sealed());
+            client.send(&Initial { token, ..initial.clone() }.sealed());
         }
         for kind in frames::UNKNOWN.chain([0x08, 0x1e, 0x30, 0x4000, (1 << 62) - 1]) {
             let [destination, ..] = names();
             let unknown = varint(kind).repeat(8);
-            stranger.send(&Initial::new(&destination, &source, &unknown).sealed());
-            stranger.send(&Initial::new(&destination, &source, &[frames.clone(), unknown].concat()).sealed());
+            client.send(&Initial::new(&destination, &source, &unknown).sealed());
+            client.send(&Initial::new(&destination, &source, &[frames.clone(), unknown].concat()).sealed());
         }
-        stranger.forget();
+        client.forget();
     }
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
     trial.others_are_undisturbed().await;
 }
 
@@ -95,24 +95,24 @@ async fn wrong_coalesced_and_unknown_first_packets_harm_nobody() {
 #[tokio::test]
 async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
     let trial = Trial::start().await;
-    let strangers: Vec<DatagramClient> =
-        (0..STRANGERS).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
-    let mut dice = Rng::new(3);
-    for stranger in strangers.iter().cycle().take(strangers.len() * OF_EACH) {
-        let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+    let clients: Vec<DatagramClient> =
+        (0..CLIENTS).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 1, last + 1))).collect();
+    let mut rng = Rng::new(3);
+    for client in clients.iter().cycle().take(clients.len() * OF_EACH) {
+        let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
         let hello = client_hello(parameters::written(&parameters::good(&source)));
-        stranger.send(&Initial::new(&destination, &source, &hello).sealed());
+        client.send(&Initial::new(&destination, &source, &hello).sealed());
     }
 
-    let mut answers = vec![(0, Vec::new()); strangers.len()];
+    let mut answers = vec![(0, Vec::new()); clients.len()];
     let (mut retries, mut forgotten) = (0, 0);
     // By then it has sent to each whatever it ever sends.
     let began = Instant::now();
-    while retries + forgotten < usize::from(STRANGERS) * OF_EACH {
+    while retries + forgotten < usize::from(CLIENTS) * OF_EACH {
         assert!(began.elapsed() < SOON, "{retries} were asked to come again, {forgotten} forgotten");
         sleep(LOOK_EVERY).await;
-        for (stranger, (received, tokens)) in strangers.iter().zip(&mut answers) {
-            while let Some(datagram) = stranger.received() {
+        for (client, (received, tokens)) in clients.iter().zip(&mut answers) {
+            while let Some(datagram) = client.received() {
                 *received += datagram.len();
                 if is_retry(&datagram) {
                     let bytes = datagram.len();
@@ -124,7 +124,7 @@ async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
         }
         forgotten = trial.rig.metric(trial.rig.probes(), FORGOTTEN).await as usize;
     }
-    for (stranger, (received, tokens)) in strangers.iter().zip(answers) {
+    for (client, (received, tokens)) in clients.iter().zip(answers) {
         // quinn begins a datagram as long as one byte is left of the allowance (quinn-rs/quinn#1082).
         let begun = OF_EACH - tokens.len();
         let bound = (3 + 1) * DATAGRAM_BYTES * begun + DATAGRAM_BYTES / 4 * tokens.len();
@@ -133,16 +133,16 @@ async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
         for (id, token) in tokens {
             let hello = client_hello(parameters::written(&parameters::good(b"replayed")));
             let replayed = Initial { token: &token, ..Initial::new(&id, b"replayed", &hello) };
-            strangers[0].send(&replayed.sealed());
-            stranger.send(&replayed.sealed());
+            clients[0].send(&replayed.sealed());
+            client.send(&replayed.sealed());
             let altered: Vec<u8> = token.iter().map(|byte| byte ^ 1).collect();
-            stranger.send(
+            client.send(
                 &Initial { token: &altered, ..Initial::new(b"another-id", b"replayed", &hello) }.sealed(),
             );
         }
     }
     assert!(retries > 0 && forgotten > 0, "{retries} were asked to come again, {forgotten} were not");
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
     trial.others_are_undisturbed().await;
 }
 
@@ -151,16 +151,16 @@ async fn an_unvalidated_address_is_sent_three_times_its_bytes_at_most() {
 async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
     let trial = Trial::start().await;
     let (stop, begun) = (AtomicBool::new(false), AtomicU64::new(0));
-    let strangers: Vec<DatagramClient> =
+    let clients: Vec<DatagramClient> =
         (0..64).map(|last| DatagramClient::at(&trial, Ipv4Addr::new(127, 0, 2, last + 1))).collect();
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            let mut dice = Rng::new(4);
-            for stranger in strangers.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
-                let [destination, source] = [dice.roll(), dice.roll()].map(u64::to_be_bytes);
+            let mut rng = Rng::new(4);
+            for client in clients.iter().cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
+                let [destination, source] = [rng.next(), rng.next()].map(u64::to_be_bytes);
                 let hello = client_hello(parameters::written(&parameters::good(&source)));
-                stranger.send(&Initial::new(&destination, &source, &hello).sealed());
-                stranger.forget();
+                client.send(&Initial::new(&destination, &source, &hello).sealed());
+                client.forget();
                 begun.fetch_add(1, Ordering::Relaxed);
             }
         });
@@ -168,7 +168,7 @@ async fn a_handshake_flood_disturbs_neither_tunnels_nor_new_agents() {
             for _ in 0..ASKED {
                 trial.others_are_undisturbed().await;
             }
-            trial.newcomers_are_welcome().await;
+            trial.new_agents_are_served().await;
         };
         let honest = std::panic::AssertUnwindSafe(|| {
             tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(honest))

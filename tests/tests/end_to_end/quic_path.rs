@@ -60,7 +60,8 @@ async fn altered_repeated_and_forged_datagrams_cost_time_and_no_byte() {
     let received = api.requests().into_iter().find(|request| request.target == "/up").expect("it came");
     assert!(received.body == sent, "what arrived is not what was sent");
 
-    let done = [Tampering::Corrupted, Tampering::Replayed, Tampering::Forged].map(|deed| relay.done(deed));
+    let done =
+        [Tampering::Corrupted, Tampering::Replayed, Tampering::Forged].map(|tampering| relay.done(tampering));
     eprintln!("corrupted, replayed, forged: {done:?}");
     assert!(done.iter().all(|times| *times >= 100), "{done:?}");
     let log = rig.server_log();
@@ -109,7 +110,7 @@ async fn early_data_is_refused_also_when_replayed() {
         elsewhere.send_to(datagram, trial.rig.gateway()).expect("it is sent");
     }
     trial.others_are_undisturbed().await;
-    trial.newcomers_are_welcome().await;
+    trial.new_agents_are_served().await;
     let log = trial.rig.server_log();
     assert_eq!(log.matches("tunnel opened agent=edge-b").count(), 2, "both honest ones and no other: {log}");
 }

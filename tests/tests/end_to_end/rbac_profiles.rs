@@ -190,9 +190,9 @@ impl Thief {
 
     async fn may(&self, words: &str) -> bool {
         let output = self.kubectl.run(&words.split(' ').collect::<Vec<_>>()).await.unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
-        let is_forbidden = said.contains("forbidden") || said.contains("is not allowed");
-        assert!(output.status.success() || is_forbidden, "{words}: {said}");
+        let message = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        let is_forbidden = message.contains("forbidden") || message.contains("is not allowed");
+        assert!(output.status.success() || is_forbidden, "{words}: {message}");
         output.status.success()
     }
 

@@ -68,8 +68,8 @@ async fn a_token_removed_from_the_file_ends_what_runs_by_it() {
 
     let other = "another-token-for-trials";
     rig.write("tokens.csv", &format!("{},other,1,\"{GROUP}\"\n", TokenDigest::of(other.as_bytes())));
-    let told = tess.read_until("CredentialRevoked").await;
-    assert!(told.contains("\"ERROR\"") && told.contains("\"code\":401"), "{told}");
+    let message = tess.read_until("CredentialRevoked").await;
+    assert!(message.contains("\"ERROR\"") && message.contains("\"code\":401"), "{message}");
     rig.measured(is_current, |current| current == 1.0).await;
     assert_eq!(rig.ask_with_token("GET", PODS, &[]).await.status, 401);
     let authorization = format!("Bearer {other}");
@@ -209,8 +209,8 @@ impl ReauthorizationSite {
 impl Running {
     /// None of it comes to a clean end, but the watch, which is told why.
     async fn are_ended(mut self, cause: &str, code: &str) {
-        let told = self.watch.read_until(cause).await;
-        assert!(told.contains("\"ERROR\"") && told.contains(&format!("\"code\":{code}")), "{told}");
+        let message = self.watch.read_until(cause).await;
+        assert!(message.contains("\"ERROR\"") && message.contains(&format!("\"code\":{code}")), "{message}");
         let (_, end) = self.shell.read_to_end().await;
         end.expect_err("a shell is cut off");
         let (rest, end) = self.download.read_to_end().await;

@@ -4,7 +4,8 @@ use rcgen::KeyPair;
 use serde_json::Value;
 use tests::audit_log::{AuditLog, note};
 use tests::enroll::{
-    AttestationClient, EnrollmentClaim, EnrollmentListener, named, request_for_token, start, stranger, token,
+    AttestationClient, EnrollmentClaim, EnrollmentListener, named, request_for_token, start, token,
+    unauthenticated_client,
 };
 use tests::rig::Rig;
 use tonic::Code;
@@ -17,10 +18,10 @@ const CERTIFICATES_MAX: usize = 20;
 /// An agent has as many renewals as the limit allows and not one more.
 #[tokio::test]
 async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
-    let (rig, door) = start("").await;
-    let (instance, first) = newcomer(&rig, &door).await;
-    let (neighbour, neighbours) = newcomer(&rig, &door).await;
-    let mut line = AttestationClient::connect(&rig, &door).await;
+    let (rig, listener) = start("").await;
+    let (instance, first) = enrolled_agent(&rig, &listener).await;
+    let (other_instance, other_key) = enrolled_agent(&rig, &listener).await;
+    let mut line = AttestationClient::connect(&rig, &listener).await;
     let (mut held, mut replaced, mut issued) = (first, None, Vec::new());
     for _ in 0..CERTIFICATES_MAX {
         let key = KeyPair::generate().expect("a key");
@@ -41,7 +42,7 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
         .expect("the last one's repeat");
     let stolen = line.renew(&EnrollmentClaim { key: &next, ..claim(&instance, &replaced) }, None).await;
     assert_eq!(stolen.expect_err("a replaced key").code(), Code::PermissionDenied);
-    let other = line.renew(&EnrollmentClaim { key: &next, ..claim(&neighbour, &neighbours) }, None).await;
+    let other = line.renew(&EnrollmentClaim { key: &next, ..claim(&other_instance, &other_key) }, None).await;
     let (_, others) = named(&other.expect("a proof"));
 
     let is_others = |line: &Value| note(line, "issued") == others.to_string();
@@ -50,9 +51,10 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
     let of_agent = |line: &&Value| line["user"]["username"] == format!("agent:{instance}");
     let (intents, completions) = (log.intents(), log.completions());
     let renewed: Vec<&Value> = completions.into_iter().filter(|line| line["verb"] == "renew").collect();
-    let told: Vec<&str> = renewed.iter().copied().filter(of_agent).map(|line| note(line, "issued")).collect();
+    let audited: Vec<&str> =
+        renewed.iter().copied().filter(of_agent).map(|line| note(line, "issued")).collect();
     let serials: Vec<&str> = issued.iter().map(String::as_str).collect();
-    assert_eq!(told, [serials.as_slice(), &[""]].concat(), "and one that was forbidden");
+    assert_eq!(audited, [serials.as_slice(), &[""]].concat(), "and one that was forbidden");
     let forbidden = renewed.iter().copied().rfind(of_agent).expect("it was recorded");
     assert_eq!((note(forbidden, "decision"), note(forbidden, "detail")), ("forbid", "its key was replaced"));
     assert_eq!(intents.into_iter().filter(|line| line["verb"] == "renew").count(), CERTIFICATES_MAX + 1);
@@ -60,10 +62,11 @@ async fn each_renewal_is_audited_and_an_agents_renewals_are_limited() {
 }
 
 /// Enrolls somebody: which agent that is, and what it holds.
-async fn newcomer(rig: &Rig, door: &EnrollmentListener) -> (String, (KeyPair, Serial)) {
+async fn enrolled_agent(rig: &Rig, listener: &EnrollmentListener) -> (String, (KeyPair, Serial)) {
     let ((secret, _), key) = (token(rig, "edge-a").await, KeyPair::generate().expect("a key"));
     let asked = request_for_token(&secret, "edge-a", &key);
-    let answer = stranger(rig, door).await.enroll(asked).await.expect("a certificate").into_inner();
+    let answer =
+        unauthenticated_client(rig, listener).await.enroll(asked).await.expect("a certificate").into_inner();
     let (instance, serial) = named(&answer.credential.expect("a credential"));
     (instance, (key, serial))
 }

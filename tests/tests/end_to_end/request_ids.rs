@@ -19,7 +19,7 @@ const AUDITED_MAX: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callers_audit_id_reaches_the_cluster_and_comes_back() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         let longest = "x".repeat(64);
         for id in ["0198f1de-58c5-7000-8000-000000000000", "x", "~mine/1:2", &longest] {
             let reply = edge.rig.ask_with_token("GET", PATH, &[("Audit-ID", id)]).await;
@@ -46,7 +46,7 @@ async fn a_callers_audit_id_reaches_the_cluster_and_comes_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_and_the_list_of_clusters_have_an_audit_id_too() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     for (path, status) in [
         ("/clusters", 200),
         ("/nowhere", 404),
@@ -62,7 +62,7 @@ async fn refusals_and_the_list_of_clusters_have_an_audit_id_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_audit_id_that_the_api_server_sets_stays() {
-    let edge = stage(HttpVersion::Http1).await;
+    let edge = setup(HttpVersion::Http1).await;
     let headers = vec![("Audit-Id".to_owned(), "the-api-servers".to_owned())];
     edge.fake.otherwise(Behaviour::Answer(Answer { status: 200, headers, body: "{}".into() }));
 
@@ -74,7 +74,7 @@ async fn an_audit_id_that_the_api_server_sets_stays() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_valid_trace_context_arrives_unchanged_and_a_malformed_one_is_dropped() {
     for version in [HttpVersion::Http1, HttpVersion::Http2] {
-        let edge = stage(version).await;
+        let edge = setup(version).await;
         let later = format!("cc{}-more", &PARENT[2..]);
         for (sent, parents, states) in [
             (&[("traceparent", PARENT)][..], &[PARENT][..], &[][..]),
@@ -125,7 +125,7 @@ async fn a_real_api_server_writes_the_callers_audit_id_into_its_log() {
     assert_eq!(audit_id(&named), "the-callers-own");
 }
 
-async fn stage(version: HttpVersion) -> FakeEdge {
+async fn setup(version: HttpVersion) -> FakeEdge {
     let edge = FakeEdge::start(version).await;
     edge.fake.otherwise(Behaviour::json("{}"));
     edge

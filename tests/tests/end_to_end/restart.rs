@@ -53,9 +53,9 @@ async fn a_restarted_agent_serves_at_once_and_its_old_tunnel_gets_nothing_more()
 
     for _ in 0..3 {
         killed.process.kill();
-        let said = rig.server_log().len();
+        let output = rig.server_log().len();
         let restarted = rig.agent_with("edge-a", &api_server, "").await;
-        rig.logged("server.log", said, "tunnel opened").await;
+        rig.logged("server.log", output, "tunnel opened").await;
         // The server cannot know yet that the other process is dead; it knows that this one came later.
         for _ in 0..20 {
             let reply = timeout(BACK_MAX, rig.ask_with_token("GET", "/clusters/edge-a/api", &[])).await;

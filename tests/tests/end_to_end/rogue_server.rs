@@ -64,12 +64,12 @@ async fn an_agent_waits_as_long_as_a_server_asks_and_then_connects() {
     let _agent = agent_of(&rig, &fake, &endpoint, "impersonation: {}\ncarrier: quic\n").await;
 
     // As long as the real server says while it stops.
-    let told = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
+    let retry_after = Duration::from_millis(refuse(Reason::Draining, String::new()).retry_after_ms.into());
     let mut earliest = Instant::now();
     for _ in 0..3 {
         let arrived = endpoint.accept().await.unwrap().shake_hands().await.unwrap();
         assert!(Instant::now() >= earliest, "{:?} too soon", earliest - Instant::now());
-        earliest = Instant::now() + told;
+        earliest = Instant::now() + retry_after;
         let stops = |_: &Greeting| Err((Reason::Draining, "not now".to_owned()));
         let greeted = arrived.greet(&agent_id(), &host("rogue", &keys), stops).await;
         assert!(matches!(greeted, Err(GreetError::Refused(_))));

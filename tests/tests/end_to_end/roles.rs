@@ -6,7 +6,7 @@ use proto::greeting::VERSIONS;
 use proto::wire::Hello;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tests::admin::{AdminWire, remote_door};
+use tests::admin::{AdminWire, remote_admin_listener};
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::pki::Issued;
 use tests::rig::{Agent, ApiServer, GROUP, Rig, ask};
@@ -32,7 +32,7 @@ enum RoleListener {
     Admins,
 }
 
-const DOORS: [RoleListener; 4] =
+const LISTENERS: [RoleListener; 4] =
     [RoleListener::AgentsQuic, RoleListener::AgentsTcp, RoleListener::Callers, RoleListener::Admins];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,8 +40,12 @@ async fn a_certificate_is_accepted_only_at_its_own_roles_listener() {
     let trial = RoleTrial::start().await;
     for (role, _) in URIS {
         let shown = trial.issued(role).await;
-        for door in DOORS {
-            assert_eq!(trial.opens(door, &shown).await.is_ok(), role == door.role(), "{role} at {door:?}");
+        for listener in LISTENERS {
+            assert_eq!(
+                trial.opens(listener, &shown).await.is_ok(),
+                role == listener.role(),
+                "{role} at {listener:?}"
+            );
         }
     }
     trial.nobody_else_came();
@@ -50,12 +54,12 @@ async fn a_certificate_is_accepted_only_at_its_own_roles_listener() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listeners_own_root_cannot_vouch_for_another_role() {
     let trial = RoleTrial::start().await;
-    for door in DOORS {
-        let root = trial.rig.root_of(door.role());
+    for listener in LISTENERS {
+        let root = trial.rig.root_of(listener.role());
         for (role, uri) in URIS {
             let forged = root.issue_named("alice", &[GROUP], uri);
-            let opened = trial.opens(door, &forged).await;
-            assert_eq!(opened.is_ok(), role == door.role(), "{role} at {door:?}: {opened:?}");
+            let opened = trial.opens(listener, &forged).await;
+            assert_eq!(opened.is_ok(), role == listener.role(), "{role} at {listener:?}: {opened:?}");
         }
     }
     trial.nobody_else_came();
@@ -81,7 +85,7 @@ impl RoleListener {
 
 impl RoleTrial {
     async fn start() -> Self {
-        let (admins, config) = remote_door(&[("olga", "viewer")]);
+        let (admins, config) = remote_admin_listener(&[("olga", "viewer")]);
         let (rig, api) = (Rig::start_with(&config).await, FakeApi::start().await.expect("a fake starts"));
         api.on("/version", Behaviour::json("{}"));
         let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
@@ -107,10 +111,10 @@ impl RoleTrial {
     }
 
     /// Whether the door lets its bearer in: to a greeted tunnel, or to an answer of the cluster.
-    async fn opens(&self, door: RoleListener, shown: &Issued) -> Result<(), String> {
-        match door {
+    async fn opens(&self, listener: RoleListener, shown: &Issued) -> Result<(), String> {
+        match listener {
             RoleListener::AgentsQuic | RoleListener::AgentsTcp => {
-                let dialed = self.dial(door, shown).await.map_err(|error| error.to_string())?;
+                let dialed = self.dial(listener, shown).await.map_err(|error| error.to_string())?;
                 dialed.tunnel.close(proto::CloseCode::Drained);
                 Ok(())
             }
@@ -137,7 +141,7 @@ impl RoleTrial {
         }
     }
 
-    async fn dial(&self, door: RoleListener, shown: &Issued) -> Result<Dialed, DialError> {
+    async fn dial(&self, listener: RoleListener, shown: &Issued) -> Result<Dialed, DialError> {
         let certificates = |pem: &str| -> Vec<CertificateDer<'static>> {
             CertificateDer::pem_slice_iter(pem.as_bytes()).map(|one| one.expect("PEM")).collect()
         };
@@ -152,7 +156,7 @@ impl RoleTrial {
         let hello =
             Hello { versions: VERSIONS.to_vec(), cluster, boot_nonce, sequence: 1, ..Hello::default() };
         let (gateway, name) = (self.rig.gateway(), "127.0.0.1");
-        if door == RoleListener::AgentsTcp {
+        if listener == RoleListener::AgentsTcp {
             return dial_tcp(&Way::Direct(gateway), name, &tls, hello, HANDSHAKE_MAX, &*spawner()).await;
         }
         let keys = EndpointKeys::generate().expect("chance");

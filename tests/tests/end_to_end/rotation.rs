@@ -77,10 +77,11 @@ async fn a_running_server_gives_agents_its_files_new_root_bundle() {
 /// Both roots are valid then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_site_off_for_eighty_days_renews_and_learns_the_new_root() {
-    let ((mut rig, door), api) = (enroll::start("").await, FakeApi::start().await.expect("a fake starts"));
+    let ((mut rig, listener), api) =
+        (enroll::start("").await, FakeApi::start().await.expect("a fake starts"));
     let source = ApiServer::of_fake(&rig, &api);
     let _token = enroll::token(&rig, "edge-a").await;
-    let agent = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    let agent = enroll::agent(&rig, &listener, "one", "edge-a", &source).await;
     rig.connected("edge-a").await;
     agent.process.stop(DONE_MAX).await.expect("it ends");
     let moved = move_authority(&rig);
@@ -88,13 +89,13 @@ async fn a_site_off_for_eighty_days_renews_and_learns_the_new_root() {
 
     // Its certificate has expired long ago; with the next one it is given the bundle that names both roots.
     rig.set_clocks(Shift::hours(80 * 24));
-    let agent = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    let agent = enroll::agent(&rig, &listener, "one", "edge-a", &source).await;
     rig.connected("edge-a").await;
     rig.logged("server.log", 0, "an agent's certificate was renewed").await;
     agent.process.stop(DONE_MAX).await.expect("it ends");
 
     rotate(&mut rig, &["--finish", "--early"]).await;
-    let _back = enroll::agent(&rig, &door, "one", "edge-a", &source).await;
+    let _back = enroll::agent(&rig, &listener, "one", "edge-a", &source).await;
     rig.logged("one.log", 0, "bundle=3").await;
     fs::copy(moved.join("server-ca.crt"), rig.path().join("pki/server-ca.crt")).expect("callers' copy");
     rig.connected("edge-a").await;

@@ -71,7 +71,7 @@ async fn a_server_with_two_addresses_gets_one_tunnel() {
     let agent = trial.agent(&[format!("gateway.test:{}", any.port())], Some(hosts)).await;
 
     for round in 1..=2 {
-        trial.said("reached by another address already", 2 * round).await;
+        trial.logged_times("reached by another address already", 2 * round).await;
         trial.until("one tunnel is left", async || trial.tunnels(&agent).await == 1.0).await;
         let near = SocketAddr::from(([127, 0, 0, 1], any.port()));
         assert_eq!(trial.rig.ask_at(near, PATH).await.status, 200);
@@ -174,9 +174,9 @@ impl ServersTrial {
     }
 
     /// Waits until the agent has said this so often.
-    async fn said(&self, text: &str, times: usize) {
-        let said = || self.rig.agent_log(CLUSTER).matches(text).count();
-        self.until(text, async || said() >= times).await;
+    async fn logged_times(&self, text: &str, times: usize) {
+        let logged = || self.rig.agent_log(CLUSTER).matches(text).count();
+        self.until(text, async || logged() >= times).await;
     }
 
     async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {

@@ -57,8 +57,8 @@ async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
     ] {
         let target = format!("hook.{namespace}.svc:{port}");
         let mut stream = UnixStream::connect(&edge.socket).await.unwrap();
-        let said = asked(&mut stream, &connect(&target, "")).await;
-        assert!(said.starts_with(expected[0]) && said.contains(expected[1]), "{target}: {said}");
+        let output = asked(&mut stream, &connect(&target, "")).await;
+        assert!(output.starts_with(expected[0]) && output.contains(expected[1]), "{target}: {output}");
     }
 
     assert_eq!(canary.accepted(), 0, "somebody was connected to loopback");

@@ -40,8 +40,8 @@ async fn a_draining_server_finishes_running_requests_and_takes_no_new_ones() {
 
     assert_eq!(trial.feed.push("and the rest"), 1);
     trial.feed.end();
-    let heard = caller.await.expect("the caller lives");
-    assert!(heard.is_whole() && heard.0.contains("and the rest"), "{heard:?}");
+    let received = caller.await.expect("the caller lives");
+    assert!(received.is_complete() && received.0.contains("and the rest"), "{received:?}");
     assert_eq!(ended(trial.rig.server(), SOON).await, Some(0));
 
     // The agent is not stopped by that: it dials until there is a server again.
@@ -99,8 +99,8 @@ async fn a_draining_agent_finishes_running_requests_and_gets_no_new_ones() {
 
     assert_eq!(trial.feed.push("and the rest"), 1);
     trial.feed.end();
-    let heard = caller.await.expect("the caller lives");
-    assert!(heard.is_whole() && heard.0.contains("and the rest"), "{heard:?}");
+    let received = caller.await.expect("the caller lives");
+    assert!(received.is_complete() && received.0.contains("and the rest"), "{received:?}");
     assert_eq!(ended(&mut trial.agent.process, SOON).await, Some(0));
 }
 
@@ -154,8 +154,8 @@ async fn requests_go_to_the_other_agent_of_the_cluster_without_a_failure() {
     assert!(leaving.process.ended().is_none(), "it finishes its watch");
     trial.feed.end();
     for (caller, _) in watches {
-        let heard = caller.await.expect("the caller lives");
-        assert!(heard.is_whole(), "{heard:?}");
+        let received = caller.await.expect("the caller lives");
+        assert!(received.is_complete(), "{received:?}");
     }
     assert_eq!(ended(&mut leaving.process, SOON).await, Some(0));
 }
@@ -197,15 +197,15 @@ impl ShutdownTrial {
         while self.feed.push(event) < watches {
             tokio::task::yield_now().await;
         }
-        let mut heard = Vec::new();
-        while !String::from_utf8_lossy(&heard).contains(event) {
-            let read = timeout(ARRIVE_MAX, stream.read_buf(&mut heard)).await.expect("the event comes");
+        let mut received = Vec::new();
+        while !String::from_utf8_lossy(&received).contains(event) {
+            let read = timeout(ARRIVE_MAX, stream.read_buf(&mut received)).await.expect("the event comes");
             assert_ne!(read.expect("the watch goes on"), 0, "ended before its first event");
         }
         let caller = tokio::spawn(async move {
             // How the connection ends does not matter: only a last chunk would say that nothing is missing.
-            let _ = timeout(2 * ARRIVE_MAX, stream.read_to_end(&mut heard)).await.expect("an end");
-            ReceivedResponse(String::from_utf8_lossy(&heard).into_owned())
+            let _ = timeout(2 * ARRIVE_MAX, stream.read_to_end(&mut received)).await.expect("an end");
+            ReceivedResponse(String::from_utf8_lossy(&received).into_owned())
         });
         (caller, arrived)
     }
@@ -230,11 +230,11 @@ async fn ended(process: &mut Process, limit: Duration) -> Option<i32> {
 
 impl ReceivedResponse {
     /// Whether the answer has its last chunk.
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.0.starts_with("HTTP/1.1 200 ") && self.0.ends_with("0\r\n\r\n")
     }
 }
 
-fn assert_cut_off(heard: &ReceivedResponse) {
-    assert!(!heard.is_whole(), "an end that looks clean: {heard:?}");
+fn assert_cut_off(received: &ReceivedResponse) {
+    assert!(!received.is_complete(), "an end that looks clean: {received:?}");
 }

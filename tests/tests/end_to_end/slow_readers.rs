@@ -11,7 +11,7 @@ use tests::rig::Agent;
 use tokio::time::{sleep, timeout};
 
 /// Stalled exchanges that a tunnel bears: 32 MiB in windows of 1.25 MB.
-const BORNE: usize = 26;
+const TOLERATED: usize = 26;
 
 /// What each of them may hold: the tunnel's window, of which quinn keeps whole packets and more of them while they are
 /// few; hyper's buffers on both sides; TLS's; the agent's window; and what the allocator loses between these.
@@ -20,7 +20,7 @@ const STALLED_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// What the allocators and everything that is no exchange may take on top.
 const SLACK_BYTES: u64 = 64 * 1024 * 1024;
 
-const STALLED: &str = "tombolo_server_exchanges_stalled";
+const SLOW_READERS: &str = "tombolo_server_exchanges_stalled";
 const ENDED: &str = "tombolo_server_exchanges_ended_total{reason=\"stalled\"}";
 
 /// More than all windows on the way hold: who reads so much goes on reading.
@@ -28,22 +28,22 @@ const MUCH: usize = 4 * 1024 * 1024;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_and_thirteen_slow_readers_disturb_nobody_and_are_tolerated() {
-    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
+    let setup = SlowReaderSetup::start(HttpVersion::Http2).await;
     for count in [1, 13] {
-        let mut stalled = stage.stall(count).await;
-        stage.count(STALLED, count).await;
+        let mut slow = setup.start_slow_readers(count).await;
+        setup.count(SLOW_READERS, count).await;
 
         for _ in 0..50 {
-            stage.bystanders_are_served().await;
+            setup.bystanders_are_served().await;
         }
 
-        assert_eq!(stage.edge.rig.metric(stage.edge.rig.probes(), ENDED).await, 0.0);
-        stage.count(STALLED, count).await;
-        for caller in &mut stalled {
+        assert_eq!(setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await, 0.0);
+        setup.count(SLOW_READERS, count).await;
+        for caller in &mut slow {
             caller.read_on(MUCH).await.unwrap();
         }
-        drop(stalled);
-        stage.count(STALLED, 0).await;
+        drop(slow);
+        setup.count(SLOW_READERS, 0).await;
     }
 }
 
@@ -51,17 +51,17 @@ async fn one_and_thirteen_slow_readers_disturb_nobody_and_are_tolerated() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn past_the_budget_the_oldest_slow_readers_are_cut_off() {
     const OLD: usize = 20;
-    let stage = SlowReaderSetup::start(HttpVersion::Http1).await;
-    let old = stage.stall(OLD).await;
-    stage.count(STALLED, OLD).await;
-    let began_later = stage.edge.fake.requests().len();
+    let setup = SlowReaderSetup::start(HttpVersion::Http1).await;
+    let old = setup.start_slow_readers(OLD).await;
+    setup.count(SLOW_READERS, OLD).await;
+    let began_later = setup.edge.fake.requests().len();
 
-    let new = stage.stall(BORNE).await;
-    stage.count(ENDED, OLD).await;
-    stage.count(STALLED, BORNE).await;
+    let new = setup.start_slow_readers(TOLERATED).await;
+    setup.count(ENDED, OLD).await;
+    setup.count(SLOW_READERS, TOLERATED).await;
 
-    for request in &stage.edge.fake.requests()[..began_later] {
-        stage.edge.fake.wait_for_hangup(request.id, SOON).await.unwrap();
+    for request in &setup.edge.fake.requests()[..began_later] {
+        setup.edge.fake.wait_for_hangup(request.id, SOON).await.unwrap();
     }
     for caller in old {
         caller.finds_itself_cut_off().await;
@@ -69,9 +69,9 @@ async fn past_the_budget_the_oldest_slow_readers_are_cut_off() {
     for mut caller in new {
         caller.read_on(MUCH).await.unwrap();
     }
-    let log = stage.edge.rig.server_log();
+    let log = setup.edge.rig.server_log();
     assert_eq!(log.matches("ended an exchange whose caller does not read its answer").count(), OLD);
-    stage.bystanders_are_served().await;
+    setup.bystanders_are_served().await;
 }
 
 /// First a hundred callers never read, then a hundred more.
@@ -81,24 +81,24 @@ async fn hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget() {
     const ROUNDS: usize = 3;
     // A hundred at a time fill their windows before the first of them is ended.
     const BUDGET_BYTES: u64 = CALLERS as u64 * STALLED_BYTES_MAX + SLACK_BYTES;
-    let mut stage = SlowReaderSetup::start(HttpVersion::Http2).await;
-    stage.bystanders_are_served().await;
-    let (server, agent) = stage.memory();
-    let mut stalled = Vec::new();
+    let mut setup = SlowReaderSetup::start(HttpVersion::Http2).await;
+    setup.bystanders_are_served().await;
+    let (server, agent) = setup.memory();
+    let mut slow = Vec::new();
 
     for round in 1..=ROUNDS {
-        stalled.extend(stage.stall(CALLERS).await);
-        let ended = (round * CALLERS - BORNE) as f64;
-        while stage.edge.rig.metric(stage.edge.rig.probes(), ENDED).await < ended {
-            stage.bystanders_are_served().await;
+        slow.extend(setup.start_slow_readers(CALLERS).await);
+        let ended = (round * CALLERS - TOLERATED) as f64;
+        while setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await < ended {
+            setup.bystanders_are_served().await;
         }
-        stage.count(STALLED, BORNE).await;
+        setup.count(SLOW_READERS, TOLERATED).await;
         for _ in 0..20 {
-            stage.bystanders_are_served().await;
+            setup.bystanders_are_served().await;
         }
 
-        assert_eq!(stage.edge.rig.metric(stage.edge.rig.probes(), ENDED).await, ended);
-        let (server, agent) = (stage.memory().0 - server, stage.memory().1 - agent);
+        assert_eq!(setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await, ended);
+        let (server, agent) = (setup.memory().0 - server, setup.memory().1 - agent);
         eprintln!("{} callers who do not read: server {server}, agent {agent} bytes", round * CALLERS);
         assert!(server < BUDGET_BYTES, "the server has {server} bytes more than before");
         assert!(agent < BUDGET_BYTES, "the agent has {agent} bytes more than before");
@@ -109,17 +109,17 @@ async fn hundreds_of_slow_readers_disturb_nobody_within_the_memory_budget() {
 async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
     const LENGTH: usize = 48 * 1024 * 1024;
     const ENOUGH: usize = 10;
-    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
+    let setup = SlowReaderSetup::start(HttpVersion::Http2).await;
     let feed = WatchFeed::new();
-    stage.edge.fake.on("/watch", Behaviour::Watch(feed.clone()));
-    stage.edge.fake.on("/long", Behaviour::Answer(Answer::json(200, "l".repeat(LENGTH))));
-    let mut watches = [stage.ask(true, "/watch").await, stage.ask(false, "/watch").await];
+    setup.edge.fake.on("/watch", Behaviour::Watch(feed.clone()));
+    setup.edge.fake.on("/long", Behaviour::Answer(Answer::json(200, "l".repeat(LENGTH))));
+    let mut watches = [setup.ask(true, "/watch").await, setup.ask(false, "/watch").await];
     feed.push("first\n");
-    let mut slow = [stage.ask(true, "/long").await, stage.ask(false, "/long").await];
+    let mut slow = [setup.ask(true, "/long").await, setup.ask(false, "/long").await];
 
-    let _stalled = stage.stall(BORNE + ENOUGH).await;
+    let _stalled = setup.start_slow_readers(TOLERATED + ENOUGH).await;
     let mut read = 0;
-    while stage.edge.rig.metric(stage.edge.rig.probes(), ENDED).await < ENOUGH as f64 {
+    while setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await < ENOUGH as f64 {
         for caller in &mut slow {
             caller.read_on(64 * 1024).await.unwrap();
         }
@@ -136,19 +136,19 @@ async fn a_steady_reader_and_an_idle_watcher_are_never_ended() {
         caller.reads("second\n").await;
     }
     // Where this machine holds the trial itself up, the slow count as stalled for a moment: that costs others their place.
-    let ended = stage.edge.rig.metric(stage.edge.rig.probes(), ENDED).await;
+    let ended = setup.edge.rig.metric(setup.edge.rig.probes(), ENDED).await;
     assert!(ended <= (ENOUGH + slow.len()) as f64, "{ended} were ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgraded_slow_reader_is_counted_and_cut_off() {
     const UPGRADED: usize = 3;
-    let stage = SlowReaderSetup::start(HttpVersion::Http1).await;
+    let setup = SlowReaderSetup::start(HttpVersion::Http1).await;
     let first = Bytes::from(vec![b'f'; 16 * 1024 * 1024]);
-    stage.edge.fake.on("/api/v1", Behaviour::Upgrade { pause: Duration::ZERO, first });
+    setup.edge.fake.on("/api/v1", Behaviour::Upgrade { pause: Duration::ZERO, first });
     let mut upgraded = Vec::new();
     for _ in 0..UPGRADED {
-        let mut caller = Http1Caller::dial_narrow(&stage.edge.rig).await;
+        let mut caller = Http1Caller::dial_narrow(&setup.edge.rig).await;
         let lines = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                      Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
         let path = in_cluster("/api/v1/namespaces/n/pods/p/exec?command=sh");
@@ -156,10 +156,10 @@ async fn an_upgraded_slow_reader_is_counted_and_cut_off() {
         assert!(caller.read_head().await.starts_with("HTTP/1.1 101 "));
         upgraded.push(SlowReader::Http1(Box::new(caller)));
     }
-    stage.count(STALLED, UPGRADED).await;
+    setup.count(SLOW_READERS, UPGRADED).await;
 
-    let _new = stage.stall(BORNE).await;
-    stage.count(ENDED, UPGRADED).await;
+    let _new = setup.start_slow_readers(TOLERATED).await;
+    setup.count(ENDED, UPGRADED).await;
 
     for caller in upgraded {
         caller.finds_itself_cut_off().await;
@@ -173,9 +173,9 @@ async fn an_upload_that_is_not_read_is_accepted_as_far_as_the_windows_go() {
     // API server's own window; and hyper's buffers between them.
     const WINDOWS_BYTES: usize = 256 * 1024 + 1_250_000 + 128 * 1024 + 1024 * 1024;
     const BUFFERS_BYTES: usize = 2 * 128 * 1024 + 2 * 64 * 1024;
-    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
-    stage.edge.fake.on("/deaf", Behaviour::Deaf);
-    let mut caller = Http2Caller::dial(&stage.edge.rig).await;
+    let setup = SlowReaderSetup::start(HttpVersion::Http2).await;
+    setup.edge.fake.on("/deaf", Behaviour::Deaf);
+    let mut caller = Http2Caller::dial(&setup.edge.rig).await;
     let (_answer, mut sending) = caller.send("POST", &in_cluster("/deaf"), &[], false);
 
     let mut sent = 0;
@@ -187,37 +187,37 @@ async fn an_upload_that_is_not_read_is_accepted_as_far_as_the_windows_go() {
 
     eprintln!("{sent} bytes of an upload were taken");
     assert!(sent > 1_250_000, "the windows were not used: {sent}");
-    stage.bystanders_are_served().await;
+    setup.bystanders_are_served().await;
 }
 
 /// A connection window that is large enough for all streams never makes one of them wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_callers_window_affects_only_the_caller() {
     const WINDOW: u32 = 64 * 1024;
-    let stage = SlowReaderSetup::start(HttpVersion::Http2).await;
+    let setup = SlowReaderSetup::start(HttpVersion::Http2).await;
     // HTTP/2's default lets all streams of a connection together have as much unread as one of them.
-    let mut small = Http2Caller::dial(&stage.edge.rig).await;
+    let mut small = Http2Caller::dial(&setup.edge.rig).await;
     let (unread, _) = small.send("GET", &in_cluster("/endless"), &[], true);
     let unread = unread.await.unwrap().into_body();
-    stage.count(STALLED, 1).await;
+    setup.count(SLOW_READERS, 1).await;
     let (held_up, _) = small.send("GET", &in_cluster("/small"), &[], true);
     let held_up = held_up.await.unwrap().into_body();
     // Its other connection, and everybody else's, go on meanwhile.
-    stage.bystanders_are_served().await;
+    setup.bystanders_are_served().await;
     // Reading on, or not wanting it any more, sets the caller's own streams free.
     drop(unread);
     let (read, end) = read_to_end(held_up).await;
     end.unwrap();
     assert_eq!(read, b"small");
 
-    let mut large = Http2Caller::dial_windows(&stage.edge.rig, GATEWAY, None, WINDOW, 20 * WINDOW).await;
+    let mut large = Http2Caller::dial_windows(&setup.edge.rig, GATEWAY, None, WINDOW, 20 * WINDOW).await;
     large = large.with_token();
     let mut unread = Vec::new();
     for _ in 0..10 {
         let (answer, _) = large.send("GET", &in_cluster("/endless"), &[], true);
         unread.push(answer.await.unwrap().into_body());
     }
-    stage.count(STALLED, 10).await;
+    setup.count(SLOW_READERS, 10).await;
     let answer = large.ask("GET", &in_cluster("/small"), &[]).await.unwrap();
     assert_eq!(answer.body(), "small");
 }
@@ -250,12 +250,12 @@ impl SlowReaderSetup {
     }
 
     /// So many who do not read, each on a connection of its own, every other over HTTP/2.
-    async fn stall(&self, count: usize) -> Vec<SlowReader> {
-        let mut stalled = Vec::new();
+    async fn start_slow_readers(&self, count: usize) -> Vec<SlowReader> {
+        let mut slow = Vec::new();
         for number in 0..count {
-            stalled.push(self.ask(number % 2 == 0, "/endless").await);
+            slow.push(self.ask(number % 2 == 0, "/endless").await);
         }
-        stalled
+        slow
     }
 
     async fn ask(&self, over_http2: bool, path: &str) -> SlowReader {

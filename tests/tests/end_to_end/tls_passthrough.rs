@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
-const WAY_IN: &str = "way-in:sni";
+const ENTRY_POINT: &str = "way-in:sni";
 
 /// From where one may come, and from where not.
 const SOURCES: [&str; 2] = ["127.0.0.1", "127.0.0.3"];
@@ -56,7 +56,7 @@ async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
     edge.advertise(CLUSTER, &[&here, &unlisted]).await;
     edge.advertise(OTHER, &[&here]).await;
 
-    for (sent, said) in [
+    for (sent, output) in [
         (hello("unknown.edge-a.test"), alert(UNRECOGNIZED_NAME)),
         (hello("edge-a.test"), alert(UNRECOGNIZED_NAME)),
         // Without a server name: programs ask by an address without one.
@@ -71,7 +71,7 @@ async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
         // Half of one, and then silence.
         (hello("api.edge-a.test")[..100].to_vec(), vec![]),
     ] {
-        assert_eq!(edge.answered(&sent).await, said, "{}", String::from_utf8_lossy(&sent));
+        assert_eq!(edge.answered(&sent).await, output, "{}", String::from_utf8_lossy(&sent));
     }
     assert_eq!((listed.accepted(), canary.accepted(), unadvertised.accepted()), (0, 0, 0));
     assert!(edge.refusals("ServerNameUnknown").await > 2.5 && edge.refusals("NotTls").await > 3.5);
@@ -106,7 +106,7 @@ async fn tls_passes_to_the_last_byte_to_the_cluster_of_its_server_name() {
     ] {
         assert_eq!(note(&intent, key), value, "{intent}");
     }
-    assert_eq!(intent["user"]["username"], WAY_IN);
+    assert_eq!(intent["user"]["username"], ENTRY_POINT);
     assert_eq!(intent["sourceIPs"][0], "127.0.0.1");
     assert_eq!(note(&completion, "bytes-up"), bytes.to_string());
     assert_eq!(note(&completion, "end-reason"), "clean");
@@ -120,14 +120,14 @@ async fn a_source_outside_of_the_named_networks_is_reset_and_counted() {
     let edge = TlsEdge::start(&[("api.edge-a.test", CLUSTER, &here)], (100, 100), &[&here]).await;
     edge.advertise(CLUSTER, &[&here]).await;
 
-    let heard = async {
+    let received = async {
         let mut stream = edge.dial(ELSEWHERE).await?;
         stream.write_all(&hello("api.edge-a.test")).await?;
         stream.read_u8().await
     };
-    let heard = timeout(SOON, heard).await.expect("it ends at once");
+    let received = timeout(SOON, received).await.expect("it ends at once");
 
-    assert_eq!(heard.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
+    assert_eq!(received.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
     assert!(edge.refusals("SourceRefused").await > 0.5);
     edge.rig.measured("tombolo_server_audit_strangers_total", |count| count > 0.5).await;
     assert_eq!(listed.accepted(), 0);
@@ -154,7 +154,7 @@ async fn tls_passes_only_while_policy_names_the_entry_point() {
     assert_eq!(edge.answered(&hello("api.edge-a.test")).await, alert(ACCESS_DENIED));
     edge.rig.put_policy(&rules()).await;
     edge.connected("127.0.0.1", "api.edge-a.test").await;
-    at(&edge.rig, &["user", "revoke", "--name", WAY_IN]).await;
+    at(&edge.rig, &["user", "revoke", "--name", ENTRY_POINT]).await;
     assert_eq!(edge.answered(&hello("api.edge-a.test")).await, alert(ACCESS_DENIED));
 }
 
@@ -196,8 +196,8 @@ async fn connect_and_server_names_judge_an_address_alike() {
     let mut by_connect = Vec::new();
     for target in targets::around(listed.address) {
         // No request of HTTP could bear these.
-        let is_borne = !target.contains(' ') && !target.starts_with(':');
-        let status = if is_borne { status_of_connect(&edge.rig, CLUSTER, &target).await } else { 400 };
+        let is_tolerated = !target.contains(' ') && !target.starts_with(':');
+        let status = if is_tolerated { status_of_connect(&edge.rig, CLUSTER, &target).await } else { 400 };
         by_connect.push((target, status));
     }
     let (faulty, judged): (Vec<_>, Vec<_>) = by_connect.into_iter().partition(|(_, status)| *status == 400);
@@ -213,7 +213,7 @@ async fn connect_and_server_names_judge_an_address_alike() {
     // Some of them, with every port and many a host.
     for (target, _) in faulty.iter().step_by(FAULTY_STEP) {
         edge.rig.write_config(|_| with(&[("n.test", CLUSTER, target)]));
-        assert_eq!(edge.rig.start_server_in_vain().await, Some(2), "{target}");
+        assert_eq!(edge.rig.start_server_and_fail().await, Some(2), "{target}");
     }
     let names: Vec<String> = (0..judged.len()).map(|number| format!("n{number}.test")).collect();
     let servers: Vec<(&str, &str, &str)> = names
@@ -275,9 +275,9 @@ async fn a_server_that_passes_tls_from_anywhere_must_be_told_so_explicitly() {
     let before = std::fs::read_to_string(rig.path().join("server.yaml")).unwrap();
     for sources in ["", "sources: [], ", "sources: [\"0.0.0.0/0\"], "] {
         rig.write_config(|_| format!("{before}{}", config(sources)));
-        assert_eq!(rig.start_server_in_vain().await, Some(2), "{sources}");
-        let said = rig.server_log();
-        assert!(said.contains("passthrough.sources") && said.contains("[any]"), "{said}");
+        assert_eq!(rig.start_server_and_fail().await, Some(2), "{sources}");
+        let output = rig.server_log();
+        assert!(output.contains("passthrough.sources") && output.contains("[any]"), "{output}");
     }
     rig.write_config(|_| format!("{before}{}", config("sources: [any], ")));
     rig.start_server().await;
@@ -344,9 +344,9 @@ impl TlsEdge {
 
     /// A connection from there is not served.
     async fn is_reset(&self, source: &str) {
-        let heard = async { self.dial(source).await?.read_u8().await };
-        let heard = timeout(SOON, heard).await.expect("it ends at once");
-        assert_eq!(heard.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
+        let received = async { self.dial(source).await?.read_u8().await };
+        let received = timeout(SOON, received).await.expect("it ends at once");
+        assert_eq!(received.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
     }
 
     /// How many were refused for this reason.
@@ -358,8 +358,9 @@ impl TlsEdge {
     /// What the audit log has of the one that was connected.
     async fn recorded(&self) -> (Value, Value) {
         AuditLog::found(&self.rig, |log| {
-            let clean =
-                |line: &&&Value| line["user"]["username"] == WAY_IN && note(line, "end-reason") == "clean";
+            let clean = |line: &&&Value| {
+                line["user"]["username"] == ENTRY_POINT && note(line, "end-reason") == "clean"
+            };
             let completion = log.completions().iter().find(clean).map(|line| (**line).clone())?;
             let about = log.about(completion["auditID"].as_str()?);
             Some((about.intents()[0].clone(), completion))
@@ -396,7 +397,7 @@ async fn agent(rig: &Rig, fake: &FakeApi, targets: &[&str]) -> Agent {
 /// The way in may dial in two clusters, and so may the holder of the rig's token.
 fn rules() -> Vec<String> {
     vec![
-        user_may_dial("sni", (WAY_IN, WAY_IN), &[CLUSTER, OTHER]),
+        user_may_dial("sni", (ENTRY_POINT, ENTRY_POINT), &[CLUSTER, OTHER]),
         may_dial("admins", ("token", &format!("token:{GROUP}")), &["*"]),
     ]
 }

@@ -25,7 +25,7 @@ async fn no_tls_session_is_resumed_even_with_what_the_server_sent() {
     let (rig, enrollment) = enroll::start("").await;
     let (ann, agent) = (rig.caller("ann", &[GROUP]).await, agents_certificate(&rig).await);
     let request = "GET /clusters HTTP/1.1\r\nHost: gateway.test\r\n\r\n";
-    for (door, address, protocol, identity, says) in [
+    for (listener, address, protocol, identity, says) in [
         ("callers", rig.gateway(), "http/1.1", Some(&ann), request),
         ("callers", rig.gateway(), "h2", Some(&ann), ""),
         ("agents", rig.gateway(), "tombolo/1", Some(&agent), ""),
@@ -36,8 +36,8 @@ async fn no_tls_session_is_resumed_even_with_what_the_server_sent() {
         let config = Arc::new(config);
         for time in 1..=3 {
             let (kind, tickets) = handshake(address, Arc::clone(&config), says).await;
-            assert_eq!(kind, Some(HandshakeKind::Full), "{door} by {protocol}, time {time}");
-            assert_eq!(tickets, 0, "{door} by {protocol} gave tickets");
+            assert_eq!(kind, Some(HandshakeKind::Full), "{listener} by {protocol}, time {time}");
+            assert_eq!(tickets, 0, "{listener} by {protocol} gave tickets");
         }
     }
 }

@@ -197,7 +197,7 @@ async fn a_401_of_the_api_server_goes_through_to_the_caller_as_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_with_the_callers_own_token_is_never_parked_or_resent() {
     let mut edge = TokenEdge::start(HttpVersion::Http2).await;
-    edge.fake.on("/api/v1/stalls", Behaviour::Stall);
+    edge.fake.on("/api/v1/stalls", Behaviour::NeverAnswer);
     let feed = tests::fake_api::WatchFeed::new();
     edge.fake.on("/api/v1/pods", Behaviour::Watch(feed.clone()));
     let headers = [("authorization", OF_THE_CLUSTER)];
@@ -251,8 +251,8 @@ async fn a_real_api_server_accepts_its_own_service_accounts_token() {
     let of_reader = |event: &AuditEvent| event.user.username == username;
     let event = cluster.wait_for_audit(SOON, of_reader).await.unwrap();
     assert_eq!(event.impersonated_user, None);
-    for (said, word) in [(none, "as Authorization"), (garbage, "Unauthorized")] {
-        assert!(said.contains(word), "{word}: {said}");
+    for (output, word) in [(none, "as Authorization"), (garbage, "Unauthorized")] {
+        assert!(output.contains(word), "{word}: {output}");
     }
 }
 

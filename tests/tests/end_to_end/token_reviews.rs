@@ -83,7 +83,7 @@ async fn a_real_api_server_authenticates_a_service_accounts_token() {
 /// The reviewer lies about its answer's form or content.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_malformed_review_admits_nobody_and_a_token_is_reviewed_once() {
-    let (reviewer, rig, fake, _agent) = stage().await;
+    let (reviewer, rig, fake, _agent) = setup().await;
     let user = json!({ "username": "ann", "groups": ["ops", "system:masters"] });
     let good = json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] });
     let changed = |name: &str, value: Value| {
@@ -156,8 +156,8 @@ async fn a_malformed_review_admits_nobody_and_a_token_is_reviewed_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unreachable_reviewer_is_503_and_other_callers_are_served() {
-    let (mut reviewer, rig, fake, _agent) = stage().await;
-    reviewer.on(REVIEWS, Behaviour::Stall);
+    let (mut reviewer, rig, fake, _agent) = setup().await;
+    reviewer.on(REVIEWS, Behaviour::NeverAnswer);
     let reply = by(&rig, "silent").await;
     assert_eq!(reply.status, 503, "{}", reply.body);
     assert!(reply.body.contains("AuthenticatorAway"), "{}", reply.body);
@@ -169,8 +169,8 @@ async fn an_unreachable_reviewer_is_503_and_other_callers_are_served() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_disconnect_during_a_review_block_no_other() {
-    let (reviewer, rig, _fake, _agent) = stage().await;
-    reviewer.on(REVIEWS, Behaviour::Stall);
+    let (reviewer, rig, _fake, _agent) = setup().await;
+    reviewer.on(REVIEWS, Behaviour::NeverAnswer);
     let mut callers = Vec::new();
     for number in 0..40 {
         let mut caller = Http1Caller::dial_name(&rig, GATEWAY, None).await;
@@ -195,7 +195,7 @@ async fn callers_that_disconnect_during_a_review_block_no_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_by_a_reviewed_token_resumes() {
-    let (reviewer, rig, fake, agent) = stage().await;
+    let (reviewer, rig, fake, agent) = setup().await;
     reviewer.on(REVIEWS, Behaviour::Answer(yes()));
     let store = stored(&fake);
     let mut watch = watching(&rig, &store, "long-lived").await;
@@ -209,7 +209,7 @@ async fn a_watch_by_a_reviewed_token_resumes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "soak: waits until a token that was accepted is reviewed again, four minutes"]
 async fn a_later_denial_ends_only_the_watches_of_the_reviewed_token() {
-    let (reviewer, rig, fake, _agent) = stage().await;
+    let (reviewer, rig, fake, _agent) = setup().await;
     reviewer.on(REVIEWS, Behaviour::Answer(yes()));
     let store = stored(&fake);
     let mut watch = watching(&rig, &store, "long-lived").await;
@@ -223,14 +223,14 @@ async fn a_later_denial_ends_only_the_watches_of_the_reviewed_token() {
             tokio::time::sleep(BEAT).await;
         }
     };
-    let told = tokio::select! {
-        told = watch.read_until("\"ERROR\"") => told,
+    let message = tokio::select! {
+        message = watch.read_until("\"ERROR\"") => message,
         () = events => unreachable!("it goes on"),
         () = tokio::time::sleep(AGAIN_MAX) => panic!("it goes on: {}", rig.server_log()),
     };
 
-    assert!(told.contains("a beat"), "it went on until then: {told}");
-    let error = told.lines().find(|line| line.contains("\"ERROR\"")).expect("an event");
+    assert!(message.contains("a beat"), "it went on until then: {message}");
+    let error = message.lines().find(|line| line.contains("\"ERROR\"")).expect("an event");
     assert!(error.contains("CredentialRevoked") && error.contains("\"code\":401"), "{error}");
     assert_eq!(reviewer.requests().len(), asked + 1, "it was asked once");
     store.put("shown", "behind it");
@@ -293,7 +293,7 @@ async fn a_token_in_the_websocket_subprotocol_is_taken_once_and_goes_no_further(
     }
 }
 
-async fn stage() -> (FakeApi, Rig, FakeApi, Agent) {
+async fn setup() -> (FakeApi, Rig, FakeApi, Agent) {
     let reviewer = FakeApi::start_http1().await.unwrap();
     let folder = tests::scratch::Scratch::new("tombolo-review-").unwrap();
     let ca = folder.path().join("ca.crt");

@@ -44,10 +44,10 @@ async fn an_api_server_that_dies_in_its_answer_gives_an_error() {
             deaths.push(Behaviour::raw(not_a_chunk, Cut::Hold));
         }
         for death in deaths {
-            let told = format!("{version:?} {death:?}");
+            let case = format!("{version:?} {death:?}");
             edge.fake.otherwise(death);
-            http1_caller_sees_a_cut(&edge, &told).await;
-            http2_caller_sees_a_reset(&edge, &told).await;
+            http1_caller_sees_a_cut(&edge, &case).await;
+            http2_caller_sees_a_reset(&edge, &case).await;
         }
     }
 }
@@ -62,14 +62,14 @@ async fn an_api_server_that_dies_before_its_answer_is_a_status_of_500_or_more() 
         Behaviour::garbage(),
         Behaviour::raw("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", Cut::Hold),
     ] {
-        let told = format!("{death:?}");
+        let case = format!("{death:?}");
         edge.fake.otherwise(death);
 
         let reply = edge.rig.ask_with_token("POST", "/clusters/edge-a/api", &[]).await;
 
-        assert!(reply.status >= 500 && reply.body.contains("\"kind\":\"Status\""), "{told}: {reply:?}");
+        assert!(reply.status >= 500 && reply.body.contains("\"kind\":\"Status\""), "{case}: {reply:?}");
         // client-go would send the request again, which may have been carried out.
-        assert!(!reply.head.to_lowercase().contains("retry-after"), "{told}: {reply:?}");
+        assert!(!reply.head.to_lowercase().contains("retry-after"), "{case}: {reply:?}");
     }
 }
 
@@ -188,7 +188,7 @@ async fn a_complete_upload_arrives_the_same_to_the_byte() {
     }
 }
 
-async fn http1_caller_sees_a_cut(edge: &FakeEdge, told: &str) {
+async fn http1_caller_sees_a_cut(edge: &FakeEdge, case: &str) {
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write(head("GET", "/clusters/edge-a/half", "")).await;
     // The end may overtake what was sent before it, the answer's head too: on its way to the gateway, which then says so,
@@ -197,35 +197,35 @@ async fn http1_caller_sees_a_cut(edge: &FakeEdge, told: &str) {
         return;
     };
     if !answered.starts_with("http/1.1 200 ") {
-        assert!(answered.starts_with("http/1.1 50"), "{told}: {answered}");
+        assert!(answered.starts_with("http/1.1 50"), "{case}: {answered}");
         return;
     }
     let (body, end) = caller.read_to_end().await;
-    assert!(end.is_err(), "{told}: TLS ended cleanly");
+    assert!(end.is_err(), "{case}: TLS ended cleanly");
     if answered.contains("content-length: 1000\r\n") {
-        assert!(body.len() < 1000, "{told}");
+        assert!(body.len() < 1000, "{case}");
     } else {
-        assert!(answered.contains("transfer-encoding: chunked\r\n"), "{told}: {answered}");
-        assert!(!body.ends_with(b"0\r\n\r\n"), "{told}: a last chunk behind {body:?}");
+        assert!(answered.contains("transfer-encoding: chunked\r\n"), "{case}: {answered}");
+        assert!(!body.ends_with(b"0\r\n\r\n"), "{case}: a last chunk behind {body:?}");
     }
 }
 
-async fn http2_caller_sees_a_reset(edge: &FakeEdge, told: &str) {
+async fn http2_caller_sees_a_reset(edge: &FakeEdge, case: &str) {
     let mut caller = Http2Caller::dial(&edge.rig).await;
     let (answer, _) = caller.send("GET", "/clusters/edge-a/half", &[], true);
     match timeout(SOON, answer).await.unwrap() {
         Ok(answer) if answer.status() == 200 => {
             let (body, end) = read_to_end(answer.into_body()).await;
-            assert!(end.unwrap_err().is_reset(), "{told}");
-            assert!(body.len() <= HALF.len(), "{told}: {body:?}");
+            assert!(end.unwrap_err().is_reset(), "{case}");
+            assert!(body.len() <= HALF.len(), "{case}: {body:?}");
         }
         // As over HTTP/1.1: the end may overtake the head.
-        Ok(answer) => assert!(answer.status().is_server_error(), "{told}: {answer:?}"),
-        Err(error) => assert!(error.is_reset(), "{told}: {error}"),
+        Ok(answer) => assert!(answer.status().is_server_error(), "{case}: {answer:?}"),
+        Err(error) => assert!(error.is_reset(), "{case}: {error}"),
     }
     // The stream broke, and not the connection.
     let listed = caller.ask("GET", "/clusters", &[]).await.unwrap();
-    assert_eq!(listed.status(), 200, "{told}");
+    assert_eq!(listed.status(), 200, "{case}");
 }
 
 /// Callers on both versions in the middle of an answer.

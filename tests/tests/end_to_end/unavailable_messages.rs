@@ -20,22 +20,22 @@ async fn an_unknown_and_an_unreachable_cluster_have_different_messages() {
     let rig = Rig::start_with("parking: { limitSeconds: 1 }").await;
     let (mut rig, api) = (rig, FakeApi::start().await.expect("a fake starts"));
     let never = ["ClusterNeverSeen", "cluster edge-a was never seen", "check the name", "install an agent"];
-    told(&rig, 503, &never).await;
+    assert_refused_with(&rig, 503, &never).await;
 
     let agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     assert_eq!(agent.process.stop(END_MAX).await.expect("the agent ends").code(), Some(0));
     rig.disconnected("edge-a").await;
     let away = ["ClusterNotConnected", "cluster edge-a is not connected", "check that one is running", "UDP"];
-    told(&rig, 503, &away).await;
+    assert_refused_with(&rig, 503, &away).await;
 
     // Without a farewell: what the server knows of clusters was written down when it learned it.
     rig.kill_server();
     rig.start_server().await;
-    told(&rig, 503, &away).await;
+    assert_refused_with(&rig, 503, &away).await;
     let signal = Rig::ends_with(rig.server(), Signal::TERM).await;
     assert_eq!(signal, Some(0));
     rig.start_server().await;
-    told(&rig, 503, &away).await;
+    assert_refused_with(&rig, 503, &away).await;
 }
 
 #[tokio::test]
@@ -46,20 +46,20 @@ async fn an_api_server_that_refuses_connections_is_named_as_the_cause() {
     api.drop_connections();
 
     let words = ["APIServerUnreachable", "cluster edge-a is connected", "check that the API server runs"];
-    told(&rig, 503, &words).await;
+    assert_refused_with(&rig, 503, &words).await;
 }
 
 #[tokio::test]
 async fn an_api_server_that_is_silent_before_tls_is_named_as_the_cause() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
-    api.set_door(ListenerMode::StallBeforeTls);
+    api.set_listener_mode(ListenerMode::SilentBeforeTls);
     api.drop_connections();
 
     // The agent gives a connection 5 s.
     let words =
         ["APIServerSilent", "cluster edge-a is connected", "did not answer in time", "check that API server"];
-    told(&rig, 504, &words).await;
+    assert_refused_with(&rig, 504, &words).await;
 }
 
 #[tokio::test]
@@ -67,10 +67,14 @@ async fn an_api_server_that_is_silent_before_tls_is_named_as_the_cause() {
 async fn an_api_server_that_takes_a_request_and_is_silent_is_named_as_the_cause() {
     let (rig, api) = (Rig::start().await, FakeApi::start().await.expect("a fake starts"));
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
-    api.otherwise(Behaviour::Stall);
+    api.otherwise(Behaviour::NeverAnswer);
 
     let reply = rig.ask_with_token("GET", "/clusters/edge-a/api", &[]).await;
-    says(&reply, 504, &["APIServerSilent", "did not answer in time", "outcome of this request is not known"]);
+    assert_message(
+        &reply,
+        504,
+        &["APIServerSilent", "did not answer in time", "outcome of this request is not known"],
+    );
 }
 
 #[tokio::test]
@@ -85,7 +89,7 @@ async fn an_api_server_of_another_authority_is_refused_with_the_reason() {
     let _agent = rig.agent("edge-a", &ApiServer::Kubeconfig(path)).await;
 
     let words = ["APIServerUntrusted", "does not trust its API server's certificate", "check the CA"];
-    told(&rig, 503, &words).await;
+    assert_refused_with(&rig, 503, &words).await;
     assert_eq!(other.requests().len(), 0, "no token goes to a stranger");
 }
 
@@ -99,7 +103,7 @@ async fn a_refused_agent_token_is_not_reported_as_a_refused_caller() {
     let _agent = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
 
     let words = ["AgentWithoutCredential", "cluster edge-a is connected", "ServiceAccount token"];
-    told(&rig, 503, &words).await;
+    assert_refused_with(&rig, 503, &words).await;
 }
 
 #[tokio::test]
@@ -124,9 +128,9 @@ async fn an_agent_with_an_empty_token_file_does_not_start_and_names_the_file() {
 }
 
 /// Both the `Status` and what kubectl makes of it have these words; the first is the cause, for programs.
-async fn told(rig: &Rig, status: u16, words: &[&str]) {
+async fn assert_refused_with(rig: &Rig, status: u16, words: &[&str]) {
     let reply = rig.ask_with_token("GET", "/clusters/edge-a/api", &[]).await;
-    says(&reply, status, words);
+    assert_message(&reply, status, words);
 
     let mut kubeconfig = rig.path().join("alice-edge-a.kubeconfig");
     if !kubeconfig.exists() {
@@ -139,7 +143,7 @@ async fn told(rig: &Rig, status: u16, words: &[&str]) {
     }
 }
 
-fn says(reply: &Reply, status: u16, words: &[&str]) {
+fn assert_message(reply: &Reply, status: u16, words: &[&str]) {
     let object: Value = serde_json::from_str(&reply.body).unwrap_or_else(|_| panic!("no JSON: {reply:?}"));
     assert_eq!((reply.status, &object["kind"]), (status, &Value::from("Status")), "{reply:?}");
     assert_eq!(object["details"]["causes"][0]["reason"], words[0], "{reply:?}");

@@ -65,14 +65,14 @@ async fn a_callers_bytes_after_the_other_directions_end_arrive_complete() {
         end.unwrap();
         assert_eq!(last, b"last", "{protocol}");
 
-        let said: Vec<u8> = pieces().flatten().collect();
-        caller.write(&said).await;
+        let output: Vec<u8> = pieces().flatten().collect();
+        caller.write(&output).await;
         caller.shut_down().await;
         let connection = arrived(&edge, number).await.connection;
         gone(&edge, connection, protocol).await;
 
         let arrived = edge.fake.connections().swap_remove(connection as usize).bytes;
-        assert!(arrived.ends_with(&said), "{protocol}: {} bytes in all", arrived.len());
+        assert!(arrived.ends_with(&output), "{protocol}: {} bytes in all", arrived.len());
     }
 }
 
@@ -87,7 +87,7 @@ async fn bytes_behind_the_request_arrive_only_after_the_101() {
     assert!(caller.read_exactly(early.len()).await == early);
 
     // From a server that never says 101 they never come to.
-    edge.fake.otherwise(Behaviour::Stall);
+    edge.fake.otherwise(Behaviour::NeverAnswer);
     let mut caller = Http1Caller::dial(&edge.rig).await;
     caller.write([asking("SPDY/3.1").as_bytes(), &early].concat()).await;
     let request = arrived(&edge, 1).await;
@@ -129,12 +129,12 @@ async fn anything_but_the_right_101_passes_no_byte() {
     .into_iter()
     .enumerate()
     {
-        let told = format!("{wrong:?}");
+        let case = format!("{wrong:?}");
         edge.fake.otherwise(wrong);
         let mut caller = Http1Caller::dial(&edge.rig).await;
         caller.write(asking("SPDY/3.1") + SECOND).await;
         let answered = caller.read_head().await;
-        assert!(!answered.starts_with("HTTP/1.1 101"), "{told}: {answered}");
+        assert!(!answered.starts_with("HTTP/1.1 101"), "{case}: {answered}");
 
         // Now the caller goes on as if it had been upgraded, for as long as it is let.
         let request = arrived(&edge, number).await;
@@ -142,10 +142,10 @@ async fn anything_but_the_right_101_passes_no_byte() {
         let (rest, _) = caller.read_to_end().await;
 
         let rest = String::from_utf8_lossy(&rest).into_owned();
-        assert!(!rest.contains("HTTP/1.1"), "{told}: a second answer: {rest}");
-        gone(&edge, request.connection, &told).await;
+        assert!(!rest.contains("HTTP/1.1"), "{case}: a second answer: {rest}");
+        gone(&edge, request.connection, &case).await;
         reads_no_more(&edge, &request);
-        assert_eq!(edge.fake.requests().len(), number + 1, "{told}");
+        assert_eq!(edge.fake.requests().len(), number + 1, "{case}");
     }
 }
 
@@ -399,13 +399,13 @@ async fn arrived(edge: &FakeEdge, number: usize) -> RecordedRequest {
 }
 
 /// Waits until a connection of the fake has ended.
-async fn gone(edge: &FakeEdge, connection: u64, told: &str) {
+async fn gone(edge: &FakeEdge, connection: u64, case: &str) {
     let ended = async {
         while !edge.fake.connections().iter().any(|one| one.id == connection && one.ended.is_some()) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(SOON, ended).await.unwrap_or_else(|_| panic!("{told}: the connection stays open"));
+    timeout(SOON, ended).await.unwrap_or_else(|_| panic!("{case}: the connection stays open"));
 }
 
 /// Whether the request's head is all that has arrived on its connection.

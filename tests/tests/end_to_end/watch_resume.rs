@@ -270,13 +270,13 @@ async fn parked_watches_of_a_cluster_are_limited() {
     site.edge.kill_agent().await;
     store.put("b", "1");
 
-    let mut told = 0;
+    let mut errors = 0;
     for watch in &mut watches {
         if watch.until_either("\"b\"", "ERROR").await {
-            told += 1;
+            errors += 1;
         }
     }
-    assert_eq!(told, 2);
+    assert_eq!(errors, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,7 +62,7 @@ struct AddressEdge {
     _api: FakeApi,
     piped: Http1Caller,
     caller: Http2Caller,
-    said: u8,
+    sent: u8,
 }
 
 impl AddressEdge {
@@ -80,15 +80,15 @@ impl AddressEdge {
         piped.write(head("POST", &format!("/clusters/edge-a{EXEC}"), upgrade)).await;
         assert!(piped.read_head().await.starts_with("HTTP/1.1 101 "));
         let caller = Http2Caller::dial(&rig).await;
-        Self { rig, site, _agent: agent, _api: api, piped, caller, said: 0 }
+        Self { rig, site, _agent: agent, _api: api, piped, caller, sent: 0 }
     }
 
     /// What is said comes back in order, and requests are answered.
     async fn goes_on(&mut self) {
         for _ in 0..ROUNDS {
-            self.said += 1;
-            self.piped.write([self.said; 100]).await;
-            assert_eq!(self.piped.read_exactly(100).await, [self.said; 100]);
+            self.sent += 1;
+            self.piped.write([self.sent; 100]).await;
+            assert_eq!(self.piped.read_exactly(100).await, [self.sent; 100]);
             let answer = self.caller.ask("GET", "/clusters/edge-a/x", &[]).await.unwrap();
             assert_eq!((answer.status().as_u16(), answer.body().as_ref()), (200, b"{}".as_slice()));
         }

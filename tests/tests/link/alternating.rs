@@ -32,7 +32,7 @@ const CLUSTERS: [&str; 2] = ["edge-a", "edge-b"];
 const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
 
 /// So many ask at once by each way.
-const CALLERS_PER_WAY: usize = 4;
+const CALLERS_PER_ENTRY_POINT: usize = 4;
 /// After so many requests of one caller a connection is made anew.
 const REQUESTS_PER_CONNECTION: usize = 50;
 /// How often a site's node gets another port at its NAT, meanwhile.
@@ -84,21 +84,21 @@ async fn alternate(lab: &Lab, requests: usize) {
         edge.cluster.make_admins(&format!("token:{GROUP}")).await;
     }
     let by_token = may_dial("dials", ("token", &format!("token:{GROUP}")), &CLUSTERS);
-    let ways_in = [("sni", &CLUSTERS[..]), ("office-1", &CLUSTERS[..1]), ("office-2", &CLUSTERS[1..])];
-    let ways_in = ways_in.map(|(name, clusters)| {
-        let way_in = format!("way-in:{name}");
-        user_may_dial(name, (&way_in, &way_in), clusters)
+    let entry_points = [("sni", &CLUSTERS[..]), ("office-1", &CLUSTERS[..1]), ("office-2", &CLUSTERS[1..])];
+    let entry_points = entry_points.map(|(name, clusters)| {
+        let entry_point = format!("way-in:{name}");
+        user_may_dial(name, (&entry_point, &entry_point), clusters)
     });
-    rig.put_policy(&usual().into_iter().chain([by_token]).chain(ways_in).collect::<Vec<_>>()).await;
-    let offices = [ClientNetwork::build(lab, 1).await, ClientNetwork::build(lab, 2).await];
-    let callers = Arc::new(Callers::new(&rig, edges.each_ref(), offices, passthrough).await);
+    rig.put_policy(&usual().into_iter().chain([by_token]).chain(entry_points).collect::<Vec<_>>()).await;
+    let client_networks = [ClientNetwork::build(lab, 1).await, ClientNetwork::build(lab, 2).await];
+    let callers = Arc::new(Callers::new(&rig, edges.each_ref(), client_networks, passthrough).await);
 
     let done = Arc::new(AtomicUsize::new(0));
     let mut asking = JoinSet::new();
-    for way in WAYS.into_iter().cycle().take(WAYS.len() * CALLERS_PER_WAY) {
+    for entry_point in WAYS.into_iter().cycle().take(WAYS.len() * CALLERS_PER_ENTRY_POINT) {
         let (callers, done) = (Arc::clone(&callers), Arc::clone(&done));
-        let count = requests / (WAYS.len() * CALLERS_PER_WAY);
-        asking.spawn(async move { callers.ask_in_turns(way, count, &done).await });
+        let count = requests / (WAYS.len() * CALLERS_PER_ENTRY_POINT);
+        asking.spawn(async move { callers.ask_alternately(entry_point, count, &done).await });
     }
     let mut rebound = 0;
     let answered = async {
@@ -127,7 +127,7 @@ struct Callers {
     gateway: (SocketAddr, Arc<ClientConfig>),
     /// What each cluster's own administrator trusts and shows.
     edges: [Arc<ClientConfig>; 2],
-    offices: [ClientNetwork; 2],
+    client_networks: [ClientNetwork; 2],
     passthrough: SocketAddr,
 }
 
@@ -135,7 +135,7 @@ impl Callers {
     async fn new(
         rig: &Rig,
         edges: [&ByAddressEdge; 2],
-        offices: [ClientNetwork; 2],
+        client_networks: [ClientNetwork; 2],
         passthrough: SocketAddr,
     ) -> Self {
         let own = |edge: &ByAddressEdge| {
@@ -145,21 +145,21 @@ impl Callers {
         let uids = [uid(edges[0].cluster.admin()).await, uid(edges[1].cluster.admin()).await];
         assert_ne!(uids[0], uids[1]);
         let gateway = (rig.gateway(), Arc::new(config(&rig.server_ca(), None).expect("valid")));
-        Self { uids, gateway, edges: edges.map(own), offices, passthrough }
+        Self { uids, gateway, edges: edges.map(own), client_networks, passthrough }
     }
 
     /// Asks the one and the other.
-    async fn ask_in_turns(&self, way: EntryPoint, count: usize, done: &AtomicUsize) {
+    async fn ask_alternately(&self, entry_point: EntryPoint, count: usize, done: &AtomicUsize) {
         let mut connections = [None, None];
         for number in 0..count {
             let which = number % 2;
             if (number / 2).is_multiple_of(REQUESTS_PER_CONNECTION) {
-                connections[which] = Some(self.connected(way, which).await);
+                connections[which] = Some(self.connected(entry_point, which).await);
             }
             let connection = connections[which].as_mut().expect("it was made above");
-            let asked = timeout(SOON, self.asked(way, which, connection)).await.expect("an answer");
-            let found = asked.unwrap_or_else(|error| panic!("{way:?} {which}: {error}"));
-            assert_eq!(found, self.uids[which], "by {way:?}, of {}", CLUSTERS[which]);
+            let asked = timeout(SOON, self.asked(entry_point, which, connection)).await.expect("an answer");
+            let found = asked.unwrap_or_else(|error| panic!("{entry_point:?} {which}: {error}"));
+            assert_eq!(found, self.uids[which], "by {entry_point:?}, of {}", CLUSTERS[which]);
             done.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -167,12 +167,12 @@ impl Callers {
     /// The uid of kube-system.
     async fn asked(
         &self,
-        way: EntryPoint,
+        entry_point: EntryPoint,
         which: usize,
         connection: &mut SendRequest<Empty<Bytes>>,
     ) -> Result<String, hyper::Error> {
         const PATH: &str = "/api/v1/namespaces/kube-system";
-        let request = match way {
+        let request = match entry_point {
             EntryPoint::Url => Request::get(format!("/clusters/{}{PATH}", CLUSTERS[which]))
                 .header("host", GATEWAY)
                 .header("authorization", format!("Bearer {TOKEN}")),
@@ -181,21 +181,25 @@ impl Callers {
             }
         };
         let answer = connection.send_request(request.body(Empty::new()).expect("a request")).await?;
-        assert_eq!(answer.status(), StatusCode::OK, "{way:?} {which}");
+        assert_eq!(answer.status(), StatusCode::OK, "{entry_point:?} {which}");
         let body = answer.into_body().collect().await?.to_bytes();
         let namespace: Value = serde_json::from_slice(&body).expect("JSON");
         Ok(namespace["metadata"]["uid"].as_str().expect("a uid").to_owned())
     }
 
-    async fn connected(&self, way: EntryPoint, which: usize) -> SendRequest<Empty<Bytes>> {
-        let connected = timeout(SOON, self.try_connect(way, which)).await.expect("a connection");
-        connected.unwrap_or_else(|error| panic!("{way:?} {which}: {error}"))
+    async fn connected(&self, entry_point: EntryPoint, which: usize) -> SendRequest<Empty<Bytes>> {
+        let connected = timeout(SOON, self.try_connect(entry_point, which)).await.expect("a connection");
+        connected.unwrap_or_else(|error| panic!("{entry_point:?} {which}: {error}"))
     }
 
-    async fn try_connect(&self, way: EntryPoint, which: usize) -> io::Result<SendRequest<Empty<Bytes>>> {
+    async fn try_connect(
+        &self,
+        entry_point: EntryPoint,
+        which: usize,
+    ) -> io::Result<SendRequest<Empty<Bytes>>> {
         let own = &self.edges[which];
         let (gateway, trusted) = &self.gateway;
-        match way {
+        match entry_point {
             EntryPoint::Url => {
                 spoken(secured(TcpStream::connect(gateway).await?, GATEWAY, trusted).await?).await
             }
@@ -210,7 +214,7 @@ impl Callers {
                 spoken(secured(TcpStream::connect(self.passthrough).await?, NAMES[which], own).await?).await
             }
             EntryPoint::Address => {
-                let stream = self.offices[which].connected(CONTROL_PLANE).await?;
+                let stream = self.client_networks[which].connected(CONTROL_PLANE).await?;
                 spoken(secured(stream, "192.168.1.10", own).await?).await
             }
         }
@@ -230,7 +234,7 @@ fn configuration(passthrough: SocketAddr) -> String {
     let server = |which: usize| {
         format!("{{ name: {}, cluster: {}, target: \"{CONTROL_PLANE}\" }}", NAMES[which], CLUSTERS[which])
     };
-    let way = |which: usize| {
+    let entry_point = |which: usize| {
         format!(
             "{{ name: office-{n}, sources: [10.8.{n}.0/24], addresses: [{{ listen: \"{CONTROL_PLANE}\", cluster: {} }}] }}",
             CLUSTERS[which],
@@ -242,7 +246,7 @@ fn configuration(passthrough: SocketAddr) -> String {
          }}\n{LIMITS}",
         server(0),
         server(1),
-        way(0),
-        way(1)
+        entry_point(0),
+        entry_point(1)
     )
 }

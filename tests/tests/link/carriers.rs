@@ -42,19 +42,19 @@ const FAULTS: [(&str, &str); 5] = [
 #[test]
 fn an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start() {
     trial("an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start", async |lab| {
-        let stage = CarrierSetup::build(lab).await;
+        let setup = CarrierSetup::build(lab).await;
         for (fault, rule) in FAULTS {
-            stage.fault(rule).await;
+            setup.fault(rule).await;
             let began = Instant::now();
-            let said = stage.rig.agent_log("edge-a").len();
-            let agent = stage.agent("").await;
-            stage.said(said, "tunnel opened", "http2").await;
+            let logged_bytes = setup.rig.agent_log("edge-a").len();
+            let agent = setup.agent("").await;
+            setup.logged_carrier(logged_bytes, "tunnel opened", "http2").await;
             println!("{fault}: a tunnel over TCP {:?} after the start", began.elapsed());
-            stage.serves().await;
+            setup.serves().await;
             println!("{fault}: answered {:?} after the start", began.elapsed());
-            let ready = stage.site.probe(agent.probes, "/readyz").await;
+            let ready = setup.site.probe(agent.probes, "/readyz").await;
             assert!(ready.contains(" 200 ") && ready.contains("degraded: on HTTP/2"), "{fault}: {ready}");
-            stage.no_fault().await;
+            setup.no_fault().await;
             drop(agent);
         }
     });
@@ -64,45 +64,45 @@ fn an_agent_whose_udp_does_not_pass_serves_over_tcp_from_its_start() {
 #[test]
 fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
     trial("an_agent_without_udp_serves_over_tcp_and_returns_to_quic", async |lab| {
-        let stage = CarrierSetup::build(lab).await;
-        let agent = stage.agent("").await;
-        stage.said(0, "tunnel opened", "quic").await;
+        let setup = CarrierSetup::build(lab).await;
+        let agent = setup.agent("").await;
+        setup.logged_carrier(0, "tunnel opened", "quic").await;
         let feed = WatchFeed::new();
-        stage.api.on("/watch", Behaviour::Watch(feed.clone()));
-        stage.serves().await;
+        setup.api.on("/watch", Behaviour::Watch(feed.clone()));
+        setup.serves().await;
 
         for (fault, rule) in FAULTS {
-            let said = stage.rig.agent_log("edge-a").len();
-            stage.fault(rule).await;
+            let logged_bytes = setup.rig.agent_log("edge-a").len();
+            setup.fault(rule).await;
             let began = Instant::now();
             if fault.contains("beyond") {
                 // Small packets pass, and this tunnel with them; a new one would not.
-                stage.serves().await;
-                stage.no_fault().await;
+                setup.serves().await;
+                setup.no_fault().await;
                 continue;
             }
-            stage.said(said, "health=Suspect", "quic").await;
+            setup.logged_carrier(logged_bytes, "health=Suspect", "quic").await;
             let suspected = Instant::now();
-            stage.said(said, "tunnel opened", "http2").await;
+            setup.logged_carrier(logged_bytes, "tunnel opened", "http2").await;
             println!(
                 "{fault}: suspect after {:?}, over TCP {:?} later",
                 suspected - began,
                 suspected.elapsed()
             );
-            stage.serves().await;
+            setup.serves().await;
             println!("{fault}: answered {:?} after the suspicion", suspected.elapsed());
-            let mut watcher = Http2Caller::dial(&stage.rig).await;
+            let mut watcher = Http2Caller::dial(&setup.rig).await;
             let (answer, _) = watcher.send("GET", "/clusters/edge-a/watch", &[], true);
             let mut events = timeout(SOON, answer).await.expect("a head in time").unwrap().into_body();
 
-            let said = stage.rig.agent_log("edge-a").len();
-            stage.no_fault().await;
+            let logged_bytes = setup.rig.agent_log("edge-a").len();
+            setup.no_fault().await;
             let returned = Instant::now();
-            stage.returned(said).await;
+            setup.returned(logged_bytes).await;
             println!("{fault}: QUIC again {:?} after UDP's return", returned.elapsed());
             // The one over TCP is kept for its watch, and for nothing else.
-            stage.until("it drains", async || stage.drains("http2").await).await;
-            stage.serves().await;
+            setup.until("it drains", async || setup.drains("http2").await).await;
+            setup.serves().await;
             assert_eq!(feed.push("an event"), 1);
             let data =
                 timeout(SOON, events.data()).await.expect("an event in time").expect("no end").unwrap();
@@ -110,7 +110,7 @@ fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
             feed.end();
             let (rest, end) = read_to_end(events).await;
             assert!(rest.is_empty() && end.is_ok(), "a clean end: {end:?}");
-            stage.said(said, "tunnel closed", "http2").await;
+            setup.logged_carrier(logged_bytes, "tunnel closed", "http2").await;
         }
         drop(agent);
     });
@@ -120,18 +120,18 @@ fn an_agent_without_udp_serves_over_tcp_and_returns_to_quic() {
 #[ignore = "soak: ten minutes"]
 fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
     trial("a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back", async |lab| {
-        let (stage, feed) = (CarrierSetup::build(lab).await, WatchFeed::new());
-        stage.api.on("/watch", Behaviour::Watch(feed.clone()));
-        stage.fault(NO_UDP).await;
-        let _agent = stage.agent("").await;
-        stage.said(0, "tunnel opened", "http2").await;
-        let mut watcher = Http2Caller::dial(&stage.rig).await;
+        let (setup, feed) = (CarrierSetup::build(lab).await, WatchFeed::new());
+        setup.api.on("/watch", Behaviour::Watch(feed.clone()));
+        setup.fault(NO_UDP).await;
+        let _agent = setup.agent("").await;
+        setup.logged_carrier(0, "tunnel opened", "http2").await;
+        let mut watcher = Http2Caller::dial(&setup.rig).await;
         let (answer, _) = watcher.send("GET", "/clusters/edge-a/watch", &[], true);
         let mut events = timeout(SOON, answer).await.expect("a head in time").unwrap().into_body();
 
-        stage.no_fault().await;
-        stage.returned(0).await;
-        stage.until("it drains", async || stage.drains("http2").await).await;
+        setup.no_fault().await;
+        setup.returned(0).await;
+        setup.until("it drains", async || setup.drains("http2").await).await;
 
         let (returned, mut number) = (Instant::now(), 0);
         while returned.elapsed() < LIVES_ON {
@@ -142,40 +142,40 @@ fn a_watch_over_tcp_lives_on_for_ten_minutes_after_quic_is_back() {
                 timeout(SOON, events.data()).await.expect("an event in time").expect("no end").unwrap();
             events.flow_control().release_capacity(data.len()).expect("it is open");
             assert_eq!(data, event);
-            stage.serves().await;
+            setup.serves().await;
             sleep(EVENT_EVERY).await;
         }
-        assert!(stage.drains("http2").await, "it is still the tunnel over TCP");
+        assert!(setup.drains("http2").await, "it is still the tunnel over TCP");
         feed.end();
         assert!(read_to_end(events).await.1.is_ok(), "a clean end");
-        stage.said(0, "tunnel closed", "http2").await;
+        setup.logged_carrier(0, "tunnel closed", "http2").await;
     });
 }
 
 #[test]
 fn an_agent_behind_a_proxy_serves_and_does_not_leak_its_password() {
     trial("an_agent_behind_a_proxy_serves_and_does_not_leak_its_password", async |lab| {
-        let stage = CarrierSetup::build(lab).await;
+        let setup = CarrierSetup::build(lab).await;
         let proxy = CloudProxy::start().await;
         // Nothing passes but what goes to the proxy.
-        stage.fault("add rule inet fault forward ip daddr 192.0.2.1 tcp dport != $PROXY drop").await;
-        stage.fault(NO_UDP).await;
+        setup.fault("add rule inet fault forward ip daddr 192.0.2.1 tcp dport != $PROXY drop").await;
+        setup.fault(NO_UDP).await;
         let url = format!("http://agent:s3cr3t-w0rd@{SERVER}:{}", proxy.address.port());
         let around = ProcessEnvironment {
-            network_namespace: Some(stage.site.pod().path().to_owned()),
+            network_namespace: Some(setup.site.pod().path().to_owned()),
             variables: vec![("HTTPS_PROXY".to_owned(), url)],
             ..ProcessEnvironment::default()
         };
-        let _agent = stage.rig.agent_amid(&around, "edge-a", &stage.api_server, GUARD).await;
+        let _agent = setup.rig.agent_amid(&around, "edge-a", &setup.api_server, GUARD).await;
 
-        stage.said(0, "tunnel opened", "http2").await;
-        stage.serves().await;
+        setup.logged_carrier(0, "tunnel opened", "http2").await;
+        setup.serves().await;
         let heads = proxy.heads();
         assert!(heads.iter().all(|head| head.starts_with("CONNECT 192.0.2.1:")), "{heads:?}");
         // agent:s3cr3t-w0rd
         let credentials = "Proxy-Authorization: Basic YWdlbnQ6czNjcjN0LXcwcmQ=";
         assert!(heads.iter().any(|head| head.contains(credentials)), "{heads:?}");
-        let log = stage.rig.agent_log("edge-a");
+        let log = setup.rig.agent_log("edge-a");
         assert!(!log.contains("s3cr3t-w0rd") && !log.contains("YWdlbnQ6"), "{log}");
     });
 }
@@ -234,7 +234,7 @@ impl CarrierSetup {
     }
 
     /// Waits until the agent has said this of a tunnel over this carrier.
-    async fn said(&self, from: usize, words: &str, carrier: &str) {
+    async fn logged_carrier(&self, from: usize, words: &str, carrier: &str) {
         let carrier = format!("carrier=\"{carrier}\"");
         let is_said = |line: &str| line.contains(words) && line.contains(&carrier);
         let has = async || self.rig.agent_log("edge-a")[from..].lines().any(is_said);

@@ -37,8 +37,8 @@ fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
         let kubectl = edge.cluster.admin().limit(SOON);
 
         // A validating webhook: its Service's address is dialed from the site.
-        let said = kubectl.refusal(&["create", "configmap", "refused"]).await;
-        assert!(said.contains("the site says no"), "{said}");
+        let output = kubectl.refusal(&["create", "configmap", "refused"]).await;
+        assert!(output.contains("the site says no"), "{output}");
         kubectl.stdout(&["create", "configmap", "welcome"]).await;
 
         // An aggregated API.
@@ -63,8 +63,8 @@ fn webhooks_aggregated_apis_and_kubelets_serve_through_egress() {
         }
         // By no other way, and by this one as long as policy says so.
         edge.rig.put_policy(&[rule("host-z", &REACHED)]).await;
-        let said = kubectl.refusal(&["create", "configmap", "late"]).await;
-        assert!(said.contains("failed calling webhook"), "{said}");
+        let output = kubectl.refusal(&["create", "configmap", "late"]).await;
+        assert!(output.contains("failed calling webhook"), "{output}");
     });
 }
 

@@ -28,8 +28,8 @@ const PODS: &str = "/api/v1/namespaces/default/pods/p";
 /// What makes kubectl use SPDY.
 const NO_WEBSOCKETS: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
 /// kubectl pings every 5 s and gives up 61 s after the last pong: here it surely lives on, and here it surely does not.
-const BORNE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(50)];
-const NOT_BORNE: Duration = Duration::from_secs(75);
+const TOLERATED: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(50)];
+const NOT_TOLERATED: Duration = Duration::from_secs(75);
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -51,21 +51,21 @@ fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
     trial("an_exec_survives_as_long_an_outage_as_its_protocol_allows", async |lab| {
         let rig = lab.rig("").await;
         let names = ["edge-a", "edge-b"];
-        let borne = names.into_iter().zip(BORNE).map(async |(name, length)| {
+        let tolerated = names.into_iter().zip(TOLERATED).map(async |(name, length)| {
             let mut edge = ExecEdge::start(lab, &rig, name).await;
             edge.dark_for(length).await;
             edge.ends_well().await;
         });
-        let not_borne = async {
+        let not_tolerated = async {
             let mut edge = ExecEdge::start(lab, &rig, "edge-c").await;
-            let down = edge.dark_but(NOT_BORNE, async |edge, down| {
-                let (status, said) = edge.websocket.ended().await;
+            let down = edge.dark_but(NOT_TOLERATED, async |edge, down| {
+                let (status, message) = edge.websocket.ended().await;
                 let after = down.elapsed();
-                println!("over WebSocket, {after:.1?} after the link went dark, {status}: {said:?}");
-                assert!(after < NOT_BORNE, "it did not end by itself");
+                println!("over WebSocket, {after:.1?} after the link went dark, {status}: {message:?}");
+                assert!(after < NOT_TOLERATED, "it did not end by itself");
                 assert_eq!(status.code(), Some(1));
                 // What came back before stands there as it was, and then kubectl says why there is no more.
-                let errors = said.strip_prefix(&edge.websocket.echoed).expect("what was echoed");
+                let errors = message.strip_prefix(&edge.websocket.echoed).expect("what was echoed");
                 let error = errors.lines().last().unwrap_or_default();
                 assert!(error.starts_with("error: ") && error.ends_with("i/o timeout"), "{errors}");
             });
@@ -73,7 +73,7 @@ fn an_exec_survives_as_long_an_outage_as_its_protocol_allows() {
             edge.spdy.comes_back().await;
             edge.spdy.ends_well().await;
         };
-        tokio::join!(join_all(borne), not_borne);
+        tokio::join!(join_all(tolerated), not_tolerated);
     });
 }
 
@@ -135,7 +135,7 @@ impl ExecEdge {
         happens(self, down).await;
         tokio::time::sleep_until((down + length).into()).await;
         for exec in [&self.websocket, &self.spdy] {
-            assert!(!exec.said().contains("dark"), "the link was not dark: {}", exec.said());
+            assert!(!exec.output().contains("dark"), "the link was not dark: {}", exec.output());
         }
         self.site.link().up().await;
     }
@@ -164,11 +164,11 @@ impl Exec {
     /// Everything that was typed has come back, once and in order.
     async fn comes_back(&mut self) {
         let deadline = Instant::now() + SOON;
-        while self.said().len() < self.typed.len() {
-            assert!(Instant::now() < deadline, "it said only {:?}", self.said());
+        while self.output().len() < self.typed.len() {
+            assert!(Instant::now() < deadline, "it said only {:?}", self.output());
             sleep(LOOK_EVERY).await;
         }
-        assert_eq!(self.said(), self.typed);
+        assert_eq!(self.output(), self.typed);
         self.echoed.clone_from(&self.typed);
     }
 
@@ -183,12 +183,12 @@ impl Exec {
 
     /// How it ended by itself, and all that it said.
     async fn ended(&mut self) -> (ExitStatus, String) {
-        let status = self.process.wait(2 * NOT_BORNE).await.expect("kubectl ends");
-        (status, self.said())
+        let status = self.process.wait(2 * NOT_TOLERATED).await.expect("kubectl ends");
+        (status, self.output())
     }
 
     /// All that kubectl has written, to stdout and to stderr.
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(self.process.output()).expect("a file that kubectl writes")
     }
 }

@@ -53,7 +53,7 @@ fn the_cloud_sees_the_nodes_address_and_a_port_that_the_nat_changes() {
         let server = UdpSocket::bind((SERVER, PORT)).unwrap();
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
         let sender = Sender::in_pod(&site).await;
-        let seen = || sender.heard_by(&server).expect("a datagram");
+        let seen = || sender.received_by(&server).expect("a datagram");
 
         let first = seen();
         assert_eq!((first.ip(), seen()), (site.address().into(), first));
@@ -73,16 +73,16 @@ fn a_link_that_is_down_passes_nothing_and_says_when_it_was_opened() {
         let server = UdpSocket::bind((SERVER, PORT)).unwrap();
         let sender = Sender::in_pod(&site).await;
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
-        sender.heard_by(&server).expect("a link that is up");
+        sender.received_by(&server).expect("a link that is up");
 
         let before = Instant::now();
         let down = site.link().down().await;
         server.set_read_timeout(Some(DATAGRAM_NEVER)).unwrap();
-        assert_eq!(sender.heard_by(&server), None);
+        assert_eq!(sender.received_by(&server), None);
         assert_eq!(site.link().stats().await["a_to_b"]["dropped_dark"], 1);
         let up = site.link().up().await;
         server.set_read_timeout(Some(DATAGRAM_MAX)).unwrap();
-        assert!(sender.heard_by(&server).is_some());
+        assert!(sender.received_by(&server).is_some());
         assert!(before <= down && down < up && up <= Instant::now());
     });
 }
@@ -130,7 +130,7 @@ fn an_unknown_link_option_is_refused_with_the_known_ones() {
         let stats = site.link().stats().await;
         assert_eq!(stats["a_to_b"]["impairment"], "delay=3ms loss=5%");
         assert_eq!(stats["b_to_a"]["impairment"], "nothing");
-        let wrong = tokio::time::timeout(SOON, site.link().try_tell("set loss=lots")).await.unwrap();
+        let wrong = tokio::time::timeout(SOON, site.link().try_send("set loss=lots")).await.unwrap();
         assert!(wrong.unwrap_err().to_string().contains("no share"));
         sleep(Duration::ZERO).await;
     });
@@ -147,7 +147,7 @@ impl Sender {
     }
 
     /// Sends one datagram, and says from where it came, if it did.
-    fn heard_by(&self, server: &UdpSocket) -> Option<SocketAddr> {
+    fn received_by(&self, server: &UdpSocket) -> Option<SocketAddr> {
         self.0.send(b"heard?").unwrap();
         server.recv_from(&mut [0; 16]).ok().map(|(_, from)| from)
     }

@@ -42,8 +42,8 @@ fn a_list_and_a_watch_are_complete_over_a_slow_and_lossy_link() {
         assert_eq!(seen, (0..EVENTS).map(|number| format!("event {number}\n")).collect::<String>());
 
         let stats = site.link().stats().await;
-        for way in ["a_to_b", "b_to_a"] {
-            assert!(stats[way]["dropped_loss"].as_u64() > Some(0), "{stats}");
+        for entry_point in ["a_to_b", "b_to_a"] {
+            assert!(stats[entry_point]["dropped_loss"].as_u64() > Some(0), "{stats}");
         }
     });
 }

@@ -50,15 +50,20 @@ fn by_the_name_of_a_network_an_address_leads_to_its_own_cluster() {
         at(&rig, &["cluster", "update", "edge-c", "--network", PLANTS[0]]).await;
 
         // To kubectl, which shows the status line.
-        let said = proxies[0].kubectl(&edges[0].cluster).refusal(&["get", "namespaces"]).await;
-        assert!(said.contains("192.168.1.10:6443 is ambiguous among edge-a, edge-c"), "{said}");
-        assert!(!said.contains("edge-b"), "{said}");
+        let output = proxies[0].kubectl(&edges[0].cluster).refusal(&["get", "namespaces"]).await;
+        assert!(output.contains("192.168.1.10:6443 is ambiguous among edge-a, edge-c"), "{output}");
+        assert!(!output.contains("edge-b"), "{output}");
         let log = AuditLog::of(&rig);
-        let told = log.completions();
-        let told = told.iter().find(|line| line["responseStatus"]["reason"] == "TargetAmbiguous");
-        let told = told.expect("it is in the audit log");
-        assert_eq!((note(told, "among"), note(told, "network")), ("edge-a, edge-c", PLANTS[0]), "{told}");
-        assert_eq!(told["user"]["username"], "alice");
+        let completions = log.completions();
+        let completions =
+            completions.iter().find(|line| line["responseStatus"]["reason"] == "TargetAmbiguous");
+        let completions = completions.expect("it is in the audit log");
+        assert_eq!(
+            (note(completions, "among"), note(completions, "network")),
+            ("edge-a, edge-c", PLANTS[0]),
+            "{completions}"
+        );
+        assert_eq!(completions["user"]["username"], "alice");
         // The other network has nothing to do with it, and for whom policy has one of both nothing is ambiguous.
         assert_eq!(uid(proxies[1].kubectl(&edges[1].cluster)).await, uids[1]);
         let bobs = LocalProxy::start_within(&rig, "bob", ["--network", PLANTS[0]], &edges[0]).await;

@@ -145,7 +145,7 @@ pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &ByAddressEdge, ku
     let output = rig.path().join("watched");
     let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];
     let watching = kubectl.start(&watch, &output).await.unwrap();
-    said(rig, &output, "before", edge).await;
+    watch_has_begun(rig, &output, "before", edge).await;
     let down = edge.site.link().down().await;
     edge.cluster.admin().stdout(&["create", "namespace", "in-the-dark"]).await;
     sleep_until((down + DARK).into()).await;
@@ -156,7 +156,7 @@ pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &ByAddressEdge, ku
 }
 
 /// Makes namespaces until one is seen by the watch, so that it has begun.
-async fn said(rig: &Rig, output: &PathBuf, prefix: &str, edge: &ByAddressEdge) {
+async fn watch_has_begun(rig: &Rig, output: &PathBuf, prefix: &str, edge: &ByAddressEdge) {
     let deadline = Instant::now() + SOON;
     for number in 0.. {
         let name = format!("{prefix}-{number}");

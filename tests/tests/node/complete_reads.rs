@@ -9,7 +9,7 @@ use tests::node_edge::{NodeEdge, POD, trial};
 use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
-use super::kubectls::{Client, SOON, hands};
+use super::kubectls::{Client, SOON, clients};
 
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";
@@ -29,7 +29,7 @@ const SLOW_MAX: u32 = 24;
 /// How a reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ending {
-    Whole,
+    Complete,
     /// Something else than the file, and a code that says so.
     Failed,
     /// Something else than the file, with exit code 0.
@@ -47,7 +47,7 @@ struct Reading {
 #[test]
 fn fifty_megabytes_from_a_pod_are_complete_or_an_error() {
     trial("fifty_megabytes_from_a_pod_are_complete_or_an_error", async |edges| {
-        reads_are_whole(&edges.edges[1], 2, &[false]).await
+        reads_are_complete(&edges.edges[1], 2, &[false]).await
     });
 }
 
@@ -56,21 +56,22 @@ fn fifty_megabytes_from_a_pod_are_complete_or_an_error() {
 ///
 /// # Panics
 /// Where one is.
-pub async fn reads_are_whole(edge: &NodeEdge, times: u32, paces: &[bool]) {
+pub async fn reads_are_complete(edge: &NodeEdge, times: u32, paces: &[bool]) {
     let makes = format!("pod flood {BYTES} >{FILE} && sha256sum <{FILE}");
     let made = edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
     let hash = made.split_whitespace().next().expect("a hash");
-    let hands = hands(edge);
+    let clients = clients(edge);
     let mut all = Vec::new();
     for n in 0..times {
         for is_flood in [false, true] {
             for &is_slow in paces {
-                all.extend(hands.iter().map(|hand| (hand, n, Reading { is_flood, is_slow })));
+                all.extend(clients.iter().map(|client| (client, n, Reading { is_flood, is_slow })));
             }
         }
     }
-    let endings = stream::iter(all)
-        .map(async |(hand, n, reading)| (hand.name.as_str(), ending(edge, hand, n, reading, hash).await));
+    let endings = stream::iter(all).map(async |(client, n, reading)| {
+        (client.name.as_str(), ending(edge, client, n, reading, hash).await)
+    });
     let mut counts: BTreeMap<&str, BTreeMap<Ending, usize>> = BTreeMap::new();
     let mut endings = std::pin::pin!(endings.buffer_unordered(AT_ONCE));
     while let Some((name, ending)) = endings.next().await {
@@ -79,17 +80,21 @@ pub async fn reads_are_whole(edge: &NodeEdge, times: u32, paces: &[bool]) {
     println!("{counts:#?}");
     // kubectl has failures of its own, and others by each protocol.
     for protocol in ["websocket", "spdy"] {
-        let by = |way: &str| -> BTreeSet<Ending> {
-            counts[format!("{way}-{protocol}").as_str()].keys().copied().collect()
+        let by = |entry_point: &str| -> BTreeSet<Ending> {
+            counts[format!("{entry_point}-{protocol}").as_str()].keys().copied().collect()
         };
         let (direct, tunneled) = (by("direct"), by("tunneled"));
-        assert!([&direct, &tunneled].iter().all(|endings| endings.contains(&Ending::Whole)), "{counts:#?}");
+        assert!(
+            [&direct, &tunneled].iter().all(|endings| endings.contains(&Ending::Complete)),
+            "{counts:#?}"
+        );
         let worse = &tunneled - &direct;
         if worse.is_empty() {
             continue;
         }
-        let hand = hands.iter().find(|hand| hand.name == format!("direct-{protocol}")).expect("there is one");
-        let slow = slowly(edge, hand, &worse, hash).await;
+        let client =
+            clients.iter().find(|client| client.name == format!("direct-{protocol}")).expect("there is one");
+        let slow = slowly(edge, client, &worse, hash).await;
         assert!(
             worse.is_subset(&slow),
             "by {protocol} through the tunnel {worse:?}, and beside it by slow readers {slow:?}: {counts:#?}"
@@ -100,10 +105,10 @@ pub async fn reads_are_whole(edge: &NodeEdge, times: u32, paces: &[bool]) {
 /// Who reads through a tunnel, and on a busy machine, is slower than who reads beside it, and what cuts it short in the cluster is
 /// time: an API server pings a kubelet every five seconds (decision 0045). So this reads beside it slowly, until all these
 /// endings were seen, and says which were.
-async fn slowly(edge: &NodeEdge, hand: &Client, wanted: &BTreeSet<Ending>, hash: &str) -> BTreeSet<Ending> {
+async fn slowly(edge: &NodeEdge, client: &Client, wanted: &BTreeSet<Ending>, hash: &str) -> BTreeSet<Ending> {
     let readings = [false, true].map(|is_flood| Reading { is_flood, is_slow: true });
     let endings = stream::iter((0..SLOW_MAX).flat_map(|n| readings.map(|reading| (n, reading))))
-        .map(async |(n, reading)| ending(edge, hand, n, reading, hash).await);
+        .map(async |(n, reading)| ending(edge, client, n, reading, hash).await);
     let mut endings = std::pin::pin!(endings.buffer_unordered(AT_ONCE));
     let mut seen = BTreeSet::new();
     while let Some(ending) = endings.next().await {
@@ -115,13 +120,13 @@ async fn slowly(edge: &NodeEdge, hand: &Client, wanted: &BTreeSet<Ending>, hash:
     seen
 }
 
-async fn ending(edge: &NodeEdge, hand: &Client, n: u32, reading: Reading, hash: &str) -> Ending {
+async fn ending(edge: &NodeEdge, client: &Client, n: u32, reading: Reading, hash: &str) -> Ending {
     let bytes = BYTES.to_string();
     let command: &[&str] = if reading.is_flood { &["pod", "flood", &bytes] } else { &["cat", FILE] };
-    let errors = edge.file(&format!("{}-{n}-{reading:?}.err", hand.name));
+    let errors = edge.file(&format!("{}-{n}-{reading:?}.err", client.name));
     let words = [["exec", POD, "--"].as_slice(), command].concat();
     let (mut process, _stdin, mut stdout) =
-        hand.kubectl.start_talking(&words, &errors).await.expect("kubectl starts");
+        client.kubectl.start_talking(&words, &errors).await.expect("kubectl starts");
     let (mut read, mut sip) = (Vec::with_capacity(BYTES), vec![0; SIP]);
     loop {
         let got = stdout.read(&mut sip).await.expect("a pipe can be read");
@@ -133,10 +138,10 @@ async fn ending(edge: &NodeEdge, hand: &Client, n: u32, reading: Reading, hash: 
             sleep(PAUSE_MIN + PAUSE_STEP * (n % PACES)).await;
         }
     }
-    let status = process.wait(SOON).await.unwrap_or_else(|error| panic!("{}: {error}", hand.name));
+    let status = process.wait(SOON).await.unwrap_or_else(|error| panic!("{}: {error}", client.name));
     if sha256(&read) == hash {
-        return Ending::Whole;
+        return Ending::Complete;
     }
-    println!("{}: {reading:?}: {} bytes, {status}, {}", hand.name, read.len(), process.tail());
+    println!("{}: {reading:?}: {} bytes, {status}, {}", client.name, read.len(), process.tail());
     if status.success() { Ending::ShortWithoutAWord } else { Ending::Failed }
 }

@@ -27,27 +27,27 @@ pub struct Client {
 }
 
 /// All four: what holds through the tunnel is what holds beside it, by WebSocket and by SPDY.
-pub fn hands(edge: &NodeEdge) -> [Client; 4] {
+pub fn clients(edge: &NodeEdge) -> [Client; 4] {
     let [[a, b], [c, d]] =
         [by_both_protocols("direct", &edge.direct), by_both_protocols("tunneled", &edge.tunneled)];
     [a, b, c, d]
 }
 
 /// One way by WebSocket, and by SPDY.
-pub fn by_both_protocols(way: &str, kubectl: &Kubectl) -> [Client; 2] {
+pub fn by_both_protocols(entry_point: &str, kubectl: &Kubectl) -> [Client; 2] {
     [("websocket", "true"), ("spdy", "false")].map(|(protocol, websockets)| {
         let choose = |kubectl: Kubectl, choice| kubectl.with_variable(choice, websockets);
         Client {
-            name: format!("{way}-{protocol}"),
+            name: format!("{entry_point}-{protocol}"),
             kubectl: CHOICES.into_iter().fold(kubectl.clone(), choose),
         }
     })
 }
 
 /// Both ways of another program, which has a home of its own by each: what it keeps of an API server is not shared.
-pub fn hands_of(edge: &NodeEdge, name: &str, program: &Path) -> [Client; 2] {
-    [("direct", &edge.direct), ("tunneled", &edge.tunneled)].map(|(way, kubectl)| {
-        let name = format!("{way}-{name}");
+pub fn clients_of(edge: &NodeEdge, name: &str, program: &Path) -> [Client; 2] {
+    [("direct", &edge.direct), ("tunneled", &edge.tunneled)].map(|(entry_point, kubectl)| {
+        let name = format!("{entry_point}-{name}");
         let home = edge.file(&format!("{name}-home"));
         Client { kubectl: kubectl.clone().of(program).with_home(home), name }
     })
@@ -75,10 +75,10 @@ impl Client {
 pub async fn wrote(process: &mut Process, text: &str) -> String {
     let output = process.output().to_owned();
     until(text, async || {
-        let said = read(&output);
-        let is_there = said.contains(text);
-        assert!(is_there || process.ended().is_none(), "it ended without {text:?}: {said}");
-        is_there.then_some(said)
+        let message = read(&output);
+        let is_there = message.contains(text);
+        assert!(is_there || process.ended().is_none(), "it ended without {text:?}: {message}");
+        is_there.then_some(message)
     })
     .await
 }

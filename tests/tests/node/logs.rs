@@ -78,8 +78,8 @@ fn ctrl_c_ends_followed_logs_at_the_kubelet_within_a_second() {
 
 /// Follows the pod's logs, sees what comes and presses Ctrl-C; returns how long it took until the kubelet served nobody.
 async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) -> Duration {
-    let hand = Client { name: name.to_owned(), kubectl: kubectl.clone() };
-    let mut process = what_comes_is_seen(edge, &hand).await;
+    let client = Client { name: name.to_owned(), kubectl: kubectl.clone() };
+    let mut process = what_comes_is_seen(edge, &client).await;
     assert!(followers(edge).await >= 1.0, "{name}: the kubelet does not count them as is thought here");
 
     process.signal(Signal::INT).expect("kubectl runs");
@@ -91,13 +91,13 @@ async fn follows_until_ctrl_c(edge: &NodeEdge, name: &str, kubectl: &Kubectl) ->
 }
 
 /// Follows the logs of the pod, and returns who does so once it has seen what was there and what came.
-pub async fn what_comes_is_seen(edge: &NodeEdge, hand: &Client) -> Process {
-    let output = edge.file(&format!("{}-follow.out", hand.name));
-    let mut process = hand.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
+pub async fn what_comes_is_seen(edge: &NodeEdge, client: &Client) -> Process {
+    let output = edge.file(&format!("{}-follow.out", client.name));
+    let mut process = client.kubectl.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
     wrote(&mut process, &format!("serving {}\n", edge.name)).await;
-    let says = format!("echo said to {} >/proc/1/fd/1", hand.name);
+    let says = format!("echo said to {} >/proc/1/fd/1", client.name);
     edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &says]).await;
-    wrote(&mut process, &format!("said to {}\n", hand.name)).await;
+    wrote(&mut process, &format!("said to {}\n", client.name)).await;
     process
 }
 

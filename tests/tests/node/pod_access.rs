@@ -4,29 +4,29 @@ use tests::node_edge::{IMAGE, POD, trial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::kubectls::{SOON, hands, until, wrote};
+use super::kubectls::{SOON, clients, until, wrote};
 
 #[test]
 fn a_debug_container_sees_the_processes_of_the_one_it_is_for() {
     trial("a_debug_container_sees_the_processes", async |edges| {
         let edge = &edges.edges[0];
-        for hand in hands(edge) {
-            let pod = format!("debugged-{}", hand.name);
+        for client in clients(edge) {
+            let pod = format!("debugged-{}", client.name);
             edge.run_pod(&pod, &format!("command: [pod, serve, {pod}]")).await;
             let image = format!("--image={IMAGE}");
             // It waits for somebody who types: of one that ends at once kubectl may see nothing, with or without a tunnel.
             let says = "read line; cat /proc/1/cmdline; echo; echo \"heard $line\"; read end";
             let words = ["debug", &pod, &image, "--target=main", "-i", "--", "sh", "-c", says];
-            let started = hand.kubectl.start_listening(&words, &edge.file(&format!("{pod}.out"))).await;
+            let started = client.kubectl.start_listening(&words, &edge.file(&format!("{pod}.out"))).await;
             let (mut process, mut stdin) = started.expect("kubectl starts");
 
             stdin.write_all(b"hello\n").await.expect("kubectl reads");
-            let said = wrote(&mut process, "heard hello\n").await.replace('\0', " ");
+            let message = wrote(&mut process, "heard hello\n").await.replace('\0', " ");
             stdin.write_all(b"bye\n").await.expect("kubectl reads");
 
-            assert!(said.contains(&format!("pod serve {pod}")), "{}: {said}", hand.name);
+            assert!(message.contains(&format!("pod serve {pod}")), "{}: {message}", client.name);
             let status = process.wait(SOON).await.expect("kubectl ends");
-            assert!(status.success(), "{}: {}", hand.name, process.tail());
+            assert!(status.success(), "{}: {}", client.name, process.tail());
         }
     });
 }
@@ -61,8 +61,8 @@ fn a_kubectl_proxy_leads_to_the_pod_of_its_cluster() {
                 .start(&["proxy", "--port=0", "--append-server-path"], &output)
                 .await
                 .expect("kubectl starts");
-            let said = wrote(&mut proxy, "\n").await;
-            let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
+            let message = wrote(&mut proxy, "\n").await;
+            let address = message.trim().rsplit(' ').next().expect("an address").to_owned();
             let mut stream = TcpStream::connect(&address).await.expect("kubectl listens");
             let path = format!("/api/v1/namespaces/default/pods/{POD}:8080/proxy/by-proxy");
             let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

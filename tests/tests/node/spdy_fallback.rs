@@ -5,7 +5,7 @@ use std::time::Duration;
 use tests::kube::kubeconfig::Credential;
 use tests::node_edge::{NodeEdge, OPERATORS, POD, trial};
 
-use super::exec::outputs_are_told_apart;
+use super::exec::outputs_are_separate;
 use super::forward::each_connection_is_its_own;
 use super::kubectls::Client;
 
@@ -33,14 +33,14 @@ fn exec_and_port_forward_use_spdy_where_websocket_is_forbidden() {
         let certificate = Credential::Certificate(edge.cluster.issue_user("direct-operator", &[OPERATORS]));
         let direct = edge.cluster.write_kubeconfig("operator.conf", certificate).expect("a file");
         let tunneled = edges.rig.kubeconfig("tunneled-operator", &[OPERATORS], edge.name).await;
-        let hands = [
+        let clients = [
             ("direct-operator", edge.direct.clone().with_kubeconfig(direct)),
             ("tunneled-operator", edge.tunneled.clone().with_kubeconfig(tunneled)),
         ];
-        for (name, kubectl) in hands {
-            let hand = Client { name: name.to_owned(), kubectl };
-            outputs_are_told_apart(&hand).await;
-            each_connection_is_its_own(edge, &hand, 1).await;
+        for (name, kubectl) in clients {
+            let client = Client { name: name.to_owned(), kubectl };
+            outputs_are_separate(&client).await;
+            each_connection_is_its_own(edge, &client, 1).await;
             for subresource in ["exec", "portforward"] {
                 answered(edge, name, subresource, ("get", 403)).await;
                 answered(edge, name, subresource, ("create", 101)).await;

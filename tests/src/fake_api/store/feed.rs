@@ -23,7 +23,7 @@ pub(in crate::fake_api) struct StoreFeed {
     /// What comes before any change.
     first: VecDeque<Bytes>,
     /// Told up to this resource version.
-    told: u64,
+    sent: u64,
     /// Bookmarks that were told, or asked for before; `None` where they are not wanted.
     bookmarks: Option<u64>,
     ends_at: Option<Instant>,
@@ -41,7 +41,7 @@ impl StoreFeed {
         let history = store.history();
         let mut first = VecDeque::new();
         let mut is_over = false;
-        let told = match question.from.filter(|_| !question.send_initial_events) {
+        let sent = match question.from.filter(|_| !question.send_initial_events) {
             Some(from) if history.is_compacted(from) => {
                 let message = format!("too old resource version: {from} ({})", history.revision());
                 first.push_back(line("ERROR", &status(410, "Failure", "Expired", &message)));
@@ -64,7 +64,7 @@ impl StoreFeed {
             store: store.clone(),
             changes,
             first,
-            told,
+            sent,
             bookmarks,
             ends_at,
             is_over,
@@ -111,15 +111,15 @@ impl StoreFeed {
             return None;
         }
         let history = self.store.history();
-        if let Some(one) = history.after(self.told) {
-            self.told = one.revision;
+        if let Some(one) = history.after(self.sent) {
+            self.sent = one.revision;
             return Some(one.line.clone());
         }
-        let told = self.bookmarks.as_mut()?;
-        if *told == history.bookmarks() {
+        let sent = self.bookmarks.as_mut()?;
+        if *sent == history.bookmarks() {
             return None;
         }
-        *told = history.bookmarks();
+        *sent = history.bookmarks();
         Some(bookmark(history.revision(), false))
     }
 

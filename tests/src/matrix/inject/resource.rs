@@ -173,6 +173,6 @@ fn limit(process: u32, descriptors: &str) -> Result<(), FaultUnavailable> {
         .args(words)
         .output()
         .map_err(|error| FaultUnavailable(format!("prlimit: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(FaultUnavailable(said)) }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(FaultUnavailable(message)) }
 }

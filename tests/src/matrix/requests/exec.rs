@@ -12,7 +12,7 @@ use super::{Observation, RequestContext, RequestEnd};
 use crate::check::stream::{Generator, Verifier};
 use crate::fake_api::HttpVersion;
 use crate::matrix::code::{Request, Timing};
-use crate::matrix::gateway::in_words;
+use crate::matrix::gateway::describe_error;
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 256;
@@ -23,67 +23,68 @@ const STANDS_AT: u64 = 8 * PIECE_BYTES as u64;
 /// How long it goes on after the fault's end.
 const GOES_ON: Duration = Duration::from_millis(1500);
 
-pub(super) async fn perform(setting: &RequestContext) -> Observation {
-    setting.may_begin().await;
-    let (sight, ()) = tokio::join!(setting.unless_hung(exec(setting)), setting.pass_gate());
-    sight.unwrap_or_else(Observation::hung)
+pub(super) async fn perform(context: &RequestContext) -> Observation {
+    context.may_begin().await;
+    let (observation, ()) = tokio::join!(context.unless_hung(exec(context)), context.pass_gate());
+    observation.unwrap_or_else(Observation::hung)
 }
 
-async fn exec(setting: &RequestContext) -> Observation {
+async fn exec(context: &RequestContext) -> Observation {
     let headers = [("connection", "Upgrade"), ("upgrade", "SPDY/3.1")];
-    let mut answer = match setting.door.send(HttpVersion::Http1, "POST", &setting.path, &headers, "").await {
+    let mut answer = match context.gateway.send(HttpVersion::Http1, "POST", &context.path, &headers, "").await
+    {
         Ok(answer) => answer,
         Err(how) => return Observation::broken(how),
     };
     if answer.response.status() != 101 {
-        let told = Some(Instant::now());
+        let noticed_at = Some(Instant::now());
         return Observation::of(
             RequestEnd::refused(answer).await,
-            told,
-            setting.cues.has_ended().map(|_| Instant::now()),
+            noticed_at,
+            context.phases.has_ended().map(|_| Instant::now()),
         );
     }
     let upgraded = match hyper::upgrade::on(&mut answer.response).await {
         Ok(upgraded) => TokioIo::new(upgraded),
-        Err(error) => return Observation::broken(in_words(error)),
+        Err(error) => return Observation::broken(describe_error(error)),
     };
     let (reader, writer) = tokio::io::split(upgraded);
-    let (back, heard) = watch::channel(0);
-    let (sent, sight) = tokio::join!(write(setting, writer, heard), read(setting, reader, back));
-    let missing = sent.saturating_sub(sight.1);
-    match sight.0 {
-        Observation { end: RequestEnd::Whole, resumed, .. } if missing > 0 => {
+    let (back, returned) = watch::channel(0);
+    let (sent, observation) = tokio::join!(write(context, writer, returned), read(context, reader, back));
+    let missing = sent.saturating_sub(observation.1);
+    match observation.0 {
+        Observation { end: RequestEnd::Complete, resumed, .. } if missing > 0 => {
             let end = RequestEnd::Wrong(format!("a clean end, and {missing} bytes did not come back"));
             Observation { lost: missing, ..Observation::of(end, None, resumed) }
         }
-        sight => sight,
+        observation => observation,
     }
 }
 
 /// Says bytes until a little after the fault, then that these were all; returns how many.
 async fn write(
-    setting: &RequestContext,
+    context: &RequestContext,
     mut writer: WriteHalf<TokioIo<Upgraded>>,
-    mut heard: watch::Receiver<u64>,
+    mut returned: watch::Receiver<u64>,
 ) -> u64 {
-    let mut generator = Generator::new(setting.seed);
-    let mut stands = setting.timing == Timing::New || setting.timing == Timing::BeforeHead;
+    let mut generator = Generator::new(context.seed);
+    let mut stands = context.timing == Timing::New || context.timing == Timing::BeforeHead;
     loop {
-        let heard_bytes = *heard.borrow_and_update();
-        if !stands && heard_bytes >= STANDS_AT {
+        let returned_bytes = *returned.borrow_and_update();
+        if !stands && returned_bytes >= STANDS_AT {
             stands = true;
-            setting.cues.stand(Request::Exec).await;
-            if setting.timing == Timing::AtTheEnd {
-                setting.cues.begun().await;
+            context.phases.ready(Request::Exec).await;
+            if context.timing == Timing::AtTheEnd {
+                context.phases.begun().await;
                 let _ = writer.write_all(&generator.take(PIECE_BYTES)).await; // The reader learns of it, too.
                 break;
             }
         }
-        if setting.cues.has_ended().is_some_and(|ended| ended.elapsed() >= GOES_ON) {
+        if context.phases.has_ended().is_some_and(|ended| ended.elapsed() >= GOES_ON) {
             break;
         }
         // The reader has heard the end and tells of it: nothing more is to be said.
-        if heard.has_changed().is_err() {
+        if returned.has_changed().is_err() {
             return generator.position();
         }
         let piece = generator.take(PIECE_BYTES);
@@ -93,7 +94,7 @@ async fn write(
         // Both arms are cancel-safe: a pause has nothing to lose, `changed` is asked again.
         tokio::select! {
             () = sleep(PIECE_EVERY) => {}
-            ended = heard.changed() => if ended.is_err() { break } else { sleep(PIECE_EVERY).await },
+            ended = returned.changed() => if ended.is_err() { break } else { sleep(PIECE_EVERY).await },
         }
     }
     let _ = writer.shutdown().await; // The reader learns of it, too.
@@ -102,16 +103,16 @@ async fn write(
 
 /// Hears what comes back, to its end, and how many bytes of it were right.
 async fn read(
-    setting: &RequestContext,
+    context: &RequestContext,
     mut reader: ReadHalf<TokioIo<Upgraded>>,
     back: watch::Sender<u64>,
 ) -> (Observation, u64) {
-    let mut verifier = Verifier::new(setting.seed);
+    let mut verifier = Verifier::new(context.seed);
     let mut piece = vec![0; 16 * 1024];
     let mut resumed = None;
     loop {
         let read = reader.read(&mut piece).await;
-        if resumed.is_none() && setting.cues.has_ended().is_some() {
+        if resumed.is_none() && context.phases.has_ended().is_some() {
             resumed = Some(Instant::now());
         }
         let bytes = match read {
@@ -132,7 +133,7 @@ async fn read(
             );
         }
         if bytes == 0 {
-            return (Observation::of(RequestEnd::Whole, None, resumed), verifier.right_bytes());
+            return (Observation::of(RequestEnd::Complete, None, resumed), verifier.right_bytes());
         }
     }
 }

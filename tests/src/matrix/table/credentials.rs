@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Row] = &[
         .new_after(10)
         .seconds(30)
         .waiting(150)
-        .saying("agent", "certificate has expired")
+        .logging("agent", "certificate has expired")
         .note("a refused certificate is shown again after a minute at most: until then the cluster is away"),
     Row::new("54", "an agent begins while its wall clock says 1970", clock(Victim::Agent, -56 * YEAR, true))
         .begun_during(REFUSED)
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
         .new_after(10)
         .seconds(30)
         .waiting(150)
-        .saying("agent", "check this machine's clock")
+        .logging("agent", "check this machine's clock")
         .note("it says so and ends, without having touched its state; it is started again under the right clock"),
     Row::new("56", "the agent's certificate ends in mid-life", NotBuilt("renewal")),
     Row::new("57", "renewal is not possible until 90 % of a certificate's life", NotBuilt("renewal")),
@@ -47,6 +47,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-const fn clock(victim: Victim, ahead_seconds: i64, anew: bool) -> crate::matrix::fault::Injection {
-    Clock { victim, ahead_seconds, anew }
+const fn clock(victim: Victim, ahead_seconds: i64, again: bool) -> crate::matrix::fault::Injection {
+    Clock { victim, ahead_seconds, again }
 }

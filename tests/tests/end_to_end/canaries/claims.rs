@@ -60,12 +60,12 @@ async fn of_a_pods_token_only_its_identity_is_written_down() {
     let cluster = EdgeCluster::start().await.expect("a cluster starts");
     let account = cluster.create_agent_account().await.expect("an account for the agent");
     let mut rig = Rig::start_logging(LEVEL, "").await;
-    let door = enroll::open(&mut rig).await;
+    let listener = enroll::open(&mut rig).await;
     let api_server = ApiServer::of(&cluster, &account);
     planted.know("account", account.token());
     let (_, _file) = enroll::token(&rig, "edge-a").await;
     let mut agents = Vec::new();
-    for (name, said) in
+    for (name, output) in
         [("one", "further pods of its ServiceAccount need no token"), ("two", "this pod has proved itself")]
     {
         let pod = cluster.create_pod(name).await;
@@ -74,8 +74,8 @@ async fn of_a_pods_token_only_its_identity_is_written_down() {
         });
         planted.know(name, token.rsplit_once('.').expect("a JWT").1);
         private(&rig, &format!("{name}.token"), &token);
-        agents.push(pod_agent(&rig, &door, name, "edge-a", &api_server).await);
-        rig.logged(&format!("{name}.log"), 0, said).await;
+        agents.push(pod_agent(&rig, &listener, name, "edge-a", &api_server).await);
+        rig.logged(&format!("{name}.log"), 0, output).await;
     }
 
     let pod = cluster.create_pod("three").await;
@@ -87,11 +87,11 @@ async fn of_a_pods_token_only_its_identity_is_written_down() {
             merge(good, claims);
         });
         planted.know(&place, token.rsplit_once('.').expect("a JWT").1);
-        let refused = attest(&rig, &door, &token).await.expect_err("it is wrong");
+        let refused = attest(&rig, &listener, &token).await.expect_err("it is wrong");
         planted.has_none(&format!("the answer to {claims}"), &format!("{refused:?}"));
         if number == 0 {
             private(&rig, "three.token", &token);
-            agents.push(pod_agent(&rig, &door, "three", "edge-a", &api_server).await);
+            agents.push(pod_agent(&rig, &listener, "three", "edge-a", &api_server).await);
             rig.logged("three.log", 0, "was given no certificate").await;
         }
     }
@@ -228,12 +228,12 @@ async fn asked(rig: &Rig, planted: &Planted, token: &str) -> u16 {
 }
 
 /// Shows a token as it should be shown.
-async fn attest(rig: &Rig, door: &EnrollmentListener, token: &str) -> Result<(), tonic::Status> {
+async fn attest(rig: &Rig, listener: &EnrollmentListener, token: &str) -> Result<(), tonic::Status> {
     let key = KeyPair::generate().expect("a key");
-    let mut line = AttestationClient::connect(rig, door).await;
+    let mut line = AttestationClient::connect(rig, listener).await;
     let nonce = line.nonce().await;
-    let pretense = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
-    line.attest(&pretense).await.map(drop)
+    let claim = AttestationClaim { cluster: "edge-a", token, nonce, key: &key, signer: &key };
+    line.attest(&claim).await.map(drop)
 }
 
 /// Nothing of it stands in the server's metrics, in a log or in the audit log.

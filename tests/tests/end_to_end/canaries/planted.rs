@@ -59,7 +59,7 @@ impl Planted {
     }
 
     /// What a program says of itself, in this folder and with these variables, which must be something without a secret.
-    pub(super) async fn said_by(
+    pub(super) async fn output_of(
         &self,
         folder: &Path,
         program: &str,

@@ -3,7 +3,7 @@
 use tests::real_edge::{RealEdge, RouteClients};
 use tests::routes::TestRequest;
 
-use super::{all_say, config_map, without_age};
+use super::{config_map, outputs_agree, without_age};
 
 const COLLECTION: &str = "/api/v1/namespaces/bulk/configmaps";
 
@@ -27,12 +27,12 @@ async fn a_list_of_50_mb_is_the_same_in_one_piece_in_chunks_and_compressed() {
     let list = format!("{COLLECTION}?resourceVersion={version}&resourceVersionMatch=Exact");
 
     // One after the other: 50 MB each.
-    let whole = same(&lines, &TestRequest::get(&list)).await;
-    assert!(whole.bytes > 50_000_000, "{whole:?}");
+    let complete = same(&lines, &TestRequest::get(&list)).await;
+    assert!(complete.bytes > 50_000_000, "{complete:?}");
     let protobuf = same(&lines, &TestRequest::get(&list).accept("application/vnd.kubernetes.protobuf")).await;
     assert!(protobuf.bytes > 50_000_000, "{protobuf:?}");
     let gzipped = same(&lines, &TestRequest::get(&list).header("accept-encoding", "gzip")).await;
-    assert!(gzipped.is_compressed && gzipped.bytes < whole.bytes, "{gzipped:?}");
+    assert!(gzipped.is_compressed && gzipped.bytes < complete.bytes, "{gzipped:?}");
 
     let mut chunks = 0;
     let mut next = Some(format!("{list}&limit=40"));
@@ -48,7 +48,7 @@ async fn a_list_of_50_mb_is_the_same_in_one_piece_in_chunks_and_compressed() {
 /// kubectl has all objects by every way, in five chunks. As a table: to take 50 MB of JSON apart costs it a minute here.
 async fn by_kubectl(edge: &RealEdge) {
     let words = ["get", "configmaps", "-n", "bulk", "--chunk-size=25", "--no-headers"];
-    let listed = all_say(&edge.ways, &words, without_age, true).await;
+    let listed = outputs_agree(&edge.routes, &words, without_age, true).await;
     assert_eq!(listed.matches("map-").count(), OBJECTS, "{listed}");
 }
 

@@ -9,7 +9,7 @@ use tests::real_edge::{CLUSTER, RealEdge};
 use tests::routes::{RouteClient, TestRequest};
 use tokio::time::{Duration, sleep};
 
-use super::{all_say, as_it_is};
+use super::{as_it_is, outputs_agree};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
@@ -31,10 +31,11 @@ async fn discovery_documents_are_the_same_and_are_not_sent_twice() {
         ("/openapi/v2", "application/json"),
         ("/openapi/v3/api/v1", OPENAPI_V3),
     ] {
-        let whole =
+        let complete =
             lines.agree(&TestRequest::get(path).accept(accept).header("accept-encoding", "gzip")).await;
-        assert_eq!(whole.status, 200, "{path}");
-        let etag = whole.header("etag").unwrap_or_else(|| panic!("{path} has no ETag: {:?}", whole.headers));
+        assert_eq!(complete.status, 200, "{path}");
+        let etag =
+            complete.header("etag").unwrap_or_else(|| panic!("{path} has no ETag: {:?}", complete.headers));
         let again = lines.agree(&TestRequest::get(path).accept(accept).header("if-none-match", etag)).await;
         assert!(again.status == 304 && again.body.is_empty(), "{path}: {}", again.status);
     }
@@ -77,12 +78,12 @@ async fn kubectl_explains_the_same_by_every_entry_point() {
         "api-resources --sort-by=name -o wide",
         "api-resources --api-group=tombolo.test --verbs=list -o name",
     ] {
-        all_say(&edge.ways, &words.split(' ').collect::<Vec<_>>(), as_it_is, true).await;
+        outputs_agree(&edge.routes, &words.split(' ').collect::<Vec<_>>(), as_it_is, true).await;
     }
-    all_say(&edge.ways, &["explain", "nothings"], as_it_is, false).await;
-    for way in &edge.ways {
-        let info = way.kubectl.stdout(&["cluster-info"]).await;
-        let url = format!("https://{}:{}{}", way.host, way.address.port(), way.prefix);
+    outputs_agree(&edge.routes, &["explain", "nothings"], as_it_is, false).await;
+    for route in &edge.routes {
+        let info = route.kubectl.stdout(&["cluster-info"]).await;
+        let url = format!("https://{}:{}{}", route.host, route.address.port(), route.prefix);
         assert!(info.contains(&url), "{info}");
     }
 }
@@ -91,19 +92,19 @@ async fn kubectl_explains_the_same_by_every_entry_point() {
 async fn kubectl_caches_discovery_and_later_only_revalidates_it() {
     let edge = RealEdge::shared().await;
     knows_our_type(edge.lines().await.direct()).await;
-    let ways = edge.ways_of("carol").await;
-    let direct = ways[0].connect().await;
-    for way in &ways {
-        let kubectl = way.kubectl.clone().with_home(edge.rig.path().join(format!("home {}", way.name)));
-        let mut told = Vec::new();
+    let routes = edge.routes_of("carol").await;
+    let direct = routes[0].connect().await;
+    for route in &routes {
+        let kubectl = route.kubectl.clone().with_home(edge.rig.path().join(format!("home {}", route.name)));
+        let mut outputs = Vec::new();
         for command in ["get configmaps", "get configmaps", "api-resources"] {
-            let before = whole_requests_of_carol(&edge).len();
+            let before = complete_requests_of_carol(&edge).len();
             kubectl.stdout(&command.split(' ').collect::<Vec<_>>()).await;
-            told.push(discoveries(&edge, &direct, before).await);
+            outputs.push(discoveries(&edge, &direct, before).await);
         }
-        assert_eq!(told[0], [200, 200], "{}: /api and /apis are asked for once", way.name);
-        assert_eq!(told[1], [0; 0], "{}: the second time nothing is asked", way.name);
-        assert_eq!(told[2], [304, 304], "{}: only whether it has changed", way.name);
+        assert_eq!(outputs[0], [200, 200], "{}: /api and /apis are asked for once", route.name);
+        assert_eq!(outputs[1], [0; 0], "{}: the second time nothing is asked", route.name);
+        assert_eq!(outputs[2], [304, 304], "{}: only whether it has changed", route.name);
     }
 }
 
@@ -114,7 +115,7 @@ async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<
     direct.ask(&TestRequest::get(&marker)).await;
     let deadline = Instant::now() + SOON;
     loop {
-        let events = whole_requests_of_carol(edge);
+        let events = complete_requests_of_carol(edge);
         if events.iter().any(|event| event.request_uri == marker) {
             let discoveries = events[from..]
                 .iter()
@@ -129,7 +130,7 @@ async fn discoveries(edge: &RealEdge, direct: &RouteClient, from: usize) -> Vec<
 }
 
 /// The whole requests of carol, in the order in which they ended.
-fn whole_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
+fn complete_requests_of_carol(edge: &RealEdge) -> Vec<AuditEvent> {
     let mut events = edge.cluster.audit().expect("the audit log is readable");
     events.retain(|event| {
         let user = event.impersonated_user.as_ref().unwrap_or(&event.user);

@@ -106,24 +106,24 @@ async fn requests_are_taken_in_every_encoding() {
 
     for line in lines.all() {
         for (encoding, body) in &bodies {
-            let told = format!("{encoding} by {}", line.name);
+            let case = format!("{encoding} by {}", line.name);
             let created = line.ask(&TestRequest::with("POST", collection, encoding, body.clone())).await;
-            assert_eq!(created.status, 201, "{told}: {created:?}");
+            assert_eq!(created.status, 201, "{case}: {created:?}");
             let read: Value = serde_json::from_slice(
                 &lines.direct().ask(&TestRequest::get(format!("{collection}/m")).accept(JSON)).await.body,
             )
             .unwrap();
-            assert_eq!(read["data"], object["data"], "{told}");
-            assert_eq!(read["metadata"]["labels"], object["metadata"]["labels"], "{told}");
+            assert_eq!(read["data"], object["data"], "{case}");
+            assert_eq!(read["metadata"]["labels"], object["metadata"]["labels"], "{case}");
 
             // What is read in an encoding can be written back in it.
             let read = line.ask(&TestRequest::get(format!("{collection}/m")).accept(encoding)).await;
-            assert_eq!(read.header("content-type"), Some(*encoding), "{told}");
+            assert_eq!(read.header("content-type"), Some(*encoding), "{case}");
             let replaced =
                 line.ask(&TestRequest::with("PUT", format!("{collection}/m"), encoding, read.body)).await;
-            assert_eq!(replaced.status, 200, "{told}: {replaced:?}");
+            assert_eq!(replaced.status, 200, "{case}: {replaced:?}");
             let deleted = line.ask(&TestRequest::of("DELETE", format!("{collection}/m"))).await;
-            assert_eq!(deleted.status, 200, "{told}: {deleted:?}");
+            assert_eq!(deleted.status, 200, "{case}: {deleted:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use tests::real_edge::RealEdge;
 use tests::routes::TestRequest;
 
-use super::{all_say, as_it_is, config_map, create, without_age};
+use super::{as_it_is, config_map, create, outputs_agree, without_age};
 
 const NAMESPACE: &str = "reading";
 
@@ -38,10 +38,10 @@ async fn kubectl_shows_the_same_by_every_entry_point() {
         "auth whoami -o jsonpath={.status.userInfo.username}{.status.userInfo.groups}",
         "events",
     ] {
-        all_say(&edge.ways, &words_of(words), as_it_is, true).await;
+        outputs_agree(&edge.routes, &words_of(words), as_it_is, true).await;
     }
     for words in ["get configmaps", "get configmaps -o wide", "get namespace default", "get all,cm"] {
-        all_say(&edge.ways, &words_of(words), without_age, true).await;
+        outputs_agree(&edge.routes, &words_of(words), without_age, true).await;
     }
     for words in [
         "get configmap nobody",
@@ -51,7 +51,7 @@ async fn kubectl_shows_the_same_by_every_entry_point() {
         "logs nobody",
         "get pods --server-print=false --field-selector=no.such=field",
     ] {
-        all_say(&edge.ways, &words_of(words), as_it_is, false).await;
+        outputs_agree(&edge.routes, &words_of(words), as_it_is, false).await;
     }
 }
 

@@ -1,12 +1,12 @@
 //! kubectls of other minors do their daily work through the gateway.
 
-use tests::kube::assets::{all_minors, neighbours};
+use tests::kube::assets::{all_minors, neighbouring_minors};
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
 use tests::routes::Route;
 use tests::skip::skip;
 
-use super::watching::says;
+use super::watching::until_printed;
 
 // Older kubectls take what begins with a brace for JSON.
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: m }\ndata: { a: '1' }\n";
@@ -18,7 +18,7 @@ async fn kubectls_of_neighbouring_minors_work_by_path_and_by_host_name() {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(name, "with binaries from elsewhere nobody knows which minors are beside them");
     }
-    work(&neighbours()).await;
+    work(&neighbouring_minors()).await;
 }
 
 /// These are all minors that can be built.
@@ -32,46 +32,46 @@ async fn work(minors: &[String]) {
     let edge = RealEdge::shared().await;
     for minor in minors {
         let (version, program) = edge.cluster.kubectl_of(minor);
-        let [_, path, host] = &edge.ways;
+        let [_, path, host] = &edge.routes;
         tokio::join!(work_with(&edge, &version, &program, path), work_with(&edge, &version, &program, host));
         println!("kubectl {version} works");
     }
 }
 
-async fn work_with(edge: &RealEdge, version: &str, program: &std::path::Path, way: &Route) {
-    let namespace = format!("skew-{}-{}", version.replace('.', "-"), &way.name[..4]);
+async fn work_with(edge: &RealEdge, version: &str, program: &std::path::Path, route: &Route) {
+    let namespace = format!("skew-{}-{}", version.replace('.', "-"), &route.name[..4]);
     edge.namespace(&namespace).await;
     // A home of its own: minors do not share what they know of the API server.
-    let kubectl = way.kubectl.clone().of(program).with_home(edge.rig.path().join(&namespace));
-    let kubectl = Worker { kubectl, namespace, told: format!("kubectl {version} by {}", way.name) };
+    let kubectl = route.kubectl.clone().of(program).with_home(edge.rig.path().join(&namespace));
+    let kubectl = Worker { kubectl, namespace, case: format!("kubectl {version} by {}", route.name) };
     let map = edge.rig.write(&format!("{}.yaml", kubectl.namespace), MAP).display().to_string();
 
     let versions = kubectl.does("version -o json").await;
     assert!(versions.contains(&format!("\"gitVersion\": \"v{version}\"")), "{versions}");
     assert!(versions.contains("serverVersion"), "{versions}");
-    kubectl.says("apply -f MAP", &map, "configmap/m created").await;
-    kubectl.says("get configmaps", "", "AGE").await;
+    kubectl.prints("apply -f MAP", &map, "configmap/m created").await;
+    kubectl.prints("get configmaps", "", "AGE").await;
     let watch = edge.rig.path().join(format!("{}.watch", kubectl.namespace));
     let words = ["get", "configmaps", "--watch", "-o", "yaml", "-n", &kubectl.namespace];
     let _watching = kubectl.kubectl.start(&words, &watch).await.unwrap();
-    says(&watch, "name: m").await;
+    until_printed(&watch, "name: m").await;
     kubectl.does("patch configmap m --type=merge -p {\"data\":{\"b\":\"patched\"}}").await;
-    says(&watch, "patched").await;
-    kubectl.says("apply --server-side --force-conflicts -f MAP", &map, "serverside-applied").await;
-    kubectl.says("get configmap m -o jsonpath={.data.b}", "", "patched").await;
-    kubectl.says("apply -f MAP --dry-run=server", &map, "(server dry run)").await;
-    kubectl.says("explain configmaps.data", "", "Data contains the configuration data").await;
-    kubectl.says("api-resources", "", "islands").await;
-    kubectl.says("describe configmap m", "", "patched").await;
-    kubectl.says("auth can-i create pods", "", "yes").await;
-    kubectl.says("delete configmap m", "", "deleted").await;
-    kubectl.says("get configmaps -o name", "", "").await;
+    until_printed(&watch, "patched").await;
+    kubectl.prints("apply --server-side --force-conflicts -f MAP", &map, "serverside-applied").await;
+    kubectl.prints("get configmap m -o jsonpath={.data.b}", "", "patched").await;
+    kubectl.prints("apply -f MAP --dry-run=server", &map, "(server dry run)").await;
+    kubectl.prints("explain configmaps.data", "", "Data contains the configuration data").await;
+    kubectl.prints("api-resources", "", "islands").await;
+    kubectl.prints("describe configmap m", "", "patched").await;
+    kubectl.prints("auth can-i create pods", "", "yes").await;
+    kubectl.prints("delete configmap m", "", "deleted").await;
+    kubectl.prints("get configmaps -o name", "", "").await;
 }
 
 struct Worker {
     kubectl: Kubectl,
     namespace: String,
-    told: String,
+    case: String,
 }
 
 impl Worker {
@@ -79,9 +79,9 @@ impl Worker {
         self.run(command, "").await
     }
 
-    async fn says(&self, command: &str, map: &str, what: &str) {
-        let said = self.run(command, map).await;
-        assert!(said.contains(what), "{} {command}: {said}", self.told);
+    async fn prints(&self, command: &str, map: &str, what: &str) {
+        let message = self.run(command, map).await;
+        assert!(message.contains(what), "{} {command}: {message}", self.case);
     }
 
     async fn run(&self, command: &str, map: &str) -> String {
@@ -90,7 +90,7 @@ impl Worker {
         let words = [words.as_slice(), &["-n", &self.namespace]].concat();
         let output = self.kubectl.run(&words).await.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{} {command}: {stderr}", self.told);
+        assert!(output.status.success(), "{} {command}: {stderr}", self.case);
         String::from_utf8(output.stdout).unwrap()
     }
 }

@@ -92,7 +92,7 @@ async fn config_maps_are_written_the_same_by_every_entry_point() {
         (TestRequest::of("DELETE", collection), 200),
         (TestRequest::of("DELETE", "/api/v1/namespaces/maps/nothings"), 404),
     ];
-    by_every_way("maps", &steps).await;
+    by_every_route("maps", &steps).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +131,7 @@ async fn subresources_and_reviews_are_the_same_by_every_entry_point() {
         (post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review), 201),
         (post(&format!("{namespace}/serviceaccounts/nobody/token"), &json!({})), 404),
     ];
-    by_every_way("workloads", &steps).await;
+    by_every_route("workloads", &steps).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -157,21 +157,21 @@ async fn custom_resources_are_written_the_same_by_every_entry_point() {
         (TestRequest::of("DELETE", collection), 200),
         (TestRequest::get(sylt), 404),
     ];
-    by_every_way("islands", &steps).await;
+    by_every_route("islands", &steps).await;
 }
 
 /// Takes the same steps by each way, one way after the other, in the same namespace, which is empty at each end.
-async fn by_every_way(namespace: &str, steps: &[Step]) {
+async fn by_every_route(namespace: &str, steps: &[Step]) {
     let edge = RealEdge::shared().await;
     edge.namespace(namespace).await;
     let lines = edge.lines().await;
     let mut direct = Vec::new();
     for line in lines.all() {
         for (number, step) in steps.iter().enumerate() {
-            let told = tell(&take(line, step).await);
+            let message = comparable(&take(line, step).await);
             match direct.get(number) {
-                None => direct.push(told),
-                Some(direct) => assert_eq!(told, *direct, "{:?} by {}", step.0, line.name),
+                None => direct.push(message),
+                Some(direct) => assert_eq!(message, *direct, "{:?} by {}", step.0, line.name),
             }
         }
     }
@@ -179,13 +179,13 @@ async fn by_every_way(namespace: &str, steps: &[Step]) {
 
 async fn take(line: &RouteClient, (ask, status): &Step) -> TestResponse {
     let answer = line.ask(ask).await;
-    let told = String::from_utf8_lossy(&answer.body);
-    assert_eq!(answer.status, *status, "{:.300} by {}: {told}", format!("{ask:?}"), line.name);
+    let message = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.status, *status, "{:.300} by {}: {message}", format!("{ask:?}"), line.name);
     answer
 }
 
 /// What two answers have in common if two objects were written in the same way.
-fn tell(answer: &TestResponse) -> (u16, Vec<(String, String)>, String) {
+fn comparable(answer: &TestResponse) -> (u16, Vec<(String, String)>, String) {
     let mut headers = answer.lasting_headers();
     // A version or an uid may have one more digit.
     headers.retain(|(name, _)| name != "content-length");

@@ -14,7 +14,7 @@ const CLUSTER: &str = "edge-a";
 pub(super) struct ClusterEntryPoints {
     pub(super) cluster: EdgeCluster,
     pub(super) rig: Rig,
-    ways: EntryPoints,
+    entry_points: EntryPoints,
     _agent: Agent,
 }
 
@@ -23,12 +23,12 @@ impl ClusterEntryPoints {
     pub(super) async fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<ClusterEntryPoints>> = Mutex::const_new(Weak::new());
         let mut shared = SHARED.lock().await;
-        if let Some(ways) = shared.upgrade() {
-            return ways;
+        if let Some(entry_points) = shared.upgrade() {
+            return entry_points;
         }
-        let ways = Arc::new(Self::start().await);
-        *shared = Arc::downgrade(&ways);
-        ways
+        let entry_points = Arc::new(Self::start().await);
+        *shared = Arc::downgrade(&entry_points);
+        entry_points
     }
 
     async fn start() -> Self {
@@ -37,17 +37,17 @@ impl ClusterEntryPoints {
         cluster.make_admins(GROUP).await;
         let target = cluster.address().to_string();
         let mut rig = Rig::start().await;
-        let doors = DialListeners::of(&mut rig, CLUSTER, &target).await;
+        let listeners = DialListeners::of(&mut rig, CLUSTER, &target).await;
         let api = ApiServer::of(&cluster, &account);
         let agent = rig.agent_with(CLUSTER, &api, &format!("targets: [{target:?}]\n")).await;
         rig.connected(CLUSTER).await;
-        let ways = EntryPoints::open(&rig, &doors, &cluster, CLUSTER, &target).await;
-        Self { cluster, rig, ways, _agent: agent }
+        let entry_points = EntryPoints::open(&rig, &listeners, &cluster, CLUSTER, &target).await;
+        Self { cluster, rig, entry_points, _agent: agent }
     }
 
     /// A kubectl that comes by one of the ways.
-    pub(super) fn kubectl(&self, way: &str) -> Kubectl {
-        self.ways.kubectl(&self.cluster, way)
+    pub(super) fn kubectl(&self, entry_point: &str) -> Kubectl {
+        self.entry_points.kubectl(&self.cluster, entry_point)
     }
 
     /// Makes something to be seen.

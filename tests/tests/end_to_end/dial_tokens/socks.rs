@@ -7,7 +7,7 @@ use tests::audit_log::note;
 use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
-use tests::listener::{Listener, count, uploads_arrive_whole};
+use tests::listener::{Listener, count, uploads_arrive_complete};
 use tests::socks5::{CHOSEN, GREETING, asked, asked_for, ipv4, login, name, refused};
 use tests::targets;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -31,7 +31,7 @@ async fn a_dial_token_reaches_only_its_clusters_targets_by_socks5() {
     let (token, id) = edge.token("one", &[CLUSTER]).await;
     let (to_listed, to_canary) = (asked(1, 1, &ipv4(listed.address)), asked(1, 1, &ipv4(canary.address)));
 
-    for (said, answered) in [
+    for (output, answered) in [
         // Without user and password nobody is let in.
         (vec![5, 1, 0], vec![5, 0xff]),
         (vec![5, 0], vec![5, 0xff]),
@@ -59,7 +59,7 @@ async fn a_dial_token_reaches_only_its_clusters_targets_by_socks5() {
         (from(&GREETING, &login(USER, &token), &asked(3, 1, &ipv4(listed.address))), refused(7)),
         (from(&GREETING, &login(USER, &token), &asked(1, 2, &ipv4(listed.address))), refused(8)),
     ] {
-        assert_eq!(edge.answered_by_socks(&said).await, answered, "{said:?}");
+        assert_eq!(edge.answered_by_socks(&output).await, answered, "{output:?}");
     }
     assert_eq!((listed.accepted(), canary.accepted()), (0, 0));
 
@@ -87,9 +87,9 @@ async fn an_address_that_two_clusters_of_a_token_have_is_not_allowed_by_socks5()
     let edge = DialTokenEdge::start(&[listed.address]).await;
     edge.advertise(OTHER, &[listed.address]).await;
     let (token, _) = edge.token("both", &[CLUSTER, OTHER]).await;
-    let said = from(&GREETING, &login(USER, &token), &asked(1, 1, &ipv4(listed.address)));
+    let output = from(&GREETING, &login(USER, &token), &asked(1, 1, &ipv4(listed.address)));
 
-    assert_eq!(edge.answered_by_socks(&said).await, refused(2));
+    assert_eq!(edge.answered_by_socks(&output).await, refused(2));
     assert_eq!(listed.accepted(), 0);
 }
 
@@ -129,7 +129,8 @@ async fn an_upload_closed_at_once_arrives_complete_by_socks5() {
     let (token, _) = edge.token("one", &[CLUSTER]).await;
     let request = asked(1, 1, &ipv4(counting.address));
 
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || edge.connected_by_socks(&token, &request).await).await;
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || edge.connected_by_socks(&token, &request).await)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -187,8 +188,8 @@ impl DialTokenEdge {
 
     /// Is refused there, by this number.
     pub(super) async fn is_refused_by_socks(&self, token: &str, target: SocketAddr, code: u8) {
-        let said = from(&GREETING, &login(USER, token), &asked(1, 1, &ipv4(target)));
-        assert_eq!(self.answered_by_socks(&said).await, refused(code));
+        let output = from(&GREETING, &login(USER, token), &asked(1, 1, &ipv4(target)));
+        assert_eq!(self.answered_by_socks(&output).await, refused(code));
     }
 
     /// A connection that has greeted, and whose greeting was answered.
@@ -202,9 +203,9 @@ impl DialTokenEdge {
     }
 
     /// All that is answered to what is said, until the other side closes.
-    async fn answered_by_socks(&self, said: &[u8]) -> Vec<u8> {
+    async fn answered_by_socks(&self, output: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.socks).await.unwrap();
-        stream.write_all(said).await.unwrap();
+        stream.write_all(output).await.unwrap();
         let mut answer = Vec::new();
         // Bytes that nobody has read make a reset of the end.
         let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it is closed");

@@ -84,13 +84,13 @@ enum Body {
 
 /// Of one seed, always the same.
 pub(super) struct Generator {
-    dice: Rng,
+    rng: Rng,
     number: usize,
 }
 
 impl Generator {
     pub(super) fn new(seed: u64) -> Self {
-        Self { dice: Rng::new(seed), number: 0 }
+        Self { rng: Rng::new(seed), number: 0 }
     }
 
     /// What one connection sends: two requests of any kind and a plain one that asks for the end.
@@ -114,7 +114,7 @@ impl Generator {
         let method = self.one_of(&METHODS);
         let path = self.path();
         let mut lines = format!("Host: {GATEWAY}\r\n{}", authorization());
-        for _ in 0..self.dice.below(4) {
+        for _ in 0..self.rng.below(4) {
             lines.push_str(self.one_of(&LINES));
             lines.push_str("\r\n");
         }
@@ -144,7 +144,7 @@ impl Generator {
     /// Every request has a path of its own.
     fn path(&mut self) -> String {
         let mut path = format!("/clusters/edge-a/n{}", self.number);
-        for _ in 0..self.dice.below(4) {
+        for _ in 0..self.rng.below(4) {
             path.push('/');
             path.push_str(self.one_of(&PIECES));
         }
@@ -152,7 +152,7 @@ impl Generator {
             path.push('/');
             path.push_str(self.one_of(&ODD_PIECES));
         }
-        if self.dice.below(4) == 0 {
+        if self.rng.below(4) == 0 {
             path.push_str("?watch=0&x=%2F/?");
         }
         path
@@ -160,7 +160,7 @@ impl Generator {
 
     /// Bytes that look like a request, if somebody takes them for one.
     fn body(&mut self) -> Vec<u8> {
-        match self.dice.below(4) {
+        match self.rng.below(4) {
             0 => b"ab".to_vec(),
             1 => {
                 format!("GET /clusters/edge-a/smuggled HTTP/1.1\r\nHost: x\r\n{}\r\n", authorization()).into()
@@ -173,7 +173,7 @@ impl Generator {
     fn chunks(&mut self, body: &[u8], bytes: &mut Vec<u8>) {
         let size = 1 + self.below(2_000);
         for chunk in body.chunks(size) {
-            let length = match self.dice.below(6) {
+            let length = match self.rng.below(6) {
                 0 => format!("{:X}", chunk.len()),
                 1 => format!("000{:x}", chunk.len()),
                 2 => format!("{:x};a=\"b\"", chunk.len()),
@@ -201,11 +201,11 @@ impl Generator {
 
     /// Seldom, so that most of what has one oddity has no other.
     fn is_odd(&mut self) -> bool {
-        self.dice.below(12) == 0
+        self.rng.below(12) == 0
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.dice.below(bound as u64)).expect("below a usize")
+        usize::try_from(self.rng.below(bound as u64)).expect("below a usize")
     }
 
     fn one_of<T: Copy>(&mut self, of: &[T]) -> T {

@@ -6,7 +6,7 @@ use tests::caller::SOON;
 use tests::echo::Echo;
 use tests::enroll::at;
 use tests::listener::{
-    BROKE, GREETING_BYTES, Listener, break_off, count, read_all, speak, uploads_arrive_whole,
+    BROKE, GREETING_BYTES, Listener, break_off, count, read_all, speak, uploads_arrive_complete,
 };
 use tests::socks5::{
     ANSWER_BYTES, BIND, CHOSEN, CONNECT, GREETING, UDP_ASSOCIATE, asked, asked_for, ipv4, login, name,
@@ -41,7 +41,7 @@ async fn without_the_secret_the_local_proxy_refuses_socks5_too() {
     let to = |address| asked(CONNECT, 1, &ipv4(address));
     let wrong = "A".repeat(secret.len());
 
-    for (said, answered) in [
+    for (output, answered) in [
         // Without user and password nobody is let in.
         (vec![5, 1, 0], vec![5, 0xff]),
         (vec![5, 0], vec![5, 0xff]),
@@ -60,7 +60,7 @@ async fn without_the_secret_the_local_proxy_refuses_socks5_too() {
         (from(&right, &asked(UDP_ASSOCIATE, 1, &ipv4(listed.address))), refused(7)),
         (from(&right, &asked(CONNECT, 2, &ipv4(listed.address))), refused(8)),
     ] {
-        assert_eq!(edge.answered_by_socks(&said).await, answered, "{said:?}");
+        assert_eq!(edge.answered_by_socks(&output).await, answered, "{output:?}");
     }
     // What is neither is no request of HTTP.
     let socks4 = edge.answered_by_socks(b"\x04\x01\x00\x50\x7f\x00\x00\x01\x00").await;
@@ -83,7 +83,7 @@ async fn without_the_secret_the_local_proxy_refuses_socks5_too() {
 async fn both_protocols_of_the_local_proxy_judge_an_address_alike() {
     let listed = Echo::start().await;
     let edge = LocalProxyEdge::start_with(&[listed.address], &[]).await;
-    let (address, secret) = edge.door();
+    let (address, secret) = edge.listener();
 
     // Each is a connection of its own to the gateway, where all of them are tried by its own ways in.
     let some = targets::around(listed.address).into_iter().step_by(8);
@@ -124,10 +124,10 @@ async fn by_socks5_no_targets_byte_precedes_the_reply_and_none_is_lost() {
     // Its other direction is still open.
     caller.write_all(b", too").await.unwrap();
     caller.shutdown().await.unwrap();
-    assert_eq!(speaking.heard().await, b"and you, too");
+    assert_eq!(speaking.received().await, b"and you, too");
 
     let request = asked(CONNECT, 1, &ipv4(counting.address));
-    uploads_arrive_whole(UPLOADS, 3_000_000, async || edge.connected_by_socks(&request).await).await;
+    uploads_arrive_complete(UPLOADS, 3_000_000, async || edge.connected_by_socks(&request).await).await;
 }
 
 /// So is the end of what the proxy's own end cuts off.
@@ -143,13 +143,13 @@ async fn a_break_behind_the_local_proxy_is_a_reset() {
     let caller = edge.connected_by_socks(&asked(CONNECT, 1, &ipv4(reading.address))).await;
     caller.set_zero_linger().unwrap();
     drop(caller);
-    assert_eq!(reading.heard().await, BROKE, "half an upload looked whole");
+    assert_eq!(reading.received().await, BROKE, "half an upload looked whole");
 
     let mut caller = edge.connected_by_socks(&asked(CONNECT, 1, &ipv4(reading.address))).await;
     let ended = tests::rig::Rig::ends_with(&mut edge.proxy, rustix::process::Signal::TERM).await;
     assert_eq!(ended, Some(0));
     assert_eq!(rest(&mut caller).await.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
-    assert_eq!(reading.heard().await, BROKE, "half an upload looked whole");
+    assert_eq!(reading.received().await, BROKE, "half an upload looked whole");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,9 +188,9 @@ impl LocalProxyEdge {
     }
 
     /// All that is answered to what is said, until the other side closes.
-    pub(super) async fn answered_by_socks(&self, said: &[u8]) -> Vec<u8> {
+    pub(super) async fn answered_by_socks(&self, output: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.url().address).await.unwrap();
-        stream.write_all(said).await.unwrap();
+        stream.write_all(output).await.unwrap();
         let mut answer = Vec::new();
         // Bytes that nobody has read make a reset of the end.
         let _ = timeout(SOON, stream.read_to_end(&mut answer)).await.expect("it is closed");

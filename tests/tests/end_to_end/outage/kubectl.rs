@@ -86,9 +86,9 @@ async fn dark_errors(more: &str, limit: Duration) {
         );
         assert!(!output.status.success());
         // While it discovers, kubectl shows no message of a server's but its own for the status.
-        let told = stderr.contains("cluster edge-a is not connected and was last heard of at 20");
+        let is_explained = stderr.contains("cluster edge-a is not connected and was last heard of at 20");
         let discovers = stderr.contains("the server is currently unable to handle the request");
-        assert!(told || (discovers && words == GET), "{words:?}: {stderr}");
+        assert!(is_explained || (discovers && words == GET), "{words:?}: {stderr}");
         // kubectl discovers two things at once, five times: its user waits once.
         assert!(took < 2 * limit, "{words:?} waited more than once: {took:?}");
     }
@@ -103,7 +103,7 @@ async fn a_write_whose_tunnel_is_lost_is_not_resent() {
     assert!(trial.run(GET).await.status.success());
     let asked = trial.trial.api.requests().len();
 
-    trial.trial.api.on("/api/v1/namespaces/default/configmaps", Behaviour::Stall);
+    trial.trial.api.on("/api/v1/namespaces/default/configmaps", Behaviour::NeverAnswer);
     let kubectl = trial.kubectl.clone();
     let manifest = trial.manifest.clone();
     let create = async move {

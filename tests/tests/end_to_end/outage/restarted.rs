@@ -20,10 +20,10 @@ async fn a_restarted_only_agent_serves_from_its_handshake_on() {
     // The list knows of a tunnel a moment before the log does.
     trial.rig.logged("server.log", 0, "tunnel opened").await;
     for _ in 0..3 {
-        let said = trial.rig.server_log().len();
+        let output = trial.rig.server_log().len();
         trial.agent.process.kill();
         trial.agent = trial.rig.agent_with("edge-a", &ApiServer::of_fake(&trial.rig, &trial.api), "").await;
-        trial.rig.logged("server.log", said, "tunnel opened").await;
+        trial.rig.logged("server.log", output, "tunnel opened").await;
         let greeted = Instant::now();
         let reply = trial.rig.ask_with_token("POST", PATH, &[]).await;
         assert_eq!(reply.status, 200, "{reply:?}\n{}", trial.rig.server_log());
@@ -62,19 +62,19 @@ async fn with_prefer_new_the_first_process_of_a_copied_key_is_refused() {
     rig.kill_server();
     rig.write_config(|config| config.replacen("tunnel: {", "tunnel: { copiedKey: prefer-newcomer,", 1));
     rig.start_server().await;
-    let newcomers = FakeApi::start().await.expect("a fake starts");
-    newcomers.otherwise(Behaviour::json("{}"));
+    let new_process = FakeApi::start().await.expect("a fake starts");
+    new_process.otherwise(Behaviour::json("{}"));
     let _first = rig.agent("edge-a", &ApiServer::of_fake(&rig, &api)).await;
     rig.connected("edge-a").await;
 
-    let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &newcomers), "").await;
+    let _copy = rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &new_process), "").await;
 
     rig.logged("server.log", 0, "the earlier one is turned away").await;
     // Only the newcomers' API server knows what is asked for.
     for _ in 0..20 {
         assert_eq!(rig.ask_with_token("POST", PATH, &[]).await.status, 200);
     }
-    assert_eq!(newcomers.requests().iter().filter(|one| one.target.contains("things")).count(), 20);
+    assert_eq!(new_process.requests().iter().filter(|one| one.target.contains("things")).count(), 20);
     // Were it back, it would be the newcomer now.
     assert_eq!(rig.metric(rig.probes(), COPIED).await, 1.0);
 }
@@ -105,9 +105,9 @@ async fn a_cleanly_stopped_agent_does_not_keep_the_next_one_out() {
     assert_eq!(rig.metric(rig.probes(), COPIED).await, 0.0);
     feed.push("and the rest");
     feed.end();
-    let (heard, end) = watcher.read_to_end().await;
+    let (received, end) = watcher.read_to_end().await;
     assert!(
-        end.is_ok() && String::from_utf8_lossy(&heard).contains("and the rest"),
+        end.is_ok() && String::from_utf8_lossy(&received).contains("and the rest"),
         "what it finishes is finished"
     );
 }

@@ -23,10 +23,10 @@ const READS: &[(&str, &str, &str)] = &[
 /// Nothing else is sent twice.
 #[tokio::test]
 async fn reads_on_a_silent_tunnel_are_answered_over_a_live_one() {
-    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
+    let (rig, silent, answers) = (Rig::start().await, fake().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
     answers.otherwise(Behaviour::json("{}"));
-    let mut first = rig.agent_of_id("edge-a", "a", &ApiServer::of_fake(&rig, &stalls), "").await;
+    let mut first = rig.agent_of_id("edge-a", "a", &ApiServer::of_fake(&rig, &silent), "").await;
     rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
     let proxy = format!("{POD}/proxy/");
     let others = [
@@ -41,7 +41,7 @@ async fn reads_on_a_silent_tunnel_are_answered_over_a_live_one() {
         let asked = ask_all(&rig, &others);
         let outage = async {
             for (_, _, name) in READS.iter().chain(&others) {
-                stalls.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+                silent.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
             }
             let second = rig.agent_of_id("edge-a", "b", &ApiServer::of_fake(&rig, &answers), "").await;
             rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
@@ -63,7 +63,7 @@ async fn reads_on_a_silent_tunnel_are_answered_over_a_live_one() {
         |reply: &Reply| reply.status == 504 && reply.body.contains("outcome of this request is not known");
     assert!(lost.iter().all(unknown), "{lost:?}");
     assert_eq!(came(&answers), READS.len(), "nothing else was sent twice");
-    assert_eq!(came(&stalls), READS.len() + others.len(), "and nothing more than once to either");
+    assert_eq!(came(&silent), READS.len() + others.len(), "and nothing more than once to either");
     let retried = retried(&rig, "silent").await;
     assert_eq!(retried, READS.len() as f64);
     drop(agents);
@@ -71,14 +71,14 @@ async fn reads_on_a_silent_tunnel_are_answered_over_a_live_one() {
 
 #[tokio::test]
 async fn reads_of_a_killed_agent_are_answered_by_its_replacement() {
-    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
+    let (rig, silent, answers) = (Rig::start().await, fake().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
     answers.otherwise(Behaviour::json("{}"));
-    let mut killed = rig.agent("edge-a", &ApiServer::of_fake(&rig, &stalls)).await;
+    let mut killed = rig.agent("edge-a", &ApiServer::of_fake(&rig, &silent)).await;
 
     let (replies, again) = tokio::join!(ask_all(&rig, READS), async {
         for (_, _, name) in READS {
-            stalls.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
+            silent.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
         }
         killed.process.kill();
         rig.agent_with("edge-a", &ApiServer::of_fake(&rig, &answers), "").await
@@ -87,7 +87,7 @@ async fn reads_of_a_killed_agent_are_answered_by_its_replacement() {
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
     for (_, _, name) in READS {
         let named = |api: &FakeApi| api.requests().iter().filter(|one| has(one, name)).count();
-        assert_eq!((named(&stalls), named(&answers)), (1, 1), "{name} bears its name both times");
+        assert_eq!((named(&silent), named(&answers)), (1, 1), "{name} bears its name both times");
     }
     let retried = retried(&rig, "lost").await;
     assert_eq!(retried, READS.len() as f64);
@@ -96,16 +96,16 @@ async fn reads_of_a_killed_agent_are_answered_by_its_replacement() {
 
 #[tokio::test]
 async fn a_read_is_resent_twice_at_most() {
-    let (rig, stalls) = (Rig::start().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
-    let api_server = ApiServer::of_fake(&rig, &stalls);
+    let (rig, silent) = (Rig::start().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
+    let api_server = ApiServer::of_fake(&rig, &silent);
     let mut agent = rig.agent("edge-a", &api_server).await;
 
     let (replies, agent) = tokio::join!(ask_all(&rig, &READS[..1]), async {
         let mut before = 0;
         for _ in 0..3 {
             let is_new = |one: &RecordedRequest| one.id >= before && has(one, "list");
-            before = stalls.wait_for_request(SOON, is_new).await.expect("it arrives").id + 1;
+            before = silent.wait_for_request(SOON, is_new).await.expect("it arrives").id + 1;
             agent.process.kill();
             agent = rig.agent_with("edge-a", &api_server, "").await;
         }
@@ -114,7 +114,7 @@ async fn a_read_is_resent_twice_at_most() {
 
     assert_eq!(replies[0].status, 504, "{replies:?}");
     assert!(replies[0].head.contains("application/json"), "{replies:?}");
-    assert_eq!(came(&stalls), 3);
+    assert_eq!(came(&silent), 3);
     let retried = retried(&rig, "lost").await;
     assert_eq!(retried, 2.0);
     drop(agent);
@@ -123,16 +123,16 @@ async fn a_read_is_resent_twice_at_most() {
 /// The new agent connects while the other one is silent.
 #[tokio::test]
 async fn a_read_is_resent_to_a_new_agent_and_not_to_a_silent_one() {
-    let (rig, stalls, answers) = (Rig::start().await, fake().await, fake().await);
-    stalls.otherwise(Behaviour::Stall);
+    let (rig, silent, answers) = (Rig::start().await, fake().await, fake().await);
+    silent.otherwise(Behaviour::NeverAnswer);
     answers.otherwise(Behaviour::json("{}"));
-    let api = ApiServer::of_fake(&rig, &stalls);
+    let api = ApiServer::of_fake(&rig, &silent);
     // It cuts off what it has as soon as it may.
     let mut stops = rig.agent_of_id("edge-a", "a", &api, "drainGraceSeconds: 1").await;
     rig.logged("server.log", 0, "tunnel opened agent=edge-a/a").await;
 
     let (replies, agents) = tokio::join!(ask_all(&rig, &READS[..1]), async {
-        stalls.wait_for_request(SOON, |one| has(one, "list")).await.expect("it arrives");
+        silent.wait_for_request(SOON, |one| has(one, "list")).await.expect("it arrives");
         let silent = rig.agent_of_id("edge-a", "b", &api, "").await;
         rig.logged("server.log", 0, "tunnel opened agent=edge-a/b").await;
         // Idle, it counts as live for some more seconds.
@@ -144,32 +144,32 @@ async fn a_read_is_resent_to_a_new_agent_and_not_to_a_silent_one() {
 
     assert_eq!(replies[0].status, 200, "{replies:?}");
     assert_eq!([retried(&rig, "lost").await, retried(&rig, "silent").await], [1.0, 0.0]);
-    assert_eq!([&stalls, &answers].map(came), [1, 1]);
+    assert_eq!([&silent, &answers].map(came), [1, 1]);
     drop(agents);
 }
 
 /// Their replacements die in the same way, and the reads are still answered.
 #[tokio::test]
 async fn reads_survive_the_death_of_all_agents_at_once() {
-    let (rig, stalls, stalls_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
-    [&stalls, &stalls_too].iter().for_each(|api| api.otherwise(Behaviour::Stall));
+    let (rig, silent, silent_too, answers) = (Rig::start().await, fake().await, fake().await, fake().await);
+    [&silent, &silent_too].iter().for_each(|api| api.otherwise(Behaviour::NeverAnswer));
     answers.otherwise(Behaviour::json("{}"));
     let start_both = async |api: &FakeApi| {
-        let said = rig.server_log().len();
+        let output = rig.server_log().len();
         let api = ApiServer::of_fake(&rig, api);
         let both = [
             ("a", rig.agent_of_id("edge-a", "a", &api, "").await),
             ("b", rig.agent_of_id("edge-a", "b", &api, "").await),
         ];
         for (id, _) in &both {
-            rig.logged("server.log", said, &format!("tunnel opened agent=edge-a/{id}")).await;
+            rig.logged("server.log", output, &format!("tunnel opened agent=edge-a/{id}")).await;
         }
         both
     };
-    let mut both = start_both(&stalls).await;
+    let mut both = start_both(&silent).await;
 
     let (replies, both) = tokio::join!(ask_all(&rig, READS), async {
-        for (here, next) in [(&stalls, &stalls_too), (&stalls_too, &answers)] {
+        for (here, next) in [(&silent, &silent_too), (&silent_too, &answers)] {
             for (_, _, name) in READS {
                 here.wait_for_request(SOON, |one| has(one, name)).await.expect("it arrives");
             }
@@ -180,7 +180,7 @@ async fn reads_survive_the_death_of_all_agents_at_once() {
     });
 
     assert!(replies.iter().all(|reply| reply.status == 200), "{replies:?}");
-    assert_eq!([&stalls, &stalls_too, &answers].map(came), [READS.len(); 3]);
+    assert_eq!([&silent, &silent_too, &answers].map(came), [READS.len(); 3]);
     drop(both);
 }
 

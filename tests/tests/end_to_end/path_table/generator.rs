@@ -190,7 +190,7 @@ impl XorshiftRng {
         Self(seed | 1)
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -199,11 +199,11 @@ impl XorshiftRng {
 
     /// True in so many of a hundred.
     fn chance(&mut self, percent: u64) -> bool {
-        self.roll() % 100 < percent
+        self.next() % 100 < percent
     }
 
     fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.roll()).expect("31 bits") % count
+        usize::try_from(self.next()).expect("31 bits") % count
     }
 
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
@@ -275,13 +275,13 @@ impl XorshiftRng {
     }
 
     /// A request for `own`, a cluster's own target.
-    pub(super) fn case(&mut self, way: ClusterSelection, version: Version, own: &str) -> Case {
+    pub(super) fn case(&mut self, selection: ClusterSelection, version: Version, own: &str) -> Case {
         let cluster = match self.below(10) {
             0..=5 => "edge-a",
             6..=8 => "edge-b",
             _ => "edge-c",
         };
-        let (said, mut target) = match way {
+        let (output, mut target) = match selection {
             ClusterSelection::ByPath => {
                 let name = if self.chance(8) { self.pick(&NAMES) } else { cluster };
                 let prefix = if self.chance(4) { self.pick(&PREFIXES) } else { "/clusters/" };
@@ -301,16 +301,16 @@ impl XorshiftRng {
             target = self.pick(&FORMS).to_owned();
         }
         if version == Version::Http1 {
-            return Case { authority: None, host: Some(said), target };
+            return Case { authority: None, host: Some(output), target };
         }
         let host = match self.below(20) {
-            0 => Some(said.clone()),
-            1 => Some(said.to_ascii_uppercase()),
+            0 => Some(output.clone()),
+            1 => Some(output.to_ascii_uppercase()),
             2 => Some(self.host_of("edge-b")),
             3 => Some(self.pick(&HOSTS).to_owned()),
             _ => None,
         };
-        Case { authority: Some(said), host, target }
+        Case { authority: Some(output), host, target }
     }
 
     /// A cluster's host name as it may be written.

@@ -42,7 +42,7 @@ fn is_same(target: &str, arrived: &str) -> bool {
 }
 
 /// What must become of a case.
-pub(super) fn verdict(case: &Case) -> Verdict {
+pub(super) fn expected_outcome(case: &Case) -> Verdict {
     let Some((cluster, target)) = forwarded(case) else {
         return Verdict::Refused;
     };

@@ -45,8 +45,8 @@ async fn a_parked_watch_ends_with_401_when_its_callers_certificate_expires() {
     for (content_type, watch) in &mut watches {
         assert!(watch.end().await.is_ok(), "{content_type}: the watch ends cleanly");
         let event = watch.take();
-        let said = |text: &[u8]| event.windows(text.len()).any(|window| window == text);
-        let is_told = said(b"ERROR") && said(b"Unauthorized") && said(b"CredentialExpired");
+        let output = |text: &[u8]| event.windows(text.len()).any(|window| window == text);
+        let is_told = output(b"ERROR") && output(b"Unauthorized") && output(b"CredentialExpired");
         assert!(is_told, "{content_type}: {}", String::from_utf8_lossy(&event));
         let is_json = serde_json::from_slice::<serde_json::Value>(&event)
             .is_ok_and(|event| event["object"]["code"] == 401);

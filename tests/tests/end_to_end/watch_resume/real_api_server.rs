@@ -59,7 +59,7 @@ async fn watches_of_every_encoding_match_etcd_while_agents_are_killed() {
     let last = format!("o-{}-kept", 2 * KILLS);
     kubectl.until(&last).await;
 
-    let held = site.held().await;
+    let held = site.objects().await;
     for watch in watches {
         let what = format!("{:?} {}", watch.encoding, watch.query);
         assert_eq!(watch.view(version), held, "{what}");
@@ -153,7 +153,7 @@ impl RealSite {
     }
 
     /// What there is.
-    async fn held(&self) -> View {
+    async fn objects(&self) -> View {
         let list = self.list().await;
         let items = list["items"].as_array().expect("a list").iter();
         items.filter_map(|item| Some((ours(item)?, (version(item), keys(item))))).collect()
@@ -172,7 +172,7 @@ impl RealSite {
         let answer = timeout(SOON, answer).await.expect("a head in time").expect("a head");
         let content_type = answer.headers()["content-type"].to_str().expect("text");
         assert!(answer.status() == 200 && content_type.starts_with(accept), "{content_type}");
-        let before = if query.starts_with("resourceVersion") { self.held().await } else { View::new() };
+        let before = if query.starts_with("resourceVersion") { self.objects().await } else { View::new() };
         RealWatch { encoding, query, body: answer.into_body(), got: Vec::new(), before, _caller: caller }
     }
 

@@ -32,15 +32,15 @@ fn streams_of_a_cut_tcp_tunnel_continue_over_quic() {
 
 /// `verdict` is what becomes of TCP, `reason` why a read is sent once more.
 async fn go_on(lab: &Lab, verdict: &str, reason: &str) {
-    let (stage, store) = (CarrierSetup::build(lab).await, Store::new());
+    let (setup, store) = (CarrierSetup::build(lab).await, Store::new());
     let version = store.put("a", "1");
-    stage.api.on(COLLECTION, Behaviour::Store(store.clone()));
-    stage.api.on(READ, Behaviour::Stall);
-    stage.api.on(WRITTEN, Behaviour::Stall);
-    stage.fault(NO_UDP).await;
-    let _agent = stage.agent("").await;
-    stage.said(0, "tunnel opened", "http2").await;
-    let mut caller = Http2Caller::dial(&stage.rig).await;
+    setup.api.on(COLLECTION, Behaviour::Store(store.clone()));
+    setup.api.on(READ, Behaviour::NeverAnswer);
+    setup.api.on(WRITTEN, Behaviour::NeverAnswer);
+    setup.fault(NO_UDP).await;
+    let _agent = setup.agent("").await;
+    setup.logged_carrier(0, "tunnel opened", "http2").await;
+    let mut caller = Http2Caller::dial(&setup.rig).await;
     let mut send =
         |method: &str, path: &str| caller.send(method, &format!("/clusters/edge-a{path}"), &[], true).0;
     let watch = send("GET", &format!("{COLLECTION}?watch=1&resourceVersion={version}"));
@@ -49,30 +49,30 @@ async fn go_on(lab: &Lab, verdict: &str, reason: &str) {
     until(&mut watch, "\"b\"").await;
     let (read, mut write) = (send("GET", READ), pin!(send("DELETE", WRITTEN)));
     for path in [READ, WRITTEN] {
-        stage.api.wait_for_request(SOON, |one| one.target == path).await.expect("it arrives");
-        stage.api.on(path, Behaviour::json("{}"));
+        setup.api.wait_for_request(SOON, |one| one.target == path).await.expect("it arrives");
+        setup.api.on(path, Behaviour::json("{}"));
     }
 
-    let said = stage.rig.agent_log("edge-a").len();
-    stage.no_fault().await;
+    let output = setup.rig.agent_log("edge-a").len();
+    setup.no_fault().await;
     for direction in ["sport", "dport"] {
-        stage.fault(&format!("add rule inet fault forward tcp {direction} $PORT {verdict}")).await;
+        setup.fault(&format!("add rule inet fault forward tcp {direction} $PORT {verdict}")).await;
     }
-    stage.said(said, "tunnel opened", "quic").await;
+    setup.logged_carrier(output, "tunnel opened", "quic").await;
     store.put("c", "1");
 
     until(&mut watch, "\"c\"").await;
     let read = timeout(SOON, read).await.expect("an answer in time").expect("an answer");
-    assert_eq!(read.status(), 200, "{}", stage.rig.server_log());
+    assert_eq!(read.status(), 200, "{}", setup.rig.server_log());
     let retried = format!("tombolo_server_reads_retried_total{{reason=\"{reason}\"}}");
-    assert_eq!(stage.rig.metric(stage.rig.probes(), &retried).await, 1.0);
-    assert_eq!(stage.rig.metric(stage.rig.probes(), "tombolo_server_watches_resumed_total").await, 1.0);
+    assert_eq!(setup.rig.metric(setup.rig.probes(), &retried).await, 1.0);
+    assert_eq!(setup.rig.metric(setup.rig.probes(), "tombolo_server_watches_resumed_total").await, 1.0);
     // What may have had an effect is held as long as its tunnel may come back, and else nobody knows its outcome.
     match write.as_mut().now_or_never() {
         None => assert_eq!(reason, "silent"),
         Some(answer) => assert_eq!((answer.expect("an answer").status().as_u16(), reason), (504, "lost")),
     }
-    let came = |path| stage.api.requests().iter().filter(|one: &&RecordedRequest| one.target == path).count();
+    let came = |path| setup.api.requests().iter().filter(|one: &&RecordedRequest| one.target == path).count();
     assert_eq!((came(READ), came(WRITTEN)), (2, 1));
 }
 

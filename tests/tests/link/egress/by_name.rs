@@ -54,8 +54,8 @@ fn webhooks_and_aggregated_apis_are_reached_by_service_name() {
         let changed = async { while !refusal(&kubectl).await.contains("the other pod says no") {} };
         timeout(SOON, changed).await.expect("the other pod is used");
         for turn in 0..TURNS {
-            let said = refusal(&kubectl).await;
-            assert!(said.contains("the other pod says no"), "turn {turn}: {said}");
+            let output = refusal(&kubectl).await;
+            assert!(output.contains("the other pod says no"), "turn {turn}: {output}");
         }
     });
 }
@@ -145,8 +145,8 @@ impl ByNameEdge {
     /// The webhook and the aggregated API answer, and both were dialed by name.
     async fn serves(&self, no: &str) {
         let kubectl = self.cluster.admin().limit(SOON);
-        let said = refusal(&kubectl).await;
-        assert!(said.contains(no), "{said}");
+        let output = refusal(&kubectl).await;
+        assert!(output.contains(no), "{output}");
         kubectl.stdout(&["create", "configmap", "welcome"]).await;
         kubectl
             .stdout(&["wait", "--for=condition=Available", "apiservice/v1.lab.tombolo.test", "--timeout=60s"])

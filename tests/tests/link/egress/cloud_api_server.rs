@@ -39,7 +39,7 @@ pub(super) async fn server(lab: &Lab, by: EgressTransport) -> Rig {
     ] {
         std::fs::write(path(name), text).unwrap();
     }
-    let way = match by {
+    let entry_point = match by {
         EgressTransport::Tls => format!(
             "tcp: {{ listen: \"{SERVER}:{EGRESS_PORT}\", clientCAFile: {:?}, clientName: {NAME} }}",
             path("egress-ca.crt")
@@ -49,8 +49,9 @@ pub(super) async fn server(lab: &Lab, by: EgressTransport) -> Rig {
         }
     };
     // A webhook holds up who waits for it: here nobody waits for a cluster that is away.
-    let more =
-        format!("parking: {{ limitSeconds: 0 }}\negress: [{{ name: host-a, cluster: {CLUSTER}, {way} }}]\n");
+    let more = format!(
+        "parking: {{ limitSeconds: 0 }}\negress: [{{ name: host-a, cluster: {CLUSTER}, {entry_point} }}]\n"
+    );
     lab.rig(&more).await
 }
 

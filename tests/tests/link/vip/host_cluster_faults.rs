@@ -54,16 +54,16 @@ fn a_server_changes_only_the_host_cluster_objects_that_it_has_seen() {
 
         let _rig = rig(lab, &host).await;
 
-        let whole = |request: &RecordedRequest, method: &str| {
+        let complete = |request: &RecordedRequest, method: &str| {
             request.method == method && request.body_ended.is_some()
         };
-        let applied = host.wait_for_request(SOON, |request| whole(request, "PATCH")).await.unwrap();
+        let applied = host.wait_for_request(SOON, |request| complete(request, "PATCH")).await.unwrap();
         assert_eq!(applied.target, format!("{SERVICES}/edge-a?fieldManager=tombolo&force=true"));
         assert_eq!(applied.header("content-type"), ["application/apply-patch+yaml"]);
         assert_eq!(applied.header("authorization"), ["Bearer host-token"]);
         assert_eq!(body(&applied)["metadata"]["uid"], "uid-edge-a");
         let gone = format!("{SERVICES}/gone");
-        let is_removed = |request: &RecordedRequest| whole(request, "DELETE") && request.target == gone;
+        let is_removed = |request: &RecordedRequest| complete(request, "DELETE") && request.target == gone;
         let removed = host.wait_for_request(SOON, is_removed).await.unwrap();
         let preconditions = json!({ "uid": "uid-gone", "resourceVersion": "7" });
         assert_eq!(body(&removed)["preconditions"], preconditions);

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use tests::client_network::ClientNetwork;
 use tests::lab::{Uplink, trial};
-use tests::listener::uploads_arrive_whole;
+use tests::listener::uploads_arrive_complete;
 use tests::rig::policy::{user_may_dial, usual};
 
 use super::targets::{CLUSTER, Listed};
@@ -38,15 +38,17 @@ fn connections_to_an_address_are_limited_in_all_and_by_source() {
         rig.write_config(|config| format!("{config}\n{vip}"));
         rig.start_server().await;
         rig.connected(CLUSTER).await;
-        let office = ClientNetwork::build(lab, 1).await;
-        office.has_too(SOURCES[1]).await;
+        let client_network = ClientNetwork::build(lab, 1).await;
+        client_network.has_too(SOURCES[1]).await;
         let [one, other] = SOURCES;
 
-        let mut held =
-            vec![office.echoing(one, ADDRESS).await.unwrap(), office.echoing(one, ADDRESS).await.unwrap()];
-        assert_eq!(office.echoing(one, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
-        held.push(office.echoing(other, ADDRESS).await.unwrap());
-        assert_eq!(office.echoing(other, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
+        let mut held = vec![
+            client_network.echoing(one, ADDRESS).await.unwrap(),
+            client_network.echoing(one, ADDRESS).await.unwrap(),
+        ];
+        assert_eq!(client_network.echoing(one, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
+        held.push(client_network.echoing(other, ADDRESS).await.unwrap());
+        assert_eq!(client_network.echoing(other, ADDRESS).await.map(drop), Err(ErrorKind::ConnectionReset));
 
         for (limit, most) in [("vip_connections", 3.0), ("vip_source", 2.0)] {
             let used = format!("tombolo_server_limit_used{{limit=\"{limit}\"}}");
@@ -56,12 +58,12 @@ fn connections_to_an_address_are_limited_in_all_and_by_source() {
         }
         held.clear();
         rig.measured("tombolo_server_limit_used{limit=\"vip_connections\"}", |used| used < 0.5).await;
-        drop(office.echoing(one, ADDRESS).await.unwrap());
+        drop(client_network.echoing(one, ADDRESS).await.unwrap());
 
-        uploads_arrive_whole(UPLOADS, 3_000_000, async || {
+        uploads_arrive_complete(UPLOADS, 3_000_000, async || {
             let used = "tombolo_server_limit_used{limit=\"vip_connections\"}";
             rig.measured(used, |used| used < 1.5).await;
-            office.connected(COUNTING).await.unwrap()
+            client_network.connected(COUNTING).await.unwrap()
         })
         .await;
     });

@@ -32,8 +32,8 @@ fn clusters_keep_their_addresses_and_are_services_of_the_host_cluster() {
             tests::enroll::at(&rig, &["cluster", "create", name]).await;
         }
         are_services(lab, &host, &rig).await;
-        let office = ClientNetwork::build(lab, 1).await;
-        let kubectl = is_reached(lab, &host, &rig, &edge, &office).await;
+        let client_network = ClientNetwork::build(lab, 1).await;
+        let kubectl = is_reached(lab, &host, &rig, &edge, &client_network).await;
 
         tests::enroll::at(&rig, &["cluster", "delete", "edge-c"]).await;
         host.has(&["edge-a", "edge-b", "edge-e"], &["edge-d"]).await;
@@ -65,9 +65,9 @@ async fn are_services(lab: &Lab, host: &Host, rig: &Rig) {
 
     // What ships is enough.
     let doctor = ["doctor", "server", "--config", "server.yaml"];
-    let (said, _) = beside(lab, rig, "tombolo", &doctor).await;
-    let whole = "may get, list, create, patch, delete services and endpointslices";
-    assert!(said.contains(whole), "{said}");
+    let (message, _) = beside(lab, rig, "tombolo", &doctor).await;
+    let complete = "may get, list, create, patch, delete services and endpointslices";
+    assert!(message.contains(complete), "{message}");
 }
 
 /// As by a pod whose node's kube-proxy leads from the Service's address to the slice's, and leaves the pod its own.
@@ -76,11 +76,11 @@ async fn is_reached(
     host: &Host,
     rig: &Rig,
     edge: &ByAddressEdge,
-    office: &ClientNetwork,
+    client_network: &ClientNetwork,
 ) -> Kubectl {
     let service = host.service("edge-a").await["spec"]["clusterIP"].as_str().unwrap().to_owned();
     lead(lab, &service, "100.100.0.1").await;
-    let kubectl = by_service(rig, edge, office, &service).await;
+    let kubectl = by_service(rig, edge, client_network, &service).await;
     let expected = uid(edge.cluster.admin()).await;
     assert_eq!(uid(kubectl.clone()).await, expected);
     let log = AuditLog::of(rig);
@@ -102,10 +102,10 @@ async fn outlives_the_server(
     let listed = tests::enroll::at(rig, &["clusters", "edge-a", "-o", "json"]).await;
     let listed: Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed["items"][0]["status"]["virtualAddress"], "100.100.0.1", "{listed}");
-    let told = dry_run(lab, rig).await;
+    let report = dry_run(lab, rig).await;
     assert!(
-        told.contains("# edge-a has 100.100.0.1\n") && told.contains("# edge-x has 100.100.0.6\n"),
-        "{told}"
+        report.contains("# edge-a has 100.100.0.1\n") && report.contains("# edge-x has 100.100.0.6\n"),
+        "{report}"
     );
 
     let before = host.service("edge-a").await;
@@ -148,7 +148,12 @@ async fn lead(lab: &Lab, service: &str, address: &str) {
 }
 
 /// kubectl in an office, with what `tombolo vip` makes of the cluster's own kubeconfig, and names that lead to the Service as DNS does.
-async fn by_service(rig: &Rig, edge: &ByAddressEdge, office: &ClientNetwork, service: &str) -> Kubectl {
+async fn by_service(
+    rig: &Rig,
+    edge: &ByAddressEdge,
+    client_network: &ClientNetwork,
+    service: &str,
+) -> Kubectl {
     let (admin_conf, output) = (edge.cluster.admin_kubeconfig(), rig.path().join("edge-a.conf"));
     let words =
         ["vip", "--server", "https://edge-a.tombolo.svc:443", "--kubeconfig", admin_conf.to_str().unwrap()];
@@ -159,7 +164,7 @@ async fn by_service(rig: &Rig, edge: &ByAddressEdge, office: &ClientNetwork, ser
     assert_eq!(read(&edge.cluster, &output).await, expected);
     let hosts = format!("127.0.0.1 localhost\n{service} edge-a.tombolo.svc\n");
     let hosts = rig.write("service-hosts", &hosts);
-    office.kubectl(&edge.cluster).with_kubeconfig(&output).with_hosts(Some(hosts))
+    client_network.kubectl(&edge.cluster).with_kubeconfig(&output).with_hosts(Some(hosts))
 }
 
 /// What `tunnel-server --dry-run` says.

@@ -30,8 +30,8 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         let rows = targets::around(listed.address);
         for target in &rows {
             // No request of HTTP could bear these.
-            let is_borne = !target.contains(' ') && !target.starts_with(':');
-            let status = if is_borne { status_of_connect(&rig, CLUSTER, target).await } else { 400 };
+            let is_tolerated = !target.contains(' ') && !target.starts_with(':');
+            let status = if is_tolerated { status_of_connect(&rig, CLUSTER, target).await } else { 400 };
             judged.push((target, status));
         }
         assert!(rows.len() > 500, "{}", rows.len());
@@ -50,9 +50,9 @@ fn connect_and_host_addresses_judge_an_address_alike() {
         });
         rig.start_server().await;
         rig.connected(CLUSTER).await;
-        let office = ClientNetwork::build(lab, 1).await;
+        let client_network = ClientNetwork::build(lab, 1).await;
         for ((target, status), address) in judged.iter().zip(addresses) {
-            let reached = office.echoing("10.8.1.2", &address.to_string()).await.map(drop);
+            let reached = client_network.echoing("10.8.1.2", &address.to_string()).await.map(drop);
             match status {
                 200 => assert_eq!(reached, Ok(()), "{target}"),
                 403 => assert_eq!(reached, Err(ErrorKind::ConnectionReset), "{target}"),

@@ -8,7 +8,7 @@ use tests::node_edge::{NAMES, NodeEdge, POD};
 use tests::rig::policy::{user_may_dial, usual};
 use tests::skip::skip;
 
-use crate::exec::{outputs_are_told_apart, what_is_typed_arrives};
+use crate::exec::{outputs_are_separate, what_is_typed_arrives};
 use crate::kubectls::{Client, by_both_protocols, pattern};
 
 /// What is typed.
@@ -32,10 +32,10 @@ fn an_unchanged_admin_conf_reaches_into_pods_by_the_clusters_own_address() {
         let office = ClientNetwork::build(lab, 1).await;
         let kubectl = office.kubectl(&edge.cluster);
 
-        for hand in by_both_protocols("address", &kubectl) {
-            let stderr = outputs_are_told_apart(&hand).await;
-            assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
-            what_is_typed_arrives(&edge, &hand, &pattern(BYTES)).await;
+        for client in by_both_protocols("address", &kubectl) {
+            let stderr = outputs_are_separate(&client).await;
+            assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", client.name);
+            what_is_typed_arrives(&edge, &client, &pattern(BYTES)).await;
         }
         let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
         assert_eq!(kubectl.stdout(&whoami).await, edge.direct.stdout(&whoami).await);

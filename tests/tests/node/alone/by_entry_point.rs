@@ -82,12 +82,12 @@ fn an_exec_works_by_every_entry_point_that_its_client_supports() {
         Err(missing) => return skip(test, &missing.to_string()),
     };
     trial(test, async |lab| {
-        by_all(lab, async |edge, ways| {
+        by_all(lab, async |edge, entry_points| {
             let mut wrong = Vec::new();
-            for (way, column) in ENTRY_POINTS.iter().zip(0..) {
-                let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON);
+            for (entry_point, column) in ENTRY_POINTS.iter().zip(0..) {
+                let kubectl = entry_points.kubectl(&edge.cluster, entry_point).limit(SOON);
                 for (row, client) in ROWS.iter().zip(clients(&kubectl, &kube_rs, &python)) {
-                    let name = format!("{}-by-{way}", row.client.replace([' ', ',', '\''], "-"));
+                    let name = format!("{}-by-{entry_point}", row.client.replace([' ', ',', '\''], "-"));
                     wrong.extend(tried(edge, name, client, row.cells[column]).await);
                 }
             }
@@ -106,14 +106,15 @@ fn an_exec_of_every_kubectl_minor_works_by_every_entry_point() {
         return skip(test, &unable.to_string());
     }
     trial(test, async |lab| {
-        by_all(lab, async |edge, ways| {
+        by_all(lab, async |edge, entry_points| {
             let mut wrong = Vec::new();
             for minor in all_minors() {
                 let (version, program) = edge.cluster.kubectl_of(&minor);
-                for way in ENTRY_POINTS {
-                    let kubectl = ways.kubectl(&edge.cluster, way).limit(SOON).of(program.clone());
-                    let name = format!("kubectl-{}-by-{way}", version.replace('.', "-"));
-                    wrong.extend(tried(edge, name, kubectl, of_minor(number(&minor), way)).await);
+                for entry_point in ENTRY_POINTS {
+                    let kubectl =
+                        entry_points.kubectl(&edge.cluster, entry_point).limit(SOON).of(program.clone());
+                    let name = format!("kubectl-{}-by-{entry_point}", version.replace('.', "-"));
+                    wrong.extend(tried(edge, name, kubectl, of_minor(number(&minor), entry_point)).await);
                 }
                 println!("kubectl {version} was tried by every way");
             }
@@ -124,8 +125,8 @@ fn an_exec_of_every_kubectl_minor_works_by_every_entry_point() {
 }
 
 /// What becomes of an exec of the kubectl of a minor, asking as its release does.
-fn of_minor(minor: u32, way: &str) -> Cell {
-    match (minor, way) {
+fn of_minor(minor: u32, entry_point: &str) -> Cell {
+    match (minor, entry_point) {
         // kubernetes#105632
         (..24, "socks5") => Says("http: server gave HTTP response to HTTPS client"),
         (..30, _) => Spdy,
@@ -140,10 +141,10 @@ async fn by_all(lab: &Lab, tries: impl AsyncFnOnce(&NodeEdge, &EntryPoints) -> V
     let (address, port) = CONTROL_PLANE;
     let (name, target) = (NAMES[0], format!("{address}:{port}"));
     let mut rig = lab.rig("").await;
-    let doors = DialListeners::of(&mut rig, name, &target).await;
+    let listeners = DialListeners::of(&mut rig, name, &target).await;
     let edge = NodeEdge::start(lab, &rig, name, Uplink::Cable).await;
-    let ways = EntryPoints::open(&rig, &doors, &edge.cluster, name, &target).await;
-    let wrong = tries(&edge, &ways).await;
+    let entry_points = EntryPoints::open(&rig, &listeners, &edge.cluster, name, &target).await;
+    let wrong = tries(&edge, &entry_points).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -174,37 +175,37 @@ fn clients(kubectl: &Kubectl, kube_rs: &Path, python: &Path) -> [Kubectl; ROWS.l
     path.push(":");
     path.push(env::var_os("PATH").unwrap_or_default());
     let python = kubectl.clone().of(program).with_variable("PATH", path.to_str().expect("a path"));
-    let told = python.clone().with_variable("PROXYS_CREDENTIAL", "said");
-    [asking("true"), asking("false"), kubectl.clone().of(kube_rs), python, told]
+    let with_credential = python.clone().with_variable("PROXYS_CREDENTIAL", "said");
+    [asking("true"), asking("false"), kubectl.clone().of(kube_rs), python, with_credential]
 }
 
 /// What was not as it should be.
 async fn tried(edge: &NodeEdge, name: String, client: Kubectl, cell: Cell) -> Option<String> {
     let home = edge.file(&format!("{name}-home"));
-    let hand = &Client { name, kubectl: client.with_home(home) };
-    let output = hand.run(&["exec", POD, "--", "echo", &hand.name]).await;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let client = &Client { name, kubectl: client.with_home(home) };
+    let output = client.run(&["exec", POD, "--", "echo", &client.name]).await;
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = match cell {
         Says(text) => {
-            let is_said = !output.status.success() && said.contains(text);
-            return (!is_said).then(|| format!("{}: not {text:?}: {said}", hand.name));
+            let is_said = !output.status.success() && message.contains(text);
+            return (!is_said).then(|| format!("{}: not {text:?}: {message}", client.name));
         }
         WebSocket => "get",
         Spdy => "create",
     };
-    if !output.status.success() || output.stdout != format!("{}\n", hand.name).as_bytes() {
-        return Some(format!("{}: {said}", hand.name));
+    if !output.status.success() || output.stdout != format!("{}\n", client.name).as_bytes() {
+        return Some(format!("{}: {message}", client.name));
     }
     // A WebSocket begins with a GET, SPDY with a POST, and the API server has written down which.
-    let asked = format!("command={}", hand.name);
+    let asked = format!("command={}", client.name);
     let event = edge.cluster.wait_for_audit(SOON, |event| {
         let status = event.response_status.as_ref().and_then(|status| status.code);
         event.request_uri.split(['?', '&']).any(|part| part == asked) && status == Some(101)
     });
     let verb = event.await.expect("the API server has answered it").verb;
     if verb != expected {
-        return Some(format!("{}: by {verb}", hand.name));
+        return Some(format!("{}: by {verb}", client.name));
     }
-    what_is_typed_arrives(edge, hand, &pattern(BYTES)).await;
+    what_is_typed_arrives(edge, client, &pattern(BYTES)).await;
     None
 }

@@ -5,7 +5,7 @@ use std::fs;
 use tests::node_edge::{NodeEdge, POD};
 
 use super::behind;
-use crate::kubectls::{SOON, hands, until};
+use crate::kubectls::{SOON, clients, until};
 
 /// More than any window and buffer on the way, so that the reading surely is not over when it is cut.
 const BYTES: u64 = 4_000_000_000;
@@ -18,14 +18,14 @@ fn a_cut_read_is_an_error_over_websocket() {
     behind("a_cut_read_is_an_error_over_websocket", "delay=1ms", async |mut edge: NodeEdge| {
         let words = ["exec", POD, "--", "pod", "flood", &BYTES.to_string()];
         let mut readings = Vec::new();
-        for hand in hands(&edge) {
-            let output = edge.file(&format!("{}-cut.out", hand.name));
-            let process = hand.kubectl.start(&words, &output).await.expect("kubectl starts");
+        for client in clients(&edge) {
+            let output = edge.file(&format!("{}-cut.out", client.name));
+            let process = client.kubectl.start(&words, &output).await.expect("kubectl starts");
             until("something arrives", async || {
                 fs::metadata(&output).is_ok_and(|file| file.len() >= ARRIVED).then_some(())
             })
             .await;
-            readings.push((hand.name, process, output));
+            readings.push((client.name, process, output));
         }
 
         edge.cluster.kill_apiserver();

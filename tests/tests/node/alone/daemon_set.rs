@@ -50,10 +50,10 @@ pub fn trial(test: &str, uplink: Uplink, does: impl AsyncFnOnce(&Lab, NodeEdge, 
 /// Applies the example as a person would who has copied it, with the trial's server and image.
 async fn deploy(edge: &NodeEdge, rig: &Rig) {
     let site = copied(edge, ["agent", "examples/edge-a"]);
-    let told = site.join("agent.yaml");
-    change(&told, "gateway.example:8443", &rig.dialed().to_string());
-    change(&told, "\"alice\"", &format!("{:?}", caller(edge.name)));
-    let rights = rig.tombolo(&["rbac", "--agent-config", told.to_str().expect("a path")]).await;
+    let config = site.join("agent.yaml");
+    change(&config, "gateway.example:8443", &rig.dialed().to_string());
+    change(&config, "\"alice\"", &format!("{:?}", caller(edge.name)));
+    let rights = rig.tombolo(&["rbac", "--agent-config", config.to_str().expect("a path")]).await;
     fs::write(site.join("rbac.yaml"), rights).expect("it is ours");
     change(&site.join("kustomization.yaml"), "registry.example/tombolo/tunnel-agent", IMAGE);
     change(&site.join("kustomization.yaml"), "newTag: 0.1.0", &format!("newTag: \"{TAG}\""));

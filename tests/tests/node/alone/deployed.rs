@@ -24,12 +24,12 @@ fn the_daemon_sets_agents_enroll_serve_and_are_replaced() {
         let shown = edge.tunneled.stdout(&["exec", POD, "--", "cat", "/proc/1/cmdline"]).await;
         assert_eq!(shown.replace('\0', " "), format!("pod serve {} ", edge.name));
         let stranger = rig.kubeconfig("stranger", &[GROUP], edge.name).await;
-        let said =
+        let output =
             edge.tunneled.clone().with_kubeconfig(stranger).refusal(&["exec", POD, "--", "true"]).await;
-        assert!(said.contains("does not let this identity be asserted"), "{said}");
+        assert!(output.contains("does not let this identity be asserted"), "{output}");
         let shell = ["exec", "--namespace", "tombolo", DAEMON_SET, "--", "sh"];
-        let said = edge.tunneled.refusal(&shell).await;
-        assert!(said.contains("executable file not found"), "{said}");
+        let output = edge.tunneled.refusal(&shell).await;
+        assert!(output.contains("executable file not found"), "{output}");
 
         replaced(&edge).await;
 

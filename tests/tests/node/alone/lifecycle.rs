@@ -45,8 +45,8 @@ fn a_daemon_sets_pods_get_a_token_that_the_api_server_accepts() {
 
         let files = ["exec", "daemonset/daemons", "--", "sh", "-c"];
         let read = "cd /var/run/secrets/kubernetes.io/serviceaccount && cat namespace && echo && cat token";
-        let told = edge.direct.stdout(&[files.as_slice(), &[read]].concat()).await;
-        let (namespace, token) = told.split_once('\n').expect("two lines");
+        let message = edge.direct.stdout(&[files.as_slice(), &[read]].concat()).await;
+        let (namespace, token) = message.split_once('\n').expect("two lines");
         assert_eq!(namespace, "default");
         let whoami = ["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"];
         let token = tests::kube::kubeconfig::Credential::Token(token.trim().to_owned());

@@ -8,13 +8,13 @@ use tokio::process::ChildStdin;
 use tokio::time::timeout;
 
 use crate::forward::forward;
-use crate::kubectls::{SOON, hands, read, wrote};
+use crate::kubectls::{SOON, clients, read, wrote};
 
 /// All of it; whatever is said once comes back once, in its order.
 pub struct OpenSessions {
     typed: Vec<TypedSession>,
     logs: Process,
-    said: String,
+    typed_so_far: String,
 }
 
 /// A `cat` that is typed to, and a connection to an echo.
@@ -30,14 +30,14 @@ impl OpenSessions {
     /// Opens all of it.
     pub async fn start(edge: &NodeEdge) -> Self {
         let mut typed = Vec::new();
-        for hand in hands(edge).iter().filter(|hand| hand.name.starts_with("tunneled")) {
-            let output = edge.file(&format!("{}-open.out", hand.name));
-            let started = hand.kubectl.start_listening(&["exec", "-i", POD, "--", "cat"], &output).await;
+        for client in clients(edge).iter().filter(|client| client.name.starts_with("tunneled")) {
+            let output = edge.file(&format!("{}-open.out", client.name));
+            let started = client.kubectl.start_listening(&["exec", "-i", POD, "--", "cat"], &output).await;
             let (exec, stdin) = started.expect("kubectl starts");
-            let (forwarding, [_, echo]) = forward(edge, hand).await;
+            let (forwarding, [_, echo]) = forward(edge, client).await;
             let connection = TcpStream::connect(echo).await.expect("kubectl listens");
             typed.push(TypedSession {
-                name: hand.name.clone(),
+                name: client.name.clone(),
                 exec,
                 stdin,
                 _forwarding: forwarding,
@@ -47,14 +47,14 @@ impl OpenSessions {
         let output = edge.file("open-logs.out");
         let mut logs = edge.tunneled.start(&["logs", "-f", POD], &output).await.expect("kubectl starts");
         wrote(&mut logs, "serving").await;
-        Self { typed, logs, said: String::new() }
+        Self { typed, logs, typed_so_far: String::new() }
     }
 
     /// Types a line into all of it, and lets the pod log it.
-    pub async fn say(&mut self, edge: &NodeEdge, line: &str) {
+    pub async fn type_line(&mut self, edge: &NodeEdge, line: &str) {
         let echo = format!("echo {line} >/proc/1/fd/1");
         edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &echo]).await;
-        self.said += &format!("{line}\n");
+        self.typed_so_far += &format!("{line}\n");
         for TypedSession { stdin, connection, .. } in &mut self.typed {
             stdin.write_all(format!("{line}\n").as_bytes()).await.expect("kubectl reads");
             connection.write_all(line.as_bytes()).await.expect("kubectl reads");
@@ -62,25 +62,25 @@ impl OpenSessions {
     }
 
     /// Waits until a line that was said has come back everywhere, and nothing else.
-    pub async fn hear(&mut self, line: &str) {
+    pub async fn expect_line(&mut self, line: &str) {
         wrote(&mut self.logs, &format!("{line}\n")).await;
         for TypedSession { name, exec, connection, .. } in &mut self.typed {
-            assert_eq!(wrote(exec, &format!("{line}\n")).await, self.said, "{name}");
+            assert_eq!(wrote(exec, &format!("{line}\n")).await, self.typed_so_far, "{name}");
             let mut back = vec![0; line.len()];
-            let whole = timeout(SOON, connection.read_exact(&mut back)).await.expect("it comes back");
-            whole.expect("all of it");
+            let complete = timeout(SOON, connection.read_exact(&mut back)).await.expect("it comes back");
+            complete.expect("all of it");
             assert_eq!(String::from_utf8_lossy(&back), line, "{name}");
         }
     }
 
     /// Says a line and waits until it is back.
     pub async fn goes_on(&mut self, edge: &NodeEdge, line: &str) {
-        self.say(edge, line).await;
-        self.hear(line).await;
+        self.type_line(edge, line).await;
+        self.expect_line(line).await;
     }
 
     /// Claims that a line has not come back anywhere.
-    pub fn has_not_heard(&self, line: &str) {
+    pub fn has_not_received(&self, line: &str) {
         for TypedSession { name, exec, .. } in &self.typed {
             assert!(!read(exec.output()).contains(line), "{name} has heard {line:?}");
         }
@@ -93,7 +93,7 @@ impl OpenSessions {
             drop(stdin);
             let status = exec.wait(SOON).await.expect("kubectl ends");
             assert!(status.success(), "{name}: {}", exec.tail());
-            assert_eq!(read(exec.output()), self.said, "{name}");
+            assert_eq!(read(exec.output()), self.typed_so_far, "{name}");
         }
     }
 }

@@ -8,8 +8,8 @@ use tokio::time::sleep_until;
 
 use super::behind;
 use super::open_sessions::OpenSessions;
-use crate::complete_reads::reads_are_whole;
-use crate::kubectls::{hands, pattern};
+use crate::complete_reads::reads_are_complete;
+use crate::kubectls::{clients, pattern};
 
 /// What issue and plan ask for: one packet of twenty is lost each way, and a round trip takes 80 ms.
 const LOSSY: &str = "delay=40ms loss=5%";
@@ -22,12 +22,17 @@ fn reads_and_typing_over_a_lossy_link_are_complete() {
         let makes = format!("pod flood {bytes} | sha256sum");
         let made = edge.direct.stdout(&["exec", POD, "--", "sh", "-c", &makes]).await;
         let typed = pattern(1024 * 1024);
-        for hand in hands(&edge).iter().filter(|hand| hand.name.starts_with("tunneled")) {
-            let output = hand.run(&["exec", POD, "--", "pod", "flood", &bytes.to_string()]).await;
-            assert!(output.status.success(), "{}: {:?}", hand.name, String::from_utf8_lossy(&output.stderr));
-            assert_eq!(format!("{}  -\n", sha256(&output.stdout)), made, "{}", hand.name);
-            let hashed = hand.types(&edge, &["exec", "-i", POD, "--", "sha256sum"], &typed).await;
-            assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(&typed)).into_bytes()), "{}", hand.name);
+        for client in clients(&edge).iter().filter(|client| client.name.starts_with("tunneled")) {
+            let output = client.run(&["exec", POD, "--", "pod", "flood", &bytes.to_string()]).await;
+            assert!(
+                output.status.success(),
+                "{}: {:?}",
+                client.name,
+                String::from_utf8_lossy(&output.stderr)
+            );
+            assert_eq!(format!("{}  -\n", sha256(&output.stdout)), made, "{}", client.name);
+            let hashed = client.types(&edge, &["exec", "-i", POD, "--", "sha256sum"], &typed).await;
+            assert_eq!(hashed, (Some(0), format!("{}  -\n", sha256(&typed)).into_bytes()), "{}", client.name);
         }
     });
 }
@@ -40,7 +45,7 @@ fn fifty_megabytes_over_a_lossy_link_arrive_complete_or_as_an_error() {
         "fifty_megabytes_over_a_lossy_link_arrive_complete_or_as_an_error",
         LOSSY,
         async |edge: NodeEdge| {
-            reads_are_whole(&edge, 50, &[false, true]).await;
+            reads_are_complete(&edge, 50, &[false, true]).await;
         },
     );
 }
@@ -63,9 +68,9 @@ fn an_exec_logs_and_a_forwarded_port_outlive_half_a_minute_of_outage() {
 /// Makes the link dark for that long. What is said meanwhile comes afterwards.
 pub async fn for_half_a_minute(edge: &NodeEdge, open: &mut OpenSessions) {
     let down = edge.site.link().down().await;
-    open.say(edge, "said in the dark").await;
+    open.type_line(edge, "said in the dark").await;
     sleep_until((down + DARK).into()).await;
-    open.has_not_heard("said in the dark");
+    open.has_not_received("said in the dark");
     edge.site.link().up().await;
-    open.hear("said in the dark").await;
+    open.expect_line("said in the dark").await;
 }

@@ -163,8 +163,8 @@ impl Hosted<'_> {
         let enforced = self.host.direct.stdout(&["get", "namespace", NAMESPACE, "-o", enforced]).await;
         assert_eq!(enforced, "restricted");
         let writes = self.in_pod(&["tombolo", "ca", "init", "--dir", "/pki"]);
-        let said = self.host.direct.refusal(&writes).await;
-        assert!(said.contains("Read-only file system"), "{said}");
+        let message = self.host.direct.refusal(&writes).await;
+        assert!(message.contains("Read-only file system"), "{message}");
     }
 
     /// Claims that who drains its node asks in vain: an eviction that its budget forbids is refused.
@@ -180,8 +180,8 @@ impl Hosted<'_> {
         fs::write(&file, eviction.to_string()).expect("it is ours");
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
         let evicts = ["create", "--raw", &path, "-f", file.to_str().expect("a path")];
-        let said = self.host.direct.refusal(&evicts).await;
-        assert!(said.contains("violate the pod's disruption budget"), "{said}");
+        let message = self.host.direct.refusal(&evicts).await;
+        assert!(message.contains("violate the pod's disruption budget"), "{message}");
     }
 
     /// Starts an edge cluster and its agent, which enrolls at the pod, both in the cloud.
@@ -196,8 +196,8 @@ impl Hosted<'_> {
         edge.make_admins(GROUP).await;
         let account = edge.create_agent_account().await.expect("an account for the agent");
         self.tombolo(&["cluster", "create", EDGE]).await;
-        let told = self.tombolo(&["token", "create", "--cluster", EDGE]).await;
-        let pin = told.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin");
+        let token_output = self.tombolo(&["token", "create", "--cluster", EDGE]).await;
+        let pin = token_output.split_whitespace().find(|word| word.starts_with("sha256:")).expect("a pin");
         private(
             self.rig,
             "token",

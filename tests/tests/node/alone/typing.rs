@@ -31,7 +31,7 @@ const ALONE: Duration = Duration::from_secs(20);
 const COPY_MAX: Duration = Duration::from_secs(1800);
 /// Shells by the way that is looked at, and some that no link is between.
 const SHELLS: usize = 20;
-const SHELLS_NEAR: usize = 4;
+const SHELLS_DIRECT: usize = 4;
 /// How often kubectl goes on with a copy that was cut off.
 const RETRIES: &str = "20";
 /// How often a copy may be begun beside the tunnel. Through the tunnel, the first one is whole.
@@ -127,45 +127,49 @@ struct Route<'a> {
 
 /// Shells by a way, and some that no link is between.
 struct AllShells {
-    by_way: Shells,
-    near: Shells,
+    by_route: Shells,
+    direct: Shells,
 }
 
 /// What was typed by this way, alone and beside copies, all of which arrive whole.
-async fn beside_copies(edge: &NodeEdge, way: &Route<'_>) -> TypingTimes {
-    let name = way.name;
+async fn beside_copies(edge: &NodeEdge, route: &Route<'_>) -> TypingTimes {
+    let name = route.name;
     let source = edge.file(&format!("{name}-in"));
     let makes = format!("head -c {MIB}M /dev/urandom >'{}'", source.display());
     run(&Invocation::of("sh").arguments(["-c", &makes]), COPY_MAX).await.expect("a file is made");
-    let by_way = Shells::open(edge, way.kubectl, name, SHELLS).await;
-    let near = Shells::open(edge, &edge.direct, &format!("{name}-near"), SHELLS_NEAR).await;
-    let mut shells = AllShells { by_way, near };
+    let by_route = Shells::open(edge, route.kubectl, name, SHELLS).await;
+    let direct = Shells::open(edge, &edge.direct, &format!("{name}-near"), SHELLS_DIRECT).await;
+    let mut shells = AllShells { by_route, direct };
     let (_never, goes_on) = watch::channel(());
-    let alone = shells.by_way.typed(ALONE, goes_on).await;
-    let out = beside(edge, way, &mut shells, Copies::Out).await;
-    let into = beside(edge, way, &mut shells, Copies::Into).await;
-    let both = beside(edge, way, &mut shells, Copies::Both).await;
+    let alone = shells.by_route.typed(ALONE, goes_on).await;
+    let out = beside(edge, route, &mut shells, Copies::Out).await;
+    let into = beside(edge, route, &mut shells, Copies::Into).await;
+    let both = beside(edge, route, &mut shells, Copies::Both).await;
     TypingTimes { alone, out, into, both }
 }
 
 /// What was typed beside some copies, which arrive whole and are removed.
-async fn beside(edge: &NodeEdge, way: &Route<'_>, shells: &mut AllShells, copies: Copies) -> BesideCopies {
-    let name = way.name;
+async fn beside(edge: &NodeEdge, route: &Route<'_>, shells: &mut AllShells, copies: Copies) -> BesideCopies {
+    let name = route.name;
     let (source, copy) = (edge.file(&format!("{name}-in")), edge.file(&format!("{name}-out")));
     let (source_there, copy_there) = (format!("/tmp/{FILE}"), format!("/tmp/{name}"));
     let [source_words, copy_words] = [&source, &copy].map(|path| path.display().to_string());
     let (all_done, copies_end) = watch::channel(());
     let copying = async {
         let (out, into) = (format!("{POD}:{source_there}"), format!("{POD}:{copy_there}"));
-        let out = async { if copies == Copies::Into { 0 } else { copied(way, &out, &copy_words).await } };
-        let into = async { if copies == Copies::Out { 0 } else { copied(way, &source_words, &into).await } };
+        let out = async { if copies == Copies::Into { 0 } else { copied(route, &out, &copy_words).await } };
+        let into =
+            async { if copies == Copies::Out { 0 } else { copied(route, &source_words, &into).await } };
         let (out, into) = tokio::join!(out, into);
         drop(all_done);
         out + into
     };
-    let AllShells { by_way, near } = shells;
-    let (typed, without_link, resumed) =
-        tokio::join!(by_way.typed(COPY_MAX, copies_end.clone()), near.typed(COPY_MAX, copies_end), copying);
+    let AllShells { by_route, direct } = shells;
+    let (typed, without_link, resumed) = tokio::join!(
+        by_route.typed(COPY_MAX, copies_end.clone()),
+        direct.typed(COPY_MAX, copies_end),
+        copying
+    );
 
     if copies != Copies::Into {
         assert_eq!(hash_here(&copy).await, hash_in_pod(edge, &source_there).await, "{name}, out");
@@ -182,18 +186,18 @@ async fn beside(edge: &NodeEdge, way: &Route<'_>, shells: &mut AllShells, copies
 
 /// Copies, and returns how often that was begun anew: between API server and container runtime an end is cut off now and then
 /// (decision 0045), beside the tunnel, too. kubectl goes on behind what it has, unless it is told of the cut.
-async fn copied(way: &Route<'_>, from: &str, to: &str) -> usize {
-    let kubectl = way.kubectl.clone().limit(COPY_MAX);
+async fn copied(route: &Route<'_>, from: &str, to: &str) -> usize {
+    let kubectl = route.kubectl.clone().limit(COPY_MAX);
     let mut resumed = 0;
-    for begun in 0..way.begun_max {
+    for begun in 0..route.begun_max {
         let output = kubectl.run(&["cp", "--retries", RETRIES, from, to]).await.expect("kubectl cp ends");
         resumed += String::from_utf8_lossy(&output.stdout).matches("Resuming copy").count();
         if output.status.success() {
             return begun + resumed;
         }
-        println!("{}: kubectl cp {from} {to}: {}", way.name, String::from_utf8_lossy(&output.stderr));
+        println!("{}: kubectl cp {from} {to}: {}", route.name, String::from_utf8_lossy(&output.stderr));
     }
-    panic!("{}: kubectl cp {from} {to} was whole none of {} times", way.name, way.begun_max);
+    panic!("{}: kubectl cp {from} {to} was whole none of {} times", route.name, route.begun_max);
 }
 
 async fn hash_here(path: &Path) -> String {

@@ -10,7 +10,7 @@ use tests::process::{Invocation, run};
 use tests::skip::skip;
 
 use crate::forward::each_has_its_own_back;
-use crate::kubectls::{Client, SOON, hands_of};
+use crate::kubectls::{Client, SOON, clients_of};
 use screen::Screen;
 
 mod screen;
@@ -36,16 +36,16 @@ fn k9s_lists_describes_follows_enters_and_forwards_a_pod() {
             return skip(test, "there is no tmux: install Debian's package");
         }
         let edge = &edges.edges[0];
-        let hands = hands_of(edge, "k9s", Path::new("tmux"));
-        join_all(hands.iter().map(|hand| works(edge, hand, program))).await;
+        let clients = clients_of(edge, "k9s", Path::new("tmux"));
+        join_all(clients.iter().map(|client| works(edge, client, program))).await;
     });
 }
 
-async fn works(edge: &NodeEdge, hand: &Client, program: &Path) {
-    let pod = hand.name.as_str();
+async fn works(edge: &NodeEdge, client: &Client, program: &Path) {
+    let pod = client.name.as_str();
     let program = program.to_str().expect("a path");
     let screen =
-        Screen::open(edge, hand, &[program, "--headless", "--splashless", "--command", "pods"]).await;
+        Screen::open(edge, client, &[program, "--headless", "--splashless", "--command", "pods"]).await;
     let runs =
         |seen: &str, pod: &str| seen.lines().any(|line| line.contains(pod) && line.contains("Running"));
 
@@ -87,7 +87,7 @@ async fn works(edge: &NodeEdge, hand: &Client, program: &Path) {
     screen.shows("the port", |seen| seen.contains(&LISTENS.port().to_string())).await;
     screen.presses(&["Tab", "Tab", "Enter"]).await;
     screen.shows("the list again", listed).await;
-    each_has_its_own_back(edge, hand, LISTENS, CONNECTIONS).await;
+    each_has_its_own_back(edge, client, LISTENS, CONNECTIONS).await;
     the_api_server_was_asked(edge, pod, program).await;
 }
 

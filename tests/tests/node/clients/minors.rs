@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use futures::future::join_all;
 use rustix::process::Signal;
-use tests::kube::assets::{all_minors, neighbours};
+use tests::kube::assets::{all_minors, neighbouring_minors};
 use tests::node_edge::{NodeEdge, trial};
 use tests::skip::skip;
 
 use crate::copy::a_folder_comes_back;
-use crate::exec::{outputs_are_told_apart, what_is_typed_arrives, who_attaches_is_heard};
+use crate::exec::{an_attach_passes_both_directions, outputs_are_separate, what_is_typed_arrives};
 use crate::forward::each_connection_is_its_own;
-use crate::kubectls::{Client, SOON, hands_of, pattern};
+use crate::kubectls::{Client, SOON, clients_of, pattern};
 use crate::logs::what_comes_is_seen;
 
 /// From which minor on kubectl asks for WebSocket first, for exec and its like, and for port-forward. Before, it knows SPDY alone.
@@ -28,7 +28,7 @@ fn kubectls_of_neighbouring_minors_work_at_a_pod_by_their_protocol() {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_some() {
         return skip(name, "with binaries from elsewhere nobody knows which minors are beside them");
     }
-    trial(name, async |edges| work(&edges.edges[0], &neighbours()).await);
+    trial(name, async |edges| work(&edges.edges[0], &neighbouring_minors()).await);
 }
 
 /// These are all minors that can be built. The protocol is that of the minor's release.
@@ -42,8 +42,8 @@ fn kubectls_of_every_minor_work_at_a_pod_by_their_protocol() {
 async fn work(edge: &NodeEdge, minors: &[String]) {
     for minor in minors {
         let (version, program) = edge.cluster.kubectl_of(minor);
-        let hands = hands_of(edge, &format!("kubectl-{}", version.replace('.', "-")), &program);
-        join_all(hands.iter().map(|hand| works(edge, hand))).await;
+        let clients = clients_of(edge, &format!("kubectl-{}", version.replace('.', "-")), &program);
+        join_all(clients.iter().map(|client| works(edge, client))).await;
         for (subresources, from) in BY_WEBSOCKET_FROM {
             for subresource in subresources {
                 let protocol = if number(minor) >= from { Protocol::WebSocket } else { Protocol::Spdy };
@@ -55,14 +55,14 @@ async fn work(edge: &NodeEdge, minors: &[String]) {
     }
 }
 
-async fn works(edge: &NodeEdge, hand: &Client) {
-    let stderr = outputs_are_told_apart(hand).await;
-    assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", hand.name);
-    what_is_typed_arrives(edge, hand, &pattern(BYTES)).await;
-    who_attaches_is_heard(edge, hand).await;
-    a_folder_comes_back(edge, hand, &pattern(BYTES)).await;
-    each_connection_is_its_own(edge, hand, CONNECTIONS).await;
-    let mut following = what_comes_is_seen(edge, hand).await;
+async fn works(edge: &NodeEdge, client: &Client) {
+    let stderr = outputs_are_separate(client).await;
+    assert_eq!(stderr, "err\ncommand terminated with exit code 42\n", "{}", client.name);
+    what_is_typed_arrives(edge, client, &pattern(BYTES)).await;
+    an_attach_passes_both_directions(edge, client).await;
+    a_folder_comes_back(edge, client, &pattern(BYTES)).await;
+    each_connection_is_its_own(edge, client, CONNECTIONS).await;
+    let mut following = what_comes_is_seen(edge, client).await;
     following.signal(Signal::INT).expect("kubectl runs");
     following.wait(SOON).await.expect("kubectl ends");
 }
@@ -82,10 +82,10 @@ fn spoken(edge: &NodeEdge, version: &str, subresource: &str) -> BTreeSet<(&'stat
         path.ends_with(&last) && event.user_agent.as_ref().is_some_and(|by| by.contains(&agent))
     });
     ours.map(|event| {
-        let way = if event.impersonated_user.is_some() { "tunneled" } else { "direct" };
+        let entry_point = if event.impersonated_user.is_some() { "tunneled" } else { "direct" };
         match event.verb.as_str() {
-            "get" => (way, Protocol::WebSocket),
-            "create" => (way, Protocol::Spdy),
+            "get" => (entry_point, Protocol::WebSocket),
+            "create" => (entry_point, Protocol::Spdy),
             other => panic!("{other} is no beginning of a stream: {event:?}"),
         }
     })

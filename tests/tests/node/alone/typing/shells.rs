@@ -6,7 +6,7 @@ use futures::future::join_all;
 use tests::kube::kubectl::Kubectl;
 use tests::node_edge::{NodeEdge, POD};
 use tests::process::Process;
-use tests::typing::{EchoTimes, TYPED_EVERY, hears, typed};
+use tests::typing::{EchoTimes, TYPED_EVERY, echoes, typed};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
@@ -26,14 +26,14 @@ struct Shell {
 }
 
 impl Shells {
-    pub(super) async fn open(edge: &NodeEdge, kubectl: &Kubectl, way: &str, count: usize) -> Self {
+    pub(super) async fn open(edge: &NodeEdge, kubectl: &Kubectl, route: &str, count: usize) -> Self {
         let open = (0..count).map(async |number| {
-            let output = edge.file(&format!("{way}-shell-{number}.err"));
+            let output = edge.file(&format!("{route}-shell-{number}.err"));
             let started = kubectl.start_talking(&["exec", "-i", POD, "--", "cat"], &output).await;
             let (process, mut stdin, mut stdout) = started.expect("kubectl starts");
             // What is typed first has to wait until it is connected.
             stdin.write_all(LINE).await.expect("kubectl reads");
-            hears(&mut stdout, LINE, SOON).await;
+            echoes(&mut stdout, LINE, SOON).await;
             Shell { _kubectl: process, stdin, stdout }
         });
         Self(join_all(open).await)

@@ -1,4 +1,4 @@
-//! Callers of the gateway who speak byte by byte or stream by stream, and leave as they like.
+//! Callers of the gateway that speak byte by byte or stream by stream, and disconnect in any way.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ use crate::dial::{dial_name, shake};
 use crate::pki::Issued;
 use crate::rig::{Rig, TOKEN};
 
-/// How long anything that a caller waits for may take; builds of other tests may run beside.
+/// The limit for anything that a caller waits for. It is long because builds of other tests may run beside.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// HTTP/2's own, RFC 9113, section 6.9.2.
@@ -31,22 +31,22 @@ const NARROW_BYTES: u32 = 16 * 1024;
 /// The gateway's own name, under which clusters are chosen by path.
 pub const GATEWAY: &str = "gateway.test";
 
-/// What `exec` and `attach` are upgraded to; to us it is bytes.
+/// The protocol to which `exec` and `attach` are upgraded. These callers treat its content as bytes.
 pub const UPGRADED_TO: &str = "SPDY/3.1";
 
-/// What a caller reads of an upgraded connection, and what it writes.
+/// The reading half of an upgraded connection.
 pub type UpgradedReader = ReadHalf<TlsStream<TcpStream>>;
 /// The other direction; either half keeps the connection.
 pub type UpgradedWriter = WriteHalf<TlsStream<TcpStream>>;
 
-/// How a caller leaves.
+/// The way in which a caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disconnect {
     /// The socket is closed without a word of TLS. The kernel makes it a RST where bytes have arrived unread.
     Close,
     /// TLS's close_notify and a FIN, and the socket stays open.
     CloseNotify,
-    /// A RST.
+    /// A TCP connection that is reset.
     Reset,
 }
 
@@ -80,7 +80,7 @@ pub async fn status_of_connect(rig: &Rig, cluster: &str, target: &str) -> u16 {
 }
 
 impl Http1Caller {
-    /// Connects without a certificate.
+    /// Connects without a client certificate.
     pub async fn dial(rig: &Rig) -> Self {
         Self::dial_name(rig, GATEWAY, None).await
     }
@@ -138,7 +138,7 @@ impl Http1Caller {
         String::from_utf8_lossy(&read).into_owned()
     }
 
-    /// Writes all of it.
+    /// Writes all of these bytes.
     pub async fn write(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_write(bytes).await.expect("the gateway reads");
     }
@@ -181,7 +181,7 @@ impl Http1Caller {
         self.try_read_head().await.ok()
     }
 
-    /// Reads as many bytes.
+    /// Reads exactly this number of bytes.
     pub async fn read_exactly(&mut self, count: usize) -> Vec<u8> {
         while self.unread.len() < count {
             let more = self.more().await.expect("more comes");

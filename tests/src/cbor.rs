@@ -1,6 +1,6 @@
-//! As much of CBOR as Kubernetes speaks, to and from JSON values.
+//! The part of CBOR that Kubernetes uses, to and from JSON values.
 //!
-//! The API server writes a map's keys in an order that it draws by lot, so that answers in CBOR are compared as values.
+//! The API server writes a map's keys in a random order, so answers in CBOR are compared as values.
 
 use serde_json::{Map, Number, Value};
 

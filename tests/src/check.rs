@@ -1,4 +1,5 @@
-//! Checkers, which find what an eye would miss: each says what it found, and a trial says what may be found.
+//! Checkers for faults that a reader would overlook: each reports its findings, and a trial decides which are
+//! allowed.
 
 pub mod bounds;
 pub mod bystanders;

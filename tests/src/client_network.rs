@@ -1,4 +1,4 @@
-//! Where people are who have never heard of a tunnel.
+//! A network of people who use kubectl without any tunnel client.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -38,10 +38,10 @@ impl ClientNetwork {
         Self { runtime: NamespaceRuntime::new(&network), network, home }
     }
 
-    /// A connection from here.
+    /// Connects from this network to an address.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub async fn connected(&self, address: &'static str) -> io::Result<TcpStream> {
         let stream = self.runtime.run(async move { TcpStream::connect(address).await?.into_std() }).await?;
         // It was registered with the office's runtime.

@@ -1,4 +1,4 @@
-//! The demo: set up, shown, kept up until Ctrl-C, and put away.
+//! The demo: it is set up, shown, kept running until Ctrl-C, and removed.
 
 use std::io;
 use std::path::Path;
@@ -28,16 +28,16 @@ use isolation::Isolation;
 use progress::Progress;
 use setup::DemoSetup;
 
-/// How long everything up to the last thing shown may take.
+/// The limit for everything up to the last command that is shown.
 const SHOWN_MAX: Duration = Duration::from_secs(600);
-/// How often the demo looks whether everything still runs while it stays up.
+/// The pause between two checks that everything still runs, while the demo stays up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often each agent gets a fresh token, which is valid for an hour.
+/// The interval at which each agent gets a fresh token, which is valid for an hour.
 const ROTATE_EVERY: Duration = Duration::from_secs(1200);
-/// What a shell reports of a program that Ctrl-C ended.
+/// The exit code of a program that Ctrl-C ended, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// What the person wants.
+/// The command line's choices for the demo.
 #[derive(Debug)]
 pub struct DemoOptions {
     /// Stop as soon as everything has been shown.
@@ -46,7 +46,7 @@ pub struct DemoOptions {
     pub gateway_port: Option<u16>,
 }
 
-/// Why the demo could not go on.
+/// An error that ends the demo.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The binaries of this workspace are missing.
@@ -55,13 +55,13 @@ pub enum DemoError {
     /// The binaries of Kubernetes are missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
-    /// A cluster.
+    /// A cluster did not start or stop.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// An agent's ServiceAccount.
+    /// An agent's ServiceAccount could not be created.
     #[error(transparent)]
     Account(#[from] AgentAccountError),
-    /// A network namespace.
+    /// A network namespace could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// A program could not be run, or hangs.
@@ -70,38 +70,38 @@ pub enum DemoError {
     /// A file or socket of the demo itself.
     #[error("could not make the demo's own files and sockets")]
     Files(#[source] io::Error),
-    /// The gateway's port.
+    /// The gateway's port cannot be bound.
     #[error("port {port} of 127.0.0.1 cannot be used; name another with --gateway-port")]
     Port {
-        /// The port.
+        /// The port that was tried.
         port: u16,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The server.
+    /// The server did not become ready.
     #[error("the server did not become ready")]
     NotReady,
-    /// The server's probes.
+    /// The server's probes did not answer.
     #[error("the server's probes did not answer")]
     Probes(#[source] io::Error),
     /// A command failed, or did not do what it should.
     #[error("`{command}` failed: {stderr}")]
     Refused {
-        /// What was run.
+        /// The command line that was run.
         command: String,
-        /// What it said.
+        /// The output of the command to stderr.
         stderr: String,
     },
     /// A daemon ended while it should run, or badly when it should end.
     #[error("{name} ended with {status}")]
     Ended {
-        /// Who.
+        /// The name of the daemon.
         name: String,
-        /// How.
+        /// The status with which it ended.
         status: ExitStatus,
     },
-    /// Too slow.
+    /// The demo took longer than its limit.
     #[error("not everything was shown within {SHOWN_MAX:?}")]
     Deadline,
 }
@@ -208,7 +208,7 @@ async fn conclude(
     }
 }
 
-/// What a person or a closing terminal sends; each is one call of [`Self::next`].
+/// The signals of a person or of a closing terminal. Each is one call of [`Self::next`].
 struct Signals([Signal; 3]);
 
 impl Signals {

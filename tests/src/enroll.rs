@@ -1,4 +1,5 @@
-//! A rig's enrollment door: how it is set up, how an agent comes to it, and how a stranger asks it byte by byte.
+//! A rig's enrollment listener: its setup, the enrollment of agents, and unauthenticated clients that test it
+//! request by request.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -19,12 +20,12 @@ use crate::admin::AdminWire;
 use crate::dial::dial;
 use crate::rig::{Agent, ApiServer, Rig, free_port};
 
-/// Where the rig's agents enroll.
+/// The listener at which the rig's agents enroll.
 #[derive(Debug, Clone)]
 pub struct EnrollmentListener {
-    /// Its address.
+    /// The address that it binds.
     pub address: SocketAddr,
-    /// What `tombolo token create` says to trust.
+    /// The pin of the trusted root, as `tombolo token create` prints it.
     pub pin: String,
 }
 
@@ -93,43 +94,43 @@ pub async fn pod_agent(
     rig.agent_without_certificate(name, cluster, api_server, &more).await
 }
 
-/// A connection to the door of somebody who proves to be a pod, or tries to.
+/// A connection to the enrollment listener of a client that proves to be a pod, or tries to.
 pub struct AttestationClient {
     client: EnrollmentClient<AdminWire>,
     exporter: [u8; EXPORTER_BYTES],
 }
 
-/// What somebody shows at the door to be an agent of `edge-a`.
+/// The proof that a client presents to be an agent of `edge-a`.
 #[derive(Clone, Copy)]
 pub struct EnrollmentClaim<'a> {
-    /// Which.
+    /// The instance of the agent that it claims to be.
     pub instance: &'a str,
     /// Of the certificate that it says is its own.
     pub serial: Serial,
     /// A certificate is asked for of this key.
     pub key: &'a KeyPair,
-    /// This one signs.
+    /// The key that signs the proof.
     pub signer: &'a KeyPair,
-    /// For this.
+    /// The purpose that the proof is signed for.
     pub purpose: Purpose,
 }
 
-/// What somebody shows at the door to be a pod.
+/// The proof that a client presents to be a pod.
 pub struct AttestationClaim<'a> {
-    /// Whose agent they would be.
+    /// The cluster whose agent it claims to be.
     pub cluster: &'a str,
     /// The token of a ServiceAccount.
     pub token: &'a str,
-    /// What they say is the door's nonce.
+    /// The nonce that it presents as the listener's.
     pub nonce: [u8; NONCE_BYTES],
     /// A certificate is asked for of this key.
     pub key: &'a KeyPair,
-    /// This one signs.
+    /// The key that signs the proof.
     pub signer: &'a KeyPair,
 }
 
 impl AttestationClient {
-    /// Connects.
+    /// Connects to the enrollment listener without a certificate.
     pub async fn connect(rig: &Rig, listener: &EnrollmentListener) -> Self {
         let tls = dial(listener.address, &rig.server_ca(), &["h2"], None).await.expect("TLS");
         let exporter = tls.get_ref().1.export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None);
@@ -138,7 +139,7 @@ impl AttestationClient {
         Self { client, exporter: exporter.expect("an exporter") }
     }
 
-    /// A nonce of the door's.
+    /// Requests a nonce from the listener.
     pub async fn nonce(&mut self) -> [u8; NONCE_BYTES] {
         let answer = self.client.challenge(ChallengeRequest {}).await.expect("a nonce").into_inner();
         answer.nonce.try_into().expect("32 bytes")
@@ -167,7 +168,7 @@ impl AttestationClient {
         Ok(answer.into_inner().credential.expect("a credential"))
     }
 
-    /// Asks for a certificate.
+    /// Requests a certificate with such a proof.
     pub async fn attest(&mut self, claim: &AttestationClaim<'_>) -> Result<Credential, Status> {
         let AttestationClaim { cluster, token, nonce, key, signer } = claim;
         let spki = key.subject_public_key_info();
@@ -185,7 +186,7 @@ impl AttestationClient {
     }
 }
 
-/// Asks the door as anybody may, who knows the servers' root.
+/// A gRPC client without a certificate. It trusts the servers' root, as anybody could.
 pub async fn unauthenticated_client(rig: &Rig, listener: &EnrollmentListener) -> EnrollmentClient<AdminWire> {
     AttestationClient::connect(rig, listener).await.client
 }
@@ -197,10 +198,10 @@ pub fn request_for_token(token: &str, cluster: &str, key: &KeyPair) -> EnrollReq
     EnrollRequest { token, cluster, certificate_request: request.der().to_vec(), workload: None }
 }
 
-/// Which agent a certificate names, and its serial number.
+/// The agent that a certificate names, and its serial number.
 ///
 /// # Panics
-/// Where it is no agent's.
+/// If it is no agent's certificate.
 pub fn named(credential: &Credential) -> (String, Serial) {
     let (_, leaf) = X509Certificate::from_der(&credential.chain[0]).expect("a certificate");
     let names = leaf.subject_alternative_name().expect("one list of names").expect("names").value;

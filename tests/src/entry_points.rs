@@ -1,4 +1,4 @@
-//! Every way to one cluster's API server: each is a kubeconfig, and whoever has one of them comes by it.
+//! All entry points to one cluster's API server. Each is a kubeconfig.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ const USER: &str = "ci";
 /// For which the proxy listener's certificate is, and the API server's too.
 const NAME: &str = "localhost";
 
-/// The doors of a server that dials for others than callers with a certificate.
+/// The listeners by which a server serves callers without a client certificate.
 #[derive(Debug)]
 pub struct DialListeners {
     proxy: SocketAddr,
     passthrough: SocketAddr,
 }
 
-/// What leads to a cluster.
+/// The kubeconfigs and local proxies for one cluster.
 #[derive(Debug)]
 #[must_use = "local proxies end when this is dropped"]
 pub struct EntryPoints {
@@ -38,10 +38,11 @@ pub struct EntryPoints {
 }
 
 impl DialListeners {
-    /// Gives a server doors, with which it starts anew; TLS that passes through leads to `target` of `cluster`. No agent is there yet.
+    /// Restarts a server with these listeners. TLS that passes through leads to `target` of `cluster`. No
+    /// agent is connected yet.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the server does not start.
     pub async fn of(rig: &mut Rig, cluster: &str, target: &str) -> Self {
         rig.tombolo(&["ca", "issue", "proxy", "--dir", "pki", "--name", NAME]).await;
         rig.kill_server();
@@ -106,7 +107,7 @@ fn file(entry_point: &str) -> String {
     format!("{entry_point}.conf")
 }
 
-/// `tombolo` where callers are.
+/// An invocation of `tombolo` in the network namespace of the callers.
 fn tombolo(rig: &Rig, words: &[&str]) -> Invocation {
     Invocation::of(binary("tombolo"))
         .arguments(words.iter().copied())

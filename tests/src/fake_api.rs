@@ -1,4 +1,4 @@
-//! An API server that records what it is asked and misbehaves as told, for what a real one does not do on demand.
+//! A fake API server that records its requests and misbehaves on demand, as a real one would not.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,7 +39,7 @@ use behaviour::BehaviourTable;
 use listen::Listening;
 use record::Records;
 
-/// What is fixed when a [`FakeApi`] starts.
+/// The options that are fixed when a [`FakeApi`] starts.
 #[derive(Debug, Clone)]
 pub struct FakeApiOptions {
     /// The protocols offered by ALPN, in order of preference; a peer without ALPN speaks HTTP/1.1.
@@ -60,7 +60,7 @@ pub struct FakeApi {
     authority: Authority,
 }
 
-/// What the fake and its connections share.
+/// State that the fake shares with its connections.
 #[derive(Debug)]
 struct Shared {
     options: FakeApiOptions,
@@ -86,13 +86,13 @@ impl FakeApi {
         Self::start_with(FakeApiOptions::default()).await
     }
 
-    /// Starts with HTTP/1.1 alone.
+    /// Starts a fake that speaks only HTTP/1.1.
     pub async fn start_http1() -> io::Result<Self> {
         Self::start_with(FakeApiOptions { versions: vec![HttpVersion::Http1], ..FakeApiOptions::default() })
             .await
     }
 
-    /// Starts with other options.
+    /// Starts a fake with these options.
     pub async fn start_with(options: FakeApiOptions) -> io::Result<Self> {
         let authority = Authority::new("fake-api");
         let server =
@@ -110,12 +110,12 @@ impl FakeApi {
         Ok(Self { shared, listening, address, authority })
     }
 
-    /// `127.0.0.1` and its port.
+    /// The fake's address: `127.0.0.1` and its port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `https://127.0.0.1:PORT`.
+    /// The fake's URL: `https://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -137,12 +137,12 @@ impl FakeApi {
         Kubeconfig { server: &self.url(), ca_pem: self.ca_pem(), credential: &credential }.write(path)
     }
 
-    /// What requests get whose path begins with `prefix`, from now on; the longest prefix wins.
+    /// Sets the behaviour for requests whose path begins with `prefix`, from now on. The longest prefix wins.
     pub fn on(&self, prefix: &str, behaviour: Behaviour) {
         self.shared.script.set(prefix, behaviour);
     }
 
-    /// What all other requests get; until this is called, a 404 `Status`.
+    /// Sets the behaviour for all other requests. Until this is called they get a 404 `Status`.
     pub fn otherwise(&self, behaviour: Behaviour) {
         self.shared.script.set("", behaviour);
     }
@@ -160,7 +160,7 @@ impl FakeApi {
         self.shared.farewells.send_replace(());
     }
 
-    /// What connections get before any request, from now on.
+    /// Sets what connections get before any request, from now on.
     pub fn set_listener_mode(&self, listener: ListenerMode) {
         self.shared.script.set_listener_mode(listener);
     }
@@ -206,7 +206,8 @@ impl FakeApi {
         self.shared.records.wait(limit, "no such request", find).await
     }
 
-    /// Waits until whoever sent a request is gone while it was being answered, and says when that was noticed.
+    /// Waits until the client of a request disconnects while it is being answered, and returns when that was
+    /// noticed.
     pub async fn wait_for_hangup(&self, request: u64, limit: Duration) -> Result<Hangup, WaitError> {
         let find =
             |requests: &[RecordedRequest]| requests.iter().find(|one| one.id == request)?.hangup.clone();

@@ -1,11 +1,11 @@
-//! A gateway with a cluster behind it whose API server is a fake.
+//! A gateway and an agent in front of a fake API server.
 
 use std::path::PathBuf;
 
 use crate::fake_api::{FakeApi, FakeApiOptions, HttpVersion};
 use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Rig};
 
-/// The cluster's name.
+/// The name of the cluster.
 pub const CLUSTER: &str = "edge-a";
 
 /// Lets the agent assert whomever the gateway knows, and tells it what it would ask its API server of its own accord, so
@@ -18,9 +18,9 @@ const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertis
 pub struct FakeEdge {
     /// The server and its files.
     pub rig: Rig,
-    /// The API server.
+    /// The fake API server of the cluster.
     pub fake: FakeApi,
-    /// The agent.
+    /// The agent of the cluster.
     pub agent: Agent,
 }
 

@@ -1,4 +1,5 @@
-//! Edge clusters for tests: a real etcd and a real kube-apiserver, started in seconds and gone with the test.
+//! Edge clusters for tests: a real etcd and a real kube-apiserver, started in seconds and removed with the
+//! test.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -27,20 +28,20 @@ use files::Files;
 use kubeconfig::{Credential, Kubeconfig};
 use kubectl::Kubectl;
 
-/// What a cluster answers that may be used. An API server says that it is ready before it has made the namespace `default`, and in it
-/// the Service and the EndpointSlice that say where it is reached.
+/// Objects that a usable cluster returns. An API server reports readiness before it has made the namespace
+/// `default`, and in it the Service and the EndpointSlice that name its address.
 const ANSWERED_WHEN_READY: [&str; 2] =
     ["/readyz", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"];
-/// How long etcd and the API server together may take until they are.
+/// The limit for etcd and the API server together to return them.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether the API server is ready.
 const READY_POLL_EVERY: Duration = Duration::from_millis(100);
-/// How long a process may take to end after SIGTERM.
+/// The limit for a process to end after SIGTERM.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 /// Starts with a new port, as another process may take a free port between our looking and the API server's binding.
 const STARTS_MAX: usize = 3;
 
-/// Where a cluster's API server lives and what it says of itself.
+/// The address of a cluster's API server, and what it advertises.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     /// The network namespace that everything runs in, as a path (`/run/netns/NAME`); `None` is the test's own.
@@ -74,10 +75,10 @@ pub struct EdgeCluster {
     files: Files,
 }
 
-/// Why a cluster did not start, stop or come back.
+/// An error of starting, stopping or restarting a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The binaries are missing.
+    /// The binaries of Kubernetes are missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
     /// A file of the cluster could not be written.
@@ -86,9 +87,9 @@ pub enum ClusterError {
     /// A port could not be found.
     #[error("there is no free port at {address}")]
     Port {
-        /// The address asked for.
+        /// The address that was asked for.
         address: IpAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
@@ -98,9 +99,9 @@ pub enum ClusterError {
     /// etcd or kube-apiserver ended before the cluster was ready.
     #[error("{name} ended with {status} before the edge cluster was ready; its output ended with:\n{tail}")]
     Ended {
-        /// Which of the two.
+        /// The name of the program: etcd or the API server.
         name: &'static str,
-        /// How it ended.
+        /// The status with which it ended.
         status: std::process::ExitStatus,
         /// The end of what it wrote.
         tail: String,
@@ -110,7 +111,7 @@ pub enum ClusterError {
         "the edge cluster was not ready within {READY_MAX:?}; it answered: {answer}\nkube-apiserver's output ended with:\n{tail}"
     )]
     NotReady {
-        /// What kubectl last said.
+        /// The last output of kubectl.
         answer: String,
         /// The end of what the API server wrote.
         tail: String,
@@ -144,7 +145,7 @@ impl ClusterOptions {
     }
 }
 
-/// What clusters advertise unless told otherwise: the address that every site has.
+/// The address that clusters advertise by default. It is the one of every site.
 const ADVERTISED: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
 
 impl Default for ClusterOptions {
@@ -200,7 +201,7 @@ impl EdgeCluster {
         SocketAddr::new(self.options.address, self.port)
     }
 
-    /// Where it was started.
+    /// The options with which the cluster was started.
     pub fn options(&self) -> &ClusterOptions {
         &self.options
     }
@@ -297,7 +298,7 @@ impl EdgeCluster {
         AgentAccount::create(self, manifest).await
     }
 
-    /// What the API server has audited so far: what arrived, as whom, and how it was answered.
+    /// The API server's audit events so far: requests, their users, and their responses.
     pub fn audit(&self) -> Result<Vec<AuditEvent>, AuditError> {
         audit::read(&self.files.path(files::AUDIT_LOG))
     }
@@ -346,12 +347,12 @@ impl EdgeCluster {
         Ok(Process::start(&invocation.arguments([audit]), &log).await?)
     }
 
-    /// Where the API server audits.
+    /// The path of the API server's audit log.
     pub fn audit_path(&self) -> PathBuf {
         self.files.path(files::AUDIT_LOG)
     }
 
-    /// Where a further one audits.
+    /// The path of a further API server's audit log.
     pub fn audit_path_of_further(&self) -> PathBuf {
         self.files.path("further-audit.log")
     }

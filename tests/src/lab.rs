@@ -1,4 +1,5 @@
-//! The fault lab: a cloud and sites behind masquerading nodes, each a network namespace, and links that fail as told.
+//! The fault lab: a cloud and sites behind masquerading nodes, each a network namespace, and links that fail
+//! on command.
 
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -128,7 +129,7 @@ impl Lab {
         Rig::start_at(self.placement(), log_level, more).await
     }
 
-    /// Where servers are in the cloud.
+    /// The placement of servers in the cloud.
     pub fn placement(&self) -> ServerPlacement {
         ServerPlacement {
             network_namespace: self.cloud.path().to_owned(),

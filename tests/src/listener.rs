@@ -1,4 +1,4 @@
-//! Targets that serve each connection in one way, and keep what they have heard.
+//! Targets that serve all connections in one way, and keep what they have received.
 
 use std::future::Future;
 use std::io;
@@ -14,16 +14,16 @@ use tokio::time::timeout;
 
 use crate::caller::SOON;
 
-/// What a listener heard of a connection that broke.
+/// The marker of a connection that broke.
 pub const BROKE: &[u8] = b"broke";
 
-/// What [`speak`] says.
+/// The number of bytes that [`speak`] sends.
 pub const GREETING_BYTES: usize = 200_000;
 
 /// Counts who comes, and serves it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
     receiver: Mutex<UnboundedReceiver<Vec<u8>>>,
@@ -50,15 +50,15 @@ impl Listener {
         Self { address, accepted, receiver: Mutex::new(receiver) }
     }
 
-    /// How many have come.
+    /// Number of accepted connections.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// What the next connection that is over has left.
+    /// Waits for the next connection to end, and returns what its server function left.
     ///
     /// # Panics
-    /// If none is over soon.
+    /// If none ends in time.
     pub async fn received(&self) -> Vec<u8> {
         timeout(SOON, self.receiver.lock().await.recv()).await.unwrap().unwrap()
     }

@@ -1,6 +1,7 @@
-//! The fault matrix: what may befall the way to a cluster, what each kind of request must then see, and what it saw.
+//! The fault matrix: the faults on the path to a cluster, what each kind of request must then see, and what
+//! it saw.
 //!
-//! [`table`] is data; [`run`] makes a trial of each of its cells; [`page`] writes down what was expected and observed.
+//! [`table`] is data; [`run`] tries each of its cells; [`page`] writes down what was expected and observed.
 
 pub mod code;
 pub mod fault;

@@ -11,9 +11,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::process::{Invocation, Process, ProcessError, run};
 use crate::scratch::Scratch;
 
-/// How long one `ip` may take.
+/// The limit for one run of `ip`.
 const IP_MAX: Duration = Duration::from_secs(10);
-/// How long the process that makes a namespace may take to be in it.
+/// The limit for a new process to be in its namespace.
 const MADE_MAX: Duration = Duration::from_secs(10);
 /// Pause between two looks at it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -29,7 +29,7 @@ pub struct NetworkNamespace {
     path: PathBuf,
 }
 
-/// Why there is no namespace or why it is not set up as wanted.
+/// An error of making or setting up a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// A program could not be run.
@@ -40,18 +40,18 @@ pub enum NetworkError {
         "could not make a network namespace (this takes root, or a user namespace of one's own): {output}"
     )]
     Denied {
-        /// What it said.
+        /// The output of the program.
         output: String,
     },
     /// A file could not be opened.
     #[error("could not open a network namespace")]
     Open(#[source] io::Error),
-    /// `ip` was refused.
+    /// `ip` returned an error.
     #[error("`ip {words}` failed: {stderr}")]
     Refused {
-        /// Its arguments.
+        /// The arguments of `ip`.
         words: String,
-        /// What it said.
+        /// The output of `ip` to stderr.
         stderr: String,
     },
 }
@@ -78,10 +78,10 @@ impl NetworkNamespace {
         &self.path
     }
 
-    /// Runs `ip WORDS` inside.
+    /// Runs `ip WORDS` inside the namespace.
     ///
     /// # Errors
-    /// [`NetworkError::Refused`] with what `ip` said.
+    /// [`NetworkError::Refused`] with the output of `ip`.
     pub async fn ip(&self, words: &str) -> Result<String, NetworkError> {
         let ip = Invocation::of("ip").arguments(words.split_whitespace());
         let output = run(&ip.in_network_namespace(Some(self.path.clone())), IP_MAX).await?;

@@ -1,4 +1,5 @@
-//! A node for tests: a real kubelet and a real containerd with real pods, in a box that ends with all of it.
+//! A node for tests: a real kubelet and a real containerd with real pods, in namespaces that end with all of
+//! it.
 
 use std::fs;
 use std::io;
@@ -29,11 +30,11 @@ pub use settings::PODS;
 use cgroups::Cgroups;
 use namespaces::NodeNamespaces;
 
-/// How long containerd, and then kubelet, may take until they are ready; builds of other tests may run beside.
+/// The limit for containerd, and then kubelet, to become ready. Builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether they are.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long one `ctr` may take.
+/// The limit for one run of `ctr`.
 const CTR_MAX: Duration = Duration::from_secs(60);
 
 /// A node of a cluster; dropping it kills its daemons and pods, and removes their files and control groups.
@@ -59,12 +60,12 @@ pub enum NodeUnavailable {
     /// A hierarchy of control groups is missing.
     #[error("there is no /sys/fs/cgroup/{0} of version 1, and the trials' node knows no other")]
     NoCgroups(String),
-    /// A program is missing.
+    /// A program of the node is missing.
     #[error(transparent)]
     Assets(#[from] MissingAssets),
 }
 
-/// Why a node did not come up, or did not take an image.
+/// An error of starting a node or importing an image.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The machine can have none.
@@ -76,25 +77,25 @@ pub enum NodeError {
     /// A program could not be run.
     #[error("a program of the node failed: {0}")]
     Process(#[from] ProcessError),
-    /// A program refused.
+    /// A program returned an error.
     #[error("{program} failed: {message}")]
     Refused {
-        /// Which one.
+        /// The name of the program.
         program: &'static str,
-        /// What it said.
+        /// The output of the program to stderr.
         message: String,
     },
     /// Something ended, or was not ready in time.
     #[error("the node's {what} was not ready; its output ended with:\n{tail}")]
     NotReady {
-        /// What.
+        /// The awaited event.
         what: &'static str,
         /// The end of what it wrote.
         tail: String,
     },
 }
 
-/// What nodes are made of here.
+/// The programs for nodes on this machine.
 ///
 /// # Errors
 /// [`NodeUnavailable`], for [`crate::skip::skip`].
@@ -156,7 +157,7 @@ impl Node {
         import_archive(&self.enclosure, &self.assets, archive).await
     }
 
-    /// What it is made of.
+    /// The programs that the node runs.
     pub fn assets(&self) -> &NodeAssets {
         &self.assets
     }

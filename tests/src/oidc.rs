@@ -1,4 +1,4 @@
-//! An issuer of OpenID Connect that signs whatever it is told to, with right keys or wrong ones.
+//! An issuer of OpenID Connect that signs any claims, with right keys or wrong ones.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,22 @@ use serde_json::{Value, json};
 use crate::fake_api::{Behaviour, FakeApi};
 use crate::scratch::Scratch;
 
-/// Whom its tokens are for.
+/// The audience of its tokens.
 pub const AUDIENCE: &str = "tombolo";
 
 /// The names of its keys.
 pub const EC_KEY: &str = "ec-1";
-/// The RSA key's.
+/// The ID of the RSA key.
 pub const RSA_KEY: &str = "rsa-1";
 
 /// The path of its keys.
 pub const KEYS: &str = "/keys";
 
-/// The issuer.
+/// A fake issuer with its keys.
 #[derive(Debug)]
 #[must_use = "the issuer is gone when this is dropped"]
 pub struct Issuer {
-    /// Where it answers; requests for its keys are recorded here.
+    /// Its HTTP endpoint. Requests for its keys are recorded here.
     pub fake: FakeApi,
     scratch: Scratch,
     ec: EcdsaKeyPair,
@@ -50,7 +50,7 @@ pub enum TokenSignature {
     Rsa,
     /// A MAC whose key is the public RSA key, which everybody knows.
     MacOfPublicKey,
-    /// Nothing.
+    /// The token has an empty signature.
     Nobody,
 }
 
@@ -69,7 +69,7 @@ impl Issuer {
         issuer
     }
 
-    /// What tokens name as `iss`.
+    /// The issuer's URL, which tokens name as `iss`.
     pub fn url(&self) -> String {
         self.fake.url()
     }
@@ -95,7 +95,7 @@ impl Issuer {
         json!({ "kty": "EC", "crv": "P-256", "use": "sig", "kid": name, "x": encoded(x), "y": encoded(y) })
     }
 
-    /// Its public RSA key.
+    /// The public RSA key as a JWK.
     pub fn rsa_jwk(&self) -> Value {
         let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(self.rsa.public_key());
         json!({ "kty": "RSA", "alg": "RS256", "use": "sig", "kid": RSA_KEY, "n": encoded(&n), "e": encoded(&e) })

@@ -1,4 +1,5 @@
-//! An outage while everything flows: who notices, who goes on, how soon, and whether a byte is lost.
+//! An outage while everything flows: which streams notice it, how soon they go on, and whether a byte is
+//! lost.
 
 use std::time::{Duration, Instant};
 
@@ -25,27 +26,28 @@ use streams::CallerStreams;
 
 /// A link with 40 ms round trip, and a rate that a download and an upload fill.
 pub const LINK: &str = "delay=20ms rate=8mbit queue=128KiB";
-/// What must have flowed of each bulk stream before the link goes dark: by then its window has been full for long.
+/// The bytes that each bulk stream must have carried before the link goes dark. By then its window has been
+/// full for long.
 const FILLED_BYTES: u64 = 512 * 1024;
-/// How long everything flows before and after.
+/// The time that everything flows before and after.
 const FLOWS: Duration = Duration::from_secs(1);
-/// How long anything may take that has no deadline of its own; builds of other trials may run beside.
+/// The limit for anything that has no deadline of its own. Builds of other trials may run beside.
 const SOON: Duration = Duration::from_secs(60);
-/// How long after the reopening the first byte is waited for.
+/// The time after the reopening within which the first byte must come.
 const RESUME_MAX: Duration = Duration::from_secs(120);
-/// How long it is looked whether the outage is noticed.
+/// The time within which the server may notice the outage.
 const NOTICE_MAX: Duration = Duration::from_secs(20);
 /// Between two events of the busy watch.
 const EVENT_EVERY: Duration = Duration::from_millis(200);
-/// How a watch begins its last event where what comes is not what was sent.
+/// The beginning of a watch's last event when its stream is no longer what was sent.
 const ERROR_EVENT: &str = "{\"type\":\"ERROR\"";
-/// Pause between two looks.
+/// The pause between two looks at the streams.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// One outage.
+/// The parameters of one outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct OutagePlan {
-    /// How long the link is dark.
+    /// The time that the link is dark.
     pub length: Duration,
     /// Whether the agent has another source port afterwards.
     pub new_port: bool,
@@ -65,36 +67,36 @@ pub struct OutageSite {
     site: Site,
 }
 
-/// What became of one direction of a stream.
+/// The outcome of one direction of a stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct Direction {
-    /// Of which stream, and to which end.
+    /// The name of the stream and of the receiving end.
     pub name: &'static str,
-    /// How long after the reopening its first byte arrived.
+    /// The time from the reopening to its first byte.
     pub resumed: Option<Duration>,
     /// If it broke: how long after the link went dark, and how.
     pub broken: Option<(Duration, String)>,
     /// If it ended as if all were well, in the midst of what was sent.
     pub truncated: bool,
-    /// What of it is not what was sent.
+    /// The first difference from what was sent.
     pub fault: Option<String>,
-    /// How much had arrived when, in seconds from when the link went dark.
+    /// The bytes that had arrived at each time, in seconds from when the link went dark.
     #[serde(skip)]
     pub delivered: Vec<(f64, f64)>,
 }
 
-/// What became of everything.
+/// The outcome of all streams.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutageOutcome {
-    /// Which outage.
+    /// The parameters of the outage.
     pub plan: OutagePlan,
-    /// How long the link was dark, as it says itself.
+    /// The time that the link was dark, as the link reports it.
     pub dark: Duration,
-    /// When the server found the busy tunnel, and the quiet one, suspect.
+    /// The time when the server found the busy tunnel, and the quiet one, suspect.
     pub noticed: [Option<Duration>; 2],
     /// Each direction of each stream.
     pub directions: Vec<Direction>,
-    /// What it cost.
+    /// The memory that the outage cost.
     pub memory: Memory,
 }
 
@@ -117,10 +119,10 @@ impl OutageSite {
         Self { busy, quiet, echo_api, agents, site }
     }
 
-    /// Runs one outage.
+    /// Runs one outage with these parameters.
     ///
     /// # Panics
-    /// If everything does not flow before it.
+    /// If not all streams flow before it.
     pub async fn run(&self, rig: &Rig, tunnels: &Tunnels, plan: OutagePlan) -> OutageOutcome {
         let trial = format!("t{}-{}", plan.seed, plan.length.as_secs());
         let server_streams = self.echo_api.server_streams(&trial, plan.seed);
@@ -169,7 +171,7 @@ impl OutageSite {
         OutageOutcome { plan, dark: up - down, noticed, directions, memory }
     }
 
-    /// The site.
+    /// The site of the agents.
     pub fn site(&self) -> &Site {
         &self.site
     }
@@ -182,7 +184,7 @@ impl OutageOutcome {
         resumed.and_then(|resumed| resumed.into_iter().max())
     }
 
-    /// What is wrong with the bytes of streams that should have lived: sentences.
+    /// Sentences about wrong bytes in streams that should have lived.
     pub fn wrongs(&self) -> Vec<String> {
         let mut wrongs = Vec::new();
         for Direction { name, broken, truncated, fault, .. } in &self.directions {
@@ -194,8 +196,8 @@ impl OutageOutcome {
         wrongs
     }
 
-    /// What is wrong beyond the limit, up to which streams are held: sentences. Each of the busy tunnel's must have ended with
-    /// an error, and never as if it were whole.
+    /// Sentences about wrong outcomes beyond the limit up to which streams are kept. Each stream of the busy
+    /// tunnel must have ended with an error, and never as if it were complete.
     pub fn wrongs_beyond(&self) -> Vec<String> {
         let streams = self.directions.iter().filter(|it| !it.name.starts_with("idle tunnel"));
         streams
@@ -227,10 +229,10 @@ impl Events {
     }
 }
 
-/// When a request over the idle tunnel was answered, or when and how it failed.
+/// The time when a request over the idle tunnel was answered, or when it failed, with the error.
 type IdleAnswer = Result<Instant, (Instant, String)>;
 
-/// When the link went dark and when it was opened.
+/// The times when the link went dark and when it was opened.
 struct OutageTimes {
     down: Instant,
     up: Instant,

@@ -1,4 +1,4 @@
-//! A real Prometheus beside the daemons under test, its `promtool`, and what a scrape says.
+//! A real Prometheus beside the daemons under test, its `promtool`, and a parser of scrapes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use crate::process::{Invocation, Process, run};
 use crate::rig::{Rig, free_port, plain};
 use crate::scratch::Scratch;
 
-/// How long a query may take to say what is wanted; scrapes are a second apart, and builds may run beside.
+/// The limit for a query to return the wanted value. Scrapes are a second apart, and builds may run beside.
 const TOLD_MAX: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PROMTOOL_MAX: Duration = Duration::from_secs(60);
@@ -31,25 +31,25 @@ pub struct Prometheus {
 /// One series of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its labels.
+    /// The labels of the series.
     pub labels: BTreeMap<String, String>,
-    /// Its value now.
+    /// The value of the series now.
     pub value: f64,
 }
 
-/// What a daemon's `/metrics` says.
+/// The content of a daemon's `/metrics`.
 #[derive(Debug, Clone, Default)]
 pub struct Exposition {
-    /// By name.
+    /// The metrics by their names.
     pub metrics: BTreeMap<String, Metric>,
 }
 
-/// One metric.
+/// One metric with its series.
 #[derive(Debug, Clone, Default)]
 pub struct Metric {
-    /// What `# HELP` says.
+    /// The text of `# HELP`.
     pub help: String,
-    /// What `# TYPE` says.
+    /// The type of `# TYPE`.
     pub kind: String,
     /// The names of its labels, without `le`.
     pub labels: BTreeSet<String>,

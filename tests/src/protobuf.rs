@@ -1,4 +1,4 @@
-//! As much of Kubernetes' protobuf as a watch of ConfigMaps speaks, to JSON values.
+//! The part of Kubernetes' protobuf that a watch of ConfigMaps uses, to JSON values.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! A caller who speaks HTTP/2 frame by frame, and says in a head what no library would.
+//! A caller that speaks HTTP/2 frame by frame, and can send heads that no library would.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,21 +27,21 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// HPACK's whole word for `:status: 200` (RFC 7541, appendix A).
 const STATUS_200: u8 = 0x88;
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// Answered with 200.
+    /// It was answered with 200.
     Ok,
-    /// Answered with another status.
+    /// It was answered with another status.
     Refused,
-    /// Its stream was reset.
+    /// Its stream was reset by the server.
     Reset,
 }
 
 /// The names and values of a head, in order, as they are to be sent.
 pub type RawHead = Vec<(String, Vec<u8>)>;
 
-/// A connection.
+/// A connection of such a caller.
 #[derive(Debug)]
 pub struct RawHttp2 {
     stream: TlsStream<TcpStream>,

@@ -1,4 +1,4 @@
-//! A gateway with a cluster behind it whose API server is a real one, and the three ways to it.
+//! A gateway and an agent in front of a real API server, and three routes to it.
 
 use std::sync::{Arc, Weak};
 
@@ -11,13 +11,13 @@ use crate::kube::{ClusterOptions, EdgeCluster};
 use crate::rig::{Agent, ApiServer, GROUP, Rig};
 use crate::routes::{Route, RouteClient, TestRequest, TestResponse};
 
-/// The cluster's name.
+/// The name of the cluster.
 pub const CLUSTER: &str = "edge-a";
 
 /// The suffix of clusters' host names.
 const SUFFIX: &str = "clusters.test";
 
-/// What lets the callers' group do everything in the cluster.
+/// The binding that lets the callers' group do everything in the cluster.
 const ADMINS: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: { name: tombolo-admins }
@@ -31,14 +31,14 @@ const CRD: &str = include_str!("../fixtures/islands.yaml");
 /// CBOR is alpha in this release, and everything else is as it ships.
 const FEATURE_GATES: &[&str] = &["CBORServingAndStorage=true"];
 
-/// Where a page may come from whose requests the gateway serves.
+/// The origin of pages whose requests the gateway serves.
 pub const ORIGIN: &str = "https://example.test";
 
 /// A server, one agent, and its API server.
 #[derive(Debug)]
 #[must_use = "all of it ends when this is dropped"]
 pub struct RealEdge {
-    /// The cluster.
+    /// The cluster with its API server.
     pub cluster: EdgeCluster,
     /// The server and its files.
     pub rig: Rig,
@@ -52,7 +52,7 @@ pub struct RealEdge {
 pub struct RouteClients([RouteClient; 3]);
 
 impl RealEdge {
-    /// Starts one.
+    /// Starts a cluster, a server and an agent.
     pub async fn start() -> Self {
         let place = ClusterOptions { feature_gates: FEATURE_GATES, ..ClusterOptions::default() };
         let cluster = EdgeCluster::start_at(place).await.expect("a cluster starts");
@@ -86,7 +86,7 @@ impl RealEdge {
         routes(&self.cluster, &self.rig, user).await
     }
 
-    /// Connects along each way.
+    /// Connects a client along each route.
     pub async fn lines(&self) -> RouteClients {
         let [direct, path, host] = &self.routes;
         let (direct, path, host) = tokio::join!(direct.connect(), path.connect(), host.connect());
@@ -106,7 +106,7 @@ impl RealEdge {
 }
 
 impl RouteClients {
-    /// The direct one.
+    /// The client that reaches the API server directly.
     pub fn direct(&self) -> &RouteClient {
         &self.0[0]
     }
@@ -131,10 +131,11 @@ impl RouteClients {
     }
 }
 
-/// What three answers to one request have in common: status, lasting headers and body, byte for byte; direct comes first.
+/// Compares three answers to one request: status, lasting headers and body, byte for byte. The direct one
+/// comes first.
 ///
 /// # Panics
-/// If one differs; the message says where.
+/// If one differs. The message says where.
 pub fn agreed(ask: &TestRequest, [direct, path, host]: [TestResponse; 3]) -> TestResponse {
     for (name, answer) in [("path", path), ("host name", host)] {
         let case = format!("by {name} {ask:?}");
@@ -145,7 +146,7 @@ pub fn agreed(ask: &TestRequest, [direct, path, host]: [TestResponse; 3]) -> Tes
     direct
 }
 
-/// Where two texts differ, and how they go on from there.
+/// The place where two texts differ, with the text that follows in each.
 pub fn difference(one: &[u8], other: &[u8]) -> String {
     let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     let rest = |bytes: &[u8]| {

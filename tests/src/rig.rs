@@ -1,4 +1,5 @@
-//! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration files.
+//! A server and its agents under test, set up as a person would: certificates by `tombolo`, two configuration
+//! files.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,20 +41,20 @@ pub const AGENT_TOKEN: &str = "the-agents-token";
 /// The environment variable that sets the level of all daemons' logs.
 const LOG_LEVEL: &str = "TOMBOLO_RIG_LOG";
 
-/// How long anything may take to be ready; builds of other tests may run beside.
+/// The limit for anything to become ready. Builds of other tests may run beside.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Whom the server lets clusters be told unless a trial says otherwise.
+/// The default list of identities that the server may assert at clusters.
 const ANYBODY: &str = "clusters: [{ pattern: \"*\", impersonation: { users: [\"*\"], groups: [\"*\"] } }]\n";
 /// Limits that no trial reaches with its one caller, unless it says its own: what they do is tried by themselves.
 const ROOMY: &str = "limits:\n  \
     source: { connections: 10000, newPerSecond: 100000, failedLoginsPerMinute: 100000 }\n  \
     caller: { requests: 10000, requestsPerSecond: 100000, watchesPerCluster: 10000, upgrades: 10000 }\n  \
     cluster: { requests: 10000, watches: 10000, upgrades: 10000, queue: 10000 }\n";
-/// The same of agents.
+/// The same limits for agents.
 const ROOMY_AGENT: &str = "limits: { requests: 10000 }\n";
-/// The certificates' folder.
+/// The folder of the certificates.
 const PKI: &str = "pki";
 
 /// A running server, with everything that belongs to it in one folder.
@@ -67,15 +68,16 @@ pub struct Rig {
     log_level: String,
     log_format: &'static str,
     stand: Option<ServerPlacement>,
-    /// What is started has a clock that can be moved.
+    /// Whether processes are started with a clock that can be moved.
     has_clocks: bool,
-    /// What is started has these in its environment.
+    /// Environment variables of the processes that are started.
     variables: Vec<(String, String)>,
 }
 
-/// Where a rig's server runs, if not where the test does, and how agents elsewhere find it.
+/// The network namespace of a rig's server, if it is not the test's, and the address that agents elsewhere
+/// dial.
 ///
-/// The test itself reaches it on the loopback of that namespace, and so runs there.
+/// The test itself reaches the server on the loopback of that namespace, and so runs there.
 #[derive(Debug, Clone)]
 pub struct ServerPlacement {
     /// The server's network namespace, by path.
@@ -88,14 +90,14 @@ pub struct ServerPlacement {
     pub variables: Vec<(String, String)>,
 }
 
-/// What a process has around it.
+/// The environment of a process.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessEnvironment {
     /// Its network namespace, by path.
     pub network_namespace: Option<PathBuf>,
-    /// Its `/etc/hosts`.
+    /// A file in place of `/etc/hosts`.
     pub hosts: Option<PathBuf>,
-    /// Variables of its environment.
+    /// Variables of the process's environment.
     pub variables: Vec<(String, String)>,
 }
 
@@ -165,23 +167,23 @@ impl Rig {
         self.scratch.path()
     }
 
-    /// Where callers come.
+    /// The address that callers connect to.
     pub fn gateway(&self) -> SocketAddr {
         self.gateway
     }
 
-    /// Where agents dial.
+    /// The address that agents dial.
     pub fn dialed(&self) -> SocketAddr {
         let address = self.stand.as_ref().map_or(self.gateway.ip(), |stand| stand.address);
         SocketAddr::new(address, self.gateway.port())
     }
 
-    /// Where the server's probes answer.
+    /// The address of the server's probes.
     pub fn probes(&self) -> SocketAddr {
         self.probes
     }
 
-    /// Where the server's admin API answers.
+    /// The path of the server's admin socket.
     pub fn admin_socket(&self) -> PathBuf {
         self.path().join("admin/admin.sock")
     }
@@ -198,12 +200,12 @@ impl Rig {
         self.ready(self.probes).await;
     }
 
-    /// What servers have around them.
+    /// The environment of servers.
     fn surroundings(&self) -> ProcessEnvironment {
         ProcessEnvironment::within(self.network_namespace())
     }
 
-    /// Where servers and callers are, if not where the test is.
+    /// The network namespace of servers and callers, if it is not the test's.
     pub fn network_namespace(&self) -> Option<&Path> {
         self.stand.as_ref().map(|stand| stand.network_namespace.as_path())
     }
@@ -215,12 +217,12 @@ impl Rig {
         process.wait(READY_MAX).await.expect("the process ends").code()
     }
 
-    /// The server's process.
+    /// The process of the server.
     pub fn server(&mut self) -> &mut Process {
         self.server.as_mut().expect("the server was started")
     }
 
-    /// Its id.
+    /// The ID of the server's process.
     pub fn server_id(&self) -> u32 {
         self.server.as_ref().and_then(Process::id).expect("the server runs")
     }
@@ -236,12 +238,12 @@ impl Rig {
         self.server = None;
     }
 
-    /// What the server has logged so far.
+    /// The server's log so far.
     pub fn server_log(&self) -> String {
         self.read("server.log")
     }
 
-    /// What an agent has logged so far; its name is its cluster's, or `CLUSTER.ID`.
+    /// An agent's log so far. Its name is its cluster's, or `CLUSTER.ID`.
     pub fn agent_log(&self, name: &str) -> String {
         self.read(&format!("{name}.log"))
     }
@@ -381,7 +383,8 @@ impl Rig {
         plain(probes, "/metrics").await.expect("the probes answer")
     }
 
-    /// What a daemon's `/metrics` says of one series, which is written as it stands there; zero if it is absent.
+    /// The value of one series in a daemon's `/metrics`. The series is written as it stands there; an absent
+    /// one is zero.
     pub async fn metric(&self, probes: SocketAddr, series: &str) -> f64 {
         let metrics = self.metrics(probes).await;
         let value = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -441,7 +444,7 @@ impl Rig {
     }
 }
 
-/// `127.0.0.1` and a port.
+/// The address `127.0.0.1` with a port.
 fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }

@@ -1,6 +1,6 @@
-//! A small seeded generator of our own: a seed must mean the same for ever, whatever a library changes.
+//! A small seeded generator of our own. A seed gives the same numbers for ever, whatever a library changes.
 
-/// SplitMix64.
+/// The SplitMix64 generator of random numbers.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -10,7 +10,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns the next random number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

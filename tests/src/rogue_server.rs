@@ -1,4 +1,4 @@
-//! What a trial's own server of tunnels is made of: it breaks limits or closes what it should hold.
+//! Parts of a trial's own tunnel server, which breaks limits or closes what it should keep.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ pub fn material(rig: &Rig) -> Material {
     }
 }
 
-/// What a server with these keys says of itself.
+/// The identity of a server with these keys.
 pub fn host(server_id: &str, keys: &EndpointKeys) -> Host {
     let mut boot = [0; 16];
     boot[..8].copy_from_slice(&keys.mark());
@@ -45,7 +45,7 @@ pub fn host(server_id: &str, keys: &EndpointKeys) -> Host {
     }
 }
 
-/// Who runs the drivers of a trial's own endpoint.
+/// Spawns the drivers of a trial's own endpoint on the current runtime.
 pub fn spawner() -> Arc<dyn Spawn> {
     Arc::new(TokioSpawner)
 }

@@ -1,4 +1,4 @@
-//! The ways to one API server: direct, by the gateway's path, and by the cluster's own host name.
+//! The routes to one API server: direct, by the gateway's path, and by the cluster's own host name.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use crate::pki::Issued;
 
 mod http1;
 
-/// What an answer says of the moment and of itself; everything else is the object's and must agree. `Last-Modified` is
-/// when the API server put a document of OpenAPI together, which it does again with the same bytes while it starts.
+/// Headers that differ between two answers. All other headers belong to the object and must agree.
+/// `Last-Modified` is the time when the API server assembled a document of OpenAPI, which it does again with
+/// the same bytes while it starts.
 const VARYING: [&str; 4] = ["audit-id", "date", "expires", "last-modified"];
 
-/// What the gateway tells browsers of its own accord, in every answer; the trials of browsers are about it.
+/// Headers that the gateway adds to every answer for browsers. The tests of browsers check them.
 const FOR_BROWSERS: [&str; 2] = ["content-security-policy", "x-content-type-options"];
 
 /// The keys of JSON whose values differ between two writes of the same object.
 const MASKED: [&str; 6] =
     ["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "time"];
 
-/// What a line lets the other side send before it is read: enough that the window is not what is measured.
+/// The flow-control window of a client in bytes. It is large enough not to limit what is measured.
 const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 
 /// A way to the API server, for one caller.
@@ -36,24 +37,24 @@ const WINDOW_BYTES: u32 = 4 * 1024 * 1024;
 pub struct Route {
     /// `direct`, `path` or `host name`.
     pub name: &'static str,
-    /// Where it begins.
+    /// The address that is dialed.
     pub address: SocketAddr,
-    /// What the handshake asks for and, with the port, `:authority` says.
+    /// The server name of the handshake and, with the port, the value of `:authority`.
     pub host: String,
-    /// What stands before the API server's own paths.
+    /// The prefix in front of the API server's own paths.
     pub prefix: String,
-    /// Who vouches for whom one meets there.
+    /// The CA that the client trusts.
     pub ca_pem: String,
-    /// Who calls.
+    /// The client certificate of the caller.
     pub identity: Issued,
-    /// A kubectl for it.
+    /// A kubectl that uses this route.
     pub kubectl: Kubectl,
 }
 
 /// A connection of HTTP/2 along a way. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct RouteClient {
-    /// Its way's.
+    /// The name of the route.
     pub name: &'static str,
     sender: SendRequest<Bytes>,
     base: String,
@@ -63,7 +64,7 @@ pub struct RouteClient {
 #[derive(Debug)]
 struct Driver(JoinHandle<()>);
 
-/// What is asked.
+/// A request that is sent along each route.
 #[derive(Debug, Clone)]
 pub struct TestRequest {
     method: &'static str,
@@ -75,16 +76,16 @@ pub struct TestRequest {
 /// An answer, read to its end.
 #[derive(Debug, Clone)]
 pub struct TestResponse {
-    /// Its status.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// Its headers.
+    /// The headers of the answer.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body of the answer.
     pub body: Bytes,
 }
 
 impl Route {
-    /// Connects.
+    /// Connects by HTTP/2 along this route.
     pub async fn connect(&self) -> RouteClient {
         let stream = dial_name(self.address, &self.host, &self.ca_pem, &["h2"], Some(&self.identity)).await;
         let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", self.name));
@@ -141,7 +142,7 @@ impl Drop for Driver {
 }
 
 impl TestRequest {
-    /// A GET.
+    /// A GET of a path.
     pub fn get(path: impl Into<String>) -> Self {
         Self::of("GET", path)
     }

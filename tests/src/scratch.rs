@@ -1,4 +1,5 @@
-//! Folders for a process's files, removed with it or, where it was killed, by the next process that makes one.
+//! Folders for a process's files. They are removed with the process or, if it was killed, by the next process
+//! that makes one.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,7 +9,7 @@ use tempfile::TempDir;
 
 /// Held locked by the process that owns the folder, so that others can tell a leftover from a folder in use.
 const OWNER: &str = "owner.lock";
-/// What that file is called until it is locked.
+/// The name of that file until it is locked.
 const OWNER_NEW: &str = "owner.lock.new";
 
 /// A folder `PREFIX` + process id + random letters in the system's temporary directory, which only its owner can enter.
@@ -36,7 +37,7 @@ impl Scratch {
         Ok(Self { directory, _owner: owner })
     }
 
-    /// The folder's path.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -1,4 +1,4 @@
-//! How a test that cannot run on this machine says so, instead of passing without a word.
+//! Reports a test that cannot run on this machine, so that it does not pass silently.
 
 use std::env;
 use std::fs::OpenOptions;

@@ -1,4 +1,4 @@
-//! What targets may look like: every way in has to judge them alike.
+//! Spellings of targets that all entry points have to judge alike.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 

@@ -1,4 +1,4 @@
-//! Lines that are typed at a steady pace, and how long each took to come back.
+//! Lines that are typed at a steady pace, and the times until their echoes.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, interval_at, timeout};
 
-/// How often a line is typed.
+/// The interval between two lines.
 pub const TYPED_EVERY: Duration = Duration::from_millis(100);
 /// Lines that may be under way: more than are typed until a wait for the first of them is given up.
 const UNDER_WAY_MAX: usize = 4096;
 
-/// How long lines took.
+/// The echo times of lines.
 #[derive(Debug, Clone, Copy)]
 pub struct EchoTimes {
-    /// How many there were.
+    /// Number of lines that came back.
     pub lines: usize,
     /// Half of them were back within this time.
     pub p50: Duration,
     /// Of a hundred of them 99 were.
     pub p99: Duration,
-    /// All of them were.
+    /// The longest time until an echo.
     pub longest: Duration,
 }
 
 impl EchoTimes {
-    /// Of some lines.
+    /// Sums up the echo times of lines.
     ///
     /// # Panics
     /// If there are none.

@@ -1,4 +1,4 @@
-//! The fault matrix as a program: tries cells, says what each request saw, and writes the page.
+//! The fault matrix as a program: tries cells, prints each request's outcome, and writes the page.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ struct Arguments {
     /// Only rows whose fault lasts at most 5 s
     #[arg(long)]
     quick: bool,
-    /// How far requests are when the fault begins: new, before-head, mid-body, at-the-end; what the row says, if left out
+    /// Stages of the requests when the fault begins: new, before-head, mid-body, at-the-end; if left out,
+    /// those of the row
     #[arg(long, value_name = "TIMING", value_delimiter = ',')]
     timing: Vec<Timing>,
     /// get, watch, exec, apply, download; all, if left out
@@ -37,22 +38,22 @@ struct Arguments {
     /// The first seed; an even one asks in HTTP/1.1, an odd one in HTTP/2
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// How many seeds
+    /// Number of seeds to try for each cell
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seeds: u64,
-    /// Cells at once
+    /// Number of cells that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     jobs: usize,
-    /// Nobody looks on from another cluster
+    /// No requests to another cluster beside the fault
     #[arg(long)]
     without_bystander: bool,
-    /// Where reports are kept: a line of JSON each; the last of a cell counts
+    /// File of reports: a line of JSON for each; the last one of a cell counts
     #[arg(long, value_name = "FILE", default_value = "target/chaos/matrix.jsonl")]
     book: PathBuf,
-    /// Writes the page of all that is kept in the book
+    /// Writes the page of all reports in the file of reports
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Tries nothing
+    /// Tries no cell
     #[arg(long)]
     dry: bool,
 }

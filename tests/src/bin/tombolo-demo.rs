@@ -1,4 +1,4 @@
-//! `make demo`: kubectl reaches two real edge clusters with one address through one server, for everybody to see.
+//! `make demo`: kubectl reaches two real edge clusters with one address through one server, in public view.
 
 use std::process::ExitCode;
 

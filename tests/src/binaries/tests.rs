@@ -1,4 +1,4 @@
-//! What is accepted as a binary under test, by files of known ages.
+//! Binaries under test that are accepted or refused, by files of known ages.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,20 +1,21 @@
-//! What a process holds: memory, descriptors, threads and what its own metrics count; and whether it gave back what it took.
+//! The resources that a process holds: memory, descriptors, threads and its own metrics; and whether it
+//! released them.
 
 use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Pause between two looks.
+/// The pause between two measurements.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a process holds at a moment.
+/// The resources of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Memory in RAM, in bytes.
     pub resident_bytes: u64,
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub descriptors: u64,
-    /// Threads.
+    /// Number of threads of the process.
     pub threads: u64,
     /// Tasks, as the daemon's metrics count them.
     pub tasks: u64,
@@ -22,14 +23,14 @@ pub struct Usage {
     pub streams: u64,
 }
 
-/// How much more than at first is borne.
+/// The growth over the first measurement that is allowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Slack {
     /// Of memory, in bytes: allocators give back late.
     pub resident_bytes: u64,
-    /// Of descriptors: kept connections.
+    /// Descriptors, for connections that stay open in a pool.
     pub descriptors: u64,
-    /// Of tasks.
+    /// Tasks of the async runtime.
     pub tasks: u64,
 }
 
@@ -37,13 +38,13 @@ pub struct Slack {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} went from {before} to {after}, and at most {slack} more are borne")]
 pub struct Leak {
-    /// What.
+    /// The name of the resource.
     pub what: &'static str,
-    /// At first.
+    /// Its value in the first measurement.
     pub before: u64,
-    /// Now.
+    /// Its value in the last measurement.
     pub after: u64,
-    /// How much more is borne.
+    /// The growth that was allowed.
     pub slack: u64,
 }
 
@@ -74,7 +75,7 @@ impl Usage {
         })
     }
 
-    /// What is held that was not held at first, beyond what is borne.
+    /// The resources that grew beyond the allowed growth since `before`.
     pub fn leaks_since(&self, before: &Self, slack: Slack) -> Vec<Leak> {
         [
             ("resident bytes", before.resident_bytes, self.resident_bytes, slack.resident_bytes),

@@ -1,4 +1,5 @@
-//! What others notice of a fault: how long the small requests of another cluster's caller take, before and during it.
+//! The effect of a fault on others: how long another cluster's caller waits for small requests, before and
+//! during it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// Pause between two requests.
+/// The pause between two requests.
 const ASK_EVERY: Duration = Duration::from_millis(25);
 
 /// Somebody who asks again and again until dropped.
@@ -17,12 +18,12 @@ pub struct Bystander {
     asking: JoinHandle<()>,
 }
 
-/// What a bystander noticed.
+/// The effect of a fault on a bystander.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BystanderReport {
     /// Requests before the fault, and their 99th percentile.
     pub before: (usize, Duration),
-    /// The same during it.
+    /// The same count and time during the fault.
     pub during: (usize, Duration),
     /// Requests that failed, of all.
     pub failed: usize,
@@ -69,7 +70,7 @@ impl Bystander {
         self.phases.lock().unwrap_or_else(PoisonError::into_inner).has_begun = true;
     }
 
-    /// What was noticed so far.
+    /// The effect that was measured so far.
     pub fn noticed(&self) -> BystanderReport {
         let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         BystanderReport {
@@ -87,7 +88,7 @@ impl Drop for Bystander {
 }
 
 impl BystanderReport {
-    /// How much longer the slowest hundredth took, against the same run's own baseline.
+    /// The factor by which the slowest hundredth took longer than in the same run's own baseline.
     pub fn ratio(&self) -> f64 {
         self.during.1.as_secs_f64() / self.before.1.as_secs_f64().max(f64::MIN_POSITIVE)
     }

@@ -1,4 +1,4 @@
-//! What client-go's reflector does with a list and the watches that follow it, without any I/O.
+//! A reflector like client-go's: it processes a list and the watches that follow it, without any I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use serde_json::Value;
 /// One event of a watch, bookmarks and errors excepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// `ADDED`, `MODIFIED` or `DELETED`.
+    /// The event's type: `ADDED`, `MODIFIED` or `DELETED`.
     pub word: String,
-    /// The object's name.
+    /// The `metadata.name` of the object.
     pub name: String,
-    /// The object's uid.
+    /// The `metadata.uid` of the object.
     pub uid: String,
-    /// The object's resource version.
+    /// The resource version of the object.
     pub revision: u64,
 }
 
-/// What is never right, whatever the fault.
+/// An observation that is wrong under any fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReflectorError {
     /// The last line had no end, and the body was said to be whole.
@@ -85,7 +85,7 @@ impl Reflector {
         self.started_at.unwrap_or(0)
     }
 
-    /// All events so far.
+    /// All events in the order of their arrival.
     pub fn seen(&self) -> &[Seen] {
         &self.seen
     }
@@ -100,12 +100,12 @@ impl Reflector {
         self.leaps.iter().any(|(from, to)| (from + 1..=*to).contains(&revision))
     }
 
-    /// How many bookmarks came.
+    /// Number of bookmarks that have come.
     pub fn bookmarks(&self) -> usize {
         self.bookmarks
     }
 
-    /// What was never right.
+    /// All observations that are wrong under any fault.
     pub fn wrong(&self) -> &[ReflectorError] {
         &self.wrong
     }

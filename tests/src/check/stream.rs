@@ -1,8 +1,9 @@
-//! A stream of bytes each of which knows its place, so that a loss, a repetition or a swap is found and located.
+//! A stream of bytes whose position can be read off any part of it, so that a loss, a repetition or a swap is
+//! located.
 
 use crate::rng::Rng;
 
-/// How far around a fault the place is looked for to which the stream has jumped.
+/// The distance around a fault within which the position is searched to which the stream has jumped.
 const JUMP_BYTES_MAX: u64 = 1024 * 1024;
 /// So many bytes in a row are no coincidence.
 const PROOF_BYTES: usize = 16;
@@ -20,33 +21,33 @@ pub struct Verifier {
     expected: Generator,
     hash: u64,
     fault: Option<StreamFault>,
-    /// What came from the fault on, as far as it is needed to say what it is.
+    /// The bytes from the fault on, as far as they are needed to classify it.
     behind: Vec<u8>,
 }
 
-/// Where a stream is not what was sent, and what it looks like there.
+/// The place at which a stream differs from the one that was sent, and the kind of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
-    /// These bytes are missing.
+    /// Bytes are missing from here on.
     #[error("{bytes} bytes are missing at {at}")]
     Lost {
-        /// From where on.
+        /// Position of the first missing byte.
         at: u64,
-        /// How many.
+        /// Number of missing bytes.
         bytes: u64,
     },
     /// Bytes that were there before come again.
     #[error("at {at} the stream goes back by {bytes} bytes")]
     Repeated {
-        /// From where on.
+        /// Position at which the repetition begins.
         at: u64,
-        /// How far back.
+        /// Number of bytes by which the stream went back.
         bytes: u64,
     },
-    /// Other bytes.
+    /// Bytes that do not belong to this stream.
     #[error("what stands at {at} was never sent")]
     Foreign {
-        /// From where on.
+        /// Position of the first such byte.
         at: u64,
     },
 }
@@ -57,14 +58,14 @@ impl Generator {
         Self { seed, position: 0 }
     }
 
-    /// The next bytes.
+    /// Returns the next bytes of the stream.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         let bytes = (0..count as u64).map(|offset| self.byte(self.position + offset)).collect();
         self.position += count as u64;
         bytes
     }
 
-    /// How many bytes were taken.
+    /// Number of bytes that were taken so far.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -98,7 +99,7 @@ impl Verifier {
         }
     }
 
-    /// How many bytes in a row were right, from the first.
+    /// Number of bytes that were right without a gap, counted from the first.
     pub fn right_bytes(&self) -> u64 {
         self.expected.position
     }
@@ -108,7 +109,7 @@ impl Verifier {
         self.hash
     }
 
-    /// What is wrong, if anything is.
+    /// The first difference, if there is one.
     pub fn fault(&self) -> Option<StreamFault> {
         let at = self.fault.map(|_| self.expected.position)?;
         let stands_at = |position: u64| {

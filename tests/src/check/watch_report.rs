@@ -1,11 +1,11 @@
-//! Whether a reflector saw what was emitted: each change once, in order, and nothing else.
+//! Compares a reflector's events with the emitted ones: each change once, in order, and nothing else.
 
 use std::collections::BTreeSet;
 
 use crate::check::reflector::Reflector;
 use crate::fake_api::{Change, Emitted};
 
-/// What a comparison found; all empty is right.
+/// The result of a comparison. It is right where all lists are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WatchReport {
     /// Versions of changes that were emitted and not seen.
@@ -16,7 +16,7 @@ pub struct WatchReport {
     pub disordered: Vec<u64>,
     /// Events that nobody emitted so.
     pub invented: Vec<u64>,
-    /// What is never right, and a view that is another than the collection.
+    /// Observations that are wrong under any fault, and a view that differs from the collection.
     pub wrong: Vec<String>,
 }
 

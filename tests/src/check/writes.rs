@@ -1,13 +1,14 @@
-//! No write reaches an API server twice: each carries a mark of its own, and the API server's record is asked.
+//! Finds writes that reach an API server twice: each carries a mark of its own, and the API server's records
+//! are searched.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fake_api::RecordedRequest;
 
-/// How a mark begins, so that it is found in any body.
+/// The beginning of every mark, so that it is found in any body.
 const PREFIX: &str = "mark-";
-/// Digits of its number.
+/// The number of digits that follow the prefix.
 const DIGITS: usize = 20;
 
 /// A mark that no other write of this process bears.
@@ -16,7 +17,7 @@ pub fn mark() -> String {
     format!("{PREFIX}{:0DIGITS$}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// How often each mark was in a request that changes something, whether or not its body came whole.
+/// Number of mutating requests that carried each mark, whether or not the body arrived completely.
 pub fn arrivals(requests: &[RecordedRequest]) -> BTreeMap<String, usize> {
     let mut count = BTreeMap::new();
     let writes =

@@ -1,4 +1,5 @@
-//! Certificates, the server, the agents and the caller's kubeconfig, as a person would set them up.
+//! Certificates, the server, the agents and the caller's kubeconfig, set up by the same commands that a
+//! person would use.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,9 +26,10 @@ const AGENT_EXAMPLE: &str = include_str!("../../../deploy/examples/agent.yaml");
 /// The line of the agent's example that the demo replaces: its agents find the files of a pod.
 const AGENT_CREDENTIAL: &str = "kubeconfig: /etc/tombolo/kubeconfig";
 
-/// How long one `tombolo` may take.
+/// The limit for one run of `tombolo`.
 const TOMBOLO_MAX: Duration = Duration::from_secs(20);
-/// How long requests may go on when the demo stops; a watch of the person's own never ends by itself.
+/// The time that requests may go on when the demo stops. A watch that the person started never ends by
+/// itself.
 const DRAIN_GRACE_SECONDS: &str = "2";
 
 /// The programs of this workspace.
@@ -83,7 +85,7 @@ impl Installer<'_> {
         Ok(path)
     }
 
-    /// Starts the server.
+    /// Starts the tunnel-server with its configuration.
     pub(super) async fn server(&self, cloud: &Cloud) -> Result<Process, DemoError> {
         let config = self.folder.join("server.yaml");
         fs::write(&config, SERVER_EXAMPLE).map_err(DemoError::Files)?;

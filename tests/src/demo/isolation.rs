@@ -1,19 +1,19 @@
-//! Whether this process may make network namespaces, and what it does where it may not.
+//! Finds out whether this process may make network namespaces, and chooses an alternative where it may not.
 
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// How the clusters are kept apart.
+/// The means by which the clusters are kept apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Isolation {
     /// In network namespaces that this process may make as it is.
     Namespaces,
     /// The same, after this process has become root of a user namespace of its own.
     UserNamespace,
-    /// By loopback addresses.
+    /// Each cluster gets a loopback address of its own.
     Loopback {
-        /// Why not better.
+        /// The reason why namespaces are not available.
         reason: String,
     },
 }
@@ -31,7 +31,7 @@ impl Isolation {
         }
     }
 
-    /// What to tell the person who watches.
+    /// A line of the demo's output that explains the choice.
     pub fn explain(&self) -> String {
         match self {
             Self::Namespaces => {

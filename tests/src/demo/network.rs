@@ -1,4 +1,4 @@
-//! Where the cloud and the edges are: network namespaces with uplinks, or loopback addresses.
+//! The addresses of the cloud and the edges: network namespaces with uplinks, or loopback addresses.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -13,7 +13,7 @@ use crate::network::{NetworkError, NetworkNamespace};
 /// The clusters' names, and their contexts' names in the kubeconfig.
 pub(super) const EDGES: [&str; 2] = ["edge-a", "edge-b"];
 
-/// Where each edge cluster believes, and in a namespace rightly, that its control plane is.
+/// The address that each edge cluster takes for its control plane's. In a namespace it really is.
 const CONTROL_PLANE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10)), 6443);
 
 /// The server's address in the cloud, as agents dial it (RFC 5737: for documentation).
@@ -26,7 +26,7 @@ const AGENT_PROBES_PORT: u16 = 9091;
 #[derive(Debug)]
 pub(super) struct DemoNetwork {
     _forwarder: Option<Forwarder>,
-    /// The server's part.
+    /// The addresses of the server in the cloud.
     pub(super) cloud: Cloud,
     /// The clusters' parts, in the order of [`EDGES`].
     pub(super) edges: Vec<Edge>,
@@ -36,28 +36,28 @@ pub(super) struct DemoNetwork {
     pub(super) probes: SocketAddr,
 }
 
-/// Where the server is.
+/// The addresses of the server.
 #[derive(Debug)]
 pub(super) struct Cloud {
     pub(super) namespace: Option<NetworkNamespace>,
-    /// What the gateway binds.
+    /// The address that the gateway binds.
     pub(super) gateway: SocketAddr,
-    /// What the listener for agents binds.
+    /// The address that the listener for agents binds.
     pub(super) tunnel: SocketAddr,
-    /// What agents dial.
+    /// The address that agents dial.
     pub(super) dialed: SocketAddr,
-    /// What the probes bind.
+    /// The address that the probes bind.
     pub(super) probes: SocketAddr,
 }
 
-/// Where a cluster and its agent are.
+/// The addresses of a cluster and its agent.
 #[derive(Debug)]
 pub(super) struct Edge {
     pub(super) name: &'static str,
     pub(super) namespace: Option<NetworkNamespace>,
-    /// Where the API server goes.
+    /// The options with which the API server is started.
     pub(super) options: ClusterOptions,
-    /// What the agent's probes bind.
+    /// The address that the agent's probes bind.
     pub(super) probes: SocketAddr,
 }
 

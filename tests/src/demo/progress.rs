@@ -1,4 +1,4 @@
-//! What the person who watches the demo reads.
+//! The demo's output to its terminal.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Progress {
         print(&format!("{INDENT}$ {}\n", self.shorten(words)));
     }
 
-    /// What a command has written.
+    /// Prints the output of a command.
     pub(super) fn output(&self, text: &str) {
         let lines: String = text.lines().map(|line| format!("{INDENT}  {line}\n")).collect();
         print(&self.shorten(&lines));

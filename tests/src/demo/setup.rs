@@ -1,4 +1,4 @@
-//! All that runs during the demo, and the order in which it begins and ends.
+//! All processes of the demo, and the order in which they start and stop.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use crate::kube::{ClusterError, EdgeCluster};
 use crate::process::{Process, ProcessError};
 use crate::scratch::Scratch;
 
-/// How long a daemon may take to end: its drain grace, and time to go.
+/// The limit for a daemon to end: its drain grace period and some time to exit.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// The exit code of a daemon that cut off what still ran at the end of its grace.
 const GRACE_EXCEEDED: i32 = 3;
 
-/// What has been started so far. Fields are dropped in this order, which kills them.
+/// Everything that was started so far. Fields are dropped in this order, which kills them.
 #[derive(Debug)]
 pub(super) struct DemoSetup {
     agents: Vec<Daemon>,

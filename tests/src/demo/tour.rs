@@ -1,4 +1,5 @@
-//! What the demo shows of the clusters, all of it through the gateway by the kubectl that a person would use.
+//! The commands that the demo runs against the clusters, all of them through the gateway with an ordinary
+//! kubectl.
 
 use std::fs;
 use std::path::Path;
@@ -13,16 +14,16 @@ use super::progress::Progress;
 use crate::kube::kubectl::Kubectl;
 use crate::network::{NetworkError, NetworkNamespace};
 
-/// How long both agents may take to be connected.
+/// The limit for both agents to be connected.
 const CONNECTED_MAX: Duration = Duration::from_secs(30);
-/// How long a watch may take to show what has changed.
+/// The limit for a watch to show a change.
 const SEEN_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long kubectl may take to end when told to.
+/// The limit for kubectl to end after a signal.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-/// How many lines of metrics are shown.
+/// The number of metric lines that are shown.
 const METRICS_SHOWN_MAX: usize = 12;
-/// What the metrics begin with that tell of what was just done.
+/// The prefixes of metrics that count what the demo has just done.
 const METRICS: [&str; 2] = ["tombolo_server_exchanges_total{", "tombolo_server_cluster_"];
 
 /// kubectl and what it needs to be shown.
@@ -55,7 +56,7 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// One address, two clusters.
+    /// Shows that two clusters are reached at the same address.
     pub(super) async fn two_clusters(&self, network: &DemoNetwork) -> Result<(), DemoError> {
         self.say("both clusters say that they are 192.168.1.10, and each is reached by its name:");
         for edge in EDGES {
@@ -94,7 +95,8 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// Who the clusters think it is, what the caller may reach, and what the server has counted.
+    /// Shows the identity that the clusters see, the clusters that the caller may reach, and the server's
+    /// counters.
     pub(super) async fn server(&self, network: &DemoNetwork) -> Result<(), DemoError> {
         self.say("the cluster sees the caller, and not the agent:");
         for edge in EDGES {

@@ -1,7 +1,8 @@
-//! An agent's connection by quinn whose packets bear other frames than quinn wrote.
+//! An agent's connection by quinn whose packets carry other frames than quinn wrote.
 //!
-//! Where quinn seals a packet its payload is replaced, so that headers, packet numbers and keys are right and the other side
-//! acknowledges what it takes. Of quinn's own frames, acknowledgements included, none goes out meanwhile.
+//! The payload is replaced at the moment when quinn seals a packet, so headers, packet numbers and keys are
+//! right, and the peer acknowledges the packets. Meanwhile none of quinn's own frames is sent,
+//! acknowledgements included.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +17,16 @@ use quinn::{ConnectError, ConnectionId, Side};
 use quinn_proto::TransportError;
 use quinn_proto::transport_parameters::TransportParameters;
 
-/// Where a packet number belongs (RFC 9000, section 12.3).
+/// A packet number space (RFC 9000, section 12.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// Packets of the handshake, behind the first.
     Handshake,
-    /// Everything behind it.
+    /// The space of all packets after the handshake.
     Data,
 }
 
-/// What packets bear in place of quinn's frames. Clones are the same.
+/// The frames that replace quinn's. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Forgery(Arc<ForgeryState>);
 
@@ -79,7 +80,7 @@ impl Forgery {
         *self.0.make.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How many packets were forged.
+    /// Number of packets that were forged.
     pub fn packets(&self) -> u64 {
         self.0.packets.load(Ordering::Relaxed)
     }

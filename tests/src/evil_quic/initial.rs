@@ -8,7 +8,7 @@ use rustls::{ClientConfig, RootCertStore, Side, version::TLS13};
 
 use super::frames::{crypto, varint};
 
-/// What a client's first datagram has at least.
+/// The minimum size of a client's first datagram, in bytes.
 pub const DATAGRAM_BYTES: usize = 1200;
 
 const NUMBER_BYTES: usize = 4;
@@ -20,13 +20,13 @@ pub struct Initial<'a> {
     pub keyed_by: &'a [u8],
     /// The name that stands in the packet: the same but for who lies.
     pub destination: &'a [u8],
-    /// The client's own name.
+    /// The client's own connection ID.
     pub source: &'a [u8],
-    /// What a Retry gave.
+    /// The token of a Retry packet.
     pub token: &'a [u8],
-    /// The packet's number.
+    /// The number of the packet.
     pub number: u32,
-    /// What it bears; PADDING follows.
+    /// The frames of the packet. PADDING follows them.
     pub frames: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Transport parameters (RFC 9000, section 18), as they must be and as they must not.
+//! Transport parameters (RFC 9000, section 18), valid and invalid ones.
 
 use crate::rng::Rng;
 
@@ -11,7 +11,7 @@ const EDGES: [u64; 12] =
 /// Identifiers that only servers send, that others have registered, and that nobody knows.
 const OTHERS: [u64; 10] = [0x00, 0x02, 0x0d, 0x10, 0x11, 0x20, 0x2ab2, 0xff04_de1b, 27, (1 << 62) - 1];
 
-/// What a client with this connection id says, in good order.
+/// Valid parameters of a client with this connection ID.
 pub fn good(source: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let numbers =
         [(0x01, 30_000), (0x03, 1472), (0x04, 1 << 20), (0x05, 1 << 18), (0x06, 1 << 18), (0x07, 1 << 18)];
@@ -20,7 +20,7 @@ pub fn good(source: &[u8]) -> Vec<(u64, Vec<u8>)> {
     numbers.chain([(0x0f, source.to_vec())]).collect()
 }
 
-/// As they are sent.
+/// The parameters in their wire format.
 pub fn written(parameters: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let one =
         |(id, value): &(u64, Vec<u8>)| [varint(*id), varint(value.len() as u64), value.clone()].concat();

@@ -1,4 +1,4 @@
-//! An attacker on the path: it sees, alters, repeats and invents datagrams, and has no key of theirs.
+//! An attacker on the path: it sees, alters, repeats and forges datagrams, and has no keys.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,7 @@ use crate::rng::Rng;
 /// Datagrams of one direction that may be repeated later.
 const KEPT_MAX: usize = 512;
 
-/// The largest datagram.
+/// The largest UDP datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 
 /// A place between an agent and its server. It tampers with nothing until it is told to.
@@ -28,16 +28,16 @@ pub struct Relay {
 struct RelayState {
     server: SocketAddr,
     tampers: AtomicBool,
-    /// What was repeated of the agent's datagrams to the server, counted.
+    /// Counts the tampered datagrams by kind, from the agent to the server.
     done: [AtomicU64; 3],
-    /// What agents sent, the oldest first.
+    /// The datagrams of agents, the oldest first.
     seen: Mutex<Vec<Vec<u8>>>,
 }
 
-/// What was done to datagrams.
+/// The ways in which datagrams are tampered with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tampering {
-    /// A bit was flipped.
+    /// One bit of the datagram was flipped.
     Corrupted,
     /// An old one was sent once more.
     Replayed,
@@ -64,7 +64,7 @@ impl Relay {
         Ok(Self { address, inner, _tasks: tasks })
     }
 
-    /// Where agents find it.
+    /// The address that agents dial in place of the server's.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -74,12 +74,12 @@ impl Relay {
         self.inner.tampers.store(true, Ordering::Relaxed);
     }
 
-    /// How often it has done this.
+    /// Number of datagrams that were tampered with in this way.
     pub fn done(&self, tampering: Tampering) -> u64 {
         self.inner.done[tampering as usize].load(Ordering::Relaxed)
     }
 
-    /// What agents have sent so far.
+    /// The datagrams that agents have sent so far.
     pub fn seen(&self) -> Vec<Vec<u8>> {
         self.inner.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -130,7 +130,7 @@ impl RelayState {
     }
 }
 
-/// One direction.
+/// The datagrams of one direction.
 struct Path {
     rng: Rng,
     old: Vec<Vec<u8>>,
@@ -143,7 +143,7 @@ impl Path {
         Self { rng: Rng::new(seed), old: Vec::new(), long: Vec::new() }
     }
 
-    /// What comes out where this goes in.
+    /// The datagrams that leave the relay when this one enters.
     fn through(&mut self, inner: &RelayState, datagram: &[u8]) -> Vec<Vec<u8>> {
         if datagram[0] & 0x80 != 0 {
             self.long = datagram[1..datagram.len().min(47)].to_vec();

@@ -1,4 +1,4 @@
-//! What the fake does to connections and requests, and who gets what.
+//! The fake's behaviour towards connections and requests, and the table that selects it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,31 +13,31 @@ use super::store::Store;
 /// Events that a feed holds for a request that reads slowly; beyond these the request is cut off.
 const EVENTS_QUEUED_MAX: usize = 1024;
 
-/// What a connection gets before any request.
+/// The treatment of a connection before any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ListenerMode {
-    /// TLS and HTTP.
+    /// It gets TLS and HTTP.
     #[default]
     Open,
-    /// Accepted, and then silence.
+    /// It is accepted and gets no byte.
     SilentBeforeTls,
     /// Accepted, and closed at once.
     Close,
 }
 
-/// What a request gets. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream with
-/// `HTTP_1_1_REQUIRED`.
+/// The treatment of a request. `Upgrade`, `Exec` and `Raw` need HTTP/1.1; on HTTP/2 they reset the stream
+/// with `HTTP_1_1_REQUIRED`.
 #[derive(Debug, Clone)]
 pub enum Behaviour {
     /// The request is read to its end and answered.
     Answer(Answer),
     /// The same, the answer's body in pieces with a pause before each.
     Slow {
-        /// What is answered.
+        /// The answer that follows the pause.
         answer: Answer,
         /// Bytes in a piece, at least 1.
         piece_bytes: usize,
-        /// The pause.
+        /// The pause between two pieces.
         pause: Duration,
     },
     /// The request is read and never answered.
@@ -47,21 +47,21 @@ pub enum Behaviour {
     /// A 200 whose body ends before it should. HTTP/2: the declared length (if any), the bytes, then the whole
     /// connection is dropped.
     Truncate {
-        /// What the head says of the body.
+        /// The length that the head declares for the body.
         declared: Declared,
-        /// What is sent of it.
+        /// The part of the body that is sent.
         sent: Bytes,
-        /// How the connection ends then.
+        /// The end of the connection after that.
         cut: Cut,
     },
     /// The request is answered whole, and right behind the last byte the connection ends: HTTP/2's with all its streams.
     Last {
-        /// What is answered.
+        /// The answer that is sent.
         answer: Answer,
-        /// How the connection ends then.
+        /// The end of the connection after that.
         cut: Cut,
     },
-    /// What is asked of a collection of objects.
+    /// A collection of objects that is read, written and watched.
     Store(Store),
     /// A 200 whose body repeats a piece for as long as somebody reads.
     Endless(Bytes),
@@ -71,7 +71,7 @@ pub enum Behaviour {
     Upgrade {
         /// The pause before the 101.
         pause: Duration,
-        /// What follows the 101 in the same write.
+        /// The bytes that follow the 101 in the same write.
         first: Bytes,
     },
     /// The subresource `exec` of a pod in which `cat` runs, as `kubectl exec -i` speaks to it: over WebSocket
@@ -79,39 +79,39 @@ pub enum Behaviour {
     Exec,
     /// These bytes right after the request's head, whatever they are, and then the end.
     Raw {
-        /// The bytes.
+        /// The bytes that are sent.
         bytes: Bytes,
-        /// How the connection ends then.
+        /// The end of the connection after that.
         cut: Cut,
     },
 }
 
-/// A whole answer.
+/// An answer that is sent completely.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: u16,
     /// The headers, without `Content-Length`.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// The body of the answer.
     pub body: Bytes,
 }
 
-/// What the head of a truncated answer says of its body.
+/// The length that a truncated answer's head declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Declared {
-    /// `Content-Length`, in bytes.
+    /// `Content-Length` with this number of bytes.
     ContentLength(u64),
     /// Chunked on HTTP/1.1, nothing on HTTP/2.
     Chunked,
 }
 
-/// How a connection ends, without TLS's `close_notify` but for `Half`.
+/// The way in which a connection ends. Only `Half` sends TLS's `close_notify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// By a FIN.
+    /// The connection ends with a FIN.
     Close,
-    /// By a RST.
+    /// The connection ends with a RST.
     Reset,
     /// It does not: it stays open and silent.
     Hold,
@@ -129,7 +129,7 @@ pub(super) enum Event {
     End,
 }
 
-/// Who gets what.
+/// Maps prefixes of paths to behaviours.
 #[derive(Debug, Default)]
 pub(super) struct BehaviourTable(Mutex<EventLines>);
 
@@ -146,7 +146,7 @@ impl Behaviour {
         Self::Answer(Answer::json(200, body))
     }
 
-    /// A redirect.
+    /// A redirect to another location.
     pub fn redirect(status: u16, location: &str) -> Self {
         let headers = vec![("Location".to_owned(), location.to_owned())];
         Self::Answer(Answer { status, headers, body: Bytes::new() })
@@ -175,7 +175,7 @@ impl Behaviour {
         Self::raw("\u{1}\u{2}this is not HTTP\r\n\r\n", Cut::Hold)
     }
 
-    /// Any bytes, HTTP/1.1 only.
+    /// Any bytes, on HTTP/1.1 only.
     pub fn raw(bytes: impl Into<Bytes>, cut: Cut) -> Self {
         Self::Raw { bytes: bytes.into(), cut }
     }

@@ -1,4 +1,4 @@
-//! A pod in which `cat` runs, for `kubectl exec -i`: what is typed comes back, and the end of it ends the command well.
+//! A pod that runs `cat`, for `kubectl exec -i`: input is echoed, and its end makes the command succeed.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::wire::RequestReader;
 mod spdy;
 mod websocket;
 
-/// What the command's end tells: exit code 0 (`remotecommand`'s version 4 and later).
+/// The status at the command's end, for exit code 0 (`remotecommand`'s version 4 and later).
 const SUCCEEDED: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
 
 /// Agrees to the upgrade that was asked for, and serves until the command or the connection ends.
@@ -25,7 +25,7 @@ pub(super) async fn exec(
     if is_websocket { websocket::cat(reader, writer).await } else { spdy::cat(reader, writer).await }
 }
 
-/// What is not as kubectl does it.
+/// An error for a message that kubectl would not send.
 fn unexpected(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }

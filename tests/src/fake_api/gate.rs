@@ -1,4 +1,4 @@
-//! A place in an answer at which it stands still until a trial says otherwise.
+//! A point in an answer at which the fake waits until a trial opens it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Where in an answer.
+/// The position of a gate in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Moment {
     /// The request is read to its end, and not one byte of the answer was sent.
@@ -39,12 +39,12 @@ struct GateState {
 }
 
 impl Gate {
-    /// A closed gate.
+    /// A gate that is closed.
     pub fn new(moment: Moment) -> Self {
         Self(Arc::new(GateShared { moment, state: watch::Sender::new(GateState::default()) }))
     }
 
-    /// Where it stands.
+    /// The gate's position in the answer.
     pub fn moment(&self) -> Moment {
         self.0.moment
     }

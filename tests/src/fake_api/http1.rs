@@ -131,7 +131,7 @@ async fn answer(
     }
 }
 
-/// What follows the last byte.
+/// The end of the exchange after the last byte.
 fn end(reply: &PlannedResponse, answered: impl Fn()) -> ExchangeEnd {
     reply.last.map_or(ExchangeEnd::Answered, |cut| {
         answered();
@@ -166,7 +166,7 @@ async fn upgrade(
     ended(echo(reader, writer, &bytes).await)
 }
 
-/// How an upgraded connection ended.
+/// The end of an upgraded connection.
 fn ended(how: io::Result<()>) -> ExchangeEnd {
     ExchangeEnd::HungUp(describe(how))
 }

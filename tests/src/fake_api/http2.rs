@@ -19,7 +19,7 @@ use super::recorded_stream::RecordedStream;
 use super::response_plan::{BodySource, BodyStep, ExchangeEnd, PlannedResponse, ResponsePlan};
 use super::socket::SocketHandle;
 
-/// What each stream and the connection may have on the way to us, in bytes.
+/// The flow-control window of each stream and of the connection, in bytes.
 const WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// Serves a connection until it ends or a behaviour ends it.

@@ -1,4 +1,4 @@
-//! The fake's listener and its connections.
+//! The fake's listener and the connections that it has accepted.
 
 use std::io;
 use std::net::SocketAddr;

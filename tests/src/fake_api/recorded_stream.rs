@@ -1,4 +1,4 @@
-//! A stream whose bytes go into the records as they pass.
+//! A stream that adds its bytes to the records as they pass.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! A behaviour made ready for one request, in terms that both versions of HTTP can carry out.
+//! A behaviour prepared for one request, in a form that both versions of HTTP can carry out.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::gate::{Gate, Moment};
 use super::record::Head;
 use super::store::{Store, StoreFeed};
 
-/// What happens to one request.
+/// The treatment of one request.
 #[derive(Debug)]
 pub(super) enum ResponsePlan {
     Reply(PlannedResponse),
@@ -35,16 +35,16 @@ pub(super) enum ResponsePlan {
 pub(super) struct PlannedResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
-    /// What the head says of the body, in bytes; `None` is chunked.
+    /// The length that the head declares for the body, in bytes; `None` is chunked.
     pub(super) length: Option<u64>,
     pub(super) body: BodySource,
     /// Before which the head stands.
     pub(super) gate: Option<Gate>,
-    /// How the connection ends behind the last byte, if it does.
+    /// The end of the connection after the last byte, if it ends.
     pub(super) last: Option<Cut>,
 }
 
-/// Where a body comes from.
+/// The source of a body's bytes.
 #[derive(Debug)]
 pub(super) enum BodySource {
     Pieces { rest: Bytes, piece_bytes: usize, pause: Duration, then: BodyStep, hold: Option<GatedBytes> },
@@ -60,7 +60,7 @@ pub(super) struct GatedBytes {
     gate: Gate,
 }
 
-/// What comes next of a body.
+/// The next step of sending a body.
 #[derive(Debug, Clone)]
 pub(super) enum BodyStep {
     Piece(Bytes),
@@ -68,7 +68,7 @@ pub(super) enum BodyStep {
     Cut(Cut),
 }
 
-/// How an exchange went.
+/// The end of an exchange, as it is recorded.
 #[derive(Debug)]
 pub(super) enum ExchangeEnd {
     Answered,

@@ -1,4 +1,5 @@
-//! The TCP connection below what something else owns: how it is to end, and that its peer has ended it.
+//! A handle of the TCP connection below a TLS stream: it sets how the connection ends, and notices that the
+//! peer ended it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

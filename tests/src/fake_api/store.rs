@@ -1,6 +1,6 @@
-//! Objects with resource versions, and lists and watches of them: enough of an API server that a reflector works on it.
+//! Objects with resource versions, with lists and watches of them, sufficient for a reflector.
 //!
-//! What it emitted is written down, so that what a watcher saw can be compared with it exactly.
+//! Everything emitted is recorded, so that a watcher's events can be compared with it exactly.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,7 +33,7 @@ struct StoreState {
 }
 
 impl Store {
-    /// A collection without objects.
+    /// A collection without any objects.
     pub fn new() -> Self {
         Self(Arc::new(StoreState { history: Mutex::default(), changed: watch::Sender::new(0) }))
     }
@@ -68,7 +68,7 @@ impl Store {
         self.history().emitted().to_vec()
     }
 
-    /// How often a mark was written, by whoever.
+    /// Number of times that a mark was written, by any client.
     pub fn times_written(&self, mark: &str) -> usize {
         self.history().emitted().iter().filter(|one| one.mark == mark).count()
     }

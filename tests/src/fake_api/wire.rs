@@ -1,4 +1,4 @@
-//! Reading HTTP/1.1 to the byte: heads with their names as written, bodies, and whatever comes besides.
+//! Reads HTTP/1.1 to the byte: heads with their names as written, bodies, and any bytes besides.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::recorded_stream::RecordedStream;
 
 const HEAD_BYTES_MAX: usize = 1024 * 1024;
 const HEADERS_MAX: usize = 1024;
-/// What may lie unread behind a request that is being answered; beyond it the fake stops reading.
+/// The bytes that may be unread after a request that is being answered. Beyond this the fake stops reading.
 const PIPELINED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The reading half of a connection.
@@ -21,7 +21,7 @@ pub(super) struct RequestReader<'a> {
     shared: &'a Shared,
 }
 
-/// How long a request's body is.
+/// The framing of a request's body.
 enum Framing {
     Length(u64),
     Chunked,
@@ -79,7 +79,8 @@ impl<'a> RequestReader<'a> {
         }
     }
 
-    /// What has arrived and was not consumed, or the next bytes; empty at the end. Cancel-safe.
+    /// Returns the bytes that have arrived and were not consumed, or the next ones; empty at the end.
+    /// Cancel-safe.
     pub(super) async fn bytes(&mut self) -> io::Result<Bytes> {
         if self.buffer.is_empty() {
             self.more().await?;

@@ -1,4 +1,4 @@
-//! Where the binaries of Kubernetes are that the tests run.
+//! Finds the binaries of Kubernetes that the tests run.
 
 use std::env;
 use std::fs;
@@ -11,7 +11,7 @@ const PINS: [(&str, &str, &str); 2] = [
     ("etcd", "go.etcd.io/etcd/server/v3", include_str!("../../kube/etcd/go.mod")),
 ];
 
-/// How far from the API server's minor Kubernetes supports a kubectl.
+/// The distance from the API server's minor version at which Kubernetes supports a kubectl.
 /// <https://kubernetes.io/releases/version-skew-policy/#kubectl>
 const NEIGHBOURING_MINORS: [i32; 2] = [-1, 1];
 
@@ -19,36 +19,36 @@ const NEIGHBOURING_MINORS: [i32; 2] = [-1, 1];
 const CONTAINERD: &str = "node/usr/bin/containerd";
 const CONTAINERD_DEPTH: usize = 3;
 
-/// What builds the clients that people use beside kubectl.
+/// The command that builds the clients that people use beside kubectl.
 const CLIENTS: &str = "tests/kube/build --clients";
 
-/// What the program of another minor's kubectl is called, before its version.
+/// The file name of another minor's kubectl, before its version.
 const SKEWED: &str = "kubectl-v";
 
 /// The go.mod file that pins helm.
 const HELM: (&str, &str) = ("helm.sh/helm/v3", include_str!("../../kube/helm/go.mod"));
 
-/// The programs.
+/// The programs of a control plane and kubectl.
 #[derive(Debug, Clone)]
 pub struct Assets {
-    /// `etcd`.
+    /// The path of `etcd`.
     pub etcd: PathBuf,
-    /// `kube-apiserver`.
+    /// The path of `kube-apiserver`.
     pub apiserver: PathBuf,
-    /// `kubectl`.
+    /// The path of the pinned `kubectl`.
     pub kubectl: PathBuf,
 }
 
-/// What a node and what acts on its cluster's objects are made of, beside [`Assets`].
+/// The programs of a node and the controllers of its cluster, beside [`Assets`].
 #[derive(Debug, Clone)]
 pub struct NodeAssets {
-    /// `kube-controller-manager`.
+    /// The path of `kube-controller-manager`.
     pub controller_manager: PathBuf,
-    /// `kube-scheduler`.
+    /// The path of `kube-scheduler`.
     pub scheduler: PathBuf,
-    /// `kubelet`.
+    /// The path of `kubelet`.
     pub kubelet: PathBuf,
-    /// `metrics-server`, a static program.
+    /// The path of `metrics-server`, a static program.
     pub metrics_server: PathBuf,
     /// The program of `tests/kube/pod`, which is all that is in the images of most pods.
     pub pod: PathBuf,
@@ -69,10 +69,10 @@ pub fn helm() -> Result<PathBuf, MissingAssets> {
     find(&format!("helm-{}", pinned(HELM.0, HELM.1)), CLIENTS, &of_ours())
 }
 
-/// The program of `tests/kube/kube-rs`.
+/// The path of the program of `tests/kube/kube-rs`.
 ///
 /// # Errors
-/// It is missing.
+/// If it was not built.
 pub fn kube_rs() -> Result<PathBuf, MissingAssets> {
     find("kube-rs", CLIENTS, &of_ours())
 }
@@ -87,7 +87,7 @@ pub fn python() -> Result<PathBuf, MissingAssets> {
     Ok(complete.with_file_name("bin").join("python3"))
 }
 
-/// Where `tests/kube/build` builds what is never taken from elsewhere.
+/// The folders in which `tests/kube/build` puts the programs that are never taken from elsewhere.
 fn of_ours() -> Vec<PathBuf> {
     folder("TOMBOLO_KUBE_ASSETS").or_else(built).into_iter().collect()
 }

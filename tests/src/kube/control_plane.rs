@@ -88,7 +88,7 @@ pub(super) fn controller_manager(assets: &NodeAssets, options: &ClusterOptions, 
         .in_network_namespace(options.network_namespace.clone())
 }
 
-/// kube-scheduler, the same way.
+/// The command line of kube-scheduler, with the same options.
 pub(super) fn scheduler(assets: &NodeAssets, options: &ClusterOptions, files: &Files) -> Invocation {
     let kubeconfig = format!("--kubeconfig={}", files.path(files::ADMIN_KUBECONFIG).display());
     Invocation::of(&assets.scheduler)

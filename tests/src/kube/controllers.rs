@@ -1,4 +1,4 @@
-//! What acts on a cluster's objects: a real kube-controller-manager and a real kube-scheduler.
+//! The controllers of a cluster: a real kube-controller-manager and a real kube-scheduler.
 
 use super::EdgeCluster;
 use super::assets::NodeAssets;
@@ -29,7 +29,7 @@ impl EdgeCluster {
 }
 
 impl Controllers {
-    /// What each of them wrote last, for messages.
+    /// The last output of each of them, for error messages.
     pub fn tails(&self) -> String {
         let [manager, scheduler] = [&self.manager, &self.scheduler].map(Process::tail);
         format!("kube-controller-manager:\n{manager}\nkube-scheduler:\n{scheduler}")

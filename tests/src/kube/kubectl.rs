@@ -8,7 +8,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 
 use crate::process::{Invocation, Process, ProcessError, run};
 
-/// How long one kubectl may take unless told otherwise.
+/// The default limit for one kubectl.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A way to run kubectl.
@@ -114,10 +114,10 @@ impl Kubectl {
         Process::start_talking(&self.invocation(arguments), output).await
     }
 
-    /// What it wrote to stdout.
+    /// Runs kubectl and returns its stdout.
     ///
     /// # Panics
-    /// If it failed; the message has what it wrote to stderr.
+    /// If it failed. The message has its stderr.
     pub async fn stdout(&self, arguments: &[&str]) -> String {
         let output =
             self.run(arguments).await.unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"));
@@ -126,7 +126,7 @@ impl Kubectl {
         String::from_utf8(output.stdout).expect("kubectl writes UTF-8")
     }
 
-    /// What it wrote to stderr.
+    /// Runs kubectl and returns its stderr.
     ///
     /// # Panics
     /// If it did not fail.

@@ -15,11 +15,11 @@ use super::{ClusterError, EdgeCluster, files};
 /// A pod that waits for a node, which there is none of: the API server issues tokens for it all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name.
+    /// The `metadata.name` of the pod.
     pub name: String,
-    /// Its UID.
+    /// The `metadata.uid` of the pod.
     pub uid: String,
-    /// Its ServiceAccount.
+    /// The ServiceAccount of the pod.
     pub account: String,
 }
 

@@ -1,4 +1,4 @@
-//! A running `linksim` and the way to tell it what to do.
+//! A running `linksim` and its control connection.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::binaries::binary;
 use crate::network::NetworkNamespace;
 use crate::process::{Invocation, Process, ProcessError};
 
-/// How long it may take to be ready, and to answer a command.
+/// The limit for it to become ready, and for its answer to a command.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Pause between two looks whether it is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -33,7 +33,7 @@ pub struct Linksim {
 /// One end of a link: the namespace, the device's name in it, its address with a prefix.
 pub(super) type LinkEnd<'a> = (&'a NetworkNamespace, &'a str, String);
 
-/// Why there is no link, or why it does not do what it was told.
+/// An error of starting or controlling a link.
 #[derive(Debug, thiserror::Error)]
 pub enum LinksimError {
     /// It could not be started.
@@ -42,15 +42,15 @@ pub enum LinksimError {
     /// It ended before it was ready.
     #[error("linksim is not ready: {0}")]
     NotReady(String),
-    /// Its control socket.
+    /// Its control socket failed.
     #[error("linksim's control socket does not answer")]
     Control(#[source] io::Error),
-    /// It refused.
+    /// It refused a command.
     #[error("linksim refused {command:?}: {message}")]
     Refused {
-        /// What it was told.
+        /// The command that was sent.
         command: String,
-        /// What it said.
+        /// The error message of linksim.
         message: String,
     },
 }
@@ -112,7 +112,7 @@ impl Linksim {
         self.send(&format!("set {words}")).await;
     }
 
-    /// What it did so far.
+    /// The counters of the link so far.
     pub async fn stats(&self) -> Value {
         self.send("stats").await
     }

@@ -1,4 +1,4 @@
-//! Where code of the test itself lives at a site: a thread in its namespace.
+//! A thread in a site's network namespace for code of the test itself.
 
 use tokio::runtime::Runtime;
 

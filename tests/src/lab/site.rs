@@ -18,11 +18,11 @@ pub const POD: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 1);
 /// The uplinks' addresses are two each from here: shared address space, RFC 6598.
 const UPLINKS: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
-/// What links bear in IPv6: unique local addresses, RFC 4193.
+/// The IPv6 addresses of links: unique local addresses, RFC 4193.
 const POD_V6: &str = "fd00:42::2";
 const NODE_V6: &str = "fd00:42::1";
 const UPLINK_V6: [&str; 2] = ["fd00:64::1", "fd00:64::2"];
-/// How long one program may take that sets a namespace up.
+/// The limit for one program that sets a namespace up.
 const SET_UP_MAX: Duration = Duration::from_secs(10);
 
 /// A node forwards, and its pod appears under the node's address, as in most clusters.
@@ -30,10 +30,10 @@ const MASQUERADE: &str = "echo 1 > /proc/sys/net/ipv4/ip_forward && \
      nft 'add table ip lab; add chain ip lab out { type nat hook postrouting priority 100; }; \
      add rule ip lab out oifname \"uplink\" masquerade'";
 
-/// What an agent may assert at a site.
+/// The agents' configuration at a site: the identities that may be asserted, and the advertised address.
 const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]";
 
-/// What joins a node to the cloud.
+/// The link between a node and the cloud.
 #[derive(Debug, Clone)]
 pub enum Uplink {
     /// A cable, which never fails.
@@ -56,22 +56,22 @@ pub struct Site {
     address: Ipv4Addr,
 }
 
-/// Why there is no site.
+/// An error of building a site.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
-    /// A namespace.
+    /// A network namespace could not be set up.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// A program.
+    /// A program could not be run.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// The link.
+    /// The simulated link did not start.
     #[error(transparent)]
     Link(#[from] LinksimError),
-    /// Masquerading.
+    /// Masquerading could not be set up.
     #[error("a node cannot masquerade; is nft (Debian's package nftables) installed? {0}")]
     Masquerade(String),
-    /// TUN devices.
+    /// There are no TUN devices here.
     #[error("there is no /dev/net/tun")]
     NoTun,
 }
@@ -137,12 +137,12 @@ impl Site {
         self.link.as_ref().expect("this site's uplink is a cable")
     }
 
-    /// The pod's namespace.
+    /// The network namespace of the pod.
     pub fn pod(&self) -> &NetworkNamespace {
         &self.pod
     }
 
-    /// The node's namespace.
+    /// The network namespace of the node.
     pub fn node(&self) -> &NetworkNamespace {
         &self.node
     }
@@ -269,7 +269,7 @@ impl Site {
         rig.agent_of_id_in(Some(self.pod.path()), cluster, id, api, &guarded(more)).await
     }
 
-    /// What an agent in the pod answers at its probes, such as `/metrics`.
+    /// The answer of an agent in the pod at its probes, for a path such as `/metrics`.
     pub async fn probe(&self, probes: SocketAddr, path: &'static str) -> String {
         self.run(crate::rig::plain(probes, path)).await.expect("the probes answer")
     }

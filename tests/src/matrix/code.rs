@@ -1,27 +1,27 @@
-//! What a request of each kind may see of a fault, in a word of two letters.
+//! The outcomes that a request of each kind may see under a fault, as codes of two characters.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of request.
+/// A kind of request in the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Request {
-    /// A small read.
+    /// A read with a small answer.
     Get,
     /// A watch, and the lists and watches that follow it, as client-go's reflector does them.
     Watch,
     /// An upgraded connection that carries bytes both ways.
     Exec,
-    /// A write: PATCH.
+    /// A write by PATCH.
     Apply,
-    /// A large read.
+    /// A read with a large answer.
     Download,
 }
 
-/// How far a request was when the fault began.
+/// The stage of a request when the fault began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timing {
@@ -35,7 +35,7 @@ pub enum Timing {
     AtTheEnd,
 }
 
-/// What a request saw.
+/// The outcome that a request saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Code {
     /// A read that was answered whole, and sent once.
@@ -68,11 +68,12 @@ pub enum Code {
     P,
     /// Neither an answer nor an error within a minute of the fault's end, or what the row grants.
     Hung,
-    /// What must never be: bytes that nobody sent, a clean end where something is missing, a write that came twice.
+    /// An outcome that is never allowed: bytes that nobody sent, a clean end where something is missing, a
+    /// write that arrived twice.
     Wrong,
 }
 
-/// No such word.
+/// The word is none of the codes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of {all}", all = .1)]
 pub struct UnknownCode(String, String);
@@ -109,7 +110,7 @@ impl Timing {
 }
 
 impl Code {
-    /// All of them.
+    /// All codes, in the order of the enum.
     pub const ALL: [Self; 16] = [
         Self::G0,
         Self::G1,

@@ -1,4 +1,4 @@
-//! The callers' door: one request over a connection of its own, in either version of HTTP.
+//! A client of the gateway: one request over a connection of its own, in either version of HTTP.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,13 +16,14 @@ use crate::dial::dial_name;
 use crate::fake_api::HttpVersion;
 use crate::rig::{Rig, TOKEN};
 
-/// The gateway's own name.
+/// The server name of the gateway.
 const GATEWAY: &str = "gateway.test";
 
-/// Where callers come in, and as whom.
+/// The addresses of the gateway, and the CA that a caller trusts.
 #[derive(Debug, Clone)]
 pub struct GatewayClient {
-    /// Where nobody takes a connection the next one is tried, as a name with several addresses or a balancer would have it.
+    /// Where an address accepts no connection the next one is tried, like a name with several addresses or a
+    /// load balancer.
     addresses: Vec<SocketAddr>,
     ca_pem: String,
 }
@@ -30,7 +31,7 @@ pub struct GatewayClient {
 /// An answer whose body is still to come, and the connection that it comes on.
 #[derive(Debug)]
 pub struct OpenResponse {
-    /// Head and body.
+    /// The head, with the body still to be read.
     pub response: Response<Incoming>,
     _connection: Connection,
 }
@@ -45,7 +46,7 @@ impl Drop for Connection {
 }
 
 impl GatewayClient {
-    /// A rig's.
+    /// A client of a rig's gateway.
     pub fn of(rig: &Rig) -> Self {
         Self { addresses: vec![rig.gateway()], ca_pem: rig.server_ca() }
     }

@@ -1,4 +1,4 @@
-//! Making a fault, and ending it.
+//! Makes a fault and ends it.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ mod resource;
 
 pub use clock::Clocks;
 
-/// How long one program may take that makes a fault.
+/// The limit for one program that makes a fault.
 const TOOL_MAX: Duration = Duration::from_secs(20);
-/// How long the server stands still, and how long it runs then.
+/// The time that the server is frozen, and the time that it runs afterwards.
 const STUTTER: Duration = Duration::from_millis(150);
-/// How long a process that is asked to stop may take.
+/// The limit for a process to stop when asked.
 const STOPPED_MAX: Duration = Duration::from_secs(120);
 
 /// A fault that lasts; what holds it is let go by [`ActiveFault::end`].
@@ -36,7 +36,7 @@ pub struct ActiveFault {
 pub struct FaultUnavailable(pub String);
 
 impl ActiveFault {
-    /// Makes it.
+    /// Makes the fault of a row.
     ///
     /// # Errors
     /// [`FaultUnavailable`], which says what is missing.

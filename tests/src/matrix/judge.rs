@@ -1,4 +1,4 @@
-//! From what a request saw, and what the API server recorded of it, to a code.
+//! Derives a code from a request's observation and from the API server's records of it.
 
 use std::time::Instant;
 
@@ -11,27 +11,27 @@ use crate::check::reflector::Reflector;
 use crate::check::watch_report::WatchReport;
 use crate::fake_api::Emitted;
 
-/// What the API server knows of a request.
+/// The API server's records of a request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Arrivals<'a> {
-    /// How often it arrived.
+    /// Number of times that it arrived.
     pub arrivals: usize,
-    /// What the collection emitted.
+    /// The changes that the collection emitted.
     pub emitted: &'a [Emitted],
-    /// What the API server answered of its own accord, if that is no success: status and body.
+    /// The status and body of the API server's own answer, if that was no success.
     pub answered: Option<(u16, &'a str)>,
 }
 
-/// When a fault began and ended.
+/// The time of a fault.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// Its begin.
+    /// The time when it began.
     pub begun: Instant,
-    /// Its end.
+    /// The time when it ended.
     pub ended: Instant,
 }
 
-/// Judges one request.
+/// Judges one request by its observation.
 pub fn judge(request: Request, observation: &Observation, known: Arrivals<'_>, span: Span) -> Observed {
     let (code, detail) = match (&observation.end, &observation.reflector) {
         (RequestEnd::Wrong(what), _) => (Code::Wrong, what.clone()),
@@ -128,7 +128,7 @@ fn refused(
     (code, detail)
 }
 
-/// Status, cause and what is said of coming again.
+/// The status, the cause and the `Retry-After` header as text.
 fn describe_error(status: u16, text: &str, retry_after: Option<&str>) -> String {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let cause =

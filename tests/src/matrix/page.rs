@@ -1,4 +1,4 @@
-//! What was expected and what was observed, as a line for a terminal and as a page for people.
+//! Writes expected and observed outcomes, as a line for a terminal and as a page for readers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -12,10 +12,10 @@ use super::report_log::Reports;
 use super::run::Cell;
 use super::table::{SECTIONS, Section, row, rows};
 
-/// What stands above the tables.
+/// The text above the tables.
 const HEAD: &str = include_str!("page/head.md");
 
-/// What one cell's report is against its row.
+/// The verdict on one cell's report by its row.
 #[derive(Debug)]
 pub struct Verdict {
     line: String,
@@ -61,7 +61,7 @@ pub fn verdict(cell: &Cell, report: &CellReport) -> Verdict {
     Verdict { line, failures, again }
 }
 
-/// Why an observation does not hold, if it does not.
+/// The reason why an observation does not hold, if it does not.
 fn failure(row: &Row, timing: Timing, observed: &Observed) -> Option<String> {
     let expected = row.expected(observed.request, timing).unwrap_or_default();
     if expected.is_empty() || expected.contains(&observed.code) {
@@ -227,7 +227,7 @@ fn words(codes: &[Code]) -> String {
     codes.iter().map(Code::to_string).collect::<Vec<_>>().join("/")
 }
 
-/// The first to tell.
+/// The shortest of these times as text.
 fn least(times: impl Iterator<Item = f64>) -> String {
     times.reduce(f64::min).map_or_else(String::new, |time| format!("{time:.1}"))
 }

@@ -1,5 +1,5 @@
-//! How requests and the fault find their moments: each request says that it stands where it should, and learns when the fault
-//! begins and ends.
+//! Synchronizes requests and the fault: each request reports that it has reached its stage, and learns when
+//! the fault begins and ends.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::code::Request;
 
-/// What a request is given.
+/// A request's view of the fault's phases.
 #[derive(Debug, Clone)]
 pub struct FaultPhases {
     ready_sender: mpsc::Sender<Request>,
@@ -15,7 +15,7 @@ pub struct FaultPhases {
     ended: watch::Receiver<Option<Instant>>,
 }
 
-/// What the one who makes the fault has.
+/// The controller of the fault's phases.
 #[derive(Debug)]
 pub struct FaultController {
     phases: FaultPhases,
@@ -30,7 +30,7 @@ impl FaultPhases {
         let _ = self.ready_sender.send(request).await; // Nobody waits any more: the trial is over.
     }
 
-    /// Waits for the fault.
+    /// Waits until the fault begins.
     pub async fn begun(&self) -> Instant {
         wait_for(self.begun.clone()).await
     }
@@ -40,7 +40,7 @@ impl FaultPhases {
         wait_for(self.ended.clone()).await
     }
 
-    /// When the fault has ended, if it has.
+    /// The time when the fault has ended, if it has.
     pub fn has_ended(&self) -> Option<Instant> {
         *self.ended.borrow()
     }
@@ -59,7 +59,7 @@ impl FaultController {
         }
     }
 
-    /// For one request.
+    /// A view for one request.
     pub fn phases(&self) -> FaultPhases {
         self.phases.clone()
     }
@@ -69,12 +69,12 @@ impl FaultController {
         self.ready_receiver.recv().await
     }
 
-    /// The fault has begun.
+    /// Announces that the fault has begun.
     pub fn begin(&self) -> Instant {
         announce(&self.begun)
     }
 
-    /// The fault has ended.
+    /// Announces that the fault has ended.
     pub fn end(&self) -> Instant {
         announce(&self.ended)
     }

@@ -1,4 +1,4 @@
-//! Where reports are kept between runs: a line of JSON each, of which the last of a cell counts.
+//! Stores reports between runs: a line of JSON for each, of which a cell's last one counts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::code::Timing;
 use super::report::CellReport;
 
-/// A file of reports.
+/// A file with one report in each line.
 #[derive(Debug)]
 pub struct ReportLog(PathBuf);
 
@@ -21,10 +21,10 @@ impl ReportLog {
         Self(path.to_owned())
     }
 
-    /// Adds a report.
+    /// Appends a report to the file.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the system.
     pub fn keep(&self, report: &CellReport) -> io::Result<()> {
         if let Some(folder) = self.0.parent() {
             fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! The requests of a trial, as their callers see them: each says what it saw, and judges nothing.
+//! The requests of a trial, as their callers see them. Each returns its observation and judges nothing.
 
 use std::time::{Duration, Instant};
 
@@ -15,31 +15,31 @@ mod exec;
 mod read;
 mod watch;
 
-/// How long the begin of a request may take before there is a fault.
+/// The limit for a request to reach its stage before the fault.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How long the body of a refusal may take.
+/// The limit for the body of a refusal.
 const STATUS_MAX: Duration = Duration::from_secs(10);
 
-/// What every request is given.
+/// The parameters of every request.
 #[derive(Debug)]
 pub struct RequestContext {
-    /// Which.
+    /// The kind of the request.
     pub request: Request,
-    /// How far it is to be.
+    /// The stage that it is to reach.
     pub timing: Timing,
-    /// The callers' door.
+    /// The gateway to which it is sent.
     pub gateway: GatewayClient,
     /// In which version it asks; an exec always asks in HTTP/1.1.
     pub version: HttpVersion,
-    /// What it asks for.
+    /// The path that it asks for.
     pub path: String,
     /// Before which its answer stands, if it is to be in flight.
     pub gate: Option<Gate>,
     /// Whether the gate is opened as soon as the fault has begun, or at its end.
     pub opens_gate: bool,
-    /// The fault's moments.
+    /// The phases of the fault.
     pub phases: FaultPhases,
-    /// How long after the fault's begin a request begins that is to begin during it.
+    /// The time from the fault's begin to the begin of a request that is to begin during it.
     pub new_after: Duration,
     /// The seed of its bytes.
     pub seed: u64,
@@ -51,36 +51,36 @@ pub struct RequestContext {
     pub store: Store,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// Whole and right.
+    /// The answer was complete and right.
     Complete,
     /// An answer of the gateway or the API server that is not a success.
     Refused {
-        /// The HTTP status.
+        /// The HTTP status of the refusal.
         status: u16,
-        /// The body.
+        /// The body of the refusal.
         text: String,
-        /// The header `Retry-After`.
+        /// The header `Retry-After`, if there was one.
         retry_after: Option<String>,
     },
     /// The transport said that it broke off.
     Broken(String),
-    /// What must never be.
+    /// An observation that is never allowed.
     Wrong(String),
-    /// Nothing at all came.
+    /// No byte came before the limit.
     Hung,
 }
 
-/// What a request saw.
+/// The observation of one request.
 #[derive(Debug)]
 pub struct Observation {
-    /// How it ended.
+    /// The end of the request.
     pub end: RequestEnd,
-    /// When its caller was first told that something is wrong.
+    /// The time when its caller first got an error.
     pub noticed_at: Option<Instant>,
-    /// When something first came after the fault's end.
+    /// The time when a byte first came after the fault's end.
     pub resumed: Option<Instant>,
     /// Bytes that are missing or events, as far as the request can tell.
     pub lost: u64,

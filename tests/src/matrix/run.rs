@@ -1,4 +1,4 @@
-//! One cell of the matrix, from its stage to its report.
+//! Runs one cell of the matrix, from its setup to its report.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
@@ -24,33 +24,33 @@ use crate::fake_api::{Behaviour, FakeApi, FakeApiOptions, HttpVersion, Moment};
 use crate::lab::{self, Lab, Site, Uplink};
 use crate::rig::{Agent, Rig};
 
-/// How long all requests may take until they stand where they should be.
+/// The limit for all requests to reach their stage.
 const READY_MAX: Duration = Duration::from_secs(90);
 /// A bystander's 99th percentile is disturbed beyond this ...
 const DISTURBED_MIN: Duration = Duration::from_secs(1);
 /// ... and so much more than before.
 const DISTURBED_RATIO: f64 = 10.0;
-/// How long a cell may take beside its fault.
+/// The limit for a cell beside its fault.
 const CELL_MAX: Duration = Duration::from_secs(300);
-/// How long a bystander asks before the fault.
+/// The time that a bystander sends requests before the fault.
 const BASELINE: Duration = Duration::from_secs(2);
-/// How long what was taken may take to be given back.
+/// The limit for resources to be released.
 const RETURN_MAX: Duration = Duration::from_secs(60);
-/// What may be kept: allocators give back late, pools keep connections.
+/// The growth that is allowed: allocators release late, and pools keep connections.
 const SLACK: Slack = Slack { resident_bytes: 96 << 20, descriptors: 48, tasks: 32 };
-/// The bystander's cluster.
+/// The cluster of the bystander.
 const BYSTANDER: &str = "edge-b";
 
-/// What is tried.
+/// One cell of the matrix.
 #[derive(Debug, Clone)]
 pub struct Cell {
-    /// The fault.
+    /// The row of the fault.
     pub row: Row,
-    /// How far the requests are.
+    /// The stage of the requests.
     pub timing: Timing,
     /// From which all chance is drawn.
     pub seed: u64,
-    /// Which requests there are, of those that the row asks for.
+    /// The kinds of requests to try, of those that the row asks for.
     pub requests: Vec<Request>,
     /// Whether somebody else looks on.
     pub has_bystander: bool,
@@ -103,7 +103,7 @@ pub fn attempt(cell: &Cell) -> CellReport {
     }
 }
 
-/// Tries a cell.
+/// Tries a cell in the lab.
 ///
 /// # Errors
 /// [`FaultUnavailable`] where the fault could not be made here.
@@ -129,7 +129,7 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, FaultUnavailable>
     }
 
     let begun = Instant::now();
-    let watchman = tokio::spawn(MatrixSetup::noticed(setup.watchman()));
+    let server_endpoint = tokio::spawn(MatrixSetup::noticed(setup.server_endpoint()));
     if let Some(beside) = &beside {
         beside.bystander.the_fault_begins();
     }
@@ -149,9 +149,9 @@ pub async fn run(lab: &Lab, cell: &Cell) -> Result<CellReport, FaultUnavailable>
             Err(panic) => report.wrong.push(format!("{}: the trial itself: {panic}", request.word())),
         }
     }
-    watchman.abort();
+    server_endpoint.abort();
     // One that has finished has something to tell, all the same.
-    let noticed = watchman.await.ok();
+    let noticed = server_endpoint.await.ok();
     report.noticed = noticed.map(|noticed| noticed.duration_since(begun).as_secs_f64());
     for (request, observation) in &sights {
         let emitted = setup.store.emitted();
@@ -218,7 +218,7 @@ fn context(
     }
 }
 
-/// Lets the fault last.
+/// Waits for as long as the fault lasts.
 async fn last(setup: &mut MatrixSetup, row: &Row) {
     if matches!(row.injection, Injection::Buffers(_)) {
         // Both arms are cancel-safe: a server that stands still goes on at the fault's end.
@@ -258,7 +258,7 @@ fn arrivals(fake: &FakeApi, request: Request, mark: &str) -> usize {
     requests.iter().filter(|one| one.target.starts_with(&path)).count()
 }
 
-/// What must never be, whatever the fault.
+/// Observations that are never allowed, under any fault.
 fn never(setup: &MatrixSetup, seed: u64) -> Vec<String> {
     let mut wrong = Vec::new();
     let requests = setup.fake().requests();
@@ -285,7 +285,7 @@ fn never(setup: &MatrixSetup, seed: u64) -> Vec<String> {
     wrong
 }
 
-/// What a row says that a log must say, if it does not.
+/// The log line that a row demands, if it is missing.
 fn unsaid(setup: &MatrixSetup, row: &Row) -> Option<String> {
     let (log, words) = row.logged?;
     let text = if log == "server" { setup.rig.server_log() } else { setup.rig.agent_log(setup.cluster()) };

@@ -1,5 +1,5 @@
-//! What a trial of a cell stands on: a server in the cloud, a site behind a masquerading node and an impaired link, agents, and
-//! an API server that does as it is told.
+//! The setup of a cell's trial: a server in the cloud, a site behind a masquerading node and an impaired
+//! link, agents, and a fake API server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, ServerPlacement, TOKE
 
 /// The cluster under test.
 pub const CLUSTER: &str = "edge-a";
-/// What is watched and written to.
+/// The collection that is watched and written to.
 pub const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
 /// Bytes of a small read.
 const GET_BYTES: usize = 64 * 1024;
 /// Bytes of a read that comes byte by byte.
 const TRICKLE_BYTES: usize = 4;
-/// How long a trickle waits before each byte.
+/// The pause before each byte of a slow answer.
 const TRICKLE_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between two looks at the server's list.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ pub const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const FIRST_LINK: &str = "site-0";
 /// The name by which an agent finds a server that has two addresses.
 const GATEWAY: &str = "gateway.test";
-/// How long a second server may wait for its tunnel.
+/// The limit for a second server to get its tunnel.
 const LISTED_MAX: Duration = Duration::from_secs(60);
 
 /// All of it; it is gone when this is dropped.
@@ -41,23 +41,23 @@ const LISTED_MAX: Duration = Duration::from_secs(60);
 pub struct MatrixSetup {
     /// The server and its files.
     pub rig: Rig,
-    /// The site.
+    /// The site of the cluster.
     pub site: Site,
     /// The API server; absent only while it is moved.
     pub fake: Option<FakeApi>,
     /// The agents; one that has ended may be absent.
     pub agents: Vec<Option<Agent>>,
-    /// What is watched.
+    /// The objects that are watched.
     pub store: Store,
     /// The second server, if there are two.
     pub peer: Option<Peer>,
     /// The daemons' wall clocks, where they are not the machine's.
     pub clocks: Option<Clocks>,
-    /// What the agent's `servers` are and how it finds them, where that is not one address.
+    /// The agent's `servers` and the way in which it resolves them, where that is not one address.
     servers: Option<Servers>,
 }
 
-/// How an agent finds its servers.
+/// The servers of an agent, and how it resolves them.
 #[derive(Debug)]
 struct Servers {
     names: String,
@@ -144,15 +144,15 @@ impl MatrixSetup {
         in_namespace(self.site.node().path(), &script).await.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Where callers come in.
+    /// A client of the gateway.
     pub fn gateway(&self) -> GatewayClient {
         GatewayClient::of(&self.rig).or(self.peer.as_ref().map(|peer| peer.gateway))
     }
 
-    /// The API server.
+    /// The fake API server of the cluster.
     ///
     /// # Panics
-    /// While it is moved.
+    /// While it is moved to another address.
     pub fn fake(&self) -> &FakeApi {
         self.fake.as_ref().expect("it is there but while it is moved")
     }
@@ -175,7 +175,8 @@ impl MatrixSetup {
         self.site.agent_of_id(&self.rig, CLUSTER, &format!("agent-{number}"), &api, "").await
     }
 
-    /// Where a request's path begins at the API server. Each has one of its own, so that the record tells them apart.
+    /// The beginning of a request's path at the API server. Each has its own, so that the records distinguish
+    /// them.
     pub fn path(request: Request, mark: &str) -> String {
         match request {
             Request::Get => "/api/v1/namespaces/default/secrets/small".to_owned(),
@@ -188,7 +189,7 @@ impl MatrixSetup {
         }
     }
 
-    /// How many bytes a read's answer has.
+    /// Number of bytes in a read's answer.
     pub fn bytes(row: &Row, request: Request) -> usize {
         match (request, row.injection) {
             (Request::Download, _) => row.download_bytes,
@@ -232,8 +233,8 @@ impl MatrixSetup {
         agent.into_iter().chain(server).collect()
     }
 
-    /// Who asks the server how the cluster is.
-    pub fn watchman(&self) -> (SocketAddr, String) {
+    /// The gateway's address and CA, to ask the server for the cluster's health.
+    pub fn server_endpoint(&self) -> (SocketAddr, String) {
         (self.rig.gateway(), self.rig.server_ca())
     }
 
@@ -254,7 +255,7 @@ impl MatrixSetup {
 }
 
 impl Row {
-    /// What the API server offers: HTTP/1.1 alone where an end of an answer is to befall no other.
+    /// The API server's options: HTTP/1.1 alone where the end of an answer must not affect another one.
     fn api(&self) -> FakeApiOptions {
         match self.injection {
             Injection::Api(
@@ -273,7 +274,7 @@ impl Row {
         matches!(self.injection, Injection::Process(Victim::ServerOfTwo, _))
     }
 
-    /// How many agents the cluster has.
+    /// Number of agents that the cluster has.
     pub fn agents(&self) -> usize {
         match self.injection {
             Injection::Process(Victim::OneAgentOf(count), _) => count,

@@ -1,7 +1,9 @@
-//! The table: every fault, what makes it, and what each kind of request must then see. Edit it here and nowhere else.
+//! The table: every fault, its injection, and the outcomes that each kind of request may see. Edit it only
+//! here.
 //!
-//! Columns are get, watch, exec, apply, download. What is expected is what the product promises with its defaults: requests
-//! in flight are held for 5 minutes, new ones wait for 15 s, a watch with a safe point outlives its tunnel.
+//! The columns are get, watch, exec, apply, download. The expectations are what the product promises with its
+//! defaults: requests in flight are kept for 5 minutes, new ones wait for 15 s, a watch with a resume point
+//! outlives its tunnel.
 
 use super::fault::Row;
 
@@ -13,13 +15,13 @@ mod process;
 /// A part of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Section {
-    /// What a page calls it.
+    /// The title on the page.
     pub title: &'static str,
-    /// Its rows.
+    /// The rows of the section.
     pub rows: &'static [Row],
 }
 
-/// All of it.
+/// All sections of the table.
 pub const SECTIONS: &[Section] = &[
     Section { title: "Between agent and server", rows: network::ROWS },
     Section { title: "Processes, hosts and resources", rows: process::ROWS },
@@ -27,13 +29,13 @@ pub const SECTIONS: &[Section] = &[
     Section { title: "The API server and the caller", rows: apiserver::ROWS },
 ];
 
-/// Nobody notices.
+/// No request notices the fault.
 const UNNOTICED: [&str; 5] = ["G0", "W0", "E0", "A0", "G0"];
 
 /// Waited for `park-limit`, then refused by a `Status`.
 const REFUSED: [&str; 5] = ["G2", "W2", "E2", "A2", "G2"];
 
-/// All rows.
+/// All rows of the table.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     SECTIONS.iter().flat_map(|section| section.rows)
 }

@@ -1,4 +1,4 @@
-//! The box of a node: namespaces in which its daemons and its pods live, and with which all of them end.
+//! The namespaces of a node, in which its daemons and its pods live, and with which all of them end.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use super::NodeError;
 use crate::network::NetworkNamespace;
 use crate::process::{Invocation, Process};
 
-/// How long the box may take to be set up.
+/// The limit for the namespaces to be set up.
 const SET_UP_MAX: Duration = Duration::from_secs(20);
 /// Pause between two looks whether it is.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The file of the node's folder that says that it is.
 const DONE: &str = "box-is-set-up";
 
-/// What the first process of the box does: `$1` is the node's folder, `$2` its host name.
+/// The script of the first process in the namespaces: `$1` is the node's folder, `$2` its host name.
 ///
-/// What containerd and kubelet write is in the node's folder, and kubelet's changes of the machine's memory settings go
-/// to plain files. The loop buries what loses its parent.
+/// containerd and kubelet write only to the node's folder, and kubelet's changes of the machine's memory
+/// settings go to plain files. The loop reaps orphaned processes.
 const SET_UP: &str = r#"set -e
 mount --make-rshared /
 mount -t tmpfs tmpfs /run
@@ -65,7 +65,7 @@ impl NodeNamespaces {
         Ok(Self { holder })
     }
 
-    /// The same program inside.
+    /// The same program, run inside the namespaces.
     pub(super) fn inside(&self, program: &Path, arguments: &[String]) -> Invocation {
         let id = self.holder.id().expect("the box is held until it is dropped");
         // The holder itself stayed in its own process namespace; its child is the first one of the box's.

@@ -1,4 +1,4 @@
-//! What a node's daemons read: the configurations of containerd, of the pods' network and of kubelet.
+//! The configuration files of a node's daemons: containerd, the pods' network and kubelet.
 
 use std::path::Path;
 

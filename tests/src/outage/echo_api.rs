@@ -1,4 +1,4 @@
-//! The API server's part in an outage: it sends, takes and echoes, and notes what arrived when.
+//! The API server's part in an outage: it sends, receives and echoes, and records what arrived when.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,9 +29,9 @@ use crate::kube::kubeconfig::{Credential, Kubeconfig};
 use crate::pki::Authority;
 use crate::rig::AGENT_TOKEN;
 
-/// What is written at once to a stream that is as fast as it may be.
+/// The size of a write to a stream without a pace, in bytes.
 const BULK_BYTES: usize = 16 * 1024;
-/// What is written at once to one that is not, and how often.
+/// The size and the interval of writes to a stream with a pace.
 pub(super) const TICK_BYTES: usize = 16;
 pub(super) const TICK_EVERY: Duration = Duration::from_millis(100);
 /// Pieces of a body that wait for the connection.
@@ -50,13 +50,13 @@ pub struct EchoApi {
 /// Its side of the streams of one trial; clones are the same.
 #[derive(Debug, Clone)]
 pub struct ServerStreams {
-    /// What each stream sends.
+    /// The seeds of the bytes that each stream sends.
     pub(super) seeds: Seeds,
-    /// What has arrived of the upload.
+    /// The bytes of the upload that have arrived.
     pub(super) upload: Meter,
-    /// Of what a caller sends bit by bit.
+    /// The bytes that a caller sends bit by bit.
     pub(super) trickle: Meter,
-    /// Of what a caller has echoed.
+    /// The bytes that a caller has echoed.
     pub(super) exec: Meter,
     /// Of requests on the tunnel that is idle.
     pub(super) quiet: Meter,
@@ -67,7 +67,7 @@ pub struct ServerStreams {
     stop: watch::Sender<bool>,
 }
 
-/// What the partner has sent.
+/// The bytes that the API server has sent.
 #[derive(Debug, Default)]
 pub(super) struct ServerSent {
     pub(super) download: u64,
@@ -75,7 +75,7 @@ pub(super) struct ServerSent {
     pub(super) events: String,
 }
 
-/// Where each stream's bytes come from.
+/// The seeds from which each stream's bytes are generated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seeds {
     pub(super) download: u64,
@@ -157,7 +157,7 @@ impl EchoApi {
         server_streams
     }
 
-    /// Forgets a trial.
+    /// Removes a trial and its streams.
     pub(super) fn clear(&self, trial: &str) {
         self.trials.lock().unwrap_or_else(PoisonError::into_inner).remove(trial);
     }

@@ -1,4 +1,4 @@
-//! What an outage costs: the memory of both daemons, beside what they hold for it.
+//! The cost of an outage: the memory of both daemons, and the bytes that they hold for it.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::echo_api::ServerStreams;
 use super::streams::CallerStreams;
 use crate::rig::Rig;
 
-/// Resident memory in bytes.
+/// Resident memory of both daemons in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Resident {
     /// Of the server, with all that others do there.
@@ -16,14 +16,14 @@ pub struct Resident {
     pub agent: u64,
 }
 
-/// What one outage cost.
+/// The memory that one outage cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// While everything flowed, right before the link went dark.
     pub before: Resident,
     /// Right before it was opened.
     pub dark: Resident,
-    /// While everything flowed again.
+    /// The memory while everything flowed again.
     pub after: Resident,
     /// Streams of the busy tunnel.
     pub streams: u32,

@@ -1,4 +1,4 @@
-//! What has arrived at one end of one direction of a stream: when, how much, and whether it is what was sent.
+//! Measures the receiving end of one direction of a stream: times, bytes, and whether they are what was sent.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use tokio::time::timeout;
 
 use crate::check::stream::{StreamFault, Verifier};
 
-/// How a direction ended.
+/// The end of a direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamEnd {
     /// As the sender ended it.
     Clean,
-    /// By this error.
+    /// It ended with this error.
     Broken(String),
 }
 
@@ -57,27 +57,27 @@ impl Meter {
         self.changed.send_replace(());
     }
 
-    /// How much has arrived.
+    /// Number of bytes that have arrived.
     pub fn bytes(&self) -> u64 {
         self.inner().bytes
     }
 
-    /// What of it is not what was sent.
+    /// The first difference from what was sent.
     pub fn fault(&self) -> Option<StreamFault> {
         self.inner().verifier.fault()
     }
 
-    /// When and how it ended, if it has.
+    /// The time and kind of its end, if it has ended.
     pub fn end(&self) -> Option<(Instant, StreamEnd)> {
         self.inner().end.clone()
     }
 
-    /// When the first byte arrived after an instant.
+    /// The time of the first byte after an instant.
     pub fn first_after(&self, instant: Instant) -> Option<Instant> {
         self.inner().marks.iter().map(|(at, _)| *at).find(|at| *at > instant)
     }
 
-    /// How much had arrived when, over the seconds from an instant.
+    /// The bytes that had arrived at each time, in seconds from an instant.
     pub fn since(&self, instant: Instant) -> Vec<(f64, f64)> {
         // One of the two is zero.
         let seconds =

@@ -16,31 +16,31 @@ use crate::caller::{Http2Caller, SOON, UpgradedWriter, send_all, upgrade};
 use crate::check::stream::Generator;
 use crate::rig::Rig;
 
-/// What is written at once by an upload.
+/// The size of an upload's write in bytes.
 const BULK_BYTES: usize = 16 * 1024;
 
 /// The callers' side of the streams of one trial.
 #[derive(Debug)]
 pub(super) struct CallerStreams {
-    /// What has arrived of the download.
+    /// The bytes of the download that have arrived.
     pub(super) download: Meter,
-    /// Of what the API server sends bit by bit.
+    /// The bytes that the API server sends bit by bit.
     pub(super) trickle: Meter,
-    /// Of the echo.
+    /// The bytes that the API server has echoed.
     pub(super) exec: Meter,
     /// Of the idle watch: events, with their times.
     pub(super) watch: Text,
-    /// Of the busy one.
+    /// The events of the busy watch.
     pub(super) busy_watch: Text,
-    /// How the upload's request ended for its caller.
+    /// The answer to the upload's request.
     pub(super) upload_answer: Text,
-    /// What was sent.
+    /// The bytes that were sent.
     pub(super) sent: Arc<Mutex<CallerSent>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
 }
 
-/// What callers have sent.
+/// The bytes that callers have sent.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct CallerSent {
     pub(super) upload: u64,
@@ -60,7 +60,7 @@ struct TextInner {
 }
 
 impl CallerStreams {
-    /// How many these are.
+    /// Number of these streams.
     pub(super) const COUNT: u32 = 6;
 
     /// Opens all of them to a trial's namespace of a cluster.

@@ -9,29 +9,29 @@ use crate::kube::EdgeCluster;
 use crate::kube::account::AgentAccount;
 use crate::process::Process;
 
-/// Whom agents let through unless a trial says otherwise.
+/// The agents' default list of identities that may be asserted.
 const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"tombolo:*\", \"token:*\"] }\n";
 
-/// A running agent.
+/// An agent that runs.
 #[derive(Debug)]
 #[must_use = "the agent is killed when this is dropped"]
 pub struct Agent {
-    /// Its process.
+    /// The process of the agent.
     pub process: Process,
-    /// Where its probes answer.
+    /// The address of its probes.
     pub probes: SocketAddr,
 }
 
-/// What an agent's `apiServer` says.
+/// The `apiServer` section of an agent's configuration.
 #[derive(Debug, Clone)]
 pub enum ApiServer {
-    /// A kubeconfig.
+    /// The agent uses a kubeconfig.
     Kubeconfig(PathBuf),
-    /// A pod's files.
+    /// The agent uses a pod's files.
     InCluster {
-        /// Their directory.
+        /// The directory of these files.
         directory: PathBuf,
-        /// The API server.
+        /// The address of the API server.
         address: SocketAddr,
         /// All API servers, if they are listed.
         endpoints: Vec<SocketAddr>,

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use super::{Reply, Rig, TOKEN, ask, free_port};
 use crate::process::Process;
 
-/// A running server.
+/// A further server that runs.
 #[derive(Debug)]
 #[must_use = "the server is killed when this is dropped"]
 pub struct Peer {
     /// Its process, once it was started.
     pub process: Option<Process>,
-    /// Where callers and agents come.
+    /// The address that callers and agents connect to.
     pub gateway: SocketAddr,
-    /// Where its probes answer.
+    /// The address of its probes.
     pub probes: SocketAddr,
     id: String,
     config: PathBuf,

@@ -14,7 +14,7 @@ const BLOCKS: u16 = 360;
 
 static TAKEN: Mutex<TakenPorts> = Mutex::new(TakenPorts::nothing());
 
-/// What this process has taken, one block after the other.
+/// The ports that this process has taken, one block after the other.
 struct TakenPorts {
     /// Each holds the first port of a block until the process ends, so that no other process takes from that block: what
     /// is free now and bound by a daemon in a moment would be free to two.

@@ -1,4 +1,4 @@
-//! The secrets of a trial, and where they stand although they must not: in logs, and in the audit log.
+//! Finds a trial's secrets in logs and in the audit log, where they must never be.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(super) fn leaked(folder: &Path) -> Vec<String> {
     .collect()
 }
 
-/// What of a private key would be known again.
+/// The parts of a private key by which it is recognized.
 fn key_lines(path: &Path) -> Vec<(String, String)> {
     let pem = fs::read_to_string(path).unwrap_or_default();
     let lines = pem.lines().filter(|line| line.len() >= KEY_LINE_CHARS && !line.starts_with('-'));

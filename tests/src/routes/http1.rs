@@ -1,4 +1,4 @@
-//! The same ways over HTTP/1.1, one connection for each request.
+//! The same routes over HTTP/1.1, with one connection for each request.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -13,7 +13,7 @@ use crate::fake_api::record::Head;
 use crate::fake_api::wire::RequestReader;
 
 const PROTOCOL: &str = "v5.channel.k8s.io";
-/// RFC 6455, section 1.3.
+/// The GUID of RFC 6455, section 1.3.
 const ACCEPT: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 // RFC 6455, section 5.2.

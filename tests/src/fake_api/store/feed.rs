@@ -15,12 +15,12 @@ use crate::fake_api::response_plan::BodyStep;
 /// Says where the initial events end.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What one watch has still to be told.
+/// The remaining events of one watch.
 #[derive(Debug)]
 pub(in crate::fake_api) struct StoreFeed {
     store: Store,
     changes: watch::Receiver<u64>,
-    /// What comes before any change.
+    /// The initial events, before any change.
     first: VecDeque<Bytes>,
     /// Told up to this resource version.
     sent: u64,
@@ -78,7 +78,7 @@ impl StoreFeed {
         self.gate = gate.filter(|gate| gate.moment() != Moment::BeforeHead);
     }
 
-    /// What comes next. What is dropped while it waits for its gate is cut off there.
+    /// Returns the next step. A feed that is dropped while it waits for its gate is cut off there.
     pub(in crate::fake_api) async fn next(&mut self) -> BodyStep {
         loop {
             if let Some(rest) = self.rest.take() {

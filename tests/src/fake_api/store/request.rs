@@ -1,11 +1,11 @@
-//! What a request asks of a collection.
+//! Parses the requests to a collection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// What is asked.
+/// A request to a collection.
 #[derive(Debug, PartialEq)]
 pub(super) enum StoreRequest {
     List,

@@ -1,4 +1,4 @@
-//! Less of something for a running process: by control groups, by `prlimit`, by `strace`, by its own sockets.
+//! Takes resources away from a running process: by control groups, `prlimit`, `strace`, or its own sockets.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -12,16 +12,16 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::FaultUnavailable;
 use crate::matrix::fault::Shortage;
 
-/// Where version 1 of control groups has its controllers.
+/// The folder in which control groups of version 1 have their controllers.
 const GROUPS: &str = "/sys/fs/cgroup";
 /// The share is granted anew so often, in µs.
 const PERIOD_MICROS: u64 = 100_000;
-/// How long a tracer may take to attach.
+/// The limit for a tracer to attach.
 const ATTACHED_MAX: Duration = Duration::from_secs(20);
 /// Descriptors that a process keeps from the kernel's view of its own bound: none.
 const NOFILE_WIDE: &str = "1048576";
 
-/// What a process is held by; it is let go when this is dropped.
+/// A restriction of a process. It is lifted when this is dropped.
 #[derive(Debug)]
 pub(super) enum ShortageGuard {
     Group { folder: PathBuf, parent: PathBuf },
@@ -73,7 +73,7 @@ impl ShortageGuard {
         Ok(Self::Buffers { process, sockets, overflowed: overflowed(process) })
     }
 
-    /// Why there was no fault, if that is to be seen.
+    /// The reason why there was no fault, where that can be seen.
     pub(super) fn unmade(&self) -> Option<String> {
         match self {
             Self::Buffers { process, overflowed: before, .. } if overflowed(*process) == *before => {
@@ -161,7 +161,7 @@ fn overflowed(process: u32) -> u64 {
         .unwrap_or(0)
 }
 
-/// How many descriptors or tasks a process has.
+/// Number of a process's descriptors or tasks.
 fn count(process: u32, folder: &str) -> u64 {
     fs::read_dir(format!("/proc/{process}/{folder}")).map_or(0, |entries| entries.count() as u64)
 }

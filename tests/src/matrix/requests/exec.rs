@@ -1,4 +1,4 @@
-//! An upgraded connection to something that says back what it hears, at the pace of somebody who types fast.
+//! An upgraded connection to an echo, at the pace of a person who types fast.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use crate::fake_api::HttpVersion;
 use crate::matrix::code::{Request, Timing};
 use crate::matrix::gateway::describe_error;
 
-/// Bytes of a piece.
+/// The size of a piece in bytes.
 const PIECE_BYTES: usize = 256;
-/// Pause between two.
+/// The pause between two pieces.
 const PIECE_EVERY: Duration = Duration::from_millis(25);
 /// So many bytes have come back before the fault begins.
 const STANDS_AT: u64 = 8 * PIECE_BYTES as u64;
-/// How long it goes on after the fault's end.
+/// The time that it goes on after the fault's end.
 const GOES_ON: Duration = Duration::from_millis(1500);
 
 pub(super) async fn perform(context: &RequestContext) -> Observation {

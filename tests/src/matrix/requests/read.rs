@@ -1,4 +1,4 @@
-//! A read, small or large: every byte of its answer knows its place.
+//! A read with a small or large answer, in which every byte's position is known.
 
 use std::time::Instant;
 

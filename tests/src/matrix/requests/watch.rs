@@ -1,4 +1,5 @@
-//! A list and a watch, and after each break another watch from where the last one was, as client-go's reflector does.
+//! A list and a watch, and after each break another watch from where the last one was, as client-go's
+//! reflector does.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::matrix::gateway::OpenResponse;
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Pause between two changes in the collection.
 const CHANGE_EVERY: Duration = Duration::from_millis(100);
-/// How long changes go on after the fault's end.
+/// The time that changes go on after the fault's end.
 const CHANGE_AFTER: Duration = Duration::from_secs(2);
 /// Objects that change in turn.
 const OBJECTS: u64 = 8;

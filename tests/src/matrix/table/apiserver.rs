@@ -1,4 +1,4 @@
-//! What API servers and callers do.
+//! Faults of API servers and callers.
 
 use super::{REFUSED, UNNOTICED};
 use crate::matrix::code::Timing;
@@ -9,7 +9,7 @@ use crate::matrix::fault::Row;
 /// Said from the start: the request meets it, however far the fault is.
 const FROM_THE_START: &[Timing] = &[Timing::New];
 
-/// Rows 65 to 79.
+/// The rows 65 to 79.
 pub(super) const ROWS: &[Row] = &[
     Row::new("65", "the API server is gone for 5 s", Api(ApiFault::Gone))
         .in_flight(["G3", "W1/W2", "E1", "A1", "G3"])

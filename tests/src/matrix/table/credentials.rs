@@ -1,4 +1,4 @@
-//! What befalls clocks, credentials and policy. Most of what it befalls is not built yet.
+//! Faults of clocks, credentials and policy. Most of the features that they affect are not built yet.
 
 use super::{REFUSED, UNNOTICED};
 use crate::matrix::code::Timing;
@@ -8,7 +8,7 @@ use crate::matrix::fault::{Row, Victim};
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// Rows 52 to 64.
+/// The rows 52 to 64.
 pub(super) const ROWS: &[Row] = &[
     Row::new("52", "the server's wall clock jumps an hour ahead, and back", clock(Victim::Server, HOUR, false)).always(UNNOTICED),
     Row::new("52b", "the server's wall clock jumps an hour back, and ahead", clock(Victim::Server, -HOUR, false))

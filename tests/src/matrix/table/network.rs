@@ -1,4 +1,4 @@
-//! What befalls the way between agent and server.
+//! Faults of the network between agent and server.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::matrix::fault::Injection::{
 };
 use crate::matrix::fault::{Connections, Family, Row};
 
-/// Rows 1 to 30.
+/// The rows 1 to 30.
 pub(super) const ROWS: &[Row] = &[
     Row::new("1", "1 % of packets lost, 50 ms round trip", Link("delay=25ms loss=1%")).always(UNNOTICED),
     Row::new("2", "10 % lost, both ways", Link("delay=25ms loss=10%")).always(UNNOTICED).downloading(1 << 20),

@@ -1,4 +1,4 @@
-//! What befalls processes, hosts and what the kernel grants them.
+//! Faults of processes, of hosts, and of the resources that the kernel grants them.
 
 use super::UNNOTICED;
 use crate::matrix::code::Timing;
@@ -6,10 +6,10 @@ use crate::matrix::fault::Injection::{Buffers, NotBuilt, Ports, Process, Resourc
 use crate::matrix::fault::Row;
 use crate::matrix::fault::{ProcessFault, Shortage, Victim};
 
-/// Whoever has a say is refused or served; nothing breaks that runs.
+/// A request is served or gets a proper refusal. Nothing breaks that runs.
 const SERVED_OR_REFUSED: [&str; 5] = ["G0/G2", "W0/W2", "E0/E2", "A0/A2", "G0/G2"];
 
-/// Rows 31 to 51.
+/// The rows 31 to 51.
 pub(super) const ROWS: &[Row] = &[
     Row::new("31", "the only agent is killed, and started again 2 s later", Process(Victim::Agent, ProcessFault::Killed))
         .in_flight(["G3", "W0", "E1", "A1", "G3"])

@@ -39,7 +39,7 @@ pub type UpgradedReader = ReadHalf<TlsStream<TcpStream>>;
 /// The other direction; either half keeps the connection.
 pub type UpgradedWriter = WriteHalf<TlsStream<TcpStream>>;
 
-/// The way in which a caller disconnects.
+/// The form of a caller's disconnect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disconnect {
     /// The socket is closed without a word of TLS. The kernel makes it a RST where bytes have arrived unread.

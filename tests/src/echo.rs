@@ -35,7 +35,7 @@ impl Echo {
         Self { address, accepted }
     }
 
-    /// Number of accepted connections.
+    /// Number of connections that it accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }

@@ -115,7 +115,7 @@ impl FakeApi {
         self.address
     }
 
-    /// The fake's URL: `https://127.0.0.1:PORT`.
+    /// The URL of the fake: `https://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }

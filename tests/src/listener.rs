@@ -50,7 +50,7 @@ impl Listener {
         Self { address, accepted, receiver: Mutex::new(receiver) }
     }
 
-    /// Number of accepted connections.
+    /// Number of connections that it accepted.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }

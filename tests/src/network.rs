@@ -46,10 +46,10 @@ pub enum NetworkError {
     /// A file could not be opened.
     #[error("could not open a network namespace")]
     Open(#[source] io::Error),
-    /// `ip` returned an error.
+    /// The command `ip` returned an error.
     #[error("`ip {words}` failed: {stderr}")]
     Refused {
-        /// The arguments of `ip`.
+        /// The arguments of the `ip` command.
         words: String,
         /// The output of `ip` to stderr.
         stderr: String,

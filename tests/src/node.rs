@@ -88,7 +88,7 @@ pub enum NodeError {
     /// Something ended, or was not ready in time.
     #[error("the node's {what} was not ready; its output ended with:\n{tail}")]
     NotReady {
-        /// The awaited event.
+        /// The event that was awaited.
         what: &'static str,
         /// The end of what it wrote.
         tail: String,

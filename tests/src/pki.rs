@@ -18,7 +18,7 @@ pub struct Authority {
 /// A certificate with its key.
 #[derive(Debug, Clone)]
 pub struct Issued {
-    /// The certificate as PEM.
+    /// The certificate in PEM format.
     pub certificate_pem: String,
     /// The key as PKCS#8 PEM.
     pub key_pem: String,

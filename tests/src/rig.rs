@@ -200,7 +200,7 @@ impl Rig {
         self.ready(self.probes).await;
     }
 
-    /// The environment of servers.
+    /// The environment of the server processes.
     fn surroundings(&self) -> ProcessEnvironment {
         ProcessEnvironment::within(self.network_namespace())
     }

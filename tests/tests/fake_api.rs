@@ -16,9 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-/// How long anything that should happen may take.
+/// The limit for anything that should happen.
 const SOON: Duration = Duration::from_secs(10);
-/// How long nothing is waited for. A fake that wrongly answers may slip through, one that is right never fails.
+/// The time within which nothing may happen. A fake that wrongly answers may go unnoticed; a correct one
+/// never fails.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 #[tokio::test]

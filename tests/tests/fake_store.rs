@@ -1,4 +1,5 @@
-//! The fake API server's collection lists and watches as Kubernetes does, and its gates and farewells are where they say.
+//! The fake API server's collection lists and watches as Kubernetes does, and its gates and cut-offs are at
+//! their points.
 
 use std::time::Duration;
 
@@ -229,7 +230,7 @@ async fn get(fake: &FakeApi, rest: &str) -> Reply {
     ask(fake.address(), fake.ca_pem(), None, "GET", &format!("{PATH}{rest}"), &[]).await.unwrap()
 }
 
-/// What a watch of one second tells; it ends cleanly.
+/// The events of a watch of one second, which ends cleanly.
 async fn watch(fake: &FakeApi, query: &str) -> Vec<Value> {
     let reply = get(fake, &format!("?watch=1&timeoutSeconds=1{query}")).await;
     assert!(reply.is_clean && reply.body.ends_with("0\r\n\r\n"), "{reply:?}");

@@ -1,4 +1,4 @@
-//! The edge cluster that other tests stand on does what it says.
+//! The edge cluster that other tests use works as documented.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const AUDIT_MAX: Duration = Duration::from_secs(10);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
-/// Where the process that is to be killed writes the ids of what it started.
+/// The file to which the process that will be killed writes the IDs of its children.
 const REPORT: &str = "TOMBOLO_REPORT_PROCESSES";
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! `docs/limits.md` speaks of constants and tests that exist.
+//! `docs/limits.md` names constants and tests that exist.
 
 use std::fs;
 

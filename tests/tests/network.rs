@@ -1,4 +1,4 @@
-//! Network namespaces hold apart what has the same address, and join what a cable joins.
+//! Network namespaces separate equal addresses, and cables connect namespaces.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tests::network::NetworkNamespace;
 use tests::skip::skip;
 
-/// How long a connection across a cable may take.
+/// The limit for a connection across a cable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long the kernel may take to clear up after a namespace.
+/// The limit for the kernel to clean up after a namespace.
 const CLEARED_MAX: Duration = Duration::from_secs(30);
 
 /// Each namespace is reached by its own cable.

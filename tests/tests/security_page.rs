@@ -1,14 +1,14 @@
-//! `docs/security.md` speaks of tests that exist, and leaves no threat out without saying so; so does `docs/breaks.md`.
+//! `docs/security.md` and `docs/breaks.md` name tests that exist. No threat is left out without a reason.
 
 use std::fs;
 
 use tests::sources;
 
-/// How many threats each group of the catalogue has.
+/// Number of threats in each group of the catalogue.
 const GROUPS: [(char, usize); 9] =
     [('A', 13), ('B', 11), ('C', 18), ('D', 6), ('E', 8), ('F', 12), ('G', 7), ('H', 6), ('I', 3)];
 
-/// What is not shown, or not in full, and why. Whoever adds to it takes something back that was promised.
+/// The threats that are not shown, or not in full, and the reasons. A further entry takes back a promise.
 const PENDING: &[(&str, &str)] = &[
     ("A12", "what kubelet and API server cut short themselves, beside the tunnel, too (decision 0045)"),
     ("E7", "by design: the gateway relays WebSockets and speaks none"),
@@ -57,7 +57,7 @@ fn every_break_is_noticed_by_existing_tests() {
     assert!(count > 40, "{count} rows");
 }
 
-/// `| A1 | …`
+/// Whether the line is a row `| A1 | …` of the catalogue.
 fn is_of_the_catalogue(line: &str) -> bool {
     let id = line.strip_prefix("| ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
     let number = id.strip_prefix(|first: char| first.is_ascii_uppercase());

@@ -53,7 +53,7 @@ struct Arguments {
     /// Writes the page of all reports in the file of reports
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Tries no cell
+    /// Tries no cell, for use with --write
     #[arg(long)]
     dry: bool,
 }

@@ -33,7 +33,7 @@ pub enum StreamFault {
     Lost {
         /// Position of the first missing byte.
         at: u64,
-        /// Number of missing bytes.
+        /// Number of bytes that are missing.
         bytes: u64,
     },
     /// Bytes that were there before come again.

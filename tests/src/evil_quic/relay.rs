@@ -34,7 +34,7 @@ struct RelayState {
     seen: Mutex<Vec<Vec<u8>>>,
 }
 
-/// The ways in which datagrams are tampered with.
+/// The kinds of tampering with datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tampering {
     /// One bit of the datagram was flipped.

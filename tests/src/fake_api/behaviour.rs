@@ -91,7 +91,7 @@ pub enum Behaviour {
 pub struct Answer {
     /// The HTTP status of the answer.
     pub status: u16,
-    /// The headers, without `Content-Length`.
+    /// The headers of the answer, without `Content-Length`.
     pub headers: Vec<(String, String)>,
     /// The body of the answer.
     pub body: Bytes,
@@ -106,7 +106,7 @@ pub enum Declared {
     Chunked,
 }
 
-/// The way in which a connection ends. Only `Half` sends TLS's `close_notify`.
+/// The form of a connection's end. Only `Half` sends TLS's `close_notify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The connection ends with a FIN.

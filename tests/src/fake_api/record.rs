@@ -12,7 +12,7 @@ const CONNECTION_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes kept of one request's body; more is counted, not kept.
 const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// A version of HTTP.
+/// The versions of HTTP that the fake speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpVersion {
     /// HTTP/1.1, one request at a time on a connection.
@@ -57,7 +57,7 @@ pub struct RecordedRequest {
     pub method: String,
     /// The target as it was written: path and query (HTTP/2: `:path`).
     pub target: String,
-    /// The `:authority` of HTTP/2.
+    /// The pseudo-header `:authority` of HTTP/2.
     pub authority: Option<String>,
     /// The headers in order. HTTP/1.1: names as they were written, duplicates where they stood.
     pub headers: Vec<(String, String)>,

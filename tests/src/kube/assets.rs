@@ -31,9 +31,9 @@ const HELM: (&str, &str) = ("helm.sh/helm/v3", include_str!("../../kube/helm/go.
 /// The programs of a control plane and kubectl.
 #[derive(Debug, Clone)]
 pub struct Assets {
-    /// The path of `etcd`.
+    /// The path of the `etcd` program.
     pub etcd: PathBuf,
-    /// The path of `kube-apiserver`.
+    /// The path of the `kube-apiserver` program.
     pub apiserver: PathBuf,
     /// The path of the pinned `kubectl`.
     pub kubectl: PathBuf,
@@ -42,11 +42,11 @@ pub struct Assets {
 /// The programs of a node and the controllers of its cluster, beside [`Assets`].
 #[derive(Debug, Clone)]
 pub struct NodeAssets {
-    /// The path of `kube-controller-manager`.
+    /// The path of the `kube-controller-manager` program.
     pub controller_manager: PathBuf,
-    /// The path of `kube-scheduler`.
+    /// The path of the `kube-scheduler` program.
     pub scheduler: PathBuf,
-    /// The path of `kubelet`.
+    /// The path of the `kubelet` program.
     pub kubelet: PathBuf,
     /// The path of `metrics-server`, a static program.
     pub metrics_server: PathBuf,

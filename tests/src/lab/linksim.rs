@@ -42,10 +42,10 @@ pub enum LinksimError {
     /// It ended before it was ready.
     #[error("linksim is not ready: {0}")]
     NotReady(String),
-    /// Its control socket failed.
+    /// The control socket of linksim failed.
     #[error("linksim's control socket does not answer")]
     Control(#[source] io::Error),
-    /// It refused a command.
+    /// linksim refused a command that was sent.
     #[error("linksim refused {command:?}: {message}")]
     Refused {
         /// The command that was sent.

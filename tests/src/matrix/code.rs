@@ -15,7 +15,7 @@ pub enum Request {
     Watch,
     /// An upgraded connection that carries bytes both ways.
     Exec,
-    /// A write by PATCH.
+    /// A write by the method PATCH.
     Apply,
     /// A read with a large answer.
     Download,

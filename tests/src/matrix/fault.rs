@@ -105,7 +105,7 @@ pub enum Victim {
     OneAgentOf(usize),
     /// The agent and the server.
     Both,
-    /// The tunnel-server itself.
+    /// The process of the tunnel-server.
     Server,
     /// The first of two servers; agents hold tunnels to both, and callers go to the next one where they find nobody.
     ServerOfTwo,
@@ -116,16 +116,16 @@ pub enum Victim {
 pub enum Connections {
     /// The agent's, to the server.
     Carrier,
-    /// The connections of callers.
+    /// The connections of callers break.
     Callers,
 }
 
 /// An address family of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// Addresses of IPv4.
+    /// The address family of IPv4.
     V4,
-    /// Addresses of IPv6.
+    /// The address family of IPv6.
     V6,
 }
 

@@ -22,8 +22,8 @@ const GATEWAY: &str = "gateway.test";
 /// The addresses of the gateway, and the CA that a caller trusts.
 #[derive(Debug, Clone)]
 pub struct GatewayClient {
-    /// Where an address accepts no connection the next one is tried, like a name with several addresses or a
-    /// load balancer.
+    /// The addresses, tried in turn until one accepts a connection, like those of a name with several
+    /// addresses or of a load balancer.
     addresses: Vec<SocketAddr>,
     ca_pem: String,
 }

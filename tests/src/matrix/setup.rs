@@ -14,7 +14,7 @@ use crate::fake_api::{Answer, Behaviour, Cut, Declared, FakeApi, FakeApiOptions,
 use crate::lab::{Lab, SERVER, SERVER_V6, Site, Uplink};
 use crate::rig::{AGENT_TOKEN, Agent, ApiServer, Peer, Rig, ServerPlacement, TOKEN, ask, free_port};
 
-/// The cluster under test.
+/// The name of the cluster under test.
 pub const CLUSTER: &str = "edge-a";
 /// The collection that is watched and written to.
 pub const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
@@ -53,7 +53,7 @@ pub struct MatrixSetup {
     pub peer: Option<Peer>,
     /// The daemons' wall clocks, where they are not the machine's.
     pub clocks: Option<Clocks>,
-    /// The agent's `servers` and the way in which it resolves them, where that is not one address.
+    /// The agent's `servers` and their resolution, where that is not one address.
     servers: Option<Servers>,
 }
 

@@ -60,7 +60,7 @@ struct TextInner {
 }
 
 impl CallerStreams {
-    /// Number of these streams.
+    /// Number of streams of a trial.
     pub(super) const COUNT: u32 = 6;
 
     /// Opens all of them to a trial's namespace of a cluster.

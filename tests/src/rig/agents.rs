@@ -12,7 +12,7 @@ use crate::process::Process;
 /// The agents' default list of identities that may be asserted.
 const GUARD: &str = "impersonation: { users: [\"*\"], groups: [\"tombolo:*\", \"token:*\"] }\n";
 
-/// An agent that runs.
+/// A running agent and its process.
 #[derive(Debug)]
 #[must_use = "the agent is killed when this is dropped"]
 pub struct Agent {

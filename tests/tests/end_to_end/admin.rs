@@ -1,4 +1,4 @@
-//! The admin API and `tombolo clusters`: who may ask, what is said, and how it ends.
+//! The admin API and `tombolo clusters`: access, output, and the end of watches.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -29,11 +29,11 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Nobody's on this machine.
+/// A user ID that belongs to nobody on this machine.
 const OTHER_USER: u32 = 65_534;
 
 #[tokio::test]

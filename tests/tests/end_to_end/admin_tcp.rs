@@ -1,4 +1,4 @@
-//! The admin API from other machines: who is let in, what each role may, and that all of it is written down.
+//! The admin API from other machines: authentication, the rights of each role, and the audit of all requests.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ use tonic::Code;
 
 use crate::revoked_users::serial_with_colons;
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
 const LIST: &str = "/tombolo.admin.v1.Admin/ListClusters";
@@ -224,7 +224,7 @@ async fn a_changed_role_or_revoked_certificate_affects_open_calls_at_once() {
     assert_eq!(asked(&rig, address, Some(&next), LIST).await, Ok(Code::Ok));
 }
 
-/// What an administrator is answered by the command.
+/// Runs the command as an administrator and returns its output.
 async fn as_admin(rig: &Rig, address: SocketAddr, name: &str, words: &[&str]) -> String {
     let flags = at(address, name);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -252,7 +252,7 @@ fn at(address: SocketAddr, name: &str) -> [String; 8] {
     ]
 }
 
-/// How one request with an empty message is answered, or what came instead of an answer.
+/// The status code of one request with an empty message, or the error that came in its place.
 async fn asked(rig: &Rig, address: SocketAddr, shown: Option<&Issued>, path: &str) -> Result<Code, String> {
     let asked = async {
         let wire = AdminWire::dial(address, &rig.server_ca(), shown).await;
@@ -296,7 +296,8 @@ fn methods() -> Vec<String> {
     methods
 }
 
-/// Who may ask for a method, by its name: whoever only looks may look, and all that has another name changes something.
+/// Whether a role may call a method, by the method's name. A viewer may only read, and every method that is
+/// named otherwise changes something.
 fn may(role: &str, path: &str) -> bool {
     let (_, name) = path.rsplit_once('/').expect("a path");
     let looks = ["List", "Watch", "Get", "Check", "ServerReflectionInfo"];

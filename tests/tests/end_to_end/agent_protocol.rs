@@ -1,4 +1,4 @@
-//! What a tunnel-server makes of agents that another hand wrote: newer ones, broken ones, and noise.
+//! A tunnel-server with agents of other implementations: newer ones, broken ones, and noise.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

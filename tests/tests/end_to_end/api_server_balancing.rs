@@ -1,4 +1,5 @@
-//! Two real API servers of one cluster behind one agent: one joins, one stands still, one dies, and those that are asked answer.
+//! Two real API servers of one cluster behind one agent: one joins, one freezes, one dies, and the others
+//! keep answering.
 
 use std::future::Future;
 use std::sync::Mutex;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 const CLUSTER: &str = "edge-a";
 
-/// What every caller may ask.
+/// A path that every caller may request.
 const VERSION: &str = "/clusters/edge-a/version";
 
 /// Callers at the same time, and the pause of each between two requests.

@@ -1,4 +1,4 @@
-//! Callers who want to be taken for somebody else: `kubectl --as`.
+//! Callers that assume another identity: `kubectl --as`.
 
 use serde_json::Value;
 use tests::caller::{Http1Caller, Http2Caller, SOON, head};
@@ -237,7 +237,7 @@ async fn setup(version: HttpVersion, identities: &str) -> FakeEdge {
     edge
 }
 
-/// The same for both.
+/// The rules of policy for both callers.
 fn rules(identities: &str) -> Vec<String> {
     let of = |name: &str, who| {
         [allow_all(name, who, &["*"]), may_assume(&format!("{name}-as"), who, &["edge-a"], identities)]

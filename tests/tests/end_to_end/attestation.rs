@@ -1,4 +1,5 @@
-//! Further pods of a DaemonSet: by their ServiceAccount's token of a real API server, and nothing that only looks like one.
+//! Further pods of a DaemonSet, attested by ServiceAccount tokens of a real API server, and clients that only
+//! resemble one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ use tests::kube::pods::Pod;
 use tests::rig::{Agent, ApiServer, Rig};
 use tonic::{Code, Status};
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
 /// For whom tokens of edge-a must be meant.
@@ -316,7 +317,7 @@ impl AttestationSite {
         ApiServer::of(&self.cluster, &self.account)
     }
 
-    /// The first agent, which has a token of the door's, and has used it.
+    /// The first agent, which has enrolled with a token of the enrollment listener.
     async fn first(&self, name: &str) -> (Pod, Agent) {
         let (_, file) = token(&self.rig, "edge-a").await;
         let pod = self.cluster.create_pod(name).await;
@@ -401,7 +402,7 @@ impl AttestationSite {
     }
 }
 
-/// Whose tunnels edge-a has that live.
+/// The agents of edge-a with a live tunnel.
 fn tunnels(listed: &Value) -> impl Iterator<Item = String> {
     let items = listed["items"].as_array().cloned().unwrap_or_default();
     let edge = items.into_iter().find(|item| item["metadata"]["name"] == "edge-a");

@@ -1,5 +1,5 @@
-//! What the audit log says of requests: an intent before the API server sees anything, one completion however it ends,
-//! and nothing at all is served that it does not say.
+//! The audit log of requests: an intent before the API server sees anything, one completion for every end,
+//! and no service that the log cannot record.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -299,10 +299,10 @@ async fn until_full(rig: &Rig) -> tests::rig::Reply {
     timeout(SOON, refused).await.expect("a file is full")
 }
 
-/// Where the upgrade stands in [`ended_in_all_ways`].
+/// The index of the upgrade in [`ended_in_all_ways`].
 const UPGRADE: usize = 4;
 
-/// Exchanges that end in one way each, and the reasons that are to be said of them.
+/// Exchanges that end in one way each, and the reasons that the log must give for them.
 async fn ended_in_all_ways(edge: &mut FakeEdge) -> Vec<(String, &'static str)> {
     let mut expected = Vec::new();
 

@@ -1,4 +1,4 @@
-//! What the daemons say to those who configured them wrong: one message that names what is wrong, and an exit code.
+//! The daemons' reaction to wrong configurations: one message that names the mistake, and an exit code.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpListener, UdpSocket};

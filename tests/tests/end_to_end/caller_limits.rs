@@ -1,4 +1,4 @@
-//! Limits of callers and clusters, and who waits for whom: whoever asks much makes nobody else wait or be refused.
+//! Limits of callers and clusters: a caller that sends many requests makes no other wait or be refused.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,14 +29,15 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
 const EVENT: &str = "{\"type\":\"ADDED\",\"object\":{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{\
     \"name\":\"lives-on\",\"resourceVersion\":\"7\"}}}\n";
 
-/// How long the API server takes for what a greedy caller asks: its share of the seats is always taken, and always comes free.
+/// The API server's time for a request of the greedy caller. The caller's share of the seats is always taken,
+/// and always becomes free.
 const TAKES: Duration = Duration::from_millis(40);
 
-/// What a greedy caller has under way on each of its connections.
+/// Number of requests that a greedy caller has in flight on each of its connections.
 const GREEDY_STREAMS: usize = 90;
 const GREEDY_CONNECTIONS: usize = 4;
 
-/// How many of its answers it does not read: fewer than its share of the seats, which it would keep.
+/// Number of its answers that it does not read: fewer than its share of the seats, which it would keep.
 const UNREAD: usize = 8;
 
 const MODEST_REQUESTS: usize = 200;
@@ -297,7 +298,7 @@ async fn callers(edge: &FakeEdge, count: usize, written: &str) -> Vec<Http1Calle
     callers
 }
 
-/// What one more is answered, head and body.
+/// The answer to one request more, head and body.
 async fn one_more(edge: &FakeEdge, path: &str) -> String {
     let (method, lines) = if path == EXEC { ("POST", UPGRADE) } else { ("GET", "Connection: close\r\n") };
     let mut caller = Http1Caller::dial(&edge.rig).await;

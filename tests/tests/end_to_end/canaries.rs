@@ -1,5 +1,5 @@
-//! Secrets in what callers and clusters say, on every way that requests end: none is written down. Names of a query's values are
-//! kept by the audit log, and so are paths; what stands in them is no secret (docs/limits.md).
+//! Secrets in requests and answers, however a request ends: none is written to a log. The audit log keeps
+//! paths and the names of a query's parameters, which are no secrets (docs/limits.md).
 
 mod claims;
 mod configuration;
@@ -99,7 +99,7 @@ fn has_none(what: &str, text: &str) {
     }
 }
 
-/// What an API server may do to a request, with secrets in what it says.
+/// The behaviours of an API server, with secrets in its answers.
 fn behaviours() -> Vec<(&'static str, Behaviour)> {
     let body = format!("{{\"data\":\"{}\"}}", canary("answer"));
     let headers = vec![("X-Canary".to_owned(), canary("answer-header"))];
@@ -201,7 +201,7 @@ fn own_message(reply: &Reply) -> Option<String> {
     (reply.status >= 400).then(|| reply.body.clone())
 }
 
-/// Who has no right to ask, or asks what nobody can read.
+/// Requests of clients without any right, or with malformed bytes.
 async fn unauthenticated_requests(edge: &FakeEdge) -> Vec<String> {
     let path = format!("{NAMESPACE}/pods?x={}", canary("query"));
     let (gateway, ca) = (edge.rig.gateway(), edge.rig.server_ca());
@@ -257,7 +257,7 @@ async fn unauthenticated_requests(edge: &FakeEdge) -> Vec<String> {
     messages
 }
 
-/// What nobody can read, or reads to its end.
+/// Requests that cannot be parsed, or that never end.
 fn unreadable(path: &str) -> [String; 5] {
     [
         format!(
@@ -280,7 +280,7 @@ fn unreadable(path: &str) -> [String; 5] {
     ]
 }
 
-/// What is typed into a shell, and which one.
+/// Types into a shell that is named in the query.
 async fn typed(edge: &FakeEdge) {
     edge.fake.otherwise(Behaviour::upgrade());
     let path = format!("{NAMESPACE}/pods/p/exec?command={}&stdin=true", canary("command"));

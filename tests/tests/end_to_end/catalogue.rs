@@ -1,7 +1,8 @@
-//! What Kubernetes' own tools and libraries do, along three ways: directly, through the gateway by path, and by host name.
+//! Kubernetes' own tools and libraries along three routes: directly, through the gateway by path, and by host
+//! name.
 //!
-//! Where the API is deterministic the answers are the same byte for byte. Tests share one cluster and have namespaces of
-//! their own.
+//! The answers are the same byte for byte where the API is deterministic. Tests share one cluster and have
+//! namespaces of their own.
 
 mod bulk;
 mod commands;
@@ -32,7 +33,7 @@ async fn create(edge: &RealEdge, path: &str, objects: impl IntoIterator<Item = V
     version
 }
 
-/// A ConfigMap.
+/// A ConfigMap as a JSON value.
 fn config_map(name: &str, data: &str) -> Value {
     serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "labels": { "kept": "no" } },
@@ -40,7 +41,7 @@ fn config_map(name: &str, data: &str) -> Value {
     })
 }
 
-/// What a kubectl says and how it ends, with everything masked that differs between two runs.
+/// The output and exit code of a kubectl, with everything masked that differs between two runs.
 async fn output_of(kubectl: &Kubectl, words: &[&str], mask: fn(&str) -> String) -> String {
     let output = kubectl.run(words).await.unwrap();
     let text = |bytes: &[u8]| mask(&String::from_utf8_lossy(bytes));
@@ -66,7 +67,7 @@ async fn outputs_agree(
     direct
 }
 
-/// Nothing.
+/// Masks nothing of the text.
 fn as_it_is(text: &str) -> String {
     text.to_owned()
 }

@@ -1,4 +1,5 @@
-//! What an API server's certificate says: its agent reports the names, and people are told before a kubeconfig fails by them.
+//! The names in an API server's certificate: its agent reports them, and people are warned before a
+//! kubeconfig fails by them.
 
 use serde_json::Value;
 use tests::enroll::at;

@@ -1,4 +1,5 @@
-//! The clients that people have by each way to a cluster's API server: what works works, and what does not says so.
+//! Popular clients by each entry point to a cluster's API server: they work, or fail with an understandable
+//! message.
 //!
 //! `docs/clients.md` shows the same table.
 
@@ -20,7 +21,7 @@ use tokio::time::{Duration, sleep, timeout};
 use Cell::{Says, Works};
 use entry_points::ClusterEntryPoints;
 
-/// What becomes of a client by one way.
+/// The result of a client by one entry point.
 #[derive(Debug, Clone, Copy)]
 enum Cell {
     /// It gets, and hears what it watches.

@@ -1,4 +1,5 @@
-//! Clusters and agents as those who run the server make, describe, delete and revoke them, by the programs as they ship.
+//! Clusters and agents that an administrator creates, describes, deletes and revokes with the shipped
+//! programs.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tests::process::{Invocation, run};
 use tests::rig::policy::allow_all;
 use tests::rig::{ApiServer, GROUP, Rig};
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
 const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];

@@ -1,4 +1,5 @@
-//! CONNECT to targets of a cluster: what is let through is what three lists agree on, and bytes pass as they are or not at all.
+//! CONNECT to targets of a cluster: three lists must agree on a target, and bytes pass unchanged or not at
+//! all.
 
 use std::net::SocketAddr;
 
@@ -294,7 +295,7 @@ struct ConnectEdge {
 }
 
 impl ConnectEdge {
-    /// All lists have `targets`.
+    /// Starts an edge whose three lists all have `targets`.
     async fn start(targets: &[SocketAddr]) -> Self {
         let rig = Rig::start().await;
         let fake = FakeApi::start().await.unwrap();

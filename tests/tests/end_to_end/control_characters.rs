@@ -1,4 +1,5 @@
-//! What strangers write stays what it is in logs, tables and the audit log: one line an event, and nothing that a terminal obeys.
+//! Input of unauthenticated clients in logs, tables and the audit log: one line for each event, and no
+//! control sequences for a terminal.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -14,7 +15,7 @@ use tests::rig::{GROUP, TOKEN, ask};
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const SOCKET: [&str; 2] = ["--socket", "admin/admin.sock"];
 
-/// What a terminal obeys, what begins another line, and what turns the direction of what follows.
+/// Control sequences of terminals, line breaks, and changes of the text's direction.
 const EVIL: [&str; 9] = [
     "\u{1b}[31m",
     "\u{1b}]0;owned\u{7}",

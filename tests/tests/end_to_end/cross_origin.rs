@@ -1,4 +1,4 @@
-//! A page in somebody's browser reaches no cluster, whatever credential the browser shows for it.
+//! A foreign page in a browser reaches no cluster, whatever credential the browser adds.
 
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, head};
 use tests::fake_api::{Answer, Behaviour, FakeApi, HttpVersion};
@@ -105,7 +105,7 @@ async fn a_program_may_name_the_gateway_itself_as_its_origin() {
     }
 }
 
-/// How a WebSocket of a page, or a program, of this origin is answered.
+/// The answer to a WebSocket request with this origin, of a page or a program.
 async fn socket_of(rig: &Rig, origin: &str) -> String {
     let mut caller = Http1Caller::dial(rig).await;
     let exec = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh";

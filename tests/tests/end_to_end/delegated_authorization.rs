@@ -1,5 +1,5 @@
-//! Access rules of another cluster beside the policy: a real API server that answers by its RBAC, and one that lies, is slow or
-//! dead. It takes away and never gives.
+//! Authorization by another cluster in addition to the policy: a real API server with RBAC, and one that
+//! lies, is slow or dead. It can only deny.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// With what the server asks.
 const ITS_TOKEN: &str = "the-servers-own-token";
 
-/// What the other cluster lets whom do.
+/// The RBAC rules of the other cluster.
 const RULES: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -252,7 +252,7 @@ async fn only_a_plain_yes_permits_and_policy_is_asked_first() {
     assert_eq!(host.requests().len() - before, 1, "nobody was asked about what policy forbids");
 }
 
-/// What runs goes on while the authorizing cluster is away.
+/// Running exchanges go on while the authorizing cluster is away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_authorizing_cluster_nothing_new_starts() {
     let (mut host, site, store) = fake_host().await;
@@ -368,7 +368,7 @@ async fn fake_host() -> (FakeApi, DelegatedSite, Store) {
     (host, site, store)
 }
 
-/// How often the fake was asked about this verb.
+/// Number of reviews at the fake about this verb.
 fn asked_about(host: &FakeApi, verb: &str) -> usize {
     let about = format!("\"verb\":\"{verb}\"");
     host.requests().iter().filter(|asked| String::from_utf8_lossy(&asked.body).contains(&about)).count()

@@ -1,4 +1,5 @@
-//! A daemon without file descriptors serves what runs, and takes what is new as soon as there are some.
+//! A daemon without file descriptors keeps serving running requests, and accepts new ones as soon as there
+//! are descriptors.
 
 use std::fs;
 use std::time::Duration;

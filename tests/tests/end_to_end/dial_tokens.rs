@@ -1,4 +1,5 @@
-//! The doors for dial tokens: owners of dial tokens are connected to targets of their clusters, and nobody else is heard of.
+//! The listeners for dial tokens: owners of dial tokens are connected to targets of their clusters, and
+//! nobody else reaches any.
 
 mod proxied;
 mod socks;
@@ -32,9 +33,9 @@ use tokio_rustls::client::TlsStream;
 const CLUSTER: &str = "edge-a";
 const OTHER: &str = "edge-b";
 const USER: &str = "corp:ci";
-/// What the proxy's certificate is for.
+/// The DNS name in the proxy's certificate.
 const NAME: &str = "localhost";
-/// What vouches for it.
+/// The CA that issued it.
 const CA: &str = "pki/proxy-ca.crt";
 
 /// A refused request reaches no agent and no target.
@@ -304,9 +305,9 @@ impl ResolvesClientCert for CertificateRequestProbe {
 struct DialTokenEdge {
     rig: Rig,
     proxy: SocketAddr,
-    /// The same by SOCKS5.
+    /// The address of the SOCKS5 listener.
     socks: SocketAddr,
-    /// What has issued the proxy's certificate, PEM.
+    /// The CA that issued the proxy's certificate, PEM.
     ca: String,
     _fake: FakeApi,
     _agent: Agent,
@@ -383,7 +384,7 @@ impl DialTokenEdge {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// What is answered to the owner of a token.
+    /// The answer to a token's owner for this target.
     async fn asked(&self, token: &str, target: SocketAddr) -> String {
         let header = basic(USER, token);
         self.response_to(&format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n")).await
@@ -402,7 +403,7 @@ impl DialTokenEdge {
         stream
     }
 
-    /// What the audit log has of the one connection that a token was used for: its intent, and how it ended.
+    /// The two audit lines of the one connection that used a token: its intent and its completion.
     async fn recorded(&self, token: &str) -> (Value, Value) {
         AuditLog::found(&self.rig, |log| {
             let intents = log.intents();
@@ -414,11 +415,11 @@ impl DialTokenEdge {
     }
 }
 
-/// Where a server is reached with dial tokens.
+/// The listeners of a server for dial tokens.
 struct ProxyListeners {
     proxy: SocketAddr,
     socks: SocketAddr,
-    /// What vouches for the proxy, PEM.
+    /// The CA of the proxy's certificate, PEM.
     ca: String,
 }
 

@@ -1,4 +1,4 @@
-//! A caller who hangs up ends its request at the API server, whatever the request is doing.
+//! A caller's disconnect ends its request at the API server, in every state of the request.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,8 @@ use tests::fake_api::{Behaviour, HttpVersion, RecordedRequest, WatchFeed};
 use tests::fake_edge::FakeEdge;
 use tokio::time::timeout;
 
-/// How long a hang-up may take to arrive. The claim is a second; this leaves room for builds of other tests beside.
+/// The limit for a disconnect to arrive. The claim is a second; this leaves room for builds of other tests
+/// beside.
 const NOTICED_MAX: Duration = Duration::from_secs(10);
 
 /// Every combination is tried as often.
@@ -16,12 +17,12 @@ const ROUNDS: usize = 2;
 
 const FAREWELLS: [Disconnect; 3] = [Disconnect::Close, Disconnect::CloseNotify, Disconnect::Reset];
 
-/// What a request is doing when its caller leaves.
+/// The state of a request when its caller disconnects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestActivity {
     /// A watch: the head has come, and no event.
     IdleWatch,
-    /// No head has come.
+    /// No head of an answer has come.
     Waiting,
     /// A body without end, which the caller has stopped to read.
     EndlessBody,
@@ -255,7 +256,7 @@ impl DisconnectSetup {
         self.edge.fake.wait_for_request(SOON, arrived).await.unwrap()
     }
 
-    /// How long after `left` the API server knew.
+    /// The time from `left` until the API server noticed.
     async fn noticed(&self, request: &RecordedRequest, left: Instant) -> Duration {
         let hangup = self.edge.fake.wait_for_hangup(request.id, NOTICED_MAX).await;
         hangup

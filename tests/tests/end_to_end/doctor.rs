@@ -1,4 +1,4 @@
-//! `tombolo doctor`: well, it says so; for each thing that can be wrong, it says which, and what to do.
+//! `tombolo doctor`: it reports success, or names each problem and its remedy.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -19,10 +19,10 @@ use tests::rig::{ApiServer, GROUP, Rig};
 /// A dial to nobody waits for the handshake's deadline.
 const DOCTOR_MAX: Duration = Duration::from_secs(60);
 
-/// Where an agent's rights are asked for.
+/// The path at which an agent's rights are reviewed.
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// What the doctor has said.
+/// The output of the doctor.
 struct Diagnosis {
     code: Option<i32>,
     text: String,

@@ -1,4 +1,4 @@
-//! Nothing is lost where a tunnel is closed in good order: under load, byte for byte.
+//! No byte is lost when a tunnel drains under load.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 /// Downloads that run at once.
 const DOWNLOADS: usize = 50;
-/// Callers that share them.
+/// Number of callers that share the downloads.
 const CALLERS: usize = 5;
 /// A download, its pieces, and the pause before each: it lasts some seconds.
 const DOWNLOAD_BYTES: usize = 256 * 1024;
@@ -138,7 +138,7 @@ struct DrainTrial {
     bytes: Bytes,
 }
 
-/// Downloads under way.
+/// Downloads that are in flight.
 struct Downloads {
     running: JoinSet<(Vec<u8>, Result<(), String>)>,
     expected: Bytes,

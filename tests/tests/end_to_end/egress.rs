@@ -1,4 +1,4 @@
-//! The egress of an API server: a listener that is for one principal and one cluster, by TLS and at a Unix socket.
+//! The egress of an API server: a listener for one principal and one cluster, by TLS and at a Unix socket.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,17 +21,17 @@ use tokio::time::timeout;
 
 const CLUSTER: &str = "edge-a";
 
-/// What the API server's certificate is called.
+/// The name in the API server's client certificate.
 const NAME: &str = "kube-apiserver-egress";
 
-/// The names of the two ways in, as policy has them.
+/// The names of the two entry points in policy.
 const BY_TLS: &str = "way-in:host-a";
 const BY_SOCKET: &str = "way-in:host-b";
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
 
-/// How many connections the first may have.
+/// The limit of connections of the first entry point.
 const CONNECTIONS: usize = 3;
 
 /// The client is an API server that uses the entry point for its egress.
@@ -178,7 +178,7 @@ async fn an_entry_points_connections_are_limited_and_audited() {
     assert!(note(tls, "source").starts_with("127.0.0.1:"));
 }
 
-/// A server with three ways in to [`CLUSTER`], and its agent.
+/// A server with three entry points to [`CLUSTER`], and its agent.
 struct EgressEdge {
     rig: Rig,
     authority: Authority,

@@ -1,4 +1,4 @@
-//! How an agent comes by its certificate: a token once, its own key, and never anybody else's name.
+//! Enrollment of agents: a token once, the agent's own key, and never another name.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 use trust::proof::Purpose;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 const REFUSED: &str = "this token enrolls nobody";
 
@@ -376,7 +376,7 @@ fn evil_requests() -> Vec<CertificateParams> {
     vec![of_b, admin, purposes, extended]
 }
 
-/// What an agent has kept.
+/// The content of an agent's identity file.
 fn identity_file(rig: &Rig, name: &str) -> String {
     fs::read_to_string(rig.path().join(format!("{name}.state/identity.json"))).expect("its identity")
 }
@@ -395,7 +395,7 @@ async fn renewed(rig: &Rig, before: &str) {
     }
 }
 
-/// Which agent of edge-a has a tunnel.
+/// The agent of edge-a that has a tunnel.
 async fn tunnel_agent_of(rig: &Rig) -> String {
     let listed: Value = serde_json::from_str(&at(rig, &["clusters", "-o", "json"]).await).expect("JSON");
     let items = listed["items"].as_array().expect("clusters").clone();

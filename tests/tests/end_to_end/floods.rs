@@ -1,6 +1,6 @@
-//! Callers who flood a connection of HTTP/2: it ends, or it bears that, and nobody else notices.
+//! Callers that flood an HTTP/2 connection: the connection ends or tolerates it, and no other is affected.
 //!
-//! Waves are fewer than an attacker's: each bound here is reached within a few of them, or never.
+//! The waves are fewer than an attacker's. Each bound here is reached within a few waves, or never.
 
 use std::time::Duration;
 
@@ -19,20 +19,21 @@ use transport::STREAM_WINDOW_BYTES;
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const DEAF: &str = "/clusters/edge-a/deaf";
 
-/// What all floods may cost each daemon at the worst moment, allocators included.
+/// The memory that all floods may cost each daemon at the worst moment, allocators included.
 const MEMORY_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Answers of which nothing is read.
 const UNREAD: usize = 100;
 
-/// What those may hold until they are cut off, beside the floods: each its stream's window at the server. At the agent a window
-/// of HTTP/2, what hyper gathers to write and a part of the tunnel's send window are less.
+/// The memory of the unread streams until they are cut off, beside the floods: a stream window each at the
+/// server. At the agent, a window of HTTP/2, hyper's write buffer and a part of the tunnel's send window are
+/// less.
 const UNREAD_BYTES_MAX: u64 = UNREAD as u64 * STREAM_WINDOW_BYTES as u64;
 
 /// Exchanges of one caller, which reach the API server although they are taken back.
 const EXCHANGES_PER_CALLER_MAX: usize = 2_500;
 
-/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+/// The identifier of the setting `SETTINGS_INITIAL_WINDOW_SIZE`.
 const INITIAL_WINDOW: u16 = 4;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -300,20 +301,20 @@ impl FloodSetup {
         assert!(arrived < EXCHANGES_PER_CALLER_MAX, "{name}: {arrived} requests arrived");
     }
 
-    /// What the floods have cost the server and the agent at the worst moment, in KiB.
+    /// The memory that the floods have cost the server and the agent at the worst moment, in KiB.
     fn memory(&mut self) -> (u64, u64) {
         let over = |now: u64, before: u64| now.saturating_sub(before) / 1024;
         let server = over(self.edge.rig.server().peak_bytes(), self.server_bytes);
         (server, over(self.edge.agent.process.peak_bytes(), self.agent_bytes))
     }
 
-    /// Which requests reached the API server that are not the bystander's.
+    /// The requests at the API server that are not the bystander's.
     fn requests_of_floods(&self) -> Vec<String> {
         let requests = self.edge.fake.requests().into_iter().map(|request| request.target);
         requests.filter(|target| !target.contains("honest")).collect()
     }
 
-    /// Whoever flooded is served as before on another connection, and so is everybody else.
+    /// The flooding caller is served as before on another connection, and so is everybody else.
     async fn is_tolerated(&mut self) {
         self.is_tolerated_within(MEMORY_BYTES_MAX).await;
     }

@@ -1,4 +1,4 @@
-//! A request that can be read in two ways is refused, or passed on as the one that was authorized.
+//! A request that can be parsed in two ways is refused, or forwarded as the one that was authorized.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,7 +14,7 @@ const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 /// Host and credential of a request that is allowed.
 const PLAIN: &str = "Host: {GATEWAY}\r\n{auth}";
 
-/// What a request may carry behind itself.
+/// A request that is hidden after another one.
 const SMUGGLED: &str = "GET /clusters/edge-a/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
 
 /// Each in the words of [`written`].

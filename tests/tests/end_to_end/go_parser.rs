@@ -1,4 +1,4 @@
-//! What the agent says to an API server, Go's `net/http` reads as the requests that were permitted, and as no others.
+//! Go's `net/http` parses an agent's bytes to exactly the permitted requests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +34,7 @@ const PARSER_MAX: Duration = Duration::from_secs(60);
 const SEED: &str = "TOMBOLO_TEST_SEED";
 const SEED_DEFAULT: u64 = 0x676f_2067_6f00;
 
-/// What `net/http` keeps elsewhere than among the headers.
+/// Headers that `net/http` keeps outside of its header map.
 const ELSEWHERE: [&str; 3] = ["host", "transfer-encoding", "trailer"];
 
 /// A request as `second-parser` tells it.

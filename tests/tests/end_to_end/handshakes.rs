@@ -1,4 +1,5 @@
-//! ClientHellos in pieces and chains that nobody would build: no daemon panics, spins or pays for them, and others come in.
+//! ClientHellos in pieces and unusual certificate chains: no daemon panics, spins or does extra work, and
+//! others still connect.
 
 use std::fs;
 use std::sync::Arc;
@@ -238,7 +239,8 @@ fn deep(count: usize) -> Issued {
     behind_a_leaf(&leaf(), &issuer, &chain)
 }
 
-/// Of one name, and issued by that name: whoever looks for an issuer has to try all of them, for each of them.
+/// Certificates of one name that are issued by the same name. A search for the issuer has to try all of them,
+/// for each of them.
 fn alike(count: usize) -> Issued {
     let issuer = Issuer::new(authority("one"), key());
     let chain: Vec<String> = (0..count)

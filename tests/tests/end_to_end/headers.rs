@@ -1,4 +1,4 @@
-//! Who asks is what the gateway found out, whatever a caller writes into its headers.
+//! The caller's identity is the one that the gateway has authenticated, whatever the request headers claim.
 
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, SOON, head, send_all};
 use tests::fake_api::{Answer, Behaviour, HttpVersion, RecordedRequest};
@@ -8,7 +8,7 @@ use tests::rig::{AGENT_TOKEN, GROUP, Reply, TOKEN, ask};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// What no caller may have a say in, as it is usually written.
+/// Headers that no caller may set, in their usual spelling.
 const PROTECTED: [&str; 14] = [
     "Impersonate-User",
     "Impersonate-Group",

@@ -1,10 +1,10 @@
-//! Whom the server lets a cluster be told that a caller is.
+//! The server's own list of the identities that it may assert at a cluster.
 
 use serde_json::Value;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{ApiServer, GROUP, Rig, ask};
 
-/// What the server's configuration says of its clusters; the agents let anybody pass.
+/// The clusters in the server's configuration. The agents let every identity pass.
 const CLUSTERS: &str =
     "clusters: [{ name: edge-a, impersonation: { users: [\"ann\"], groups: [\"tombolo:admins\"] } }]";
 const ANYBODY: &str =

@@ -1,4 +1,5 @@
-//! The main job: who types kubectl at the gateway is whom the API server sees, and its audit log shows who spoke for whom.
+//! The main use: the API server sees the caller of kubectl, and its audit log has both the agent and the
+//! caller.
 
 use serde_json::Value;
 use tests::caller::SOON;

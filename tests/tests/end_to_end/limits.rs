@@ -1,4 +1,4 @@
-//! The limits of `docs/limits.md` as callers meet them: at the limit all is well, one beyond is refused.
+//! The limits of `docs/limits.md` as callers meet them: the limit itself is accepted, one more is refused.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 
-/// How long a row of requests may take; builds of other tests may run beside.
+/// The limit for a series of requests. Builds of other tests may run beside.
 const ARRIVE_MAX: Duration = Duration::from_secs(120);
 
 const HEADERS_MAX: usize = 100;
@@ -29,7 +29,7 @@ const RESETS_AT_ONCE: usize = 64;
 const HEAD_OR_IDLE_MAX: Duration = Duration::from_secs(90);
 const SLACK: Duration = Duration::from_secs(1);
 
-/// What one header of HTTP/2 counts besides its name and value (RFC 9113, section 6.5.2).
+/// The overhead of one header in HTTP/2 besides its name and value (RFC 9113, section 6.5.2).
 const HEADER_OVERHEAD_BYTES: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

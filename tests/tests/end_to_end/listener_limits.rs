@@ -1,4 +1,4 @@
-//! What all together may take of a door is what the server's configuration says.
+//! The limits that all clients of a listener share, as the server's configuration sets them.
 
 use std::net::Ipv4Addr;
 

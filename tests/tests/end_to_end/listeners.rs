@@ -1,5 +1,5 @@
-//! Every TCP door of a server, tried with every role's certificate, every offer of protocols and several names: only one
-//! combination of role and protocol opens each.
+//! Every TCP listener of a server, tried with every role's certificate, every ALPN offer and several names:
+//! each accepts only one combination of role and protocol.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,13 +13,13 @@ use tests::rig::{GROUP, Rig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// How long a server may take to let somebody in, or not.
+/// The limit for a server to accept or refuse a client.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
-/// What HTTP/2 begins with, and no settings of one's own (RFC 9113, section 3.4).
+/// The preface of HTTP/2 with empty settings (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Who asks where, offering what, for which name.
+/// One attempt: the listener, the certificate, the ALPN offer and the server name.
 struct Attempt<'a> {
     listener: ListenerKind,
     role: &'a str,
@@ -83,8 +83,8 @@ async fn a_listener_accepts_one_role_and_one_protocol() {
 }
 
 impl Attempt<'_> {
-    /// What is to be: the tunnel's protocol alone and an agent, HTTP and who is no other role, HTTP/2 and an administrator, and
-    /// HTTP/2 where nobody is asked who it is.
+    /// Whether the server must accept the attempt: the tunnel's protocol alone with an agent, HTTP with
+    /// anyone of no other role, HTTP/2 with an administrator, and HTTP/2 where no certificate is required.
     fn may(&self) -> bool {
         let Self { listener, role, offered, name: _ } = self;
         let offers = |protocol| offered.contains(&protocol);

@@ -1,4 +1,5 @@
-//! `tombolo proxy`: a local door to one cluster's targets, for whoever has read the kubeconfig that it wrote.
+//! `tombolo proxy`: a local listener for one cluster's targets. Its secret is in the kubeconfig that it
+//! writes.
 
 mod network;
 mod socks;
@@ -26,9 +27,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// What the proxy writes.
+/// The kubeconfig that the proxy writes.
 const COPY: &str = "copy.conf";
-/// What it says.
+/// The log of the proxy.
 const LOG: &str = "proxy.log";
 /// In which the cluster is.
 const NETWORK: &str = "plant-1";
@@ -143,10 +144,10 @@ async fn an_unsafe_local_proxy_is_refused() {
     }
 }
 
-/// Another user: Debian's `nobody`.
+/// The user ID of Debian's `nobody`, as another user.
 const NOBODY: u32 = 65534;
 
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Connections that an agent has made to targets.
@@ -209,13 +210,13 @@ impl LocalProxyEdge {
         assert!(found <= count, "somebody was connected who may not");
     }
 
-    /// Where the proxy listens, and what it wants to hear as Basic.
+    /// The address of the proxy, and the Basic credential that it wants.
     fn listener(&self) -> (SocketAddr, String) {
         let Url { address, secret, .. } = self.url();
         (address, STANDARD.encode(format!("u:{secret}")))
     }
 
-    /// What the copy says of the proxy.
+    /// The proxy URL in the written kubeconfig.
     fn url(&self) -> Url {
         let copy = std::fs::read_to_string(self.rig.path().join(COPY)).unwrap();
         let (before, rest) = copy.split_once("://u:").unwrap();
@@ -227,7 +228,7 @@ impl LocalProxyEdge {
     }
 }
 
-/// A `proxy-url`.
+/// The parts of a `proxy-url`.
 struct Url {
     scheme: String,
     secret: String,

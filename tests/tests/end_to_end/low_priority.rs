@@ -1,4 +1,5 @@
-//! Connections over which logins fail though too many have: they are served on, aside, and end as all others do.
+//! Connections with failed logins beyond the limit: the low-priority runtime serves them, and they end as all
+//! others do.
 
 use rustix::process::Signal;
 use tests::caller::{GATEWAY, Http1Caller, Http2Caller, head};

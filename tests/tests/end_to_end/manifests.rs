@@ -1,4 +1,4 @@
-//! What ships for Kubernetes in deploy/, as a real API server takes it.
+//! The manifests of deploy/, applied at a real API server.
 
 use std::path::Path;
 

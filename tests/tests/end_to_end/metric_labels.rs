@@ -1,4 +1,4 @@
-//! Whatever strangers and callers write, the metrics have no series of it.
+//! Metrics have no series with names that callers or unauthenticated clients choose.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use tests::rng::Rng;
 
 /// The catalogue has a million.
 const REQUESTS: usize = 5_000;
-/// What everything begins with that is named at random.
+/// The prefix of every random name.
 const NAMED: &str = "zq";
 /// On one connection, which a gateway closes after too many malformed ones.
 const ON_ONE: usize = 250;

@@ -1,4 +1,4 @@
-//! What Prometheus reads: every metric described and documented, and exactly what was done.
+//! The metrics that Prometheus scrapes: each is described and documented, and counts exactly what was done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ const PODS: &str = "/clusters/edge-a/api/v1/namespaces/n/pods";
 /// The bytes of five large answers.
 const LARGE: f64 = 5.0 * LARGE_BYTES as f64;
 
-/// What was done, while a watch is open.
+/// The values of counters while a watch is open.
 const DONE: &[(&str, f64)] = &[
     ("tombolo_server_exchanges_total{verb=\"get\",code=\"200\"}", 5.0),
     ("tombolo_server_exchanges_total{verb=\"create\",code=\"201\"}", 2.0),
@@ -45,7 +45,7 @@ const DONE: &[(&str, f64)] = &[
     ("tombolo_server_connections_active", 1.0),
 ];
 
-/// What is nothing once the watch has ended.
+/// The series that are zero once the watch has ended.
 const QUIET: &[&str] = &[
     "sum(tombolo_server_exchanges_active)",
     "sum(tombolo_agent_exchanges_active)",
@@ -60,7 +60,7 @@ const QUIET: &[&str] = &[
      - sum(tombolo_server_cluster_stream_bytes_total{direction=\"sent\"})",
 ];
 
-/// What cannot be known to the last digit: from, to.
+/// The series whose values are only known as a range: from, to.
 const WITHIN: &[(&str, f64, f64)] = &[
     (
         "tombolo_server_cluster_stream_bytes_total{cluster=\"edge-a\",direction=\"received\"}",
@@ -79,7 +79,7 @@ const WITHIN: &[(&str, f64, f64)] = &[
     ("process_open_fds{job=\"tunnel-server\"}", 10.0, 1000.0),
 ];
 
-/// What is left once the agent has gone in good order.
+/// The values that remain once the agent has stopped cleanly.
 const LEFT: &[(&str, f64)] = &[
     ("up{job=\"tunnel-agent\"}", 0.0),
     ("tombolo_server_cluster_connected{cluster=\"edge-a\"}", 0.0),
@@ -276,7 +276,7 @@ async fn assert_queries(prometheus: &Prometheus, queries: &[(&str, f64)]) {
     }
 }
 
-/// What the tables in these sections of the page say: rows `| name | type | labels | meaning |`.
+/// The metrics in the tables of these sections of the page: rows `| name | type | labels | meaning |`.
 fn documented(sections: &[&str]) -> BTreeMap<String, Metric> {
     let within = |section: &&str| PAGE.split("\n## ").any(|part| format!("## {part}").starts_with(*section));
     assert!(sections.iter().all(within), "{sections:?}");

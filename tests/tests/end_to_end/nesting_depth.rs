@@ -1,4 +1,4 @@
-//! Things within things within things, to every parser that strangers reach: an error, and the process goes on.
+//! Deeply nested input to every parser that unauthenticated clients reach: an error, and the process goes on.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Networks by name: an address means the one cluster of a network that has it, and what several have is refused and never guessed.
+//! Named networks: an address selects the one cluster of a network that has it, and an address of several
+//! clusters is refused.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -172,7 +173,7 @@ impl NetworksSetup {
         self.rig.disconnected(cluster).await;
     }
 
-    /// How many connections each agent has made, in the order of their coming.
+    /// Number of connections that each agent has made, in the order of the agents' creation.
     async fn dials(&self) -> Vec<f64> {
         let mut dials = Vec::new();
         for (_, agent) in &self.agents {

@@ -1,4 +1,5 @@
-//! Callers by tokens of an OpenID Connect issuer: which are taken, and what none of a hundred changes gets in.
+//! Callers with tokens of an OpenID Connect issuer: the accepted ones, and a hundred alterations that are all
+//! refused.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,7 +46,7 @@ async fn an_issuers_token_gives_user_and_groups_with_its_prefixes() {
     assert!(!log.contains("eyJ"), "a token stands in the log");
 }
 
-/// C10 of docs/security.md.
+/// This shows C10 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_altered_token_is_accepted() {
     let setup = OidcSetup::set("    requiredClaims: { tenant: acme }\n").await;

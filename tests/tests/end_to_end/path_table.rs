@@ -1,4 +1,5 @@
-//! Thousands of generated requests, by path and by host name: what an oracle says of each is what becomes of it.
+//! Thousands of generated requests, by path and by host name: the result of each must be what an oracle
+//! expects.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -27,7 +28,7 @@ const OVER_HTTP1_EVERY: usize = 16;
 const REQUESTS_PER_CONNECTION: usize = 500;
 const REQUESTS_AT_ONCE: usize = 50;
 
-/// Which case a request is, so that it is found again where it arrived.
+/// A header with the number of the case, which identifies the request where it arrives.
 const NUMBER: &str = "x-number";
 
 /// Another seed gives another table.
@@ -171,7 +172,7 @@ impl PathTableSetup {
         answered
     }
 
-    /// What has arrived, by the number of the case: at which cluster, and asking for what.
+    /// The requests that have arrived, by the number of the case: the cluster and the target.
     fn arrived(&self) -> BTreeMap<usize, Vec<(String, String)>> {
         let mut arrived = BTreeMap::<_, Vec<_>>::new();
         for (cluster, fake) in &self.reached {

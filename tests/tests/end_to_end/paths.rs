@@ -1,4 +1,4 @@
-//! The cluster that was authorized is the cluster that is asked, and what it is asked arrives byte for byte.
+//! The cluster that was authorized receives the request, and the path arrives byte for byte.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use tests::fake_edge::add_cluster;
 use tests::rig::policy::allow_all;
 use tests::rig::{Agent, GROUP, Reply, Rig, TOKEN, ask_raw};
 
-/// What two servers could read in two ways, or what is not for a cluster at all.
+/// Paths that two servers could read in two ways, or that are not for a cluster at all.
 const AMBIGUOUS: [&str; 50] = [
     "/clusters/edge-a/../edge-b/version",
     "/clusters/edge-a/..",
@@ -332,7 +332,7 @@ impl TwoClusters {
         tokio::time::timeout(SOON, asked).await.expect("an answer in time")
     }
 
-    /// What has arrived since the last time, at which cluster.
+    /// The requests that have arrived since the last call, with their clusters.
     fn arrived(&self) -> Vec<(&'static str, String)> {
         let mut seen = self.seen.lock().unwrap();
         let mut arrived = Vec::new();

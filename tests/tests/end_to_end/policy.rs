@@ -1,4 +1,4 @@
-//! What policy forbids, seen from outside; and a policy that changes while the server runs.
+//! Denials of policy, seen from outside; and a policy that changes while the server runs.
 
 use tests::fake_api::{Behaviour, HttpVersion};
 use tests::fake_edge::FakeEdge;
@@ -95,7 +95,7 @@ async fn a_changed_policy_applies_to_the_next_request() {
     assert_eq!(rig.metric(rig.probes(), IS_CURRENT).await, 1.0);
 }
 
-/// What the holder of the token gets of its cluster, and whether the list of clusters names it.
+/// The status that the token's holder gets from its cluster, and whether the list of clusters names it.
 async fn get(rig: &Rig) -> (u16, bool) {
     let reply = ask_with(rig, "GET", "/version", &[]).await;
     let list = rig.ask_with_token("GET", "/clusters", &[]).await;

@@ -1,4 +1,5 @@
-//! What a tunnel-server makes of an agent with a good certificate whose QUIC is built to fill its memory or to end it.
+//! A tunnel-server under attack by an agent with a good certificate, whose QUIC frames aim to fill its memory
+//! or to crash it.
 
 use quinn::{Connection, ConnectionError};
 use tests::evil_quic::forged::{Forgery, Space};
@@ -14,17 +15,18 @@ const SPARE: u64 = 4;
 /// The first stream that it does not have.
 const NOT_GRANTED: u64 = 8;
 
-/// What the server takes of a stream that nobody reads.
+/// The bytes that the server accepts of a stream that nobody reads.
 const WINDOW_BYTES: u64 = 1_250_000;
 
-/// Forged packets of an attack that the server bears. Its honest neighbour asks something after each part of them.
+/// Forged packets of an attack that the server tolerates. An honest agent is asked something after each part
+/// of them.
 const PACKETS: u64 = 4_000;
 const PARTS: u64 = 4;
 
-/// What fills quinn's queue, which fills packets.
+/// A datagram that fills quinn's queue, which fills packets.
 const DATAGRAM: &[u8] = &[0; 400];
 
-/// What `numbered` frames an attack is made of, and whether the server must end it.
+/// The name of an attack, its expected outcome, and the function that makes its frame with this number.
 type Attack = (&'static str, AttackOutcome, fn(u64) -> Vec<u8>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,7 @@ async fn gaps_and_overlaps_end_their_own_tunnel_before_they_fill_memory() {
     are_survived(&attacks).await;
 }
 
-/// The peer acknowledges nothing.
+/// The peer acknowledges nothing of what it gets.
 #[tokio::test]
 async fn frames_that_need_state_or_replies_are_bounded() {
     let attacks: [Attack; 6] = [
@@ -111,7 +113,8 @@ async fn frames_of_no_known_type_end_their_own_connection_in_every_space() {
     trial.new_agents_are_served().await;
 }
 
-/// Each attack is borne or ended, and whatever it is, the neighbour is served and memory keeps within its bound.
+/// Each attack is tolerated or ended. In both cases the honest agent is served and memory stays within its
+/// bound.
 async fn are_survived(attacks: &[Attack]) {
     let trial = Trial::start().await;
     for &(what, outcome, frame) in attacks {

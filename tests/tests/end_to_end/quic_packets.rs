@@ -1,4 +1,4 @@
-//! What a tunnel-server makes of first packets whose sender nobody knows, and has no need to show itself.
+//! A tunnel-server that receives first packets of unknown senders with unvalidated addresses.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -19,22 +19,22 @@ const BROKEN: u64 = 2_000;
 /// After so many of them an honest agent comes.
 const HONEST_EVERY: u64 = 500;
 
-/// Strangers who begin a handshake and never go on: more than the server takes of those whose address nobody has checked.
+/// Clients that begin a handshake and never go on: more than the server accepts from unvalidated addresses.
 const CLIENTS: u8 = 240;
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OF_EACH: usize = 2;
 
 /// The server gives them this long (8 s), and tries to reach them meanwhile.
 const FORGOTTEN: &str = "tombolo_server_greetings_failed_total{reason=\"too_slow\"}";
 
-/// What the server begins without having seen that its peer is where it says to be.
+/// The limit of handshakes with unvalidated addresses at the server.
 const UNCHECKED_MAX: f64 = 256.0;
 
-/// What the neighbour asks while strangers begin handshakes as fast as they can.
+/// Number of requests to the honest agent while clients begin handshakes as fast as they can.
 const ASKED: usize = 100;
 
-/// Each handshake is answered.
+/// Each handshake is answered by the server.
 #[tokio::test]
 async fn transport_parameters_of_every_kind_affect_only_their_own_handshake() {
     let trial = Trial::start().await;
@@ -225,7 +225,7 @@ impl DatagramClient {
         is_answered
     }
 
-    /// Drops what has come.
+    /// Discards the datagrams that have come.
     fn forget(&self) {
         while self.received().is_some() {}
     }

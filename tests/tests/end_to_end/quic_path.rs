@@ -1,4 +1,4 @@
-//! What an attacker on the path, or one who recorded it, does to tunnels: nothing but what loss does.
+//! An attacker on the path, or one with a recording of it, does no more harm to tunnels than packet loss.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tests::rig::{ApiServer, Rig};
 use tests::rogue_server;
 use tokio::time::timeout;
 
-/// What goes each way, all of it different.
+/// The bytes that go each way, all of them different.
 const BYTES: usize = 3 * 1024 * 1024;
 
-/// How often a recorded datagram comes again.
+/// The number of times that a recorded datagram is repeated.
 const REPLAYS: usize = 100;
 
 /// It takes longer than elsewhere: a tenth of all packets is as good as lost.

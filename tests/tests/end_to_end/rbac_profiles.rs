@@ -1,4 +1,4 @@
-//! The profiles of rights that ship, each held by an agent's token: what can be done with it directly at a real API server.
+//! The RBAC profiles that ship, each tried with an agent's token directly at a real API server.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -49,7 +49,7 @@ const NOT_LISTED: [&str; 9] = [
     "serviceaccounts/token",
 ];
 
-/// What whoever is authenticated may do: ask about itself.
+/// Rights of every authenticated user: reviews about itself.
 const ANYBODYS: [&str; 3] = [
     "create selfsubjectaccessreviews.authorization.k8s.io",
     "create selfsubjectreviews.authentication.k8s.io",
@@ -62,7 +62,7 @@ const WATCH: &str = "get --raw /apis/discovery.k8s.io/v1/namespaces/default/endp
 const ALICE: &str = "get ns --as=alice --as-group=tombolo:admins";
 const MASTERS: &str = "get ns --as=alice --as-group=system:masters";
 
-/// What works with every profile.
+/// Requests that work with every profile.
 const WORKS: [&str; 7] = [
     ALICE,
     SLICE,
@@ -73,7 +73,7 @@ const WORKS: [&str; 7] = [
     "get secret tunnel-agent -n tombolo",
 ];
 
-/// What works with none.
+/// Requests that work with none of them.
 const FAILS: [&str; 18] = [
     "get --raw /apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=true&timeoutSeconds=1",
     "get configmaps -n kube-system",
@@ -95,7 +95,8 @@ const FAILS: [&str; 18] = [
     "get --raw /metrics",
 ];
 
-/// What works with the profile open alone: to be somebody whom the agent's file does not list.
+/// Requests that work only with the profile open: they impersonate a user whom the agent's file does not
+/// list.
 const ANYBODY: [&str; 4] = [
     MASTERS,
     "get ns --as=bob --as-group=tombolo:admins",
@@ -139,7 +140,7 @@ async fn profile_constrained_limits_assertions_without_the_old_verb() {
     assert!(!CONSTRAINED.contains("\"impersonate\""));
 }
 
-/// Who has stolen an agent's token.
+/// A client with a stolen token of an agent.
 struct Thief {
     cluster: EdgeCluster,
     token: String,

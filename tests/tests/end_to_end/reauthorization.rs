@@ -1,5 +1,6 @@
-//! What runs is ended when it may not go on: its caller is revoked, its credential runs out, policy forbids it, or it is too
-//! old. Its caller sees that, whatever it was; nobody else notices.
+//! Running exchanges end when they are no longer permitted: their caller is revoked, its credential expires,
+//! policy forbids them, or they are too old. The caller sees the reason, for every kind of exchange. No other
+//! exchange is affected.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Renewals from outside: what the audit log says of them, and how many an agent may have.
+//! Renewals seen from outside: their audit lines, and the limit for each agent.
 
 use rcgen::KeyPair;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use tonic::Code;
 use trust::Serial;
 use trust::proof::Purpose;
 
-/// As `CERTIFICATES_MAX` has it.
+/// The value of the product's `CERTIFICATES_MAX`.
 const CERTIFICATES_MAX: usize = 20;
 
 /// An agent has as many renewals as the limit allows and not one more.
@@ -71,7 +71,8 @@ async fn enrolled_agent(rig: &Rig, listener: &EnrollmentListener) -> (String, (K
     (instance, (key, serial))
 }
 
-/// A proof of whoever holds a key and its certificate. It asks for a certificate of the same key, unless that is replaced.
+/// A proof by the holder of a key and its certificate. It asks for a certificate of the same key, unless that
+/// is replaced.
 fn claim<'a>(instance: &'a str, (key, serial): &'a (KeyPair, Serial)) -> EnrollmentClaim<'a> {
     EnrollmentClaim { instance, serial: *serial, key, signer: key, purpose: Purpose::Renewal }
 }

@@ -1,4 +1,4 @@
-//! One exchange has one name in every log, and belongs to the trace that its caller says.
+//! One exchange has one audit ID in every log, and belongs to the trace of its caller.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tests::rig::{ApiServer, Reply, Rig};
 const PATH: &str = "/clusters/edge-a/api/v1/namespaces";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// How long an API server may take to write its audit log.
+/// The limit for an API server to write its audit log.
 const AUDITED_MAX: Duration = Duration::from_secs(60);
 
 /// Without one, each exchange gets an ID of its own.

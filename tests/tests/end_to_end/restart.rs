@@ -1,4 +1,4 @@
-//! Server, agent and API server each die without a farewell, and come back.
+//! Server, agent and API server each are killed without a clean shutdown, and come back.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tests::kube::EdgeCluster;
 use tests::rig::{ApiServer, Rig};
 use tokio::time::{sleep, timeout};
 
-/// How long the server stays away, round by round.
+/// The time that the server stays away in each round.
 const OUTAGES: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_secs(3),

@@ -1,4 +1,4 @@
-//! Callers whose credentials are taken back: by name, by serial number and by time, until they are restored.
+//! Callers with revoked credentials: by name, by serial number and by time, until they are restored.
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -96,7 +96,7 @@ async fn at(rig: &Rig, words: &[&str]) -> String {
     rig.tombolo(&[words, &SOCKET].concat()).await
 }
 
-/// As openssl prints it.
+/// The serial number in openssl's notation.
 pub(crate) fn serial_with_colons(issued: &Issued) -> String {
     let der = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).expect("a certificate");
     let (_, certificate) = X509Certificate::from_der(&der).expect("a certificate");

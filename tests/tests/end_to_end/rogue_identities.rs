@@ -1,4 +1,4 @@
-//! A server that asserts whomever it likes, and what of that an agent lets pass.
+//! A server that asserts any identity, and the ones that an agent lets pass.
 
 use proto::AbortCode;
 use proto::allow_list::{GROUPS_MAX, NAME_BYTES_MAX};

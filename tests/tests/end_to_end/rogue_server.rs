@@ -1,4 +1,4 @@
-//! A server that breaks its own limits, and what the agent takes from it.
+//! A server that exceeds its own limits, and an agent's limits against it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ impl RogueServer {
         Self { tunnel, fake, _endpoint: endpoint, _agent: agent, _rig: rig }
     }
 
-    /// How many requests on behalf of callers have reached the API server; the agent's own bear no audit id.
+    /// Number of callers' requests that have reached the API server. The agent's own have no audit ID.
     pub(crate) fn served(&self) -> usize {
         self.fake.requests().iter().filter(|request| !request.header("audit-id").is_empty()).count()
     }
@@ -141,7 +141,7 @@ impl RogueServer {
         answered.err().and_then(|_| verdict.heard())
     }
 
-    /// Whom the API server was asked on behalf of, and in which groups, in order.
+    /// The users and groups that the API server was asked to impersonate, in order.
     pub(crate) fn asserted(&self) -> Vec<(String, Vec<String>)> {
         let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect::<Vec<_>>();
         let requests = self.fake.requests();
@@ -166,7 +166,7 @@ impl RogueServer {
     }
 }
 
-/// Where the rogue listens.
+/// The endpoint of the rogue server.
 fn endpoint(rig: &Rig, keys: &EndpointKeys) -> Endpoint {
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     Endpoint::serve(free, material(rig), keys, ServerNumber(7), spawner()).unwrap()
@@ -179,7 +179,7 @@ async fn agent_of(rig: &Rig, fake: &FakeApi, endpoint: &Endpoint, more: &str) ->
     rig.agent_with("edge-a", &ApiServer::of_fake(rig, fake), &more).await
 }
 
-/// Whom its certificate names.
+/// The agent that its certificate names.
 fn agent_id() -> AgentId {
     AgentId::parse("spiffe://tombolo/cluster/edge-a/agent/any", "tombolo").unwrap()
 }

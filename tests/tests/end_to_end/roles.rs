@@ -1,4 +1,4 @@
-//! Every role's certificate at every door.
+//! Every role's certificate, tried at every listener.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tonic::Code;
 use transport::tls::{Material, MeantServers};
 use transport::{DialError, DialTls, Dialed, Endpoint, EndpointKeys, HANDSHAKE_MAX, Way, dial_tcp};
 
-/// What each role's certificates say.
+/// The URI in the certificates of each role.
 const URIS: [(&str, &str); 4] = [
     ("server", "spiffe://tombolo/server/gateway"),
     ("agent", "spiffe://tombolo/cluster/edge-b/agent/x"),
@@ -23,7 +23,7 @@ const URIS: [(&str, &str); 4] = [
     ("admin", "spiffe://tombolo/admin/olga"),
 ];
 
-/// A door of the server, and whose it is.
+/// A listener of the server, with the role that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RoleListener {
     AgentsQuic,
@@ -110,7 +110,7 @@ impl RoleTrial {
         std::fs::read_to_string(self.rig.path().join("pki").join(name)).expect("it was issued")
     }
 
-    /// Whether the door lets its bearer in: to a greeted tunnel, or to an answer of the cluster.
+    /// Whether the listener accepts the certificate: up to an open tunnel, or to an answer of the cluster.
     async fn opens(&self, listener: RoleListener, shown: &Issued) -> Result<(), String> {
         match listener {
             RoleListener::AgentsQuic | RoleListener::AgentsTcp => {

@@ -1,4 +1,4 @@
-//! The servers' root is exchanged, and no site is touched.
+//! The servers' root is replaced without a change at any site.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tests::enroll;
 use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{ApiServer, Rig};
 
-/// How long an agent may take to end.
+/// The limit for an agent to end.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
 /// The server's root is exchanged in the meantime.

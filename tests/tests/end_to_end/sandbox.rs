@@ -1,4 +1,4 @@
-//! What a daemon cannot do, whoever has taken it over.
+//! The operations that a compromised daemon cannot do.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -15,7 +15,8 @@ use tests::skip::skip;
 const CORE: &str = "neither_daemon_leaves_its_memory_in_a_core_dump";
 const ENDS_MAX: Duration = Duration::from_secs(60);
 
-/// What the filter refuses is tried in `sys`, by each call and on each thread; here it is that both daemons have it.
+/// The calls that the filter refuses are tried in `sys`, on each thread. This test checks that both daemons
+/// have the filter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_thread_of_either_daemon_can_start_a_program_or_gain_rights() {
     let mut edge = FakeEdge::start(HttpVersion::Http1).await;

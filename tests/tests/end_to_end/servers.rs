@@ -8,13 +8,13 @@ use tests::fake_api::{Behaviour, FakeApi};
 use tests::rig::{Agent, ApiServer, ProcessEnvironment, Rig, free_port};
 use tokio::time::sleep;
 
-/// What every cluster here is called.
+/// The name of every cluster in these tests.
 const CLUSTER: &str = "edge-a";
 /// A request that the fake answers.
 const PATH: &str = "/clusters/edge-a/api";
-/// How long anything may take; builds of other tests may run beside.
+/// The limit for any step of a test. Builds of other tests may run beside.
 const DONE_MAX: Duration = Duration::from_secs(60);
-/// Pause between two looks.
+/// The pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[tokio::test]
@@ -154,7 +154,7 @@ impl ServersTrial {
         self.rig.agent_amid(&around, CLUSTER, &ApiServer::of_fake(&self.rig, &self.api), &more).await
     }
 
-    /// What `gateway.test` leads to from now on.
+    /// Sets the addresses of `gateway.test` from now on.
     fn hosts(&self, addresses: &[&str]) -> PathBuf {
         let lines = addresses.iter().map(|address| format!("{address} gateway.test\n"));
         self.rig.write("hosts", &lines.collect::<String>())

@@ -1,4 +1,5 @@
-//! Services that are dialed by name: where they lead is what the cluster's API server says, and never where nobody may go.
+//! Services that are dialed by name: the cluster's API server gives their addresses, and forbidden ones are
+//! never dialed.
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -70,7 +71,8 @@ async fn an_unreachable_or_forbidden_service_is_refused_with_the_reason() {
     assert!(intents.iter().any(|intent| note(intent, "target") == "hook.tenant.svc:443"), "{intents:?}");
 }
 
-/// A server with a way in for this user, and an agent whose file names a Service in each of these namespaces.
+/// A server with an entry point for this user, and an agent whose file names a Service in each of these
+/// namespaces.
 struct ServiceEdge {
     rig: Rig,
     socket: std::path::PathBuf,

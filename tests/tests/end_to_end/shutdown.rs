@@ -1,4 +1,4 @@
-//! What SIGTERM does to a server and to an agent: what runs is finished, and the exit code says how it went.
+//! SIGTERM to a server and to an agent: running requests are finished, and the exit code gives the result.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 /// A watch at the fake, by way of the gateway.
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1";
-/// How long anything of the fake may take to arrive.
+/// The limit for anything to arrive at the fake.
 const ARRIVE_MAX: Duration = Duration::from_secs(20);
 /// Well within the grace period of 30 s: who ends so soon has not waited for it.
 const SOON: Duration = Duration::from_secs(15);
@@ -168,7 +168,7 @@ struct ShutdownTrial {
     feed: WatchFeed,
 }
 
-/// What a caller got, head and chunk sizes included.
+/// The bytes that a caller received, head and chunk sizes included.
 #[derive(Debug)]
 struct ReceivedResponse(String);
 

@@ -1,4 +1,4 @@
-//! Callers who do not read hold nobody up, and past a budget those are ended who have not read for longest.
+//! Slow readers delay no other caller, and past a budget the oldest ones are ended.
 
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use tests::fake_edge::{FakeEdge, add_cluster};
 use tests::rig::Agent;
 use tokio::time::{sleep, timeout};
 
-/// Stalled exchanges that a tunnel bears: 32 MiB in windows of 1.25 MB.
+/// Number of slow readers that a tunnel tolerates: 32 MiB in windows of 1.25 MB.
 const TOLERATED: usize = 26;
 
-/// What each of them may hold: the tunnel's window, of which quinn keeps whole packets and more of them while they are
-/// few; hyper's buffers on both sides; TLS's; the agent's window; and what the allocator loses between these.
+/// The memory that each of them may hold: the tunnel's window, of which quinn keeps complete packets and more
+/// of them while they are few; hyper's buffers on both sides; TLS's; the agent's window; and the allocator's
+/// losses between these.
 const STALLED_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// What the allocators and everything that is no exchange may take on top.
+/// The memory that the allocators and everything beside the exchanges may take in addition.
 const SLACK_BYTES: u64 = 64 * 1024 * 1024;
 
 const SLOW_READERS: &str = "tombolo_server_exchanges_stalled";
@@ -286,7 +287,7 @@ impl SlowReaderSetup {
         self.edge.rig.measured(series, |value| value == count as f64).await;
     }
 
-    /// What the server and the agent have in RAM.
+    /// The resident memory of the server and of the agent.
     fn memory(&mut self) -> (u64, u64) {
         (self.edge.rig.server().resident_bytes(), self.edge.agent.process.resident_bytes())
     }

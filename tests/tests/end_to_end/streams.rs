@@ -1,4 +1,5 @@
-//! Many at once on one cluster: no request waits for another's stream, neither of the tunnel nor at the API server.
+//! Many streams at once on one cluster: no request waits for another's stream, neither of the tunnel nor at
+//! the API server.
 
 use h2::RecvStream;
 use serde_json::Value;
@@ -21,7 +22,7 @@ const WATCHES_PER_CALLER: usize = 150;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 16 * 1024 * 1024;
 
-/// What the agent itself puts on a connection at most.
+/// The maximum of streams that the agent itself puts on a connection.
 const AGENT_STREAMS_MAX: usize = 90;
 
 /// The API server grants a hundred streams, and all are used at once.
@@ -85,7 +86,7 @@ async fn a_real_api_server_serves_300_watches_and_100_gets_at_once() {
     get_at_once(&rig, path, |body| !body.is_empty()).await;
 }
 
-/// How many watches of ConfigMaps the API server says that it serves.
+/// Number of watches of ConfigMaps that the API server reports.
 async fn watches_served(cluster: &EdgeCluster) -> usize {
     let metrics = cluster.admin().stdout(&["get", "--raw=/metrics"]).await;
     let lines = metrics.lines().filter(|line| {

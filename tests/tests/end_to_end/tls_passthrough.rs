@@ -1,4 +1,4 @@
-//! TLS that passes through untouched, to the API server that its server name says, and to nobody else.
+//! TLS that passes through unchanged, to the API server of its server name, and to no other.
 
 use std::io;
 use std::net::SocketAddr;
@@ -303,7 +303,7 @@ impl TlsEdge {
         Self { rig, passthrough, agent, fake }
     }
 
-    /// The agent once more.
+    /// Starts the agent once more, with these targets.
     async fn agent_again(&self, targets: &[&str]) -> Agent {
         agent(&self.rig, &self.fake, targets).await
     }
@@ -349,13 +349,13 @@ impl TlsEdge {
         assert_eq!(received.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionReset));
     }
 
-    /// How many were refused for this reason.
+    /// Number of connections that were refused for this reason.
     async fn refusals(&self, reason: &str) -> f64 {
         let series = format!("tombolo_server_refusals_total{{reason=\"{reason}\"}}");
         self.rig.metric(self.rig.probes(), &series).await
     }
 
-    /// What the audit log has of the one that was connected.
+    /// The audit lines of the one connection that was made.
     async fn recorded(&self) -> (Value, Value) {
         AuditLog::found(&self.rig, |log| {
             let clean = |line: &&&Value| {
@@ -369,7 +369,8 @@ impl TlsEdge {
     }
 }
 
-/// The door's part of the server's configuration: so many connections in all and of a source, and where each name leads.
+/// The listener's section of the server's configuration: its limits of connections in all and by source, and
+/// the target of each name.
 fn passthrough(
     listen: SocketAddr,
     (all, of_source): (usize, usize),
@@ -394,7 +395,7 @@ async fn agent(rig: &Rig, fake: &FakeApi, targets: &[&str]) -> Agent {
     agent
 }
 
-/// The way in may dial in two clusters, and so may the holder of the rig's token.
+/// The entry point may dial in two clusters, and so may the holder of the rig's token.
 fn rules() -> Vec<String> {
     vec![
         user_may_dial("sni", (ENTRY_POINT, ENTRY_POINT), &[CLUSTER, OTHER]),

@@ -1,5 +1,5 @@
-//! No door resumes a session, because that would skip the verifier: whoever comes again shows a certificate again, whatever it
-//! has kept of the last time.
+//! No listener resumes a TLS session, because that would skip the verifier. A returning client shows its
+//! certificate again, whatever it has kept.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// How long anything may take.
+/// The limit for any step of a test.
 const DONE_MAX: Duration = Duration::from_secs(60);
 
 /// The client keeps everything that could resume a session and still has to make a full handshake each time.
@@ -42,7 +42,7 @@ async fn no_tls_session_is_resumed_even_with_what_the_server_sent() {
     }
 }
 
-/// How a handshake went, and how many tickets had come with the first bytes behind it.
+/// The kind of a handshake, and the number of tickets that came with the first bytes after it.
 async fn handshake(
     address: SocketAddr,
     config: Arc<ClientConfig>,

@@ -1,4 +1,4 @@
-//! Callers' own credentials that pass through to their cluster, and to nobody else.
+//! Callers' own credentials that pass through to their cluster, and to no other.
 
 use proto::AbortCode;
 use proto::wire::{PassThrough, StreamOpen};
@@ -297,7 +297,7 @@ impl TokenEdge {
         self.rig.caller("alice", &[GROUP]).await
     }
 
-    /// As alice, by certificate.
+    /// Sends a request as alice, by certificate.
     async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
         let (gateway, ca) = (self.rig.gateway(), self.rig.server_ca());
         ask(gateway, &ca, Some(&self.alice().await), method, path, headers)
@@ -305,7 +305,7 @@ impl TokenEdge {
             .expect("the gateway answers")
     }
 
-    /// What came of callers behind the first `from` requests; the agent's own bear no audit id.
+    /// The requests of callers after the first `from` ones. The agent's own have no audit ID.
     fn callers(&self, from: usize) -> Vec<RecordedRequest> {
         let requests = self.fake.requests().split_off(from);
         requests.into_iter().filter(|request| !request.header("audit-id").is_empty()).collect()

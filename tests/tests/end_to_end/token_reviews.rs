@@ -1,4 +1,4 @@
-//! Callers by tokens that another cluster's API server knows: a real one that tells the truth, and one that does not.
+//! Callers with tokens that another cluster's API server reviews: a real one, and one that lies.
 
 use std::path::Path;
 use std::time::Duration;
@@ -238,7 +238,7 @@ async fn a_later_denial_ends_only_the_watches_of_the_reviewed_token() {
     assert_eq!(by(&rig, "long-lived").await.status, 401);
 }
 
-/// A13 of docs/security.md.
+/// This shows A13 of docs/security.md.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_in_the_websocket_subprotocol_is_taken_once_and_goes_no_further() {
     let rig = Rig::start().await;
@@ -323,7 +323,7 @@ async fn watching(rig: &Rig, store: &Store, token: &str) -> Http1Caller {
     watch
 }
 
-/// What the fake shows to whoever lists or watches.
+/// The collection of the fake, for lists and watches.
 fn stored(fake: &FakeApi) -> Store {
     let store = Store::new();
     fake.on("/api/v1/namespaces", Behaviour::Store(store.clone()));

@@ -1,4 +1,5 @@
-//! An answer that breaks off is an error to its caller, never an end; a whole one is an end, byte for byte.
+//! A truncated answer is an error to its caller, and never a clean end. A complete one is a clean end, byte
+//! for byte.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::time::timeout;
 
 const VERSIONS: [HttpVersion; 2] = [HttpVersion::Http1, HttpVersion::Http2];
 
-/// What arrives of an answer before it breaks off.
+/// The part of an answer that arrives before it breaks off.
 const HALF: &[u8] = b"half of it";
 
 /// 50 MB whose pieces are all different, so that none can be lost, doubled or exchanged unseen.

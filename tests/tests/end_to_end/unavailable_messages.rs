@@ -1,4 +1,4 @@
-//! What a caller is told when there is no answer: each cause has its own words, which say what to do.
+//! The messages to a caller when there is no answer: each cause has its own message with a remedy.
 
 use std::fs;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tests::kube::kubectl::Kubectl;
 use tests::rig::{AGENT_TOKEN, ApiServer, GROUP, Reply, Rig};
 use tests::scratch::Scratch;
 
-/// How long a process may take to end.
+/// The limit for a process to end.
 const END_MAX: Duration = Duration::from_secs(20);
 
 /// This holds after a restart of the server, too.

@@ -1,4 +1,5 @@
-//! Upgraded connections are pipes once the API server has agreed, and nothing at all before and otherwise.
+//! Upgraded connections pass bytes in both directions once the API server has agreed, and none before or
+//! otherwise.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,11 @@ const EXEC: &str = "/clusters/edge-a/api/v1/namespaces/n/pods/p/exec?command=sh&
 
 const PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// How long nothing is waited for. What wrongly arrives later slips through; a product that is right never fails.
+/// The time within which nothing may arrive. A wrong byte that comes later goes unnoticed; a correct product
+/// never fails.
 const A_WHILE: Duration = Duration::from_millis(500);
 
-/// What an attacker would like to be read as a request of its own.
+/// Bytes that an attacker wants to be parsed as a request of their own.
 const SECOND: &str = "GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nImpersonate-User: system:admin\r\n\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -344,7 +346,7 @@ fn pieces() -> impl Iterator<Item = Vec<u8>> {
     (0_u32..16).map(|piece| (piece * 16_384..(piece + 1) * 16_384).flat_map(u32::to_be_bytes).collect())
 }
 
-/// A8 of docs/security.md: whoever read these frames would make room for what they announce.
+/// A8 of docs/security.md: a reader of these frames would allocate the size that they announce.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spdy_frames_with_wrong_sizes_pass_unchanged_and_cost_nothing() {
     const MEMORY_BYTES_MAX: u64 = 8 * 1024 * 1024;

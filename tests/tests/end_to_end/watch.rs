@@ -1,4 +1,4 @@
-//! A watch through the gateway, over the ends that the API server puts to it: every event once, in order.
+//! A watch through the gateway, across the API server's ends of it: every event once, in order.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 /// After so long the API server ends a watch, and the watcher begins another where it was.
 const SERVER_ENDS_AFTER: Duration = Duration::from_secs(40);
 
-/// Pause between two writes.
+/// The pause between two writes.
 const WRITE_EVERY: Duration = Duration::from_millis(500);
 
 /// The last events may be so late.
@@ -53,7 +53,7 @@ async fn watch_for(duration: Duration) {
     assert!(watcher.seen == written, "seen {:?}\nwritten {written:?}", watcher.seen);
 }
 
-/// What client-go's reflector does: list, watch, and watch again from where it was.
+/// A client like client-go's reflector: it lists, watches, and watches again from where it was.
 struct Watcher<'site> {
     site: &'site WatchSite,
     deadline: Instant,

@@ -1,4 +1,5 @@
-//! Watches outlive their tunnels: where nothing can be missed they go on over the next one, and elsewhere they end honestly.
+//! Watches outlive their tunnels: they resume over the next one where no event can be missed, and otherwise
+//! end with an error.
 
 mod expired_certificate;
 mod real_api_server;
@@ -333,7 +334,7 @@ async fn a_watch_moves_from_a_silent_agent_to_an_established_one() {
     assert_eq!(site.resumed().await, 1.0);
 }
 
-/// How long a condition of a trial may take; builds of other tests may run beside.
+/// The limit for a condition of a test. Builds of other tests may run beside.
 const SOON: Duration = Duration::from_secs(60);
 
 type Reflected = (tests::check::reflector::Reflector, site::OpenWatch);

@@ -83,7 +83,7 @@ impl AddressEdge {
         Self { rig, site, _agent: agent, _api: api, piped, caller, sent: 0 }
     }
 
-    /// What is said comes back in order, and requests are answered.
+    /// All bytes that were sent are echoed in order, and requests are answered.
     async fn goes_on(&mut self) {
         for _ in 0..ROUNDS {
             self.sent += 1;

@@ -1,4 +1,5 @@
-//! Two sites whose control planes have one address, asked in turns by every way there is: each answer is its own cluster's.
+//! Two sites whose control planes have one address, asked alternately by every entry point: each answer is
+//! its own cluster's.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use super::by_address::{ByAddressEdge, uid};
 
-/// What stands in each cluster's own kubeconfig.
+/// The address in each cluster's own kubeconfig.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
 const CLUSTERS: [&str; 2] = ["edge-a", "edge-b"];
 const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
@@ -35,7 +36,7 @@ const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
 const CALLERS_PER_ENTRY_POINT: usize = 4;
 /// After so many requests of one caller a connection is made anew.
 const REQUESTS_PER_CONNECTION: usize = 50;
-/// How often a site's node gets another port at its NAT, meanwhile.
+/// The interval at which a site's node gets another port at its NAT.
 const REBOUND_EVERY: Duration = Duration::from_millis(700);
 
 /// Limits that are not what is tried here.
@@ -43,13 +44,13 @@ const LIMITS: &str = "limits: { caller: { requestsPerSecond: 100000, burst: 1000
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryPoint {
-    /// The gateway's URL.
+    /// The gateway's URL with a path or a host name.
     Url,
     /// HTTP CONNECT, and the cluster's own TLS in it.
     Connect,
-    /// Where TLS passes through.
+    /// The listener by which TLS passes through.
     ServerName,
-    /// The address itself.
+    /// The address itself, on a machine of the server.
     Address,
 }
 
@@ -121,11 +122,11 @@ async fn alternate(lab: &Lab, requests: usize) {
     assert!(rebound >= 2, "the sites' addresses changed {rebound} times");
 }
 
-/// Who asks, and what they have to know of both clusters.
+/// The clients of all entry points, with their credentials for both clusters.
 struct Callers {
     uids: [String; 2],
     gateway: (SocketAddr, Arc<ClientConfig>),
-    /// What each cluster's own administrator trusts and shows.
+    /// The TLS configuration of each cluster's own administrator.
     edges: [Arc<ClientConfig>; 2],
     client_networks: [ClientNetwork; 2],
     passthrough: SocketAddr,
@@ -164,7 +165,7 @@ impl Callers {
         }
     }
 
-    /// The uid of kube-system.
+    /// Requests the UID of the namespace kube-system.
     async fn asked(
         &self,
         entry_point: EntryPoint,
@@ -221,7 +222,7 @@ impl Callers {
     }
 }
 
-/// HTTP/1.1 over a stream.
+/// Sends one request by HTTP/1.1 over a stream.
 async fn spoken(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<SendRequest<Empty<Bytes>>> {

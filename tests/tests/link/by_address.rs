@@ -13,11 +13,11 @@ use tests::process::{Invocation, Process};
 use tests::rig::policy::may_dial;
 use tests::rig::{Agent, ApiServer, GROUP, Rig};
 
-/// Where both control planes are.
+/// The address of both control planes.
 const CONTROL_PLANE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10));
 const PORT: u16 = 6443;
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 
 /// Two clusters have the same address.
@@ -172,7 +172,7 @@ impl LocalProxy {
     }
 }
 
-/// What a kubeconfig says.
+/// The kubeconfig as a JSON value.
 pub(super) async fn read(cluster: &EdgeCluster, kubeconfig: impl Into<PathBuf>) -> Value {
     let shown = cluster.kubectl_with(kubeconfig).stdout(&["config", "view", "--raw", "-o", "json"]).await;
     serde_json::from_str(&shown).unwrap()

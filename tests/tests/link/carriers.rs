@@ -1,4 +1,4 @@
-//! Where UDP does not pass: tunnels over TCP, through a proxy too, and back to QUIC when it does.
+//! Sites without UDP: tunnels over TCP, through a proxy too, and back to QUIC when UDP returns.
 
 mod dead_tunnel;
 
@@ -17,20 +17,20 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-/// How long one `nft` may take.
+/// The limit for one run of `nft`.
 const NFT_MAX: Duration = Duration::from_secs(10);
-/// How long a log may take to say something; the slowest is a return to QUIC after a minute.
+/// The limit for a line to appear in a log. The slowest is a return to QUIC after a minute.
 const SAID_MAX: Duration = Duration::from_secs(150);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long a watch that was begun over TCP goes on after QUIC is back, and the pause between two of its events.
+/// The time that a watch goes on over TCP after QUIC is back, and the pause between two of its events.
 const LIVES_ON: Duration = Duration::from_secs(600);
 const EVENT_EVERY: Duration = Duration::from_secs(2);
 
-/// What most sites do that let no UDP pass.
+/// The rule of most sites that block UDP.
 const NO_UDP: &str = "add rule inet fault forward meta l4proto udp drop";
 
-/// What a node may do to UDP, as rules of its chain `forward`. Packets of a handshake have a long header, those after it a
-/// short one (RFC 9000, section 17).
+/// Faults of a node's UDP, as rules of its chain `forward`. Packets of a handshake have a long header, those
+/// after it a short one (RFC 9000, section 17).
 const FAULTS: [(&str, &str); 5] = [
     ("dropped both ways", NO_UDP),
     ("dropped towards the agent", "add rule inet fault forward udp sport $PORT drop"),
@@ -180,7 +180,7 @@ fn an_agent_behind_a_proxy_serves_and_does_not_leak_its_password() {
     });
 }
 
-/// Whom the agent may assert to be.
+/// The identities that the agent may assert.
 const GUARD: &str =
     "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\n";
 
@@ -192,7 +192,7 @@ struct CarrierSetup {
     api_server: ApiServer,
 }
 
-/// A proxy in the cloud that opens every connection for whoever has a password.
+/// A proxy in the cloud that opens any connection for clients with the password.
 struct CloudProxy {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -267,7 +267,7 @@ impl CarrierSetup {
     }
 }
 
-/// Where the proxy listens.
+/// The port of the proxy.
 const PROXY_PORT: &str = "3128";
 
 impl CloudProxy {

@@ -1,4 +1,4 @@
-//! A real kube-apiserver whose egress goes through the tunnel to a site that it has no other way to.
+//! A real kube-apiserver whose egress goes through the tunnel to a site that it cannot reach otherwise.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -21,12 +21,12 @@ use services::{ServiceAnswer, THING, WRITTEN, logs, review, serve, things};
 /// The cluster of the site.
 const CLUSTER: &str = "edge-a";
 
-/// Where Services and the node are at the site; the cloud has no route to them.
+/// The addresses of Services and of the node at the site. The cloud has no route to them.
 const HOOK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 50);
 const EXTENSION: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 51);
 const NODE: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 2);
 
-/// What the way in is let reach.
+/// The targets that the entry point may reach.
 const REACHED: [(&str, u16); 2] = [("10.96.0.0/16", 443), ("10.42.0.0/24", 10250)];
 
 /// They are at a site, and the API server is in the cloud.

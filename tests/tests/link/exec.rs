@@ -1,4 +1,5 @@
-//! `kubectl exec` across outages: over WebSocket while kubectl waits for a pong, over SPDY while the tunnel holds.
+//! `kubectl exec` across outages: over WebSocket while kubectl waits for a pong, over SPDY while the tunnel
+//! is kept.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +26,7 @@ const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","nam
     "spec":{"containers":[{"name":"c","image":"c"}]},"status":{"phase":"Running"}}"#;
 const PODS: &str = "/api/v1/namespaces/default/pods/p";
 
-/// What makes kubectl use SPDY.
+/// The variable that makes kubectl use SPDY.
 const NO_WEBSOCKETS: (&str, &str) = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
 /// kubectl pings every 5 s and gives up 61 s after the last pong: here it surely lives on, and here it surely does not.
 const TOLERATED: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(50)];
@@ -181,7 +182,7 @@ impl Exec {
         assert!(status.success(), "{status}: {}", self.process.tail());
     }
 
-    /// How it ended by itself, and all that it said.
+    /// Waits for its end, and returns its status and its output.
     async fn ended(&mut self) -> (ExitStatus, String) {
         let status = self.process.wait(2 * NOT_TOLERATED).await.expect("kubectl ends");
         (status, self.output())

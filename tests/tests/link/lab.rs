@@ -1,4 +1,4 @@
-//! The lab itself: sites apart, links that do what they are told, nothing left behind.
+//! The lab itself: separate sites, links that obey commands, and no leftovers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +11,13 @@ use tests::fake_api::{Behaviour, FakeApiOptions};
 use tests::lab::{SERVER, Site, Uplink, trial};
 use tokio::time::sleep;
 
-/// How long the kernel may take to clear up after a process.
+/// The limit for the kernel to clean up after a process.
 const CLEARED_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long a datagram may take that passes, and how long one is waited for that does not.
+/// The limit for a datagram that passes, and the time that one is waited for that does not.
 const DATAGRAM_MAX: Duration = Duration::from_secs(30);
 const DATAGRAM_NEVER: Duration = Duration::from_millis(300);
-/// Where the cloud takes datagrams.
+/// The port at which the cloud receives datagrams.
 const PORT: u16 = 7000;
 
 #[test]

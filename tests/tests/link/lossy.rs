@@ -1,11 +1,11 @@
-//! What a person does with kubectl, over a link that loses and delays.
+//! Ordinary kubectl commands over a link that loses and delays packets.
 
 use tests::caller::{Http2Caller, SOON};
 use tests::fake_api::{Behaviour, FakeApiOptions, WatchFeed};
 use tests::lab::{Uplink, trial};
 use tokio::time::timeout;
 
-/// What is listed: enough for many packets.
+/// The size of the list: enough for many packets.
 const LIST_BYTES: usize = 256 * 1024;
 const EVENTS: usize = 50;
 

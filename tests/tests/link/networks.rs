@@ -1,4 +1,5 @@
-//! Three sites whose control planes have one address, told apart by the name of the network alone, with their own admin.conf.
+//! Three sites whose control planes have one address, distinguished by the name of the network alone, with
+//! their own admin.conf.
 
 use tests::audit_log::{AuditLog, note};
 use tests::enroll::at;
@@ -8,7 +9,7 @@ use tests::rig::policy::{may_dial, user_may_dial, usual};
 
 use super::by_address::{ByAddressEdge, LocalProxy, uid};
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 5;
 
 const PLANTS: [&str; 2] = ["plant-1", "plant-2"];

@@ -1,5 +1,5 @@
-//! An outage of seconds: every stream goes on where it stopped, unless it is longer than the limit. How soon is `loadtest outage`'s
-//! to say.
+//! An outage of seconds: every stream goes on where it stopped, unless it is longer than the limit. `loadtest
+//! outage` measures the speed of that.
 
 use std::time::Duration;
 

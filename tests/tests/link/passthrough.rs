@@ -1,4 +1,5 @@
-//! Two sites whose control planes have one address, each reached by its own server name with TLS that nobody here ends.
+//! Two sites whose control planes have one address, each reached by its own server name with TLS that passes
+//! through.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ const NAMES: [&str; 2] = ["api.edge-a.test", "api.edge-b.test"];
 /// One that leads to the first, and stands in no certificate.
 const UNCERTIFIED: &str = "wrong.edge-a.test";
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 /// client-go gives a connection of HTTP/2 up after 45 s without an answer.
 const DARK: Duration = Duration::from_secs(4);
@@ -140,7 +141,7 @@ fn words(passthrough: SocketAddr, name: &str, admin_conf: &str, output: &str) ->
         .to_vec()
 }
 
-/// What is watched goes on over the same connection.
+/// The events of a watch go on over the same connection.
 pub(super) async fn goes_on_behind_an_outage(rig: &Rig, edge: &ByAddressEdge, kubectl: &Kubectl) {
     let output = rig.path().join("watched");
     let watch = ["get", "namespaces", "--watch-only", "--output-watch-events", "-o", "name"];

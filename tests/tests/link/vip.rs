@@ -1,5 +1,5 @@
-//! Two sites whose control planes have one address, which the server has too: each reached from an office of its own, by an admin.conf
-//! to which nothing was added.
+//! Two sites whose control planes have one address, which the server's host has, too: each is reached from a
+//! client network of its own, by an unchanged admin.conf.
 
 mod host_cluster;
 mod host_cluster_faults;
@@ -24,7 +24,7 @@ use tests::rig::policy::user_may_dial;
 use super::by_address::{ByAddressEdge, uid};
 use super::passthrough::goes_on_behind_an_outage;
 
-/// What the control planes have.
+/// The address of both control planes.
 const CONTROL_PLANE: &str = "192.168.1.10:6443";
 /// An address of the first cluster's that is nobody else's.
 const VIRTUAL: &str = "10.255.0.1:443";
@@ -32,7 +32,7 @@ const VIRTUAL: &str = "10.255.0.1:443";
 /// Further addresses, of which nobody has thought.
 const RANGE: &str = "  - { name: six, sources: [10.8.3.0/24], range: { network: 'fd00:7::/64', clusters: [edge-a, edge-b] } }\n";
 
-/// How often each is asked in turn.
+/// The number of times that each cluster is asked in turn.
 const TURNS: usize = 10;
 
 /// The network that a client comes from selects which cluster the address stands for.

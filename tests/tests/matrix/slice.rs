@@ -1,4 +1,4 @@
-//! A few rows at a few moments, shortened where only the length is what makes them long.
+//! A few rows at a few moments, shortened where only the duration makes them long.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Trials that have a node of their own, because they take something away from it. They run first: beside the others, whose two
-//! clusters end with the last of them that runs.
+//! Trials with a node of their own, because they take something away from it. The module's name makes them
+//! run first: the two clusters of the others end with the last of them that runs.
 
 use tests::lab::{Lab, Uplink, trial};
 use tests::node;

@@ -1,4 +1,4 @@
-//! What is read from a pod is whole, or kubectl says that it is not: never a short answer with exit code 0.
+//! Reads from a pod are complete, or kubectl reports an error: never a short answer with exit code 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::kubectls::{Client, SOON, clients};
 
 const BYTES: usize = 50 * 1024 * 1024;
 const FILE: &str = "/tmp/large";
-/// Kubectls that read at once: as many as an agent hears out.
+/// Number of kubectls that read at once: as many as an agent drains before forwarding.
 const AT_ONCE: usize = 4;
 /// A slow reader takes so much, and then pauses.
 const SIP: usize = 128 * 1024;
@@ -26,7 +26,7 @@ const PAUSE_STEP: Duration = Duration::from_millis(10);
 /// search in ten thousand.
 const SLOW_MAX: u32 = 24;
 
-/// How a reading ended.
+/// The end of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ending {
     Complete,
@@ -36,7 +36,7 @@ enum Ending {
     ShortWithoutAWord,
 }
 
-/// What is read, and how.
+/// The source of a read, and its pace.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     /// By a command that ends right after its last byte; by `cat` of a file otherwise.
@@ -102,9 +102,9 @@ pub async fn reads_are_complete(edge: &NodeEdge, times: u32, paces: &[bool]) {
     }
 }
 
-/// Who reads through a tunnel, and on a busy machine, is slower than who reads beside it, and what cuts it short in the cluster is
-/// time: an API server pings a kubelet every five seconds (decision 0045). So this reads beside it slowly, until all these
-/// endings were seen, and says which were.
+/// Reads slowly without the tunnel until all these endings were seen, and returns them. Through a tunnel, and
+/// on a busy machine, a reader is slower than without it, and time is what cuts it short in the cluster: an
+/// API server pings a kubelet every five seconds (decision 0045).
 async fn slowly(edge: &NodeEdge, client: &Client, wanted: &BTreeSet<Ending>, hash: &str) -> BTreeSet<Ending> {
     let readings = [false, true].map(|is_flood| Reading { is_flood, is_slow: true });
     let endings = stream::iter((0..SLOW_MAX).flat_map(|n| readings.map(|reading| (n, reading))))

@@ -1,4 +1,5 @@
-//! `kubectl exec` and `kubectl attach`: exit codes, both outputs, stdin and its end, the terminal and its size.
+//! `kubectl exec` and `kubectl attach`: exit codes, both outputs, stdin and its end, the terminal and its
+//! size.
 
 use std::fs;
 

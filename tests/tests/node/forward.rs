@@ -1,4 +1,5 @@
-//! `kubectl port-forward`: many connections at once, none of which disturbs another, and each half of them by itself.
+//! `kubectl port-forward`: many connections at once, none of which disturbs another, and each half of them by
+//! itself.
 
 use std::net::SocketAddr;
 
@@ -11,14 +12,14 @@ use tokio::time::{sleep, timeout};
 
 use super::kubectls::{Client, LOOK_EVERY, SOON, clients, pattern, wrote};
 
-/// How many short connections at once come and go beside a large one.
+/// Number of short connections at once beside a large one.
 const AT_ONCE: usize = 6;
 /// A large one, and how many short ones beside it.
 const FEW: (usize, usize) = (12 << 20, 60);
 const MANY: (usize, usize) = (1 << 30, 1000);
-/// How much the large one writes at a time.
+/// The size of a write of the large one.
 const BLOCK: usize = 1 << 20;
-/// What each of many says, and hears again.
+/// The bytes that each short connection sends, and gets back.
 const EACH_BYTES: usize = 100_000;
 
 #[test]
@@ -182,7 +183,7 @@ async fn echoes_complete(client: &str, address: SocketAddr, bytes: usize) {
     tokio::join!(write, read);
 }
 
-/// What comes back of this.
+/// The bytes that come back when these are sent.
 async fn echoed(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let (mut reading, mut writing) = TcpStream::connect(address).await.expect("kubectl listens").into_split();
     let mut back = vec![0; bytes.len()];

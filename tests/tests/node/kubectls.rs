@@ -1,4 +1,4 @@
-//! The hands of a person at kubectl: by both protocols, through the tunnel and beside it.
+//! kubectls by both protocols, through the tunnel and beside it.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ use tests::process::Process;
 use tokio::io::AsyncWriteExt;
 use tokio::time::sleep;
 
-/// How long anything may take that has no time of its own; builds of other tests may run beside.
+/// The limit for anything that has no limit of its own. Builds of other tests may run beside.
 pub const SOON: Duration = Duration::from_secs(120);
-/// Pause between two looks.
+/// The pause between two looks.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What says which protocol kubectl uses, for exec and its like and for port-forward.
+/// The variables that select kubectl's protocol, for exec and its like and for port-forward.
 pub const CHOICES: [&str; 2] = ["KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS"];
 
 /// A kubectl with a protocol, and a way.

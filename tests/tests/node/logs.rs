@@ -1,4 +1,4 @@
-//! `kubectl logs`: what a container wrote, what the one before it wrote, and what it goes on to write.
+//! `kubectl logs`: the log of a container, the log of its predecessor, and lines that are still to come.
 
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ pub async fn what_comes_is_seen(edge: &NodeEdge, client: &Client) -> Process {
     process
 }
 
-/// How many streams of logs the kubelet serves.
+/// Number of log streams that the kubelet serves.
 async fn followers(edge: &NodeEdge) -> f64 {
     let path = format!("/api/v1/nodes/{}-node/proxy/metrics", edge.name);
     let metrics = edge.direct.stdout(&["get", "--raw", &path]).await;

@@ -1,4 +1,4 @@
-//! Real pods on real nodes, and what people do with them through the tunnel.
+//! Real pods on real nodes, and people's commands for them through the tunnel.
 
 mod alone;
 mod clients;

@@ -1,4 +1,5 @@
-//! What is around a pod: debug containers beside it, HTTP to it and to a Service by the API server, `kubectl proxy`.
+//! Further access to a pod: debug containers beside it, HTTP to it and to a Service by the API server,
+//! `kubectl proxy`.
 
 use tests::node_edge::{IMAGE, POD, trial};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,4 +1,5 @@
-//! kubectl turns to SPDY where its WebSocket is refused, as where somebody may only `create` what a WebSocket has to `get`.
+//! kubectl falls back to SPDY where its WebSocket is refused, for example where a user may only `create` and
+//! WebSocket needs `get`.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::exec::outputs_are_separate;
 use super::forward::each_connection_is_its_own;
 use super::kubectls::Client;
 
-/// How roles for pods have been written since there are roles: an upgrade by POST is `create`, one by GET, the only one a
+/// The usual form of roles for pods: an upgrade by POST is `create`, one by GET, the only one that a
 /// WebSocket knows, is `get`.
 const ROLE: &str = "apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -19,7 +20,7 @@ rules:
 - { apiGroups: [\"\"], resources: [pods/exec, pods/portforward], verbs: [create] }
 ";
 
-/// How long the API server may take to write what it answered.
+/// The limit for the API server to write its audit log.
 const AUDITED: Duration = Duration::from_secs(30);
 
 #[test]

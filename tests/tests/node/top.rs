@@ -1,4 +1,4 @@
-//! `kubectl top`: an API that is not the API server's own, served by a pod behind an APIService.
+//! `kubectl top`: an aggregated API, served by a pod behind an APIService.
 
 use tests::node::Image;
 use tests::node_edge::{NodeEdge, POD, trial};
@@ -31,7 +31,7 @@ fn top_shows_the_usage_of_nodes_and_pods_by_an_aggregated_api() {
     });
 }
 
-/// What the line of `name` says: thousandths of a processor, and mebibytes.
+/// The values in the line of `name`: thousandths of a processor, and mebibytes.
 fn uses(message: &str, name: &str) -> Option<[u32; 2]> {
     let line = message.lines().find(|line| line.split_whitespace().next() == Some(name))?;
     let mut words = line.split_whitespace().skip(1);

@@ -13,11 +13,11 @@ const FIRST_REVISION: u64 = 100;
 /// A kind of change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The object was created.
+    /// The object was created by this change.
     Added,
-    /// The object was modified.
+    /// The object was modified by this change.
     Modified,
-    /// The object was deleted.
+    /// The object was deleted by this change.
     Deleted,
 }
 

@@ -1,4 +1,5 @@
-//! Secrets in the claims of tokens that are taken and of tokens that are not: only names that identity is made of are written down.
+//! Secrets in the claims of accepted and refused tokens: only the claims that make up an identity are written
+//! down.
 
 use rcgen::KeyPair;
 use serde_json::{Value, json};

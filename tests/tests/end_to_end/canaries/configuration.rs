@@ -1,4 +1,4 @@
-//! Secrets in files that are wrong, and in the wrong places of files and variables: no error quotes one.
+//! Secrets in wrong files, and in the wrong fields of files and variables: no error quotes one.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use tests::rig::{Rig, free_port};
 use super::planted::Planted;
 use super::{LEVEL, written};
 
-/// How every kubeconfig is wrong, or what stands beside its secret is: what a user has, where `$` is the secret.
+/// Wrong users of a kubeconfig. `$` is the secret, in or beside the mistake.
 const USERS: [&str; 10] = [
     "token: [$",
     "token: { $: $ }",
@@ -22,7 +22,7 @@ const USERS: [&str; 10] = [
     "client-key-data: $!",
 ];
 
-/// How every configuration is wrong, where `$` is a secret and `TOKEN` is one of ours.
+/// Wrong lines of a configuration. `$` is a secret and `TOKEN` is one of ours.
 const LINES: [&str; 13] = [
     "drainGraceSeconds: $",
     "drainGraceSeconds: [$]",
@@ -86,9 +86,9 @@ const CHANGES_OF_SERVERS: [(&str, &str); 12] = [
 struct ConfigurationSetup {
     planted: Planted,
     rig: Rig,
-    /// What stands for `$`.
+    /// The secret that replaces `$`.
     secret: String,
-    /// And for `TOKEN`.
+    /// The token that replaces `TOKEN`.
     token: String,
     /// A good configuration of a server and of an agent.
     good: [String; 2],
@@ -321,7 +321,7 @@ impl ConfigurationSetup {
         }
     }
 
-    /// What `tombolo` says, whether it can do what it is asked for or not.
+    /// Runs `tombolo`, successfully or not. Its output must not contain a secret.
     async fn runs_without_leak(&self, words: &str, variables: &[(&str, &str)]) {
         let words: Vec<&str> = words.split(' ').collect();
         let variables: Vec<(String, String)> =

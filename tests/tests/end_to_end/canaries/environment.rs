@@ -1,4 +1,5 @@
-//! Secrets in the environment and the files of both daemons, while all of them are used, and once they are wrong: none is written down.
+//! Secrets in the environment and the files of both daemons, while they are in use and once they are wrong:
+//! none is written down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,10 +33,10 @@ struct EnvironmentSetup {
     listener: EnrollmentListener,
     /// The API server that the server asks.
     host: FakeApi,
-    /// The one of edge-a.
+    /// The fake API server of edge-a.
     fake: FakeApi,
     proxy: ConnectProxy,
-    /// Of all programs.
+    /// The environment variables of all programs.
     variables: Vec<(String, String)>,
 }
 
@@ -178,7 +179,7 @@ impl EnvironmentSetup {
         assert!(self.proxy.let_in() >= 2, "the enrollment and the tunnel went through the proxy");
     }
 
-    /// What people are shown, of secrets that are as they should be.
+    /// Runs the commands that show something of correct secrets.
     async fn log_what_they_see(&self) {
         let folder = self.rig.path();
         for (program, words) in [

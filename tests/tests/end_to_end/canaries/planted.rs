@@ -1,4 +1,4 @@
-//! Secrets that were planted, in every form in which one would be known again.
+//! Secrets that were planted, in every form in which they could be recognized.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ const QUOTED_CHARS: usize = 600;
 #[derive(Default)]
 pub(super) struct Planted(Vec<(String, BTreeSet<String>)>);
 
-/// What a program has said, on stdout and stderr.
+/// The output of a program on stdout and stderr.
 pub(super) struct ProgramOutput {
     pub(super) code: Option<i32>,
     pub(super) text: String,
@@ -58,7 +58,8 @@ impl Planted {
         }
     }
 
-    /// What a program says of itself, in this folder and with these variables, which must be something without a secret.
+    /// Runs a program in this folder with these variables. Its output must not be empty, and must contain no
+    /// secret.
     pub(super) async fn output_of(
         &self,
         folder: &Path,

@@ -1,4 +1,4 @@
-//! 50 MB of objects: listed whole, in chunks and compressed, each the same byte for byte.
+//! 50 MB of objects: listed in one piece, in chunks and compressed, each the same byte for byte.
 
 use tests::real_edge::{RealEdge, RouteClients};
 use tests::routes::TestRequest;
@@ -52,7 +52,7 @@ async fn by_kubectl(edge: &RealEdge) {
     assert_eq!(listed.matches("map-").count(), OBJECTS, "{listed}");
 }
 
-/// What all answers to one request are.
+/// The properties that all answers to one request share.
 #[derive(Debug)]
 struct Same {
     bytes: usize,

@@ -1,4 +1,4 @@
-//! What people type to change a cluster: kubectl does and says the same by every way.
+//! Commands that change a cluster: kubectl does and prints the same by every route.
 
 use tests::kube::kubectl::Kubectl;
 use tests::real_edge::RealEdge;
@@ -186,7 +186,7 @@ async fn by_every_route(edge: &RealEdge, namespace: &str, commands: &str) {
     }
 }
 
-/// Where the file is that a word names, or the word.
+/// The path of the file that a word names, or the word itself.
 fn path_or_word<'text>(files: &'text [(&str, String)], word: &'text str) -> &'text str {
     files.iter().find(|(name, _)| *name == word).map_or(word, |(_, path)| path)
 }

@@ -1,4 +1,4 @@
-//! Discovery: what the API server can do is told, cached and explained the same by every way.
+//! Discovery: the API server's resources are listed, cached and explained the same by every route.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const OPENAPI_V3: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
 
-/// What only the documents of our own type have.
+/// A group that only the documents of our own type contain.
 const GROUP: &str = "tombolo.test";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const CBOR: &str = "application/cbor";
 
-/// How protobuf begins in Kubernetes.
+/// The first bytes of protobuf in Kubernetes.
 const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

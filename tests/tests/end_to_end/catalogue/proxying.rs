@@ -1,4 +1,5 @@
-//! `kubectl proxy`: a local door without a credential, by path with `--append-server-path`, by host name without.
+//! `kubectl proxy`: a local listener without a credential, by path with `--append-server-path`, by host name
+//! without.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ async fn kubectl_proxy_by_path_without_the_path_gets_an_explanation() {
     assert!(status["message"].as_str().unwrap().contains("/clusters/"), "{status}");
 }
 
-/// A running `kubectl proxy`.
+/// A `kubectl proxy` that runs.
 struct Proxy {
     address: SocketAddr,
     _process: Process,

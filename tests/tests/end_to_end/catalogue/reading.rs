@@ -1,4 +1,4 @@
-//! Reading: what kubectl and libraries get, list and describe is the same by every way.
+//! Reading: get, list and describe by kubectl and libraries give the same by every route.
 
 use tests::real_edge::RealEdge;
 use tests::routes::TestRequest;

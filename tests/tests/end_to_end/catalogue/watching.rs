@@ -1,4 +1,4 @@
-//! Watching: every event, in every encoding and over WebSockets, as it comes.
+//! Watching: every event as it comes, in every encoding and over WebSockets.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,10 @@ const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8
 const PROTOBUF_METADATA: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
-/// Answered with `application/cbor-seq`.
+/// The accepted type, which is answered with `application/cbor-seq`.
 const CBOR: &str = "application/cbor";
 
-/// What the annotation of the bookmark says that ends a watch's list.
+/// The annotation of the bookmark that ends a watch's initial list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// After so many seconds the API server ends a watch: long enough that a busy machine has told everything by then.

@@ -1,4 +1,4 @@
-//! Writing over HTTP: every verb and every kind of patch does and answers the same by every way.
+//! Writing over HTTP: every verb and every kind of patch does and answers the same by every route.
 
 use serde_json::{Value, json};
 use tests::cbor;
@@ -184,7 +184,7 @@ async fn take(line: &RouteClient, (ask, status): &Step) -> TestResponse {
     answer
 }
 
-/// What two answers have in common if two objects were written in the same way.
+/// The parts of an answer that are equal if two objects were written in the same way.
 fn comparable(answer: &TestResponse) -> (u16, Vec<(String, String)>, String) {
     let mut headers = answer.lasting_headers();
     // A version or an uid may have one more digit.

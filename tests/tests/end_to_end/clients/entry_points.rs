@@ -1,4 +1,4 @@
-//! A cluster with every way to its API server, which the trials of clients share.
+//! A cluster with every entry point to its API server, shared by the tests of clients.
 
 use std::sync::{Arc, Weak};
 

@@ -1,4 +1,4 @@
-//! kubectl with a dial token in its proxy-url, and what it trusts for that.
+//! kubectl with a dial token in its proxy-url, and the CAs that it trusts for that.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::{CA, CLUSTER, NAME, ProxyListeners, USER, rig_with_listeners};
 
-/// What `tombolo user dial-token kubeconfig` writes.
+/// The kubeconfig that `tombolo user dial-token kubeconfig` writes.
 const KUBECONFIG: &str = "proxied.kubeconfig";
 
 /// It does until the token is revoked.

@@ -1,4 +1,4 @@
-//! The same owners by SOCKS5.
+//! The same tests for owners of dial tokens over SOCKS5.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{CLUSTER, DialTokenEdge, OTHER, USER};
 
-/// `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
+/// The value of `CONNECTIONS_MAX` in `tunnel-server/src/proxy/socks.rs`.
 const CONNECTIONS_MAX: usize = 512;
 
 /// Uploads that are closed at once.

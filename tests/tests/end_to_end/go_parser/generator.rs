@@ -1,4 +1,4 @@
-//! Requests with framings, paths and headers that parsers have disagreed about, from a seed.
+//! Requests with framings, paths and headers on which parsers have disagreed, generated from a seed.
 
 use tests::caller::GATEWAY;
 use tests::rig::TOKEN;
@@ -6,11 +6,11 @@ use tests::rng::Rng;
 
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
-/// What may stand in a path.
+/// The pieces of a path.
 const PIECES: [&str; 18] =
     ["pods", "a", "-", "~", "%20", "%41", ":", "@", "!", "$", "&", "'", "(x)", "*", "+", ",", "=", "proxy"];
 
-/// What may stand in a path, and is seldom let through.
+/// The pieces of a path that are usually refused.
 const ODD_PIECES: [&str; 8] = ["%2F", "//", "..", "%2e", ";", "\\", "%00", "\u{e9}"];
 
 /// Lines of heads that parsers have read in two ways; most are let through.
@@ -74,7 +74,7 @@ const FRAMINGS: [(&str, Body); 24] = [
     ("Transfer-Encoding: identity", Body::Plain),
 ];
 
-/// How the bytes behind a head are written.
+/// The encoding of the bytes after a head.
 #[derive(Debug, Clone, Copy)]
 enum Body {
     None,
@@ -93,7 +93,7 @@ impl Generator {
         Self { rng: Rng::new(seed), number: 0 }
     }
 
-    /// What one connection sends: two requests of any kind and a plain one that asks for the end.
+    /// The bytes of one connection: two requests of any kind and a plain one that asks for the end.
     pub(super) fn connection(&mut self) -> Vec<u8> {
         let mut bytes = self.request();
         bytes.extend(self.request());

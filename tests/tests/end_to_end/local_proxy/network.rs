@@ -1,4 +1,4 @@
-//! The same door for a network: to the targets of its clusters, and of no other.
+//! The same proxy for a network: it reaches the targets of the network's clusters, and no others.
 
 use tests::caller::SOON;
 use tests::echo::Echo;

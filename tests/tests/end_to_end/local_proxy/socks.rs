@@ -1,4 +1,4 @@
-//! The same door by SOCKS5.
+//! The same proxy over SOCKS5.
 
 use std::io::ErrorKind;
 
@@ -21,7 +21,7 @@ use super::{LocalProxyEdge, Url, advertise};
 
 const USER: &str = "u";
 
-/// `CONNECTIONS_MAX` in `cli/src/proxy/door.rs`.
+/// The value of `CONNECTIONS_MAX` in `cli/src/proxy/door.rs`.
 const CONNECTIONS_MAX: usize = 512;
 
 /// Uploads that are closed at once.
@@ -223,7 +223,7 @@ fn from(login: &[u8], request: &[u8]) -> Vec<u8> {
     [&GREETING, login, request].concat()
 }
 
-/// All that still comes.
+/// Reads all remaining bytes of the stream.
 async fn rest(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut rest = Vec::new();
     timeout(SOON, stream.read_to_end(&mut rest)).await.expect("it ends")?;

@@ -1,4 +1,5 @@
-//! The same with kubectl: a short drop goes unnoticed, a dark cluster's error comes soon, and writes are sent once.
+//! The same with kubectl: a short drop goes unnoticed, a dark cluster's error comes soon, and writes are sent
+//! once.
 
 use std::path::PathBuf;
 use std::process::Output;
@@ -26,7 +27,7 @@ const APPLY: &[&str] = &["apply", "--validate=false", "-f"];
 const PATCH: &[&str] = &["patch", "configmap", "c", "--patch", "{\"data\":{\"a\":\"3\"}}"];
 const GET: &[&str] = &["get", "configmaps", "c"];
 
-/// Each write arrives once.
+/// Each write arrives once at the API server.
 #[tokio::test]
 async fn an_outage_below_the_limit_goes_unnoticed() {
     let trial = KubectlTrial::start("").await;

@@ -1,4 +1,5 @@
-//! Three agents of one cluster, one of which is killed every two seconds: no read fails whose answer had not begun.
+//! Three agents of one cluster, one of which is killed every two seconds: no read fails whose answer had not
+//! begun.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -34,7 +35,7 @@ async fn no_read_fails_while_agents_are_killed_for_two_minutes() {
     killing(60).await;
 }
 
-/// What became of the reads.
+/// The outcomes of the reads.
 #[derive(Debug, Default)]
 struct ReadCounts {
     answered: Cell<usize>,

@@ -1,4 +1,5 @@
-//! An agent that is killed and started again is back soon, and two that use one certificate are told apart from that.
+//! A killed and restarted agent is back soon, and is distinguished from two processes that use one
+//! certificate.
 
 use std::time::Instant;
 

@@ -1,4 +1,5 @@
-//! Reads whose tunnel is lost, or silent beside one that is not, are sent again, twice at most; nothing else is ever sent twice.
+//! Reads whose tunnel is lost, or silent beside a live one, are sent again, twice at most. Nothing else is
+//! ever sent twice.
 
 use futures::future::join_all;
 use rustix::process::Signal;
@@ -11,7 +12,7 @@ const PODS: &str = "/clusters/edge-a/api/v1/pods";
 const WATCH: &str = "/clusters/edge-a/api/v1/pods?watch=1&resourceVersion=7";
 const POD: &str = "/clusters/edge-a/api/v1/namespaces/default/pods/x";
 
-/// What may be sent twice, each with the name that it bears in every log.
+/// The requests that may be sent twice, each with the name that it has in every log.
 const READS: &[(&str, &str, &str)] = &[
     ("GET", PODS, "list"),
     ("GET", WATCH, "watch"),
@@ -197,7 +198,7 @@ async fn ask_all(rig: &Rig, requests: &[(&str, &str, &str)]) -> Vec<Reply> {
     join_all(requests.iter().map(ask)).await
 }
 
-/// How many of our requests have come; agents ask for something themselves.
+/// Number of our requests that have arrived. Agents send some of their own.
 fn came(api: &FakeApi) -> usize {
     api.requests().iter().filter(|one| audit_id(one).is_some()).count()
 }

@@ -1,24 +1,24 @@
-//! Requests that people, programs and attackers might send: the same for the same seed.
+//! Requests that people, programs and attackers might send. A seed always gives the same ones.
 
 /// A request as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     /// HTTP/2's `:authority`; none on HTTP/1.1.
     pub(super) authority: Option<String>,
-    /// The `Host` header.
+    /// The value of the `Host` header.
     pub(super) host: Option<String>,
-    /// What stands in the request line, or in `:path`.
+    /// The target in the request line, or in `:path`.
     pub(super) target: String,
 }
 
-/// Which way the cluster is chosen.
+/// The means by which a request names its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClusterSelection {
     ByPath,
     ByHost,
 }
 
-/// Which version of HTTP.
+/// The version of HTTP that a request uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     Http1,
@@ -252,7 +252,7 @@ impl XorshiftRng {
         path
     }
 
-    /// What looks like it and is not, so that nothing of it is opaque.
+    /// A path that resembles a `/proxy/` path and is none, so that no part of it is opaque.
     fn almost_proxied(&mut self, ambiguous: u64) -> String {
         const ALMOST: [&str; 10] = [
             "/api/v1/namespaces/n/secrets/s/proxy",

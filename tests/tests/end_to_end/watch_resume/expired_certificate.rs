@@ -1,4 +1,5 @@
-//! A watch waits for as long as its caller may watch: whose certificate expires meanwhile is told so at once in its encoding.
+//! A watch is parked only while its caller may watch. When the caller's certificate expires meanwhile, it
+//! gets an error at once in its encoding.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +10,7 @@ use tests::rig::GROUP;
 
 use super::site::{OpenWatch, Site};
 
-/// How long the certificate is valid: a caller dials and asks thrice within.
+/// The lifetime of the certificate: a caller dials and sends three requests within it.
 const VALID: Duration = Duration::from_secs(12);
 
 /// Each with a collection of its own.

@@ -1,4 +1,5 @@
-//! The same with a real API server, in each of the encodings, while agents are killed and objects are written.
+//! The same with a real API server, in each of the encodings, while agents are killed and objects are
+//! written.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use super::SOON;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 
-/// How often the agent is killed.
+/// The number of times that the agent is killed.
 const KILLS: usize = 3;
 
 /// Pause between two looks at what kubectl has written.
@@ -152,7 +153,7 @@ impl RealSite {
         version(&self.list().await)
     }
 
-    /// What there is.
+    /// The objects that exist now.
     async fn objects(&self) -> View {
         let list = self.list().await;
         let items = list["items"].as_array().expect("a list").iter();
@@ -176,7 +177,7 @@ impl RealSite {
         RealWatch { encoding, query, body: answer.into_body(), got: Vec::new(), before, _caller: caller }
     }
 
-    /// kubectl watches Tables.
+    /// A kubectl that watches the objects as Tables.
     async fn kubectl(&self) -> Kubectl {
         let output = self.rig.path().join("kubectl.out");
         let words = ["get", "configmaps", "-n", "default", "--watch", "--output-watch-events"];
@@ -191,7 +192,7 @@ struct RealWatch {
     query: String,
     body: RecvStream,
     got: Vec<u8>,
-    /// What there was where it began.
+    /// The objects at the watch's begin.
     before: View,
     _caller: Http2Caller,
 }
@@ -208,7 +209,7 @@ impl RealWatch {
         }
     }
 
-    /// What a reflector holds, who finds neither a gap nor a duplicate.
+    /// The view of a reflector, which must find neither a gap nor a duplicate.
     fn view(&self, version: u64) -> View {
         let events = match self.encoding {
             Encoding::Json => {

@@ -1,4 +1,4 @@
-//! A cluster whose API server is a fake, and callers who watch.
+//! A cluster with a fake API server, and callers that watch it.
 
 use bytes::Bytes;
 use h2::RecvStream;
@@ -20,7 +20,7 @@ pub(super) struct Site {
     pub(super) edge: FakeEdge,
 }
 
-/// A watch over HTTP/2.
+/// An open watch over HTTP/2.
 pub(super) struct OpenWatch {
     body: RecvStream,
     got: Vec<u8>,
@@ -35,7 +35,7 @@ impl Site {
         Self { edge: FakeEdge { rig, fake, agent } }
     }
 
-    /// A collection to watch.
+    /// A collection of objects to watch.
     pub(super) fn store(&self) -> Store {
         collection(self)
     }
@@ -161,7 +161,7 @@ impl OpenWatch {
         }
     }
 
-    /// Reads to the end.
+    /// Reads to the end of the watch.
     pub(super) async fn end(&mut self) -> Result<(), h2::Error> {
         while let Some(more) = self.more().await {
             self.got.extend_from_slice(&more?);
@@ -169,7 +169,7 @@ impl OpenWatch {
         Ok(())
     }
 
-    /// What has come since this was asked before.
+    /// The bytes that have come since the last call.
     pub(super) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.got)
     }

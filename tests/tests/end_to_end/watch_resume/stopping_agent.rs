@@ -1,4 +1,5 @@
-//! An agent that stops hands its watches over to another one as soon as there is one, and not at the end of its drain.
+//! A stopping agent hands its watches over to another one as soon as there is one, and not at the end of its
+//! drain.
 
 use rustix::process::Signal;
 use tests::check::watch_report::WatchReport;
@@ -8,7 +9,7 @@ use tests::rig::{Agent, ApiServer};
 use super::SOON;
 use super::site::Site;
 
-/// What the agents here may assert, and how long they drain: longer than any test runs.
+/// The agents' identities and their drain time, which is longer than any test.
 const MORE: &str = "impersonation: { users: [\"*\"], groups: [\"*\"] }\nadvertise: [\"192.168.1.10:6443\"]\ndrainGraceSeconds: 600";
 
 /// The stopping agent does not wait for its deadline.

@@ -1,4 +1,5 @@
-//! A tunnel over TCP goes dark or is cut, and QUIC is back: watches and reads go on there, and nothing else is sent twice.
+//! A tunnel over TCP is silent or cut, and QUIC is back: watches and reads go on there, and nothing else is
+//! sent twice.
 
 use std::pin::pin;
 

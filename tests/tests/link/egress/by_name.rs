@@ -1,6 +1,8 @@
-//! Services that are named to the site as its own cluster knows them, `NAME.NAMESPACE.svc`: the agent finds them in its objects.
+//! Services that are named as the site's own cluster knows them, `NAME.NAMESPACE.svc`: the agent finds them
+//! in its objects.
 //!
-//! The API server in the cloud has them as ExternalName Services, and dials that name as it is. At the site nobody has DNS.
+//! The API server in the cloud has them as ExternalName Services, and dials that name unchanged. The site has
+//! no DNS.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -19,7 +21,7 @@ use super::CLUSTER;
 use super::cloud_api_server::{self, EgressTransport, rule};
 use super::services::{ServiceAnswer, THING, review, review_otherwise, serve, things};
 
-/// Where the site's own API server is.
+/// The address of the site's own API server.
 const CONTROL_PLANE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 168, 1, 10));
 
 /// Pods of the site, on a port that no Service has.
@@ -28,10 +30,10 @@ const SECOND: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 21);
 const EXTENSION: Ipv4Addr = Ipv4Addr::new(10, 42, 0, 30);
 const PORT: u16 = 8443;
 
-/// What is named: by policy, the store, and the agent's file.
+/// The Services that policy, the store, and the agent's file name.
 const SERVICES: [&str; 2] = ["hook.default.svc", "extension.default.svc"];
 
-/// How often a webhook answers in turn before it is believed.
+/// The number of successive answers of a webhook that the test waits for.
 const TURNS: usize = 5;
 
 /// The names lead where the site's own objects say.
@@ -166,7 +168,7 @@ impl ByNameEdge {
     }
 }
 
-/// Why the webhook's API server does not make a ConfigMap that the webhook refuses.
+/// The error of an API server that does not create a ConfigMap because its webhook refuses it.
 async fn refusal(kubectl: &Kubectl) -> String {
     kubectl.refusal(&["create", "configmap", "refused"]).await
 }

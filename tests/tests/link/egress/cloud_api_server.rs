@@ -1,4 +1,5 @@
-//! The API server in the cloud: what its egress is told, how it comes to the gateway, and what it is asked to call.
+//! The API server in the cloud: its egress configuration, its connection to the gateway, and the targets that
+//! it calls.
 
 use std::net::Ipv4Addr;
 
@@ -14,11 +15,11 @@ use tokio::time::timeout;
 
 use super::CLUSTER;
 
-/// The API server's name in its certificate for the way in, and where that is.
+/// The API server's name in its certificate for the entry point, and the entry point's address.
 const NAME: &str = "kube-apiserver-egress";
 const EGRESS_PORT: u16 = 8131;
 
-/// How an API server comes to its way in.
+/// The transport between an API server and its entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EgressTransport {
     /// TLS with a certificate of its own.
@@ -27,7 +28,7 @@ pub(super) enum EgressTransport {
     Socket,
 }
 
-/// A server with a way in to [`CLUSTER`], `host-a`.
+/// A server with an entry point to [`CLUSTER`], `host-a`.
 pub(super) async fn server(lab: &Lab, by: EgressTransport) -> Rig {
     let client_ca = Authority::new("egress-ca");
     let path = |name: &str| lab.path().join(name);
@@ -55,7 +56,7 @@ pub(super) async fn server(lab: &Lab, by: EgressTransport) -> Rig {
     lab.rig(&more).await
 }
 
-/// A rule that lets a way in reach these hosts and ports.
+/// A rule that lets an entry point reach these hosts and ports.
 pub(super) fn rule(name: &str, targets: &[(&str, u16)]) -> String {
     let targets =
         targets.iter().map(|(host, port)| format!("{{ hosts: [\"{host}\"], ports: [\"{port}\"] }}"));

@@ -1,4 +1,4 @@
-//! Who answers at a site: a webhook, an aggregated API and a kubelet, by TLS.
+//! TLS servers at a site: a webhook, an aggregated API and a kubelet.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,12 +15,12 @@ use tests::pki::Issued;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What the aggregated API says of a thing, and what the node's container has written.
+/// The aggregated API's answer about a thing, and the log of the node's container.
 pub(super) const THING: &str =
     "{\"kind\":\"Thing\",\"apiVersion\":\"lab.tombolo.test/v1\",\"metadata\":{\"name\":\"bell\"}}";
 pub(super) const WRITTEN: &str = "written at the site\n";
 
-/// What somebody answers at a path, to a body.
+/// The answer of a server at a path, to a body.
 pub(super) type ServiceAnswer = fn(&str, &Value) -> Option<String>;
 
 pub(super) fn review(_: &str, asked: &Value) -> Option<String> {

@@ -1,4 +1,5 @@
-//! A host cluster in the cloud, a real kube-apiserver with what ships for a server that keeps Services, and somebody else's Service.
+//! A host cluster in the cloud: a real kube-apiserver with the shipped manifests of a server that manages
+//! Services, and a Service of somebody else.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,9 +11,9 @@ use tests::kube::{ClusterOptions, EdgeCluster};
 use tests::lab::{Lab, SERVER};
 use tokio::time::{Duration, sleep, timeout};
 
-/// Where Services are.
+/// The namespace of the Services.
 const NAMESPACE: &str = "tombolo";
-/// What ships for a server in Kubernetes: its account, and what that needs to keep Services.
+/// The shipped manifests of a server in Kubernetes: its account, and its rights to manage Services.
 const DEPLOYED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/server");
 
 /// Between two looks at the host cluster.
@@ -50,7 +51,7 @@ impl Host {
         host
     }
 
-    /// What the server is told: `clusters` are given addresses, and are Services here.
+    /// The server's configuration: `clusters` get addresses, and become Services here.
     pub(super) fn vip(&self, clusters: &[&str]) -> String {
         format!(
             "vip:\n  ways:\n  - name: pods\n    sources: [10.8.1.0/24]\n    range: {{ network: 100.100.0.0/24, clusters: [{}] }}\n  \

@@ -1,4 +1,5 @@
-//! A host cluster's API server that says whatever it is told to: what the server asks of it, and what it does not.
+//! A fake API server of a host cluster that returns any answer: the requests that the server sends to it, and
+//! those that it does not.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! How many come to an address at once, and that nothing is lost of what they bring.
+//! The limits of connections to an address at once, and that no byte of the accepted ones is lost.
 
 use std::io::ErrorKind;
 
@@ -10,13 +10,13 @@ use tests::rig::policy::{user_may_dial, usual};
 use super::targets::{CLUSTER, Listed};
 
 const ADDRESS: &str = "10.255.0.1:443";
-/// Where bytes are counted.
+/// The address whose target counts bytes.
 const COUNTING: &str = "10.255.0.2:443";
 
 /// Uploads that are closed at once.
 const UPLOADS: usize = 50;
 
-/// Those of the office.
+/// The addresses of clients in the network.
 const SOURCES: [&str; 2] = ["10.8.1.2", "10.8.1.3"];
 
 /// The next connection is reset.

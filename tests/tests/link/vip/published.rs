@@ -1,4 +1,5 @@
-//! Clusters that are given addresses of a range, and are Services of a host cluster by these: a real kube-apiserver in the cloud.
+//! Clusters that get addresses of a range, and are Services of a host cluster with these: a real
+//! kube-apiserver in the cloud.
 
 use serde_json::{Value, json};
 use tests::audit_log::{AuditLog, note};
@@ -14,7 +15,7 @@ use tests::rig::policy::{user_may_dial, usual};
 use super::super::by_address::{ByAddressEdge, read, uid};
 use super::host_cluster::Host;
 
-/// What every cluster calls its own API server, and what the range leads to unless it says something else.
+/// The name of its own API server in every cluster, which is also the default target of a range.
 const TARGET: &str = "kubernetes.default.svc:443";
 
 const FAILURES: &str = "tombolo_server_vip_publishing_failures_total";
@@ -167,14 +168,14 @@ async fn by_service(
     client_network.kubectl(&edge.cluster).with_kubeconfig(&output).with_hosts(Some(hosts))
 }
 
-/// What `tunnel-server --dry-run` says.
+/// The output of `tunnel-server --dry-run`.
 async fn dry_run(lab: &Lab, rig: &Rig) -> String {
     let (says, is_well) = beside(lab, rig, "tunnel-server", &["--config", "server.yaml", "--dry-run"]).await;
     assert!(is_well, "{says}");
     says
 }
 
-/// What a program says on the server's host, and whether it ends well.
+/// Runs a program on the server's host, and returns its output and whether it succeeded.
 async fn beside(lab: &Lab, rig: &Rig, program: &str, words: &[&str]) -> (String, bool) {
     let invocation = Invocation::of(binary(program))
         .arguments(words.iter().copied())

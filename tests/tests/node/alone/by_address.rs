@@ -1,4 +1,4 @@
-//! What people do with pods where a cluster's own address is one of the server's host, by an admin.conf to which nothing was added.
+//! Commands for pods where a cluster's own address is one of the server's host, by an unchanged admin.conf.
 
 use tests::client_network::ClientNetwork;
 use tests::enroll::at;
@@ -11,7 +11,7 @@ use tests::skip::skip;
 use crate::exec::{outputs_are_separate, what_is_typed_arrives};
 use crate::kubectls::{Client, by_both_protocols, pattern};
 
-/// What is typed.
+/// The number of bytes that are typed.
 const BYTES: usize = 1_000_000;
 
 const WAY: &str = "vip: { ways: [{ name: office, sources: [10.8.1.0/24], addresses: [{ listen: \"192.168.1.10:6443\", \

@@ -1,4 +1,5 @@
-//! exec by each way to a cluster's API server, by the protocol that its client speaks there: `docs/clients.md` shows the same table.
+//! exec by each entry point to a cluster's API server, by the protocol that its client uses there.
+//! `docs/clients.md` shows the same table.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,12 +20,12 @@ use crate::exec::what_is_typed_arrives;
 use crate::kubectls::{CHOICES, Client, SOON, pattern};
 use Cell::{Says, Spdy, WebSocket};
 
-/// What becomes of an exec by one way.
+/// The result of an exec by one entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cell {
     /// It comes by this protocol.
     WebSocket,
-    /// By this one.
+    /// It works over SPDY, as expected.
     Spdy,
     /// It does not come, and this is among what its client says of that.
     Says(&'static str),
@@ -66,10 +67,10 @@ const ROWS: [Row; 5] = [
     },
 ];
 
-/// What is typed.
+/// The number of bytes that are typed.
 const BYTES: usize = 200_000;
 
-/// Where the client does not support one, the client says so.
+/// An entry point that a client does not support gives an error of the client.
 #[test]
 fn an_exec_works_by_every_entry_point_that_its_client_supports() {
     let test = "an_exec_works_by_every_entry_point_that_its_client_supports";
@@ -124,7 +125,7 @@ fn an_exec_of_every_kubectl_minor_works_by_every_entry_point() {
     });
 }
 
-/// What becomes of an exec of the kubectl of a minor, asking as its release does.
+/// The result of an exec by the kubectl of a minor, with its release's default protocol.
 fn of_minor(minor: u32, entry_point: &str) -> Cell {
     match (minor, entry_point) {
         // kubernetes#105632
@@ -179,7 +180,7 @@ fn clients(kubectl: &Kubectl, kube_rs: &Path, python: &Path) -> [Kubectl; ROWS.l
     [asking("true"), asking("false"), kubectl.clone().of(kube_rs), python, with_credential]
 }
 
-/// What was not as it should be.
+/// Tries an exec, and returns what differs from the expected cell.
 async fn tried(edge: &NodeEdge, name: String, client: Kubectl, cell: Cell) -> Option<String> {
     let home = edge.file(&format!("{name}-home"));
     let client = &Client { name, kubectl: client.with_home(home) };

@@ -1,4 +1,5 @@
-//! Who reads from a pod when the API server dies: by WebSocket an error, by SPDY no worse than beside the tunnel.
+//! Reads from a pod when the API server dies: over WebSocket an error, over SPDY no worse than without the
+//! tunnel.
 
 use std::fs;
 

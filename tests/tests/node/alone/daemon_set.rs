@@ -1,4 +1,4 @@
-//! The agent as it ships for Kubernetes: deployed from `deploy/`, of the image that `.ci/image` has made.
+//! The agent as it ships for Kubernetes: deployed from `deploy/`, with the image of `.ci/image`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,7 +11,7 @@ use tests::node_edge::{NAMES, NodeEdge, caller};
 use tests::rig::Rig;
 use tests::skip::skip;
 
-/// Where `.ci/image` has left the image, and what it calls it.
+/// The variable with the path of the image's archive from `.ci/image`, and the image's name.
 const ARCHIVE: &str = "TOMBOLO_AGENT_IMAGE";
 const IMAGE: &str = "tombolo.test/tunnel-agent";
 const TAG: &str = "1";

@@ -1,4 +1,5 @@
-//! The agent as it ships for Kubernetes: restricted pods of a DaemonSet, of an image without a shell, that enroll by themselves.
+//! The agent as it ships for Kubernetes: restricted pods of a DaemonSet, of an image without a shell, that
+//! enroll by themselves.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +70,7 @@ async fn replaced(edge: &NodeEdge) {
     assert!(reads > 10, "{reads}");
 }
 
-/// Who the agents in pods are.
+/// The UIDs of the pods that run agents.
 async fn uids(edge: &NodeEdge) -> BTreeSet<String> {
     pods(edge, "{.items[*].metadata.uid}").await.split_whitespace().map(str::to_owned).collect()
 }

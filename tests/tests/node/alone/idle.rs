@@ -1,4 +1,4 @@
-//! What nobody types to and nothing is heard of for an hour is still there afterwards.
+//! Sessions without any traffic for an hour are still open afterwards.
 
 use std::time::Duration;
 

@@ -9,9 +9,9 @@ use tests::node;
 use tests::node_edge::{IMAGE, NAMES, NodeEdge, POD, trial};
 use tests::skip::skip;
 
-/// Where the process that is to be killed writes what it has started.
+/// The file to which the process that will be killed writes what it has started.
 const REPORT: &str = "TOMBOLO_REPORT_NODE";
-/// How long a node may take to come up, or to be gone; builds of other tests may run beside.
+/// The limit for a node to come up, or to be gone. Builds of other tests may run beside.
 const SOON: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -122,7 +122,7 @@ fn comes_up() {
     wait_until(|| in_namespace(&space).is_empty().then_some(()));
 }
 
-/// What runs in a process namespace.
+/// The processes in a process namespace.
 fn in_namespace(space: &str) -> Vec<String> {
     let all = fs::read_dir("/proc").expect("procfs").flatten().map(|entry| entry.path());
     let inside = |folder: &std::path::PathBuf| {

@@ -1,4 +1,5 @@
-//! A site whose agent is a restricted pod behind its node's masquerade goes dark, and its node gets other addresses.
+//! A site whose agent is a restricted pod behind its node's masquerade goes dark, and its node gets other
+//! addresses.
 
 use std::net::Ipv4Addr;
 

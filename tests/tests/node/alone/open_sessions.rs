@@ -1,4 +1,5 @@
-//! What a person has open through a tunnel: an exec and a forwarded connection by each protocol, and followed logs.
+//! The sessions of a person through a tunnel: an exec and a forwarded connection by each protocol, and
+//! followed logs.
 
 use tests::node_edge::{NodeEdge, POD};
 use tests::process::Process;
@@ -27,7 +28,7 @@ struct TypedSession {
 }
 
 impl OpenSessions {
-    /// Opens all of it.
+    /// Opens all of these sessions.
     pub async fn start(edge: &NodeEdge) -> Self {
         let mut typed = Vec::new();
         for client in clients(edge).iter().filter(|client| client.name.starts_with("tunneled")) {

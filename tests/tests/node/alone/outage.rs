@@ -11,7 +11,7 @@ use super::open_sessions::OpenSessions;
 use crate::complete_reads::reads_are_complete;
 use crate::kubectls::{clients, pattern};
 
-/// What issue and plan ask for: one packet of twenty is lost each way, and a round trip takes 80 ms.
+/// The link of this trial: one packet of twenty is lost each way, and a round trip takes 80 ms.
 const LOSSY: &str = "delay=40ms loss=5%";
 const DARK: Duration = Duration::from_secs(30);
 

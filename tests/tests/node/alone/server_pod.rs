@@ -1,4 +1,5 @@
-//! The server as it ships for Kubernetes: a restricted pod with a volume, which is deleted, drains, and is back with what it knew.
+//! The server as it ships for Kubernetes: a restricted pod with a volume. It is deleted, drains, and comes
+//! back with its store.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,19 +19,19 @@ use tests::skip::skip;
 use super::daemon_set::{are_rolled_out, change, copied};
 use crate::kubectls::{SOON, until, wrote};
 
-/// Where `.ci/image` has left the image, and what it calls it.
+/// The variable with the path of the image's archive from `.ci/image`, and the image's name.
 const ARCHIVE: &str = "TOMBOLO_SERVER_IMAGE";
 const IMAGE: &str = "tombolo.test/tunnel-server";
 const TAG: &str = "1";
 
 const NAMESPACE: &str = "tombolo-system";
 const DEPLOYMENT: &str = "deployment/tunnel-server";
-/// What the example calls the server, and what it may be asked for there.
+/// The example's name of the server, and the port of its probes there.
 const GATEWAY: &str = "gateway.example";
 const PROBES: u16 = 9090;
 /// A folder of certificates like a person's, beside the rig's own.
 const PKI: &str = "host-pki";
-/// What the Secret is made of, as the example says.
+/// The files of the Secret, as in the example.
 const SECRET: [&str; 7] = [
     "server.crt",
     "server.key",
@@ -49,7 +50,7 @@ struct Hosted<'a> {
     lab: &'a Lab,
     rig: &'a Rig,
     host: NodeEdge,
-    /// What [`GATEWAY`] means, in place of `/etc/hosts`.
+    /// The file in place of `/etc/hosts`, which has the address of [`GATEWAY`].
     hosts: PathBuf,
 }
 
@@ -148,7 +149,7 @@ impl Hosted<'_> {
         names
     }
 
-    /// Where the Service leads.
+    /// The address of the Service's endpoint.
     async fn address(&self) -> Ipv4Addr {
         let slices = "--selector=kubernetes.io/service-name=tunnel-server";
         let ready = "jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses[0]}";
@@ -232,7 +233,7 @@ impl Hosted<'_> {
         kubectl.in_network_namespace(cloud).with_hosts(Some(self.hosts.clone()))
     }
 
-    /// What the store has: agents, tokens and callers that are refused.
+    /// The content of the store: agents, tokens and revoked callers.
     async fn knows(&self) -> String {
         let mut known = String::new();
         for noun in ["agent", "token", "user"] {

@@ -1,4 +1,5 @@
-//! Twenty shells beside `kubectl cp` out of a pod, into it, and both at once, through one tunnel: what is typed comes back soon.
+//! Twenty shells beside `kubectl cp` out of a pod, into it, and both at once, through one tunnel: typed lines
+//! are echoed soon.
 
 use std::fs;
 use std::path::Path;
@@ -21,22 +22,23 @@ mod shells;
 /// The round trip of the link, without any queue, and what else it does in both directions.
 const ROUND_TRIP: Duration = Duration::from_millis(40);
 const LINK: &str = "delay=20ms rate=100mbit queue=1000KiB";
-/// What a line may take to come back: so many round trips, and so much more.
+/// The limit for a line to come back: a number of round trips, and an additional time.
 const ROUND_TRIPS_MAX: f64 = 1.2;
 const BEYOND_MAX: Duration = Duration::from_millis(20);
 const MIB: usize = 1024;
-/// How long lines are typed while nothing else goes on.
+/// The time that lines are typed while nothing else goes on.
 const ALONE: Duration = Duration::from_secs(20);
 /// Each way of a gibibyte takes a minute and a half on this link.
 const COPY_MAX: Duration = Duration::from_secs(1800);
 /// Shells by the way that is looked at, and some that no link is between.
 const SHELLS: usize = 20;
 const SHELLS_DIRECT: usize = 4;
-/// How often kubectl goes on with a copy that was cut off.
+/// The number of times that kubectl goes on with a copy that was cut off.
 const RETRIES: &str = "20";
-/// How often a copy may be begun beside the tunnel. Through the tunnel, the first one is whole.
+/// The number of times that a copy may be begun beside the tunnel. Through the tunnel, the first one is
+/// complete.
 const BEGUN_DIRECTLY_MAX: usize = 5;
-/// What is copied out of the pod.
+/// The file that is copied out of the pod.
 const FILE: &str = "large";
 
 /// A gibibyte is copied each way.
@@ -75,7 +77,7 @@ fn typing_in_twenty_shells_stays_responsive_beside_large_copies() {
     });
 }
 
-/// Who may do everything, at the API server itself and yet behind the link.
+/// A kubectl of an administrator that reaches the API server itself, and yet over the link.
 async fn over_the_same_link(at: &Lab, edge: &NodeEdge) -> Kubectl {
     let (address, _) = CONTROL_PLANE;
     let (node, pod) = (edge.site.address(), lab::POD);
@@ -86,30 +88,30 @@ async fn over_the_same_link(at: &Lab, edge: &NodeEdge) -> Kubectl {
     in_cloud
 }
 
-/// How long lines took by some way.
+/// The echo times of lines by one route.
 #[derive(Debug, Clone, Copy)]
 struct TypingTimes {
     alone: EchoTimes,
     /// Beside a copy out of the pod.
     out: BesideCopies,
-    /// Beside one into it.
+    /// The times beside a copy into the pod.
     into: BesideCopies,
-    /// Beside both at once.
+    /// The times beside both copies at once.
     both: BesideCopies,
 }
 
-/// How long lines took beside copies.
+/// The echo times of lines beside copies.
 #[derive(Debug, Clone, Copy)]
 #[expect(dead_code, reason = "all of it is printed")]
 struct BesideCopies {
     typed: EchoTimes,
-    /// Meanwhile without any link.
+    /// The times of shells without any link, meanwhile.
     without_link: EchoTimes,
-    /// How often a copy was begun anew.
+    /// The number of times that a copy was begun again.
     resumed: usize,
 }
 
-/// Which copies there are.
+/// The copies that run beside the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copies {
     Out,
@@ -121,7 +123,7 @@ enum Copies {
 struct Route<'a> {
     name: &'a str,
     kubectl: &'a Kubectl,
-    /// How often a copy may be begun.
+    /// The number of times that a copy may be begun.
     begun_max: usize,
 }
 
@@ -131,7 +133,7 @@ struct AllShells {
     direct: Shells,
 }
 
-/// What was typed by this way, alone and beside copies, all of which arrive whole.
+/// Types by this route, alone and beside copies, all of which arrive completely.
 async fn beside_copies(edge: &NodeEdge, route: &Route<'_>) -> TypingTimes {
     let name = route.name;
     let source = edge.file(&format!("{name}-in"));
@@ -148,7 +150,7 @@ async fn beside_copies(edge: &NodeEdge, route: &Route<'_>) -> TypingTimes {
     TypingTimes { alone, out, into, both }
 }
 
-/// What was typed beside some copies, which arrive whole and are removed.
+/// Types beside some copies, which arrive completely and are removed.
 async fn beside(edge: &NodeEdge, route: &Route<'_>, shells: &mut AllShells, copies: Copies) -> BesideCopies {
     let name = route.name;
     let (source, copy) = (edge.file(&format!("{name}-in")), edge.file(&format!("{name}-out")));
@@ -184,8 +186,9 @@ async fn beside(edge: &NodeEdge, route: &Route<'_>, shells: &mut AllShells, copi
     beside
 }
 
-/// Copies, and returns how often that was begun anew: between API server and container runtime an end is cut off now and then
-/// (decision 0045), beside the tunnel, too. kubectl goes on behind what it has, unless it is told of the cut.
+/// Copies, and returns the number of restarts. Between API server and container runtime an end is cut off now
+/// and then (decision 0045), also without the tunnel. kubectl goes on after what it has, unless the cut is
+/// reported to it.
 async fn copied(route: &Route<'_>, from: &str, to: &str) -> usize {
     let kubectl = route.kubectl.clone().limit(COPY_MAX);
     let mut resumed = 0;

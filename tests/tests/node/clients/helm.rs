@@ -1,4 +1,4 @@
-//! helm with a chart of our own: what it installs, waits for, tests, changes, takes back and removes are real pods.
+//! helm with a chart of our own: it installs, waits for, tests, changes, rolls back and removes real pods.
 
 use std::path::Path;
 
@@ -70,7 +70,8 @@ async fn serves(edge: &NodeEdge, namespace: &str, says: &str) {
     until(says, async || (served(edge, namespace).await == says).then_some(())).await;
 }
 
-/// What it says, or nothing where nobody is; asked by the gateway, whoever has installed it.
+/// The text that the release serves, or nothing if nobody answers. The request goes by the gateway, whichever
+/// client has installed it.
 async fn served(edge: &NodeEdge, namespace: &str) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/services/{RELEASE}:80/proxy/");
     let output = edge.tunneled.run(&["get", "--raw", &path]).await.expect("kubectl runs");

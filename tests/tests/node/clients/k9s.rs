@@ -1,4 +1,5 @@
-//! k9s, which people look at clusters with: its list, a description, logs, a shell and a port-forward of a real pod.
+//! k9s, a popular terminal for clusters: its list, a description, logs, a shell and a port-forward of a real
+//! pod.
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +18,7 @@ mod screen;
 
 /// The environment variable that names a k9s.
 const PROGRAM: &str = "TOMBOLO_K9S";
-/// Where the forwarded port listens; both ways are network namespaces of their own.
+/// The address of the forwarded port. Both routes have network namespaces of their own.
 const LISTENS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 17_777);
 const CONNECTIONS: usize = 10;
 

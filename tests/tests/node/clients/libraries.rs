@@ -1,4 +1,4 @@
-//! Programs that are written with client libraries at a pod: kube-rs, and Python's kubernetes, which speak WebSocket alone.
+//! Programs with client libraries at a pod: kube-rs, and Python's kubernetes, which use WebSocket alone.
 
 use std::env;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use crate::exec::{
 use crate::forward::each_connection_is_its_own;
 use crate::kubectls::{Client, clients_of, pattern};
 
-/// What is typed.
+/// The number of bytes that are typed.
 const BYTES: usize = 1024 * 1024;
 const CONNECTIONS: usize = 20;
 

@@ -1,4 +1,4 @@
-//! kubectls of other minors at a pod, each by the protocol that its release speaks.
+//! kubectls of other minors at a pod, each by the protocol that its release uses.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::logs::what_comes_is_seen;
 
 /// From which minor on kubectl asks for WebSocket first, for exec and its like, and for port-forward. Before, it knows SPDY alone.
 const BY_WEBSOCKET_FROM: [(&[&str], u32); 2] = [(&["exec", "attach"], 30), (&["portforward"], 31)];
-/// What is typed, and copied.
+/// The number of bytes that are typed, and copied.
 const BYTES: usize = 1024 * 1024;
 const CONNECTIONS: usize = 10;
 
@@ -73,7 +73,8 @@ enum Protocol {
     Spdy,
 }
 
-/// What a kubectl spoke, each way: a WebSocket begins with a GET, SPDY with a POST, and the API server has written down which.
+/// The protocols that a kubectl used by each route: a WebSocket begins with a GET, SPDY with a POST, and the
+/// API server's audit log has the verb.
 fn spoken(edge: &NodeEdge, version: &str, subresource: &str) -> BTreeSet<(&'static str, Protocol)> {
     let (agent, last) = (format!("/v{version} "), format!("/{subresource}"));
     let events = edge.cluster.audit().expect("an audit log");
@@ -92,7 +93,7 @@ fn spoken(edge: &NodeEdge, version: &str, subresource: &str) -> BTreeSet<(&'stat
     .collect()
 }
 
-/// Of 1.35: 35.
+/// The number of a minor: 35 for 1.35.
 pub(crate) fn number(minor: &str) -> u32 {
     minor.split('.').nth(1).and_then(|number| number.parse().ok()).expect("a minor such as 1.35")
 }

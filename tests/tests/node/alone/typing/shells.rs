@@ -1,4 +1,5 @@
-//! `kubectl exec -i … cat`, many times at once: a line in each every tenth of a second, and how long it took to come back.
+//! Many runs of `kubectl exec -i … cat` at once: a line in each every tenth of a second, and the times until
+//! the echoes.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::kubectls::SOON;
 
 const LINE: &[u8] = b"what is typed comes back\n";
 
-/// Shells that are open.
+/// A number of open shells.
 pub(super) struct Shells(Vec<Shell>);
 
 struct Shell {

@@ -1,4 +1,4 @@
-//! A screen on which a program runs, typed at and read off by a tmux of its own.
+//! The screen of a program in a tmux of its own, which types and reads.
 
 use std::path::Path;
 use std::time::Instant;
@@ -54,7 +54,7 @@ impl Screen {
         self.runs_tmux(&words).await.unwrap_or_else(|message| panic!("{}: {message}", self.name));
     }
 
-    /// Types a text.
+    /// Types a text into the program.
     pub(super) async fn types(&self, text: &str) {
         self.presses(&["-l", text]).await;
     }
@@ -75,7 +75,7 @@ impl Screen {
         }
     }
 
-    /// What tmux answers, or why it does not.
+    /// Runs tmux, and returns its output or its error.
     async fn runs_tmux(&self, words: &[&str]) -> Result<String, String> {
         // It must not start a server of its own where ours is not there yet.
         let words = [["-N", "-S", &self.socket].as_slice(), words].concat();
